@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Finds what Tessera uses. The core needs fmt and OpenMP; every other library switches on the part that needs it, and a missing one
+# is said in one line.
+find_package(fmt REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+
+function(tessera_optional name found needed_for debian_package)
+  if(NOT ${found} AND PROJECT_IS_TOP_LEVEL)
+    message(STATUS "Tessera: ${name} not found: without ${needed_for} (Debian: ${debian_package})")
+  endif()
+endfunction()
+
+find_package(dnnl QUIET CONFIG)
+tessera_optional(oneDNN dnnl_FOUND "dense layers (tessera/dense, train_dlrm)" libdnnl-dev)
+find_package(MPI QUIET COMPONENTS CXX)
+tessera_optional(MPI MPI_CXX_FOUND "MpiCommunicator" libopenmpi-dev)

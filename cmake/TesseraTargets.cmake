@@ -1,0 +1,25 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# tessera::tessera  the library: headers, fmt, OpenMP
+# tessera::dense    the same and oneDNN (linear layers)
+# tessera::mpi      the same as tessera::tessera and MPI
+add_library(tessera INTERFACE)
+add_library(tessera::tessera ALIAS tessera)
+target_include_directories(tessera INTERFACE
+  "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:include>")
+target_compile_features(tessera INTERFACE cxx_std_20)
+target_link_libraries(tessera INTERFACE fmt::fmt OpenMP::OpenMP_CXX Threads::Threads)
+
+if(dnnl_FOUND)
+  add_library(tessera_dense INTERFACE)
+  add_library(tessera::dense ALIAS tessera_dense)
+  set_target_properties(tessera_dense PROPERTIES EXPORT_NAME dense)
+  target_link_libraries(tessera_dense INTERFACE tessera DNNL::dnnl)
+endif()
+if(MPI_CXX_FOUND)
+  add_library(tessera_mpi INTERFACE)
+  add_library(tessera::mpi ALIAS tessera_mpi)
+  set_target_properties(tessera_mpi PROPERTIES EXPORT_NAME mpi)
+  target_link_libraries(tessera_mpi INTERFACE tessera MPI::MPI_CXX)
+endif()

@@ -1,0 +1,13 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/version.hpp>
+
+/// Marks functions that run on both sides. It changes attributes only, never a body: a function whose body depended on the
+/// compiler would link to whichever body came first.
+#ifdef __CUDACC__
+#define TESSERA_HOST_DEVICE __host__ __device__
+#else
+#define TESSERA_HOST_DEVICE
+#endif

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/config.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// bfloat16: the upper half of an IEEE float.
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(BFloat16, BFloat16) = default;
+};
+
+/// IEEE 754 binary16.
+struct Half {
+  std::uint16_t bits = 0;
+  friend constexpr bool operator==(Half, Half) = default;
+};
+
+/// Storage types of tables and of dense activations. Arithmetic is always in float.
+template <class T>
+concept Element = std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
+
+TESSERA_HOST_DEVICE constexpr float to_float(float x) { return x; }
+
+TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(x.bits) << 16); }
+
+/// Exact. Branch-free, so that loops over it vectorize: subnormals are scaled by a multiplication.
+TESSERA_HOST_DEVICE constexpr float to_float(Half x) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
+  // 2^112 moves the exponent from bias 15 to bias 127; infinity and NaN need the rest of the exponent's bits.
+  const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
+  const std::uint32_t special = (x.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
+  return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, scaled) | special | sign);
+}
+
+/// Conversion from float; the 16-bit types round to nearest even and keep NaN.
+template <Element T>
+TESSERA_HOST_DEVICE constexpr T from_float(float x) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else if constexpr (std::is_same_v<T, BFloat16>) {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
+    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    const std::uint32_t quiet_nan = (bits >> 16) | 0x0040u;
+    return {static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet_nan : rounded)};
+  } else {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
+    const std::uint32_t sign = (bits >> 16) & 0x8000u;
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};   // NaN
+    if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};  // rounds to 2^16 or above: infinity
+    if (magnitude < 0x38800000u) {
+      // Below 2^-14: adding 0.5 leaves the subnormal's bits, rounded to nearest even by the adder, in the low mantissa.
+      const float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
+      return {static_cast<std::uint16_t>(sign | (__builtin_bit_cast(std::uint32_t, shifted) - 0x3f000000u))};
+    }
+    const std::uint32_t rounded = magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u;
+    return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+  }
+}
+
+static_assert(to_float(from_float<Half>(1.0f)) == 1.0f && from_float<Half>(65504.0f).bits == 0x7bff);
+static_assert(to_float(from_float<BFloat16>(-2.5f)) == -2.5f);
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/config.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// Base of everything that Tessera throws. The text says what is wrong, where, and what to do about it.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// An argument, option or plan that cannot work.
+class InvalidArgument : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An id outside its table, found under the `Throw` policy.
+class BadId : public Error {
+ public:
+  BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows)
+      : Error(fmt::format("feature '{}', sample {}: id {} is outside its table of {} rows (valid ids are 0..{}); mend the data, or "
+                          "choose another bad-id policy: ZeroVector, Clamp or Wrap",
+                          feature, sample, id, rows, rows - 1)),
+        feature_(feature),
+        sample_(sample),
+        id_(id),
+        rows_(rows) {}
+
+  const std::string& feature() const noexcept { return feature_; }
+  std::int64_t sample() const noexcept { return sample_; }
+  std::int64_t id() const noexcept { return id_; }
+  std::int64_t rows() const noexcept { return rows_; }
+
+ private:
+  std::string feature_;
+  std::int64_t sample_;
+  std::int64_t id_;
+  std::int64_t rows_;
+};
+
+/// A collective that could not finish: a peer failed, was late, or disagrees about what to do.
+class CommunicatorError : public Error {
+ public:
+  /// `rank` is the rank that is at fault (-1 if unknown), `collective` what the reporting rank was doing.
+  CommunicatorError(int rank, std::string_view collective, const std::string& text) : Error(text), rank_(rank), collective_(collective) {}
+
+  int rank() const noexcept { return rank_; }
+  const std::string& collective() const noexcept { return collective_; }
+
+ private:
+  int rank_;
+  std::string collective_;
+};
+
+/// Input data that cannot be read: names the source and the line or offset.
+class DataError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws `E` with a formatted text unless `condition` holds. Arguments are formatted only on failure.
+template <class E = InvalidArgument, class... Args>
+constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
+  if (!condition) throw E(fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/config.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// A row-major matrix that somebody else owns: `rows x columns` elements, `stride` elements from one row to the next
+/// (stride >= columns). Trivially copyable; passed by value.
+template <class T>
+struct MatrixView {
+  T* data = nullptr;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t stride = 0;
+
+  constexpr MatrixView() = default;
+  TESSERA_HOST_DEVICE constexpr MatrixView(T* data_, std::int64_t rows_, std::int64_t columns_)
+      : data(data_), rows(rows_), columns(columns_), stride(columns_) {}
+  TESSERA_HOST_DEVICE constexpr MatrixView(T* data_, std::int64_t rows_, std::int64_t columns_, std::int64_t stride_)
+      : data(data_), rows(rows_), columns(columns_), stride(stride_) {}
+
+  /// A view of const elements from a view of mutable ones.
+  template <class U>
+  requires std::is_same_v<const U, T> TESSERA_HOST_DEVICE constexpr MatrixView(MatrixView<U> other)  // NOLINT(google-explicit-constructor)
+      : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
+
+  TESSERA_HOST_DEVICE constexpr T* row(std::int64_t i) const { return data + i * stride; }
+  TESSERA_HOST_DEVICE constexpr T& operator()(std::int64_t i, std::int64_t j) const { return data[i * stride + j]; }
+
+  /// Columns [begin, begin + count) of every row.
+  TESSERA_HOST_DEVICE constexpr MatrixView column_range(std::int64_t begin, std::int64_t count) const {
+    return {data + begin, rows, count, stride};
+  }
+  /// Rows [begin, begin + count).
+  TESSERA_HOST_DEVICE constexpr MatrixView row_range(std::int64_t begin, std::int64_t count) const {
+    return {data + begin * stride, count, columns, stride};
+  }
+  TESSERA_HOST_DEVICE constexpr bool contiguous() const { return stride == columns; }
+};
+
+}  // namespace tessera::inline v0
