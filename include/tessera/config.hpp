@@ -8,6 +8,10 @@
 /// compiler would link to whichever body came first.
 #ifdef __CUDACC__
 #define TESSERA_HOST_DEVICE __host__ __device__
+// fmt 9 switches constexpr off under nvcc but then calls the functions in constant expressions; nvcc 13 handles them.
+#ifndef FMT_USE_CONSTEXPR
+#define FMT_USE_CONSTEXPR 1
+#endif
 #else
 #define TESSERA_HOST_DEVICE
 #endif

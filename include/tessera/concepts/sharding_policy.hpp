@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/rectangle.hpp>
+#include <tessera/core/table_spec.hpp>
+
+#include <concepts>
+
+namespace tessera::inline v0 {
+
+// The contract is explained in docs/concepts/sharding_policy.md; its laws are in tests/laws/sharding_policy_laws.hpp.
+
+template <class P>
+concept HasShardCount = requires(TableSpec table, Topology topology) {
+  { P::count(table, topology) } -> std::convertible_to<int>;
+};
+
+template <class P>
+concept HasShardRequest = requires(TableSpec table, Topology topology, int i) {
+  { P::shard(table, topology, i) } -> std::same_as<ShardRequest>;
+};
+
+/// The result must be usable in a constant expression: plans are checked while the trainer compiles.
+template <class P>
+concept HasConstexprShards = requires {
+  typename std::bool_constant<(P::count(TableSpec{"table", 4096, 64}, Topology{1}), true)>;
+};
+
+/// Cuts a table into rectangles and says where each belongs. Stateless.
+template <class P>
+concept ShardingPolicy = HasShardCount<P> && HasShardRequest<P> && HasConstexprShards<P>;
+
+/// Lists every requirement that `P` misses, one error each.
+template <class P>
+consteval bool explain_sharding_policy() {
+  static_assert(HasShardCount<P>,
+                "ShardingPolicy: need static constexpr int count(TableSpec, Topology) (docs/concepts/sharding_policy.md)");
+  static_assert(HasShardRequest<P>,
+                "ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int i) (docs/concepts/sharding_policy.md)");
+  static_assert(!HasShardCount<P> || HasConstexprShards<P>, "ShardingPolicy: count must be constexpr (docs/concepts/sharding_policy.md)");
+  return ShardingPolicy<P>;
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// A part of a table: rows [row_begin, row_end), columns [column_begin, column_end).
+struct Rectangle {
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  std::int32_t column_begin = 0;
+  std::int32_t column_end = 0;
+
+  constexpr std::int64_t rows() const { return row_end - row_begin; }
+  constexpr std::int32_t width() const { return column_end - column_begin; }
+  constexpr std::int64_t elements() const { return rows() * width(); }
+  constexpr bool empty() const { return rows() <= 0 || width() <= 0; }
+  friend constexpr bool operator==(const Rectangle&, const Rectangle&) = default;
+};
+
+/// The common part of two rectangles; empty() if there is none.
+constexpr Rectangle intersection(const Rectangle& a, const Rectangle& b) {
+  return {.row_begin = a.row_begin > b.row_begin ? a.row_begin : b.row_begin,
+          .row_end = a.row_end < b.row_end ? a.row_end : b.row_end,
+          .column_begin = a.column_begin > b.column_begin ? a.column_begin : b.column_begin,
+          .column_end = a.column_end < b.column_end ? a.column_end : b.column_end};
+}
+
+/// The ranks of a job and how they sit on nodes.
+struct Topology {
+  int ranks = 1;
+  int ranks_per_node = 0;  ///< 0: all ranks on one node
+
+  constexpr int node_size() const { return ranks_per_node > 0 && ranks_per_node < ranks ? ranks_per_node : ranks; }
+  constexpr int nodes() const { return (ranks + node_size() - 1) / node_size(); }
+  friend constexpr bool operator==(const Topology&, const Topology&) = default;
+};
+
+/// Where a policy wants a rectangle. `any`: the plan balances; `every`: a copy on every rank; `rank`: on rank `index`;
+/// `node_member`: on rank `index` of one node, the same node for every rectangle of the table with the same `group`.
+struct Place {
+  enum class Kind : std::uint8_t { any, every, rank, node_member };
+  Kind kind = Kind::any;
+  int index = 0;
+  int group = 0;
+
+  friend constexpr bool operator==(const Place&, const Place&) = default;
+};
+
+/// What a sharding policy answers: a rectangle and its place.
+struct ShardRequest {
+  Rectangle rectangle;
+  Place place;
+};
+
+}  // namespace tessera::inline v0

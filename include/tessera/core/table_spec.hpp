@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::inline v0 {
+
+/// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not; an empty bag is a zero vector.
+enum class Pooling : std::uint8_t { sum, mean };
+
+constexpr std::string_view to_string(Pooling pooling) { return pooling == Pooling::sum ? "sum" : "mean"; }
+
+/// Rows of a table that are only known when the collection is constructed.
+inline constexpr std::int64_t dynamic_rows = -1;
+
+/// One embedding table: `rows x width` values.
+struct TableSpec {
+  std::string_view name;
+  std::int64_t rows = 0;  ///< or `dynamic_rows`
+  std::int32_t width = 0;
+  Pooling pooling = Pooling::sum;  ///< of the feature of the same name, where the plan lists no features
+  double hotness = 1;              ///< ids per sample expected; only weighs the placement
+};
+
+/// One input column: which table it reads, and how its bags are pooled.
+struct FeatureSpec {
+  std::string_view name;
+  std::string_view table;
+  Pooling pooling = Pooling::sum;
+  bool weighted = false;  ///< reads the batch's per-id weights (and gets their gradient)
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+#include <tessera/core/rectangle.hpp>
+#include <tessera/core/table_spec.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Rank of a shard that every rank holds.
+inline constexpr int every_rank = -1;
+/// Rank of a shard whose place is still to be chosen.
+inline constexpr int unplaced_rank = -2;
+
+/// One rectangle of one table, and the rank that holds it (`every_rank`: a copy on each).
+struct Shard {
+  int table = 0;
+  Rectangle rectangle;
+  int rank = 0;
+
+  constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
+};
+
+/// The first thing that is wrong with a plan. Structural, so that the compiler prints it when a plan is rejected.
+struct PlanFault {
+  enum class Kind : std::uint8_t {
+    none,
+    duplicate_table,
+    duplicate_feature,
+    unknown_table,
+    no_rows,
+    no_width,
+    outside,
+    overlap,
+    gap,
+    bad_rank,
+    node_too_small,
+    does_not_fit
+  };
+  Kind kind = Kind::none;
+  char name[64]{};         ///< table or feature at fault
+  std::int64_t found = 0;  ///< what was found (meaning depends on the kind)
+  std::int64_t limit = 0;  ///< what was allowed
+
+  constexpr bool ok() const { return kind == Kind::none; }
+  static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
+    PlanFault fault{.kind = kind, .found = found, .limit = limit};
+    for (std::size_t i = 0; i < name.size() && i + 1 < sizeof(fault.name); ++i) fault.name[i] = name[i];
+    return fault;
+  }
+};
+
+/// The fault in words.
+inline std::string describe(const PlanFault& fault) {
+  const char* name = fault.name;
+  switch (fault.kind) {
+    case PlanFault::Kind::none:
+      return "no fault";
+    case PlanFault::Kind::duplicate_table:
+      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy", name);
+    case PlanFault::Kind::duplicate_feature:
+      return fmt::format("Plan: feature '{}' is listed twice", name);
+    case PlanFault::Kind::unknown_table:
+      return fmt::format("Plan: feature '{}' reads a table that the plan does not hold", name);
+    case PlanFault::Kind::no_rows:
+      return fmt::format("Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection is constructed)", name,
+                         fault.found);
+    case PlanFault::Kind::no_width:
+      return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
+    case PlanFault::Kind::outside:
+      return fmt::format("Plan: a shard of table '{}' reaches outside the table", name);
+    case PlanFault::Kind::overlap:
+      return fmt::format("Plan: two shards of table '{}' overlap", name);
+    case PlanFault::Kind::gap:
+      return fmt::format("Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts must divide the width", name,
+                         fault.found, fault.limit);
+    case PlanFault::Kind::bad_rank:
+      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks", name, fault.found, fault.limit);
+    case PlanFault::Kind::node_too_small:
+      return fmt::format("Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name, fault.found, fault.limit);
+    case PlanFault::Kind::does_not_fit:
+      return fmt::format("Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts or use more ranks", name,
+                         fault.found, fault.limit);
+  }
+  return "unknown fault";
+}
+
+/// Looks names up by hash; also finds duplicates. Both in O(n log n), which keeps plans of hundreds of tables cheap to compile.
+class NameIndex {
+ public:
+  template <class Specs>
+  constexpr explicit NameIndex(const Specs& specs) {
+    keys_.reserve(specs.size());
+    for (std::size_t i = 0; i < specs.size(); ++i) keys_.push_back({name_key(specs[i].name), static_cast<int>(i)});
+    std::sort(keys_.begin(), keys_.end());
+  }
+  /// Index of `name`, or -1. `specs` are those of the constructor.
+  template <class Specs>
+  constexpr int find(const Specs& specs, std::string_view name) const {
+    const std::uint64_t key = name_key(name);
+    for (auto at = std::lower_bound(keys_.begin(), keys_.end(), std::pair{key, 0}); at != keys_.end() && at->first == key; ++at)
+      if (specs[at->second].name == name) return at->second;
+    return -1;
+  }
+  /// Index of a name that stands twice, or -1.
+  template <class Specs>
+  constexpr int duplicate(const Specs& specs) const {
+    for (std::size_t i = 1; i < keys_.size(); ++i)
+      if (keys_[i - 1].first == keys_[i].first && specs[keys_[i - 1].second].name == specs[keys_[i].second].name) return keys_[i].second;
+    return -1;
+  }
+
+ private:
+  std::vector<std::pair<std::uint64_t, int>> keys_;
+};
+
+/// A plan worked out for a number of ranks: every rectangle and the rank that holds it. Everything else is derived from it.
+struct Layout {
+  Topology topology;
+  std::vector<TableSpec> tables{};
+  std::vector<FeatureSpec> features{};         ///< in output order
+  std::vector<int> feature_table{};            ///< index into tables
+  std::vector<std::int64_t> feature_column{};  ///< first output column of each feature; one more: the total
+  std::vector<Shard> shards{};                 ///< table by table
+  PlanFault fault{};
+
+  constexpr std::int64_t columns() const { return feature_column.back(); }
+  constexpr int ranks() const { return topology.ranks; }
+
+  /// Elements (not bytes) that `rank` holds.
+  constexpr std::int64_t elements(int rank) const {
+    std::int64_t n = 0;
+    for (const Shard& shard : shards)
+      if (shard.held_by(rank)) n += shard.rectangle.elements();
+    return n;
+  }
+  /// Rows that `rank` holds, counted once per shard (row-wise optimizer state is kept per shard row).
+  constexpr std::int64_t rows(int rank) const {
+    std::int64_t n = 0;
+    for (const Shard& shard : shards)
+      if (shard.held_by(rank)) n += shard.rectangle.rows();
+    return n;
+  }
+};
+
+/// Checks that the shards of every table cover it exactly once and sit on ranks that exist.
+constexpr PlanFault check_cover(const Layout& layout) {
+  std::size_t begin = 0;
+  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+    const TableSpec& table = layout.tables[t];
+    std::size_t end = begin;
+    std::int64_t covered = 0;
+    for (; end < layout.shards.size() && layout.shards[end].table == static_cast<int>(t); ++end) {
+      const Shard& shard = layout.shards[end];
+      const Rectangle& r = shard.rectangle;
+      if (r.row_begin < 0 || r.row_end > table.rows || r.column_begin < 0 || r.column_end > table.width)
+        return PlanFault::of(PlanFault::Kind::outside, table.name);
+      if (shard.rank != every_rank && (shard.rank < 0 || shard.rank >= layout.topology.ranks))
+        return PlanFault::of(PlanFault::Kind::bad_rank, table.name, shard.rank, layout.topology.ranks);
+      for (std::size_t other = begin; other < end; ++other)
+        if (!intersection(layout.shards[other].rectangle, r).empty()) return PlanFault::of(PlanFault::Kind::overlap, table.name);
+      covered += r.elements();
+    }
+    if (covered != table.rows * table.width) return PlanFault::of(PlanFault::Kind::gap, table.name, covered, table.rows * table.width);
+    begin = end;
+  }
+  return {};
+}
+
+/// Resolves every feature's table and output columns; finds names that are missing or stand twice, and tables without rows or width.
+constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
+  const NameIndex tables(layout.tables);
+  if (const int i = tables.duplicate(layout.tables); i >= 0)
+    layout.fault = PlanFault::of(PlanFault::Kind::duplicate_table, layout.tables[i].name);
+  for (const TableSpec& table : layout.tables) {
+    if (table.rows <= 0) layout.fault = PlanFault::of(PlanFault::Kind::no_rows, table.name, table.rows);
+    if (table.width <= 0) layout.fault = PlanFault::of(PlanFault::Kind::no_width, table.name, table.width);
+  }
+  if (!one_feature_per_table)
+    if (const int i = NameIndex(layout.features).duplicate(layout.features); i >= 0)
+      layout.fault = PlanFault::of(PlanFault::Kind::duplicate_feature, layout.features[i].name);
+  layout.feature_column.push_back(0);
+  for (std::size_t f = 0; f < layout.features.size(); ++f) {
+    const int table = one_feature_per_table ? static_cast<int>(f) : tables.find(layout.tables, layout.features[f].table);
+    if (table < 0) layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, layout.features[f].name);
+    layout.feature_table.push_back(table);
+    layout.feature_column.push_back(layout.feature_column.back() + (table < 0 ? 0 : layout.tables[table].width));
+  }
+}
+
+}  // namespace tessera::inline v0

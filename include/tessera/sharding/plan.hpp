@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/sharding/placement.hpp>
+#include <tessera/sharding/policies.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Rows of a table that the plan leaves open, known when the collection is constructed.
+struct TableRows {
+  std::string_view table;
+  std::int64_t rows = 0;
+};
+
+/// One line of a plan: a sharding policy and the tables it cuts.
+template <class E>
+concept PlanEntry = ShardingPolicy<E> && requires {
+  E::tables::specs;
+  E::tables::fused_with;
+};
+
+template <class E>
+concept FeatureList = requires {
+  { E::features[0] } -> std::convertible_to<const FeatureSpec&>;
+};
+
+/// `true` only for a plan without a fault. A plan with one stops here, and the compiler prints the fault, with the table's name.
+template <PlanFault Fault>
+struct SoundPlan {
+  static_assert(Fault.ok(), "Plan: see PlanFault in this error for the kind of fault and the table or feature (docs/errors.md)");
+  static constexpr bool value = Fault.ok();
+};
+
+namespace detail {
+
+/// The arithmetic of a plan: its tables, and its layout for any topology.
+template <class... Entries>
+struct PlanArithmetic {
+  static constexpr bool has_features = (FeatureList<Entries> || ...);
+
+  template <class E>
+  static constexpr std::size_t tables_of() {
+    if constexpr (PlanEntry<E>) return E::tables::count;
+    return 0;
+  }
+  static constexpr std::size_t table_count = (std::size_t{0} + ... + tables_of<Entries>());
+
+  static constexpr std::array<TableSpec, table_count> all_tables() {
+    std::array<TableSpec, table_count> all{};
+    std::size_t n = 0;
+    [[maybe_unused]] const auto append = [&]<class E>(std::type_identity<E>) {
+      if constexpr (PlanEntry<E>)
+        for (const TableSpec& spec : E::tables::specs) all[n++] = spec;
+    };
+    (append(std::type_identity<Entries>{}), ...);
+    return all;
+  }
+
+  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows) {
+    Layout layout{.topology = topology};
+    for (const TableSpec& table : all_tables()) layout.tables.push_back(table);
+    if (!rows.empty()) set_rows(layout, rows);
+    add_features(layout);
+    std::vector<PlacementRequest> requests;
+    std::size_t first_table = 0;
+    int units = 0;
+    (add_requests<Entries>(layout, requests, first_table, units), ...);
+    if (!layout.fault.ok()) return layout;
+    const Placement placement(layout, requests);
+    if (layout.fault.ok()) layout.fault = check_cover(layout);
+    return layout;
+  }
+
+  static constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
+    const NameIndex names(layout.tables);
+    for (const TableRows& given : rows) {
+      const int table = names.find(layout.tables, given.table);
+      if (table < 0)
+        layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, given.table);
+      else
+        layout.tables[table].rows = given.rows;
+    }
+  }
+
+  static constexpr void add_features(Layout& layout) {
+    if constexpr (has_features) {
+      [[maybe_unused]] const auto append = [&]<class E>(std::type_identity<E>) {
+        if constexpr (FeatureList<E>)
+          for (const FeatureSpec& feature : E::features) layout.features.push_back(feature);
+      };
+      (append(std::type_identity<Entries>{}), ...);
+    } else {
+      for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
+    }
+    resolve_features(layout, !has_features);
+  }
+
+  template <class E>
+  static constexpr void add_requests(Layout& layout, std::vector<PlacementRequest>& requests, std::size_t& first_table, int& units) {
+    if constexpr (PlanEntry<E>) {
+      std::vector<int> first_unit;
+      for (std::size_t t = 0; t < E::tables::count; ++t) {
+        const TableSpec& table = layout.tables[first_table + t];
+        const int count = table.rows > 0 ? static_cast<int>(E::count(table, layout.topology)) : 0;
+        const std::size_t leader = E::tables::fused_with[t];
+        first_unit.push_back(leader == t ? units : first_unit[leader]);
+        for (int i = 0; i < count; ++i) {
+          const ShardRequest request = E::shard(table, layout.topology, i);
+          if (request.rectangle.empty()) continue;
+          const int unit = first_unit[t] + (request.place.kind == Place::Kind::node_member ? request.place.group : i);
+          if (unit >= units) units = unit + 1;
+          const int index = static_cast<int>(first_table + t);
+          requests.push_back({index, request, unit});
+          layout.shards.push_back({index, request.rectangle, unplaced_rank});
+        }
+      }
+      first_table += E::tables::count;
+    }
+  }
+
+  /// Tables whose rows are unknown stand in with 4096 rows: their cut is checked again when the rows are known.
+  static constexpr Layout layout_for_check(int ranks) {
+    std::vector<TableRows> rows;
+    for (const TableSpec& table : all_tables())
+      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
+    return layout(Topology{ranks}, rows);
+  }
+
+  static constexpr PlanFault check() {
+    for (const int ranks : {1, 2, 4})
+      if (const Layout layout = layout_for_check(ranks); !layout.fault.ok()) return layout.fault;
+    return {};
+  }
+
+  static constexpr std::vector<int> shard_widths() {
+    std::vector<int> found;
+    for (const int ranks : {1, 2, 4})
+      for (const Shard& shard : layout_for_check(ranks).shards) found.push_back(shard.rectangle.width());
+    std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+};
+
+}  // namespace detail
+
+/// The tables of a model, each with the policy that cuts it: `Plan<RowWise<Query>, ColumnWise<4, User>, TableWise<Fused<A, B>>>`.
+/// An entry `Features<...>` lists the features (several may read one table) in output order; without it every table has one.
+template <class... Entries>
+class Plan {
+  static_assert(((PlanEntry<Entries> || FeatureList<Entries>)&&...),
+                "Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)");
+  static_assert((0 + ... + int{FeatureList<Entries>}) <= 1, "Plan: give one Features<...> that lists all features");
+  using Arithmetic = detail::PlanArithmetic<Entries...>;
+  static_assert(SoundPlan<Arithmetic::check()>::value);
+
+ public:
+  static constexpr std::size_t table_count = Arithmetic::table_count;
+
+  /// All tables, in the order of the plan.
+  static constexpr std::array<TableSpec, table_count> tables = Arithmetic::all_tables();
+
+  /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never throws for a bad plan: the result's
+  /// `fault` says what is wrong. `rows` fills in (or replaces) tables' rows.
+  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
+    return Arithmetic::layout(topology, rows);
+  }
+
+  /// Distinct shard widths, seen at 1, 2 and 4 ranks, in ascending order. Kernels are instantiated for these; any other width that a
+  /// policy may produce is served by the kernels for widths known at run time.
+  static constexpr auto widths = [] {
+    std::array<int, Arithmetic::shard_widths().size()> result{};
+    const std::vector<int> found = Arithmetic::shard_widths();
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = found[i];
+    return result;
+  }();
+};
+
+/// A job's machines, for `fits` and for the planner.
+struct Cluster {
+  int ranks = 1;
+  int ranks_per_node = 0;            ///< 0: one node
+  std::int64_t memory_per_rank = 0;  ///< bytes
+};
+
+inline namespace literals {
+constexpr std::int64_t operator""_KiB(unsigned long long n) { return static_cast<std::int64_t>(n << 10); }
+constexpr std::int64_t operator""_MiB(unsigned long long n) { return static_cast<std::int64_t>(n << 20); }
+constexpr std::int64_t operator""_GiB(unsigned long long n) { return static_cast<std::int64_t>(n << 30); }
+}  // namespace literals
+
+/// Bytes that one element and one row of a table cost, optimizer state included.
+struct MemoryCost {
+  std::int64_t per_element = 4;
+  std::int64_t per_row = 0;
+};
+
+/// No fault if every rank's tables fit into its memory; else names the largest table of the fullest rank, what is needed and what is there.
+constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost, std::int64_t memory_per_rank) {
+  if (!layout.fault.ok()) return layout.fault;
+  PlanFault fault;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const std::int64_t need = layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row;
+    if (need <= memory_per_rank || need <= fault.found) continue;
+    const Shard* largest = nullptr;
+    for (const Shard& shard : layout.shards)
+      if (shard.held_by(rank) && (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())) largest = &shard;
+    fault = PlanFault::of(PlanFault::Kind::does_not_fit, layout.tables[largest->table].name, need, memory_per_rank);
+  }
+  return fault;
+}
+
+}  // namespace tessera::inline v0

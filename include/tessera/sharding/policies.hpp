@@ -1,0 +1,121 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/sharding_policy.hpp>
+#include <tessera/sharding/table.hpp>
+
+#include <array>
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// Part `i` of `total` cut into `parts` parts whose sizes differ by at most one.
+constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int64_t i) {
+  const std::int64_t quotient = total / parts, remainder = total % parts;
+  return quotient * i + (i < remainder ? i : remainder);
+}
+
+/// A full copy on every rank (data parallel).
+template <class... Sources>
+struct Replicated {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) {
+    return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::every}};
+  }
+};
+
+/// Pins the tables of a policy to one rank: `TableWise<OnRank<2>, Genres>`.
+template <int Rank>
+struct OnRank {};
+
+/// Each table whole on one rank, which the plan chooses so that memory and lookups are balanced.
+template <class... Sources>
+struct TableWise {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) { return {{0, table.rows, 0, table.width}, {}}; }
+};
+/// The same on a given rank (modulo the number of ranks, so that the plan also runs on fewer).
+template <int Rank, class... Sources>
+struct TableWise<OnRank<Rank>, Sources...> {
+  static_assert(Rank >= 0, "OnRank: ranks count from 0");
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
+    return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::rank, .index = Rank % topology.ranks}};
+  }
+};
+
+/// K parts side by side, on different ranks where there are enough. K must divide every width.
+template <int K, class... Sources>
+struct ColumnWise {
+  static_assert(K > 0, "ColumnWise: the number of parts must be positive");
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return K; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int i) {
+    const std::int32_t part = table.width / K;
+    return {{0, table.rows, i * part, (i + 1) * part}, {}};
+  }
+};
+
+/// Relative sizes of the row blocks of ranks 0, 1, ... (a rank without a share gets nothing): `RowWise<Shares<3, 1>, Query>`.
+template <int... Parts>
+struct Shares {
+  static_assert(sizeof...(Parts) > 0 && ((Parts >= 0) && ...) && (0 + ... + Parts) > 0,
+                "Shares: parts are not negative, and one is positive");
+};
+
+/// One block of rows per rank, of equal sizes (plus or minus one row).
+template <class... Sources>
+struct RowWise {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology& topology) { return topology.ranks; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    return {{even_cut(table.rows, topology.ranks, i), even_cut(table.rows, topology.ranks, i + 1), 0, table.width},
+            {.kind = Place::Kind::rank, .index = i}};
+  }
+};
+/// Uneven blocks. Shares beyond the number of ranks fall to rank (share modulo ranks).
+template <int... Parts, class... Sources>
+struct RowWise<Shares<Parts...>, Sources...> {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Parts); }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    constexpr std::array<int, sizeof...(Parts)> parts{Parts...};
+    std::int64_t before = 0, total = 0;
+    for (int k = 0; k < static_cast<int>(parts.size()); ++k) {
+      if (k < i) before += parts[k];
+      total += parts[k];
+    }
+    return {{cut(table.rows, before, total), cut(table.rows, before + parts[i], total), 0, table.width},
+            {.kind = Place::Kind::rank, .index = i % topology.ranks}};
+  }
+
+ private:
+  /// rows * numerator / denominator, without overflow.
+  static constexpr std::int64_t cut(std::int64_t rows, std::int64_t numerator, std::int64_t denominator) {
+    return rows / denominator * numerator + rows % denominator * numerator / denominator;
+  }
+};
+
+/// K columns, each cut by rows over the ranks of one node (table-row-wise, hierarchical). K must divide every width.
+template <int K, class... Sources>
+struct Grid {
+  static_assert(K > 0, "Grid: the number of columns must be positive");
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology& topology) { return K * topology.node_size(); }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const int size = topology.node_size(), column = i / size, member = i % size;
+    const std::int32_t part = table.width / K;
+    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1), column * part, (column + 1) * part},
+            {.kind = Place::Kind::node_member, .index = member, .group = column}};
+  }
+};
+
+static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> && ShardingPolicy<TableWise<OnRank<1>>>);
+static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> && ShardingPolicy<RowWise<Shares<2, 1>>> &&
+              ShardingPolicy<Grid<2>>);
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/fixed_string.hpp>
+#include <tessera/core/table_spec.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// Pooling as a template argument of `Table` and `Feature`.
+struct Sum {
+  static constexpr Pooling pooling = Pooling::sum;
+};
+struct Mean {
+  static constexpr Pooling pooling = Pooling::mean;
+};
+
+/// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same name.
+template <FixedString Name, std::int64_t Rows, std::int32_t Width, class P = Sum>
+struct Table {
+  static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
+  static_assert(Width > 0, "Table: width must be positive");
+  static_assert(
+      requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum or Mean");
+
+  static constexpr auto name = Name;
+  static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P::pooling}};
+};
+
+/// Many tables from a `constexpr` array (or std::array) of TableSpec with static storage.
+template <const auto& Specs>
+struct Tables {
+  static constexpr auto& specs = Specs;
+};
+
+/// Anything that lists tables: `Table`, `Tables`, `Fused`, or a user's own type with a static constexpr range `specs` of TableSpec.
+template <class T>
+concept TableSource = requires {
+  { T::specs[0] } -> std::convertible_to<const TableSpec&>;
+};
+
+template <class T>
+inline constexpr std::size_t table_count = std::size(T::specs);
+
+/// Several table sources side by side.
+template <TableSource... Sources>
+struct TableList {
+  static constexpr std::size_t count = (std::size_t{0} + ... + table_count<Sources>);
+  static constexpr std::array<TableSpec, count> specs = [] {
+    std::array<TableSpec, count> all{};
+    std::size_t n = 0;
+    [[maybe_unused]] const auto append = [&](const auto& source) {
+      for (const TableSpec& spec : source) all[n++] = spec;
+    };
+    (append(Sources::specs), ...);
+    return all;
+  }();
+
+  /// fused_with[i]: the first table of the list that table i must share a rank with (itself where there is none).
+  static constexpr std::array<std::size_t, count> fused_with = [] {
+    std::array<std::size_t, count> leader{};
+    std::size_t n = 0;
+    [[maybe_unused]] const auto append = [&]<class Source>(std::type_identity<Source>) {
+      const std::size_t first = n;
+      for (std::size_t i = 0; i < table_count<Source>; ++i, ++n) leader[n] = requires {
+          Source::is_fused;
+        }
+      ? first : n;
+    };
+    (append(std::type_identity<Sources>{}), ...);
+    return leader;
+  }();
+};
+
+/// Tables that stay together on a rank, in one row space.
+template <TableSource... Sources>
+struct Fused {
+  static constexpr bool is_fused = true;
+  static constexpr auto specs = TableList<Sources...>::specs;
+};
+
+/// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id weights.
+struct Unweighted {};
+struct Weighted {};
+template <FixedString Name, FixedString TableName, class P = Sum, class Weights = Unweighted>
+struct Feature {
+  static constexpr auto name = Name;
+  static constexpr auto table = TableName;
+  static constexpr std::array<FeatureSpec, 1> features{
+      FeatureSpec{name.view(), table.view(), P::pooling, std::is_same_v<Weights, Weighted>}};
+};
+
+/// Many features from a constexpr array of FeatureSpec.
+template <const auto& Specs>
+struct FeatureArray {
+  static constexpr auto& features = Specs;
+};
+
+/// The plan's features in output order. Without it every table has one feature of its own name.
+template <class... Sources>
+struct Features {
+  static constexpr std::size_t count = (std::size_t{0} + ... + std::size(Sources::features));
+  static constexpr std::array<FeatureSpec, count> features = [] {
+    std::array<FeatureSpec, count> all{};
+    std::size_t n = 0;
+    [[maybe_unused]] const auto append = [&](const auto& source) {
+      for (const FeatureSpec& spec : source) all[n++] = spec;
+    };
+    (append(Sources::features), ...);
+    return all;
+  }();
+};
+
+static_assert(TableSource<Table<"user", 10, 4>> && TableSource<Fused<Table<"a", 1, 1>, Table<"b", dynamic_rows, 1, Mean>>>);
+static_assert(TableList<Table<"a", 1, 1>, Fused<Table<"b", 1, 1>, Table<"c", 1, 1>>>::fused_with[2] == 1);
+
+}  // namespace tessera::inline v0
