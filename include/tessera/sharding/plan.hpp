@@ -150,6 +150,7 @@ struct PlanArithmetic {
     found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
   }
+  static constexpr std::size_t width_count() { return shard_widths().size(); }
 };
 
 }  // namespace detail
@@ -179,7 +180,7 @@ class Plan {
   /// Distinct shard widths, seen at 1, 2 and 4 ranks, in ascending order. Kernels are instantiated for these; any other width that a
   /// policy may produce is served by the kernels for widths known at run time.
   static constexpr auto widths = [] {
-    std::array<int, Arithmetic::shard_widths().size()> result{};
+    std::array<int, Arithmetic::width_count()> result{};
     const std::vector<int> found = Arithmetic::shard_widths();
     for (std::size_t i = 0; i < result.size(); ++i) result[i] = found[i];
     return result;

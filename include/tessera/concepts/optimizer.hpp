@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+// An optimizer is two small structs: the optimizer itself holds constants; `at(learning_rate, step)` gives the functor of one step,
+// which kernels copy. docs/concepts/optimizer.md has the smallest model.
+//
+//   struct Step {
+//     struct Row { ... };                                             // what all elements of a row share
+//     HD Row row(float* row_state, float mean_square) const;          // row_state: row_states floats, read and written
+//     HD float element(float weight, float gradient, float* state, const Row&) const;   // state: element_states floats; new weight
+//   };
+
+template <class O>
+concept HasStateCounts = requires {
+  { O::element_states } -> std::convertible_to<int>;
+  { O::row_states } -> std::convertible_to<int>;
+};
+template <class O>
+concept HasMeanSquareFlag = requires {
+  { O::needs_mean_square } -> std::convertible_to<bool>;
+};
+template <class O>
+concept HasStateNames = requires {
+  { O::state_names[0] } -> std::convertible_to<std::string_view>;
+}
+|| (O::element_states + O::row_states == 0);
+template <class O>
+concept HasInitialState = requires(const O& optimizer, int i) {
+  { optimizer.initial_state(i) } -> std::convertible_to<float>;
+};
+template <class O>
+concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t step) {
+  { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
+};
+template <class O>
+concept HasRowMath = requires(const typename O::Step& step, float* state, float x) {
+  { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
+};
+template <class O>
+concept HasElementMath = requires(const typename O::Step& step, float* state, float x, const typename O::Step::Row& row) {
+  { step.element(x, x, state, row) } -> std::same_as<float>;
+};
+template <class O>
+concept HasTrivialStep = std::is_trivially_copyable_v<typename O::Step>;
+
+/// Turns a row's summed gradient into new weights. States: element_states floats per element, then row_states floats per row.
+template <class O>
+concept Optimizer = HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> && HasStep<O> && HasRowMath<O> &&
+    HasElementMath<O> && HasTrivialStep<O>;
+
+/// Lists every requirement that `O` misses, one error each.
+template <class O>
+consteval bool explain_optimizer() {
+  static_assert(HasStateCounts<O>, "Optimizer: need static constexpr int element_states, row_states (docs/concepts/optimizer.md)");
+  static_assert(HasMeanSquareFlag<O>, "Optimizer: need static constexpr bool needs_mean_square (docs/concepts/optimizer.md)");
+  static_assert(!HasStateCounts<O> || HasStateNames<O>,
+                "Optimizer: need static constexpr state_names, one per state (docs/concepts/optimizer.md)");
+  static_assert(HasInitialState<O>, "Optimizer: need float initial_state(int state) const (docs/concepts/optimizer.md)");
+  static_assert(HasStep<O>,
+                "Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) const (docs/concepts/optimizer.md)");
+  static_assert(!HasStep<O> || HasRowMath<O>,
+                "Optimizer: Step needs Row row(float* row_state, float mean_square) const (docs/concepts/optimizer.md)");
+  static_assert(
+      !HasRowMath<O> || HasElementMath<O>,
+      "Optimizer: Step needs float element(float weight, float gradient, float* state, const Row&) const (docs/concepts/optimizer.md)");
+  static_assert(!HasStep<O> || HasTrivialStep<O>,
+                "Optimizer: Step must be trivially copyable: kernels take it by value (docs/concepts/optimizer.md)");
+  return Optimizer<O>;
+}
+
+}  // namespace tessera::inline v0

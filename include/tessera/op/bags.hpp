@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/jagged.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// A run of bags that read one shard of an arena: one feature, the samples of one rank. Ids are checked before they come here.
+/// Bag b holds ids[offsets[b] .. offsets[b+1]), or ids[b] alone where offsets is null (one-hot). The arena row of an id is
+/// id + row_bias. The coefficient of an entry is weights[i] where there are weights, else bag_scale[b] where there is one (mean), else 1.
+template <IdType Id>
+struct Bags {
+  const Id* ids = nullptr;
+  const std::int64_t* offsets = nullptr;  ///< bags + 1, not necessarily from 0: they index ids and weights; or null
+  const float* weights = nullptr;         ///< parallel to ids, or null
+  const float* bag_scale = nullptr;       ///< one per bag, or null; never together with weights
+  std::int64_t bags = 0;
+  std::int64_t row_bias = 0;
+
+  TESSERA_HOST_DEVICE constexpr std::int64_t begin(std::int64_t bag) const { return offsets == nullptr ? bag : offsets[bag]; }
+  TESSERA_HOST_DEVICE constexpr std::int64_t end(std::int64_t bag) const { return offsets == nullptr ? bag + 1 : offsets[bag + 1]; }
+  TESSERA_HOST_DEVICE constexpr std::int64_t entries() const { return end(bags - 1) - begin(0); }
+  TESSERA_HOST_DEVICE constexpr float coefficient(std::int64_t bag, std::int64_t i) const {
+    return weights != nullptr ? weights[i] : bag_scale != nullptr ? bag_scale[bag] : 1.0f;
+  }
+};
+
+}  // namespace tessera::inline v0

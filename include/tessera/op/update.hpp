@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/optimizer.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/op/bags.hpp>
+#include <tessera/op/kernel.hpp>
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride, `width` floats.
+template <IdType Id>
+struct GradientGroup {
+  Bags<Id> bags;
+  const float* gradient = nullptr;
+  std::int64_t gradient_stride = 0;
+};
+
+/// The rows of one shard in an arena, and where they come from: arena row r is row (r - row_offset + row_begin) of table `table_key`
+/// (name_key of its name), from column column_begin on. Ascending row_offset.
+struct ArenaSegment {
+  std::int64_t row_offset = 0;
+  std::int64_t rows = 0;
+  std::uint64_t table_key = 0;
+  std::int64_t row_begin = 0;
+  std::int32_t column_begin = 0;
+};
+
+/// An arena as updates see it: weights, and one array per optimizer state.
+template <Element T, Optimizer O>
+struct ArenaState {
+  T* arena = nullptr;  ///< rows x width, row-major, 64-byte aligned
+  std::int64_t rows = 0;
+  int width = 0;
+  std::array<float*, O::element_states> element_state{};  ///< each rows x width
+  std::array<float*, O::row_states> row_state{};          ///< each rows
+  std::span<const ArenaSegment> segments;                 ///< for stochastic rounding (16-bit T)
+  std::uint64_t rounding_seed = 0;                        ///< of this step
+};
+
+/// The optimizer's update, fused with the merging of gradients. For every distinct arena row among the entries of all groups: its
+/// gradient is the sum of coefficient * gradient of the bag, entry by entry in the order of (group, bag, position), each step one
+/// multiply-add in float (a coefficient of 1 adds); then the optimizer is applied once. Rows without an entry do not change, nor
+/// does their state. The result does not depend on the number of threads, nor on which other rows are present.
+/// Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange, Apply).
+template <Element T, IdType Id, int Width, Optimizer O>
+struct Update {
+  struct Parameters {
+    ArenaState<T, O> state;
+    typename O::Step step;
+    std::span<const GradientGroup<Id>> groups;
+  };
+};
+
+/// Distinct rows and their merged gradients, `width` floats each, in ascending order of arena rows.
+struct MergedGradients {
+  std::int64_t count = 0;
+  std::int64_t* rows = nullptr;
+  float* gradients = nullptr;
+};
+
+/// The first half of Update alone: merges gradients by row, in the same order and with the same bits.
+template <IdType Id, int Width>
+struct Merge {
+  struct Parameters {
+    std::int64_t arena_rows = 0;
+    int width = Width;
+    std::span<const GradientGroup<Id>> groups;
+    /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
+    MergedGradients* merged = nullptr;
+  };
+};
+
+/// The second half of Update alone: applies the optimizer to distinct rows with given gradients.
+template <Element T, int Width, Optimizer O>
+struct Apply {
+  struct Parameters {
+    ArenaState<T, O> state;
+    typename O::Step step;
+    MergedGradients merged;
+    /// Mean over the whole table row of the squared gradient, one per merged row, where O::needs_mean_square; else null.
+    const float* mean_square = nullptr;
+  };
+};
+
+/// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's gradient with the entry's row, in float,
+/// columns ascending in 16 lanes (see docs). Written to output + position in ids. Must run before the update changes the rows.
+template <Element T, IdType Id, int Width>
+struct WeightGradients {
+  struct Group {
+    GradientGroup<Id> source;
+    float* output = nullptr;  ///< parallel to source.bags.ids
+  };
+  struct Parameters {
+    const T* arena = nullptr;
+    int width = Width;
+    std::span<const Group> groups;
+  };
+};
+
+/// The canonical sum of squares of a row's gradient, which must not depend on how columns are cut: columns are grouped in blocks of 16
+/// counted from the table's first column; a block is summed as a balanced binary tree of its 16 squares (absent columns count 0), and
+/// blocks are added in ascending order. A column shard contributes whole blocks as one float each and the squares of cut blocks singly.
+inline constexpr int mean_square_block = 16;
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/optimizer.hpp>
+#include <tessera/config.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::inline v0 {
+
+/// w -= lr * g.
+struct Sgd {
+  static constexpr int element_states = 0, row_states = 0;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 0> state_names{};
+
+  struct Step {
+    float learning_rate;
+    struct Row {};
+    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_HOST_DEVICE float element(float weight, float gradient, float*, const Row&) const { return weight - learning_rate * gradient; }
+  };
+  constexpr float initial_state(int) const { return 0; }
+  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
+};
+
+/// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon). Duchi, Hazan, Singer 2011; constants as in PyTorch.
+struct Adagrad {
+  float epsilon = 1e-10f;
+  float initial_accumulator = 0;
+
+  static constexpr int element_states = 1, row_states = 0;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 1> state_names{"sum"};
+
+  struct Step {
+    float learning_rate, epsilon;
+    struct Row {};
+    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_HOST_DEVICE float element(float weight, float gradient, float* state, const Row&) const {
+      state[0] += gradient * gradient;
+      return weight - learning_rate * gradient / (std::sqrt(state[0]) + epsilon);
+    }
+  };
+  constexpr float initial_state(int) const { return initial_accumulator; }
+  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
+};
+
+/// One sum per row: sum += mean(g^2); w -= lr * g / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD.
+struct RowWiseAdagrad {
+  float epsilon = 1e-8f;
+  float initial_accumulator = 0;
+
+  static constexpr int element_states = 0, row_states = 1;
+  static constexpr bool needs_mean_square = true;
+  static constexpr std::array<std::string_view, 1> state_names{"sum"};
+
+  struct Step {
+    float learning_rate, epsilon;
+    struct Row {
+      float rate;
+    };
+    TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
+      row_state[0] += mean_square;
+      return {learning_rate / (std::sqrt(row_state[0]) + epsilon)};
+    }
+    TESSERA_HOST_DEVICE float element(float weight, float gradient, float*, const Row& row) const { return weight - row.rate * gradient; }
+  };
+  constexpr float initial_state(int) const { return initial_accumulator; }
+  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
+};
+
+/// Lazy Adam (touched rows only): w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon), t the global step counted from 1.
+/// Kingma, Ba 2015; PyTorch's SparseAdam.
+struct Adam {
+  float beta1 = 0.9f;
+  float beta2 = 0.999f;
+  float epsilon = 1e-8f;
+
+  static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
+
+  struct Step {
+    float rate, beta1, beta2, one_minus_beta1, one_minus_beta2, epsilon;
+    struct Row {};
+    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_HOST_DEVICE float element(float weight, float gradient, float* state, const Row&) const {
+      state[0] = beta1 * state[0] + one_minus_beta1 * gradient;
+      state[1] = beta2 * state[1] + one_minus_beta2 * (gradient * gradient);
+      return weight - rate * state[0] / (std::sqrt(state[1]) + epsilon);
+    }
+  };
+  constexpr float initial_state(int) const { return 0; }
+  Step at(float learning_rate, std::int64_t step) const {
+    const double t = static_cast<double>(step);
+    const double rate =
+        learning_rate * std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) / (1 - std::pow(static_cast<double>(beta1), t));
+    return {static_cast<float>(rate), beta1, beta2, static_cast<float>(1.0 - beta1), static_cast<float>(1.0 - beta2), epsilon};
+  }
+};
+
+static_assert(Optimizer<Sgd> && Optimizer<Adagrad> && Optimizer<RowWiseAdagrad> && Optimizer<Adam>);
+
+}  // namespace tessera::inline v0
