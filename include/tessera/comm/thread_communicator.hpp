@@ -1,0 +1,387 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/comm/breakable_barrier.hpp>
+#include <tessera/comm/collective_checks.hpp>
+#include <tessera/concepts/communicator.hpp>
+#include <tessera/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct ThreadGroupOptions {
+  /// How long a rank waits in a collective for the others before it gives up and names them; zero: for ever.
+  std::chrono::nanoseconds timeout{0};
+};
+
+/// What the thread ranks of one process share. A collective publishes every rank's buffers, lets each rank copy what it needs
+/// straight from its peers' memory (one copy per byte, no allocation), and ends when nobody reads a peer any more. Peers must
+/// agree about every call; where they don't, all of them throw the same CommunicatorError. Not movable; outlives its users.
+class ThreadGroup {
+ public:
+  explicit ThreadGroup(int ranks, ThreadGroupOptions options = {})
+      : options_(options), slots_(static_cast<std::size_t>(checked(ranks))), barrier_(ranks) {}
+  ThreadGroup(const ThreadGroup&) = delete;
+  ThreadGroup& operator=(const ThreadGroup&) = delete;
+
+  int size() const { return static_cast<int>(slots_.size()); }
+
+  /// Ends the group: who waits in a collective, or calls one later, throws a CommunicatorError that names `rank` and says `text`.
+  /// The first reason stays. Any thread may call it.
+  void fail(int rank, const std::string& text) {
+    const std::lock_guard lock(failure_mutex_);
+    barrier_.break_now();
+    if (failure_.empty()) set_failure(rank, text);
+  }
+
+ private:
+  friend class ThreadCommunicator;
+
+  /// One rank's part of a collective. Counts are in elements.
+  struct Call {
+    Collective collective = Collective::none;
+    const std::type_info* element_type = &typeid(void);
+    Reduction reduction = Reduction::sum;
+    int root = 0;
+    const std::byte* send = nullptr;
+    std::byte* receive = nullptr;
+    std::size_t send_size = 0;
+    const std::size_t* send_counts = nullptr;
+    const std::size_t* receive_counts = nullptr;
+  };
+
+  /// What a rank shows its peers. They read `call` between the two barriers of a collective only, `fault` after the second.
+  struct alignas(64) Slot {
+    Call call;
+    std::atomic<std::uint64_t> step{0};  // collectives that this rank has entered
+    std::string fault;
+    int fault_rank = -1;
+  };
+
+  static int checked(int ranks) {
+    require(ranks >= 1, "ThreadGroup: need at least one rank, got {}", ranks);
+    return ranks;
+  }
+
+  const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
+
+  /// Runs one collective of `rank`: `check` reports what disagrees between this rank and its peers, by `report`; `move`
+  /// brings the data. In between peers use this rank's memory, so that only the wait before may be left early.
+  template <class Check, class Move>
+  void run(int rank, const Call& call, Check check, Move move) {
+    Slot& mine = slots_[static_cast<std::size_t>(rank)];
+    const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
+    mine.call = call;
+    mine.fault.clear();
+    mine.step.store(step, std::memory_order_relaxed);
+    enter(rank, call.collective, step);
+    exchange(mine, rank, step, check, move);
+    if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(call.collective);
+  }
+
+  template <class Check, class Move>
+  void exchange(Slot& mine, int rank, std::uint64_t step, Check& check, Move& move) noexcept {
+    if (same_call(mine, rank, step)) check(mine, step);
+    if (mine.fault.empty()) {
+      move();
+    } else {
+      faulty_step_.store(step, std::memory_order_relaxed);
+    }
+    barrier_.arrive_committed();
+  }
+
+  void enter(int rank, Collective collective, std::uint64_t step) {
+    const auto deadline =
+        options_.timeout.count() == 0 ? BreakableBarrier::Clock::time_point::max() : BreakableBarrier::Clock::now() + options_.timeout;
+    const std::uint64_t round = barrier_.round();
+    const auto outcome = barrier_.arrive(deadline);
+    if (outcome == BreakableBarrier::Outcome::complete) return;
+    const std::lock_guard lock(failure_mutex_);
+    if (outcome == BreakableBarrier::Outcome::late) {
+      if (!barrier_.break_round(round)) return;
+      if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
+    }
+    throw CommunicatorError(
+        failed_rank_, name_of(collective),
+        fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective), step, rank, failed_rank_, failure_));
+  }
+
+  void set_failure(int rank, const std::string& text) {
+    failed_rank_ = rank;
+    failure_ = text.empty() ? "no reason given" : text;
+  }
+
+  int first_late(std::uint64_t step) const {
+    const auto late = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.step.load() < step; });
+    return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
+  }
+
+  std::string late_text(int rank, Collective collective, std::uint64_t step) const {
+    std::string late;
+    for (int peer = 0; peer < size(); ++peer)
+      if (slots_[static_cast<std::size_t>(peer)].step.load() < step) late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
+    return fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise ThreadGroupOptions::timeout if that can be right",
+                       rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective), step,
+                       late);
+  }
+
+  /// Whether all ranks make the same call; every rank finds the same answer.
+  bool same_call(Slot& mine, int rank, std::uint64_t step) {
+    const Call& first = call_of(0);
+    for (int peer = 1; peer < size(); ++peer) {
+      const Call& other = call_of(peer);
+      const auto differ = [&](const char* what, const auto& a, const auto& b) {
+        report(mine, peer, "{} (call {}): rank 0 {} {}, but rank {} {}; all ranks must make the same calls in the same order",
+               name_of(call_of(rank).collective), step, what, a, peer, b);
+        return false;
+      };
+      if (other.collective != first.collective) return differ("calls", name_of(first.collective), name_of(other.collective));
+      if (*other.element_type != *first.element_type)
+        return differ("has elements of type", first.element_type->name(), other.element_type->name());
+      if (other.reduction != first.reduction) return differ("asks for the reduction", name_of(first.reduction), name_of(other.reduction));
+      if (other.root != first.root) return differ("names the root", first.root, other.root);
+    }
+    return true;
+  }
+
+  template <class... Args>
+  static void report(Slot& mine, int rank_at_fault, fmt::format_string<Args...> text, Args&&... args) {
+    mine.fault = fmt::format(text, std::forward<Args>(args)...);
+    mine.fault_rank = rank_at_fault;
+  }
+
+  [[noreturn]] void throw_fault(Collective collective) {
+    const auto faulty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.fault.empty(); });
+    const CommunicatorError error(faulty->fault_rank, name_of(collective), faulty->fault);
+    barrier_.arrive_committed();  // the fault stays until everybody has read it
+    throw error;
+  }
+
+  ThreadGroupOptions options_;
+  std::vector<Slot> slots_;
+  BreakableBarrier barrier_;
+  std::atomic<std::uint64_t> faulty_step_{0};
+  std::mutex failure_mutex_;
+  std::string failure_;
+  int failed_rank_ = -1;
+};
+
+/// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
+/// on one rank or between ranks. Sums are in rank order, the same bits on every rank. Throws CommunicatorError (a peer failed, is
+/// late or disagrees), InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other ranks).
+class ThreadCommunicator {
+ public:
+  ThreadCommunicator(ThreadGroup& group, int rank) : group_(&group), rank_(rank) {
+    require(rank >= 0 && rank < group.size(), "ThreadCommunicator: rank {} is not in 0..{}", rank, group.size() - 1);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return group_->size(); }
+  ThreadGroup& group() const { return *group_; }
+
+  /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
+  template <Exchangeable T>
+  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+                  std::span<const std::size_t> receive_counts) {
+    check_counts(Collective::all_to_all, rank_, size(), "send", send.size(), send_counts);
+    check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(), receive_counts);
+    Call call = make_call<T>(Collective::all_to_all, send, receive);
+    call.send_counts = send_counts.data();
+    const auto check = [&](auto& mine, std::uint64_t step) {
+      for (int peer = 0; peer < size(); ++peer)
+        if (const std::size_t sent = peer_call(peer).send_counts[rank_]; sent != receive_counts[peer])
+          return ThreadGroup::report(mine, peer, "all_to_all (call {}): rank {} sends {} elements to rank {}, which expects {}", step, peer,
+                                     sent, rank_, receive_counts[peer]);
+    };
+    group_->run(rank_, call, check, [&] {
+      // Each rank begins with its own block and goes round, so that not all read from the same peer at once.
+      for (int i = 0; i < size(); ++i) {
+        const int peer = (rank_ + i) % size();
+        const Call& from = peer_call(peer);
+        detail::copy_bytes(receive.data() + offset(receive_counts.data(), peer), elements<T>(from) + offset(from.send_counts, rank_),
+                           receive_counts[peer] * sizeof(T));
+      }
+    });
+  }
+
+  /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
+  template <Exchangeable T>
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+    check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
+    const auto check = [&](auto& mine, std::uint64_t step) {
+      for (int peer = 0; peer < size(); ++peer)
+        if (const std::size_t sent = peer_call(peer).send_size; sent != counts[peer])
+          return ThreadGroup::report(mine, peer, "all_gather (call {}): rank {} sends {} elements, but rank {} expects {} of it", step,
+                                     peer, sent, rank_, counts[peer]);
+    };
+    group_->run(rank_, make_call<T>(Collective::all_gather, send, receive), check, [&] {
+      for (int i = 0; i < size(); ++i) {
+        const int peer = (rank_ + i) % size();
+        detail::copy_bytes(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)), counts[peer] * sizeof(T));
+      }
+    });
+  }
+
+  /// Replaces `values` on every rank by the reduction over all ranks, element by element.
+  template <Reducible T>
+  void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
+    Call call = make_call<T>(Collective::all_reduce, values, values);
+    call.reduction = reduction;
+    const auto check = [this](auto& mine, std::uint64_t step) { check_equal_sizes(mine, step); };
+    group_->run(rank_, call, check, [&] {
+      // Rank r alone touches slice r of anybody's values: it reduces the slice and writes the result to all.
+      const std::size_t ranks = static_cast<std::size_t>(size()), me = static_cast<std::size_t>(rank_);
+      const std::size_t begin = values.size() / ranks * me + std::min(me, values.size() % ranks);
+      const std::size_t end = begin + values.size() / ranks + (me < values.size() % ranks ? 1 : 0);
+      reduce<T>(begin, end, reduction, [&](std::size_t at, const T* block, std::size_t count) {
+        for (int peer = 0; peer < size(); ++peer) std::copy_n(block, count, reinterpret_cast<T*>(peer_call(peer).receive) + at);
+      });
+    });
+  }
+
+  /// Adds up all ranks' `send`; rank r gets block r of the sum, of counts[r] elements.
+  template <Reducible T>
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+    check_counts(Collective::reduce_scatter, rank_, size(), "send", send.size(), counts);
+    check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(), counts[static_cast<std::size_t>(rank_)]);
+    Call call = make_call<T>(Collective::reduce_scatter, send, receive);
+    call.send_counts = counts.data();
+    const auto check = [&](auto& mine, std::uint64_t step) {
+      for (int peer = 0; peer < size(); ++peer)
+        for (int block = 0; block < size(); ++block)
+          if (const std::size_t count = peer_call(peer).send_counts[block]; count != counts[block])
+            return ThreadGroup::report(mine, peer, "reduce_scatter (call {}): counts[{}] is {} on rank {}, but {} on rank {}", step, block,
+                                       count, peer, counts[block], rank_);
+    };
+    group_->run(rank_, call, check, [&] {
+      const std::size_t begin = offset(counts.data(), rank_);
+      reduce<T>(begin, begin + receive.size(), Reduction::sum,
+                [&](std::size_t at, const T* block, std::size_t count) { std::copy_n(block, count, receive.data() + (at - begin)); });
+    });
+  }
+
+  /// Gives every rank the `values` of rank `root`.
+  template <Exchangeable T>
+  void broadcast(std::span<T> values, int root) {
+    check_root(rank_, size(), root);
+    Call call = make_call<T>(Collective::broadcast, values, values);
+    call.root = root;
+    const auto check = [this](auto& mine, std::uint64_t step) { check_equal_sizes(mine, step); };
+    group_->run(rank_, call, check, [&] {
+      if (rank_ != root) detail::copy_bytes(values.data(), peer_call(root).send, values.size_bytes());
+    });
+  }
+
+  /// Returns when every rank has called it.
+  void barrier() {
+    Call call;
+    call.collective = Collective::barrier;
+    group_->run(
+        rank_, call, [](auto&, std::uint64_t) {}, [] {});
+  }
+
+ private:
+  using Call = ThreadGroup::Call;
+
+  const Call& peer_call(int peer) const { return group_->call_of(peer); }
+
+  template <class T>
+  static const T* elements(const Call& call) {
+    return reinterpret_cast<const T*>(call.send);
+  }
+
+  static std::size_t offset(const std::size_t* counts, int rank) { return std::accumulate(counts, counts + rank, std::size_t{0}); }
+
+  template <class T>
+  static Call make_call(Collective collective, std::span<const T> send, std::span<T> receive) {
+    return {.collective = collective,
+            .element_type = &typeid(T),
+            .send = reinterpret_cast<const std::byte*>(send.data()),
+            .receive = reinterpret_cast<std::byte*>(receive.data()),
+            .send_size = send.size()};
+  }
+
+  void check_equal_sizes(ThreadGroup::Slot& mine, std::uint64_t step) const {
+    for (int peer = 0; peer < size(); ++peer)
+      if (const Call& other = peer_call(peer); other.send_size != mine.call.send_size)
+        return ThreadGroup::report(mine, peer, "{} (call {}): {} elements on rank {}, but {} on rank {}", name_of(other.collective), step,
+                                   other.send_size, peer, mine.call.send_size, rank_);
+  }
+
+  /// Reduces elements [begin, end) of all ranks' `send` in rank order and hands the result to `store`, block by block.
+  template <class T, class Store>
+  void reduce(std::size_t begin, std::size_t end, Reduction reduction, Store store) const {
+    std::array<T, 1024> block;
+    for (std::size_t at = begin; at < end; at += block.size()) {
+      const std::size_t count = std::min(block.size(), end - at);
+      std::copy_n(elements<T>(peer_call(0)) + at, count, block.data());
+      for (int peer = 1; peer < size(); ++peer) detail::reduce_into(block.data(), elements<T>(peer_call(peer)) + at, count, reduction);
+      store(at, block.data(), count);
+    }
+  }
+
+  ThreadGroup* group_;
+  int rank_;
+};
+
+static_assert(Communicator<ThreadCommunicator>);
+
+/// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank throws, the others end with a
+/// CommunicatorError at their next collective, and the exception that came first is thrown here. A rank that returns while others
+/// still call collectives ends them too.
+template <class Function>
+void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
+  ThreadGroup group(ranks, options);
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto fail = [&](int rank, const std::string& text) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+    group.fail(rank, text);
+  };
+  const auto run_rank = [&](int rank) {
+    try {
+      ThreadCommunicator communicator(group, rank);
+      function(communicator);
+      group.fail(rank, "it has returned from its function and takes part in no further collective");
+    } catch (const std::exception& error) {
+      fail(rank, error.what());
+    } catch (...) {
+      fail(rank, "it threw something that is not a std::exception");
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      try {
+        threads.emplace_back(run_rank, rank);
+      } catch (const std::exception& error) {
+        fail(rank, error.what());  // no thread for this rank: end those that wait for it
+        break;
+      }
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace tessera::inline v0
