@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+#   compile_fail.sh FILE COMPILER [OPTIONS...]
+#
+# FILE must not compile, and the compiler's output must hold every text that FILE names in a line `// expect: TEXT` (or, where
+# compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`). With -DALLOWED_TWIN it must compile
+# without a warning: the twin differs in the fault alone, so that the test can't pass for another reason.
+set -uo pipefail
+file=$1
+shift
+name=$(basename "$1")
+case $name in
+  *clang*) name=clang++ ;;
+  *nvcc*) name=nvcc ;;
+  *) name=g++ ;;
+esac
+
+mapfile -t expected < <(sed -nE "s@^// expect( ${name//+/\\+})?: (.*)@\2@p" "$file")
+[ ${#expected[@]} -gt 0 ] || { echo "$file: no line '// expect: TEXT'"; exit 1; }
+grep -q ALLOWED_TWIN "$file" || { echo "$file: no allowed twin (#ifdef ALLOWED_TWIN)"; exit 1; }
+
+failed=0
+if output=$("$@" "$file" 2>&1); then
+  echo "$file compiles, and must not" && failed=1
+fi
+for text in "${expected[@]}"; do
+  if ! grep -qF -- "$text" <<<"$output"; then
+    printf '%s: expected in the compiler'"'"'s output:\n  %s\nbut it says:\n%s\n' "$file" "$text" "$(head -n 40 <<<"$output")" && failed=1
+  fi
+done
+if ! output=$("$@" -DALLOWED_TWIN "$file" 2>&1); then
+  printf '%s: its allowed twin does not compile:\n%s\n' "$file" "$(head -n 40 <<<"$output")" && failed=1
+fi
+exit $failed

@@ -1,0 +1,22 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include <tessera/core/error.hpp>
+#include <tessera/core/jagged.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+namespace ts = tessera;
+
+int main() {
+  const std::vector<std::int64_t> ids{0, 1, 2};
+  const ts::KeyedJagged<std::int64_t> batch{.features = 1, .batch = 2, .ids = ids};
+  try {
+    batch.validate();
+  } catch (const ts::InvalidArgument& error) {
+    std::printf("%s\n", error.what());
+    return 0;
+  }
+  return 1;
+}

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the documents and the sources that they quote the same.
+
+    documents.py --check ROOT    exit code 1 if a document differs from its source
+    documents.py --write ROOT    mends the documents
+
+README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/.
+docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` stand the messages of tests/compile_fail.
+"""
+import pathlib
+import re
+import sys
+import textwrap
+
+LISTING = re.compile(r"(^```cpp\n)(.*?)(^```$)", re.M | re.S)
+REGION = re.compile(r"^[ \t]*// \[readme\]\n(.*?)^[ \t]*// \[readme end\]", re.M | re.S)
+ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile errors: end -->)", re.S)
+
+
+def example_region(root):
+    regions = []
+    for path in sorted((root / "examples").glob("*.cpp")):
+        regions += [(path.name, textwrap.dedent(r)) for r in REGION.findall(path.read_text())]
+    if len(regions) != 1:
+        sys.exit(f"examples/: {len(regions)} regions '// [readme]' .. '// [readme end]' ({[n for n, _ in regions]}), need one")
+    return regions[0][1]
+
+
+def error_list(root):
+    """One entry per case: the comment that opens the file, and what the compiler says."""
+    entries = []
+    for path in sorted((root / "tests/compile_fail").glob("*.c*")):
+        comment, messages = [], []
+        for line in path.read_text().splitlines():
+            if expected := re.match(r"// expect(?: \S+)?: (.*)", line):
+                if expected[1] not in messages:
+                    messages.append(expected[1])
+            elif re.match(r"//(?! SPDX)", line) and not messages:
+                comment.append(line[2:].strip())
+            elif not line.startswith("//") and (comment or messages):
+                break
+        text = " ".join(c for c in comment if c)
+        entries.append(f"**{path.stem}** ({path.relative_to(root).as_posix()}): {text}\n\n" + "\n".join(f"    {m}" for m in messages) + "\n")
+    return "\n" + "\n".join(entries) + "\n" if entries else "\n"
+
+
+def mended(path, expression, body, what):
+    text = path.read_text()
+    match = expression.search(text)
+    if not match:
+        sys.exit(f"{path.name}: no place for {what}")
+    return text, text[: match.start(2)] + body + text[match.end(2):]
+
+
+def main():
+    mode, root = sys.argv[1], pathlib.Path(sys.argv[2])
+    plan = []
+    if (root / "README.md").exists():
+        plan.append((root / "README.md", LISTING, example_region(root), "the example (```cpp)"))
+    if (root / "docs/errors.md").exists():
+        plan.append((root / "docs/errors.md", ERRORS, error_list(root), "the compile errors (<!-- compile errors: begin -->)"))
+    if not plan:
+        print("neither README.md nor docs/errors.md is here")
+        return 77
+    different = 0
+    for path, expression, body, what in plan:
+        old, new = mended(path, expression, body, what)
+        if old == new:
+            print(f"{path.relative_to(root)}: as its source")
+        elif mode == "--write":
+            path.write_text(new)
+            print(f"{path.relative_to(root)}: written")
+        else:
+            print(f"{path.relative_to(root)}: differs from its source; mend it: python3 tests/house/documents.py --write .")
+            different = 1
+    return different
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of the sources that no compiler checks: who may include whom (docs/architecture.md), sizes, macros, licence lines, and
+nothing about the machine that a file was written on.
+
+    source_rules.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+# Which folders of include/tessera the headers of a folder may include, besides their own. "" is the folder itself: version.hpp and
+# config.hpp, which all may include, and the umbrellas, which may include all. A new folder needs a line here.
+VOCABULARY = {"core", "concepts"}
+ALLOWED = {
+    "core": set(),
+    "concepts": {"core"},
+    # leaf folders: blind to each other
+    "sharding": VOCABULARY,
+    "pooling": VOCABULARY,
+    "optimizer": VOCABULARY,
+    "codec": VOCABULARY,
+    "comm": VOCABULARY,
+    "data": VOCABULARY,
+    "metrics": VOCABULARY,
+    # operations and the backends that run them: nothing else names a backend
+    "op": VOCABULARY,
+    "host": VOCABULARY | {"op"},
+    "cuda": VOCABULARY | {"op"},
+    # what is built from operations
+    "interaction": VOCABULARY | {"op"},
+    "dense": VOCABULARY | {"op"},
+    "table": VOCABULARY | {"op"},
+    "collection": VOCABULARY | {"op", "sharding", "pooling", "optimizer", "codec", "table"},
+}
+BASE_HEADERS = {"version.hpp", "config.hpp"}
+UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
+# Settings of other libraries, and the one file that chooses between nvcc's toolkit and the tests' emulator.
+FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
+MAY_ASK_FOR_NVCC = {"config.hpp", "cuda/port.cuh"}
+MAX_LINES = 450
+MAX_MACROS = 9
+SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
+# Brackets keep these expressions from matching themselves.
+MACHINE = re.compile(r"(?<![\w.])/(?:wor[k]|far[m]|hom[e]|roo[t])/|/tmp/[b]ash_|\.librar[y]\b")
+REGISTRY = re.compile(r"\b(?:deb\.debia[n]\.org|pyp[i]\.org|registry\.npmj[s]\.org|files\.pythonhoste[d]\.org)\b")
+UNFINISHED = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|not [i]mplemented|unimplemente[d])\b")
+
+
+def files_of(root):
+    """Tracked and new files where there is git, else all but builds."""
+    try:
+        listed = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"], capture_output=True, text=True, check=True)
+        names = listed.stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        names = [p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()]
+        names = [n for n in names if not n.startswith("build/")]
+    return sorted(n for n in names if (root / n).is_file())
+
+
+def text_of(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def header_faults(name, lines, includes, macros):
+    """Faults of one header; `name` is relative to include/tessera. Adds to `includes` and `macros`."""
+    folder = name.split("/")[0] if "/" in name else ""
+    if name.count("/") > 1:
+        yield 1, "folders are one level deep"
+    if name.endswith(".inl") or "/detail/" in "/" + name:
+        yield 1, "no detail folder and no .inl: helpers of one file sit in its namespace detail"
+    if len(lines) > MAX_LINES:
+        yield len(lines), f"{len(lines)} lines; a header has at most {MAX_LINES}"
+    if folder and folder not in ALLOWED:
+        yield 1, f"folder '{folder}' has no line in ALLOWED of tests/house/source_rules.py"
+    if not folder and name not in BASE_HEADERS | UMBRELLAS:
+        yield 1, "only version.hpp, config.hpp and the umbrellas are outside the folders"
+    if "#pragma once" not in lines:
+        yield 1, "no #pragma once"
+    for number, line in enumerate(lines, 1):
+        if define := DEFINE.match(line):
+            macros.setdefault(define[1], f"{name}:{number}")
+            if not define[1].startswith("TESSERA_") and (name, define[1]) not in FOREIGN_MACROS:
+                yield number, f"macro {define[1]} lacks the prefix TESSERA_"
+        if re.match(r"using namespace\b", line):
+            yield number, "using namespace in a header"
+        if re.search(r"__CUDACC__|__CUDA_ARCH__", line) and re.match(r"\s*#", line):
+            guard = folder == "cuda" and re.match(r"\s*#\s*ifndef __CUDACC__", line)
+            if name not in MAY_ASK_FOR_NVCC and not guard:
+                yield number, "a body that depends on the compiler links to whichever came first: use TESSERA_HOST_DEVICE"
+        if "<<<" in line.split("//")[0] and name != "cuda/launch.cuh":
+            yield number, "kernels are launched by cuda/launch.cuh only"
+        include = INCLUDE.match(line)
+        if not include:
+            continue
+        target = include[1]
+        if re.match(r"\s*#\s*include\s*\"", line):
+            yield number, f'write #include <tessera/...>, not "{target}"'
+        if name.endswith(".hpp") and target.endswith(".cuh"):
+            yield number, f"a .hpp never includes a .cuh: {target}"
+        if not target.startswith("tessera/"):
+            continue
+        target = target[len("tessera/"):]
+        includes.setdefault(name, set()).add(target)
+        if name in UMBRELLAS or target in BASE_HEADERS:
+            continue
+        other = target.split("/")[0] if "/" in target else ""
+        if other != folder and other not in ALLOWED.get(folder, set()):
+            may = ", ".join(sorted(ALLOWED.get(folder, set()))) or "nothing"
+            yield number, f"{folder or 'the base'} must not include {target} (it may include: {may})"
+
+
+def cycle_in(graph):
+    """One cycle of a graph {node: successors} as a list, or None."""
+    state, stack = {}, []
+
+    def visit(node):
+        state[node] = 1
+        stack.append(node)
+        for successor in sorted(graph.get(node, ())):
+            if state.get(successor) == 1:
+                return stack[stack.index(successor):] + [successor]
+            if successor not in state:
+                if found := visit(successor):
+                    return found
+        stack.pop()
+        state[node] = 2
+        return None
+
+    for node in sorted(graph):
+        if node not in state:
+            if found := visit(node):
+                return found
+    return None
+
+
+def faults_of(root):
+    root = pathlib.Path(root)
+    includes, macros = {}, {}
+    for name in files_of(root):
+        path = root / name
+        if path.stat().st_size > 1 << 20:
+            yield f"{name}:1: over 1 MiB"
+            continue
+        text = text_of(path)
+        if text is None:
+            continue
+        lines = text.splitlines()
+        if path.suffix in SOURCE_SUFFIXES or path.name == "CMakeLists.txt":
+            if not any("SPDX-FileCopyrightText:" in l for l in lines[:3]) or not any("SPDX-License-Identifier: Apache-2.0" in l for l in lines[:3]):
+                yield f"{name}:1: no SPDX lines"
+        for number, line in enumerate(lines, 1):
+            if found := MACHINE.search(line):
+                yield f"{name}:{number}: a path of one machine: {found[0]}"
+            if found := REGISTRY.search(line):
+                yield f"{name}:{number}: a package registry's host"
+            if path.suffix in SOURCE_SUFFIXES and (found := UNFINISHED.search(line)):
+                yield f"{name}:{number}: unfinished: {found[0]}"
+        if name.startswith("include/") and path.suffix in {".hpp", ".cuh", ".inl"}:
+            for number, fault in header_faults(name[len("include/tessera/"):], lines, includes, macros):
+                yield f"{name}:{number}: {fault}"
+    if len(macros) > MAX_MACROS:
+        yield f"include/: {len(macros)} macros, at most {MAX_MACROS}: " + ", ".join(f"{m} ({where})" for m, where in sorted(macros.items()))
+    if found := cycle_in(includes):
+        yield "include/: headers include each other: " + " -> ".join(found)
+    folders = {}
+    for name, targets in includes.items():
+        if "/" in name:
+            folders.setdefault(name.split("/")[0], set()).update(t.split("/")[0] for t in targets if "/" in t and t.split("/")[0] != name.split("/")[0])
+    if found := cycle_in(folders):
+        yield "include/: folders include each other: " + " -> ".join(found)
+
+
+def main():
+    faults = list(faults_of(sys.argv[1]))
+    print("\n".join(faults) if faults else "no fault")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Plants one fault at a time in a small clean tree; source_rules.py must name it, and must pass the clean tree."""
+import pathlib
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import source_rules
+
+SPDX = "// SPDX-FileCopyrightText: 2026 The Tessera authors\n// SPDX-License-Identifier: Apache-2.0\n"
+HEADER = SPDX + "#pragma once\n"
+CLEAN = {
+    "include/tessera/config.hpp": HEADER + "#include <tessera/version.hpp>\n#ifdef __CUDACC__\n#define TESSERA_HOST_DEVICE\n#endif\n",
+    "include/tessera/version.hpp": HEADER,
+    "include/tessera/tessera.hpp": HEADER + "#include <tessera/host/sum.hpp>\n#include <tessera/collection/all.hpp>\n",
+    "include/tessera/core/view.hpp": HEADER + "#include <tessera/config.hpp>\n#include <vector>\n",
+    "include/tessera/concepts/policy.hpp": HEADER + "#include <tessera/core/view.hpp>\n",
+    "include/tessera/sharding/rows.hpp": HEADER + "#include <tessera/concepts/policy.hpp>\n",
+    "include/tessera/comm/self.hpp": HEADER,
+    "include/tessera/op/sum.hpp": HEADER + "#include <tessera/core/view.hpp>\n",
+    "include/tessera/host/sum.hpp": HEADER + "#include <tessera/op/sum.hpp>\n",
+    "include/tessera/cuda/sum.cuh": HEADER + "#ifndef __CUDACC__\n#endif\n#include <tessera/op/sum.hpp>\n",
+    "include/tessera/table/table.hpp": HEADER + "#include <tessera/op/sum.hpp>\n",
+    "include/tessera/collection/all.hpp": HEADER + "#include <tessera/sharding/rows.hpp>\n#include <tessera/table/table.hpp>\n",
+    "examples/small.cpp": SPDX + "int main() {}\n",
+    "data.bin": None,
+}
+# (file, text to add at its end or a whole new file, part of the message)
+PLANTED = [
+    ("include/tessera/core/view.hpp", "#include <tessera/concepts/policy.hpp>\n", "core must not include concepts/policy.hpp"),
+    ("include/tessera/sharding/rows.hpp", "#include <tessera/comm/self.hpp>\n", "sharding must not include comm/self.hpp"),
+    ("include/tessera/collection/all.hpp", "#include <tessera/host/sum.hpp>\n", "collection must not include host/sum.hpp"),
+    ("include/tessera/op/sum.hpp", "#include <tessera/host/sum.hpp>\n", "op must not include host/sum.hpp"),
+    ("include/tessera/table/table.hpp", "#include <tessera/tessera.hpp>\n", "table must not include tessera.hpp"),
+    ("include/tessera/host/sum.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),
+    ("include/tessera/tessera.hpp", "#include <tessera/cuda/sum.cuh>\n", "never includes a .cuh"),
+    ("include/tessera/core/view.hpp", "#include <tessera/core/view.hpp>\n", "headers include each other"),
+    ("include/tessera/config.hpp", "#include <tessera/core/view.hpp>\n", "the base must not include core/view.hpp"),
+    ("include/tessera/core/other.hpp", HEADER + '#include "view.hpp"\n', "write #include <tessera/...>"),
+    ("include/tessera/core/long.hpp", HEADER + "\n" * 450, "a header has at most 450"),
+    ("include/tessera/core/detail/x.hpp", HEADER, "no detail folder"),
+    ("include/tessera/news/x.hpp", HEADER, "folder 'news' has no line"),
+    ("include/tessera/more.hpp", HEADER, "only version.hpp, config.hpp and the umbrellas"),
+    ("include/tessera/core/guard.hpp", SPDX, "no #pragma once"),
+    ("include/tessera/core/macro.hpp", HEADER + "#define CHECK(x) x\n", "macro CHECK lacks the prefix"),
+    ("include/tessera/core/macro.hpp", HEADER + "".join(f"#define TESSERA_{i} 1\n" for i in range(9)), "10 macros, at most 9"),
+    ("include/tessera/core/using.hpp", HEADER + "using namespace std;\n", "using namespace in a header"),
+    ("include/tessera/core/cuda.hpp", HEADER + "#ifdef __CUDACC__\n#endif\n", "depends on the compiler"),
+    ("include/tessera/cuda/arch.cuh", HEADER + "#if defined(__CUDA_ARCH__)\n#endif\n", "depends on the compiler"),
+    ("include/tessera/cuda/sum.cuh", "f<<" + "<1, 1>>>();\n", "launched by cuda/launch.cuh only"),
+    ("examples/small.cpp", "// see /wor" + "k/main\n", "a path of one machine"),
+    ("README.md", "get it from py" + "pi.org\n", "a package registry's host"),
+    ("examples/small.cpp", "// TO" + "DO: more\n", "unfinished"),
+    ("examples/licence.cpp", "int main() {}\n", "no SPDX lines"),
+    ("data.bin", "x" * (1 << 20), "over 1 MiB"),
+]
+
+
+def faults_with(planted=None):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in CLEAN.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(b"\xff\xfe\x00" if text is None else text.encode())
+        if planted:
+            name, text, _ = planted
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            with open(root / name, "a", encoding="utf-8") as file:
+                file.write(text)
+        return list(source_rules.faults_of(root))
+
+
+def main():
+    wrong = [f"the clean tree: {fault}" for fault in faults_with()]
+    for planted in PLANTED:
+        faults = faults_with(planted)
+        if not any(planted[2] in fault for fault in faults):
+            wrong.append(f"{planted[0]}: not found: {planted[2]}; found: {faults}")
+    print("\n".join(wrong) if wrong else f"{len(PLANTED)} planted faults found")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what is missing, builds, and runs every test through ctest, stage by stage. A stage that fails does not stop the others;
+# the last line sums all of them up, and the exit code is 0 only if nothing failed.
+#
+#   bash tests/run.sh                   everything
+#   bash tests/run.sh --quick           the release build and its tests only
+#   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang cuda
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+
+all_stages=(release golden asan tsan clang cuda)
+stages=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) stages+=(release) ;;
+    --stage)
+      shift
+      [[ " ${all_stages[*]} " == *" ${1:-} "* ]] || { echo "--stage takes one of: ${all_stages[*]}" >&2; exit 2; }
+      stages+=("$1")
+      ;;
+    -h | --help) sed -n '/^#   bash/s/^#   //p' "$0"; exit 0 ;;
+    *) echo "unknown option '$1'; try --help" >&2; exit 2 ;;
+  esac
+  shift
+done
+[ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
+
+source cmake/install_packages.sh
+install_packages g++ cmake ninja-build ccache git python3 clang clang-format libomp-dev libclang-rt-14-dev libfmt-dev doctest-dev \
+  libbenchmark-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev nlohmann-json3-dev libopenmpi-dev openmpi-bin || exit 1
+command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+
+jobs=$(nproc)
+passed=0 failed=0 skipped=0
+failures=()
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# A command outside ctest that counts as one test.
+check() {
+  local name=$1
+  shift
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)) failures+=("$name"); fi
+}
+
+configure() {
+  cmake --preset "$1" >"$log" || { cat "$log"; return 1; }
+  grep 'Tessera:' "$log"
+  return 0
+}
+
+# build PRESET [TARGET...]: goes on after an error, so that one broken test leaves the others to run.
+build() {
+  local preset=$1
+  shift
+  configure "$preset" || return 1
+  if [ -t 1 ]; then
+    cmake --build --preset "$preset" ${1:+--target "$@"} -- -k 0
+  else
+    cmake --build --preset "$preset" ${1:+--target "$@"} -- -k 0 --quiet
+  fi
+}
+
+# run_tests PRESET [ctest options...]: adds ctest's counts to the sum.
+run_tests() {
+  local preset=$1 line count bad skips
+  shift
+  ${no_aslr:-} ctest --preset "$preset" -j "$jobs" "$@" 2>&1 | tee "$log" | grep -vE '^ +(Start|[0-9]+/[0-9]+) .*(Start|Passed)|^ +Start ' || true
+  line=$(grep -E 'tests passed, [0-9]+ tests failed out of [0-9]+' "$log" | tail -n 1)
+  if [ -z "$line" ]; then
+    failed=$((failed + 1)) failures+=("$stage: no tests ran")
+    return
+  fi
+  count=${line##* } bad=$(sed -E 's/.*passed, ([0-9]+) .*/\1/' <<<"$line") skips=$(grep -cE '\*\*\*Skipped' "$log")
+  passed=$((passed + count - bad - skips)) failed=$((failed + bad)) skipped=$((skipped + skips))
+  while read -r line; do failures+=("$stage: $line"); done < <(sed -nE 's/^\t +[0-9]+ - (.*) \((Failed|Timeout|Not Run|SEGFAULT|.*Exception.*|Subprocess aborted|ILLEGAL|BAD_COMMAND)\).*/\1 (\2)/p' "$log")
+}
+
+stage_release() {
+  check "release: build" build release
+  run_tests release -LE golden
+}
+
+stage_golden() {
+  if [ ! -f tests/golden.sh ] || [ ! -d ../shared/golden ]; then
+    echo "no ../shared/golden: skipped"
+    skipped=$((skipped + 1))
+    return
+  fi
+  check "golden: configure" configure release
+  run_tests release -L golden --verbose
+}
+
+stage_asan() {
+  check "asan: build" build asan
+  run_tests asan -LE 'house|golden|compile_fail'
+}
+
+# The thread sanitizer of g++ 12 needs its own corner of the address space, which full randomization may take.
+stage_tsan() {
+  local no_aslr=
+  setarch -R true 2>/dev/null && no_aslr="setarch -R"
+  check "tsan: build" build tsan threads_tests
+  run_tests tsan
+}
+
+stage_clang() {
+  check "clang: build" build clang
+  run_tests clang -L 'compile_fail|headers'
+}
+
+stage_cuda() {
+  if ! { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } >/dev/null; then
+    echo "no nvcc: skipped"
+    skipped=$((skipped + 1))
+    return
+  fi
+  if [ -z "$(git ls-files -co --exclude-standard '*.cu')" ]; then
+    echo "no .cu file: skipped"
+    skipped=$((skipped + 1))
+    return
+  fi
+  check "cuda: build" build cuda cuda_files
+  run_tests cuda
+}
+
+started=$SECONDS
+times=
+for stage in "${stages[@]}"; do
+  printf '\n=== %s\n' "$stage"
+  stage_started=$SECONDS
+  "stage_$stage"
+  times+="$(printf '  %-8s %5d s' "$stage" $((SECONDS - stage_started)))"$'\n'
+done
+
+printf '\n=== all stages: %d s\n%s' $((SECONDS - started)) "$times"
+for failure in ${failures[@]+"${failures[@]}"}; do echo "FAILED  $failure"; done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
