@@ -1,0 +1,425 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/matmul.hpp>
+#include <tessera/dense/parameters.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct MlpOptions {
+  bool last_relu = false;  ///< ReLU after the last layer too
+  bool bias = true;
+  DensePrecision precision = DensePrecision::float32;
+  int threads = 1;  ///< samples are divided over this many OpenMP threads
+};
+
+template <int... Sizes>
+class Mlp;
+
+/// A stack of fully connected layers, y = x W^T + b with W [out, in], ReLU between them; sizes known at run time.
+/// Each thread takes its samples through all layers in blocks small enough for its cache, so that a block's activations, their
+/// masks and bias gradients are served from there. One object serves one caller at a time.
+template <>
+class Mlp<> {
+ public:
+  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless there are two or more, all positive.
+  explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {}) : sizes_(std::move(sizes)), options_(options) {
+    require(sizes_.size() >= 2, "Mlp: needs an input and at least one layer, got {} sizes", sizes_.size());
+    for (const std::int64_t size : sizes_) require(size > 0, "Mlp: sizes must be positive, got {}", size);
+    require(options_.threads >= 1, "Mlp: threads must be at least 1, is {}", options_.threads);
+    activations_.resize(static_cast<std::size_t>(layers() - 1));
+    for (int i = 0; i < options_.threads; ++i) workers_.push_back(std::make_unique<Worker>());
+  }
+
+  const std::vector<std::int64_t>& sizes() const { return sizes_; }
+  int layers() const { return static_cast<int>(sizes_.size()) - 1; }
+  std::int64_t input_size() const { return sizes_.front(); }
+  std::int64_t output_size() const { return sizes_.back(); }
+
+  /// Weights and biases, layer by layer: weight [out, in], then bias [out].
+  std::int64_t parameter_count() const { return offset(layers()); }
+
+  /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
+  void bind(std::span<float> values, std::span<float> gradients) {
+    const auto count = static_cast<std::size_t>(parameter_count());
+    require(values.size() == count && gradients.size() == count, "Mlp: bind needs {} parameters, got {} values and {} gradients", count,
+            values.size(), gradients.size());
+    values_ = values;
+    gradients_ = gradients;
+  }
+
+  /// Weights Glorot normal, biases normal of variance 1/out, from (seed, layer number, index). Returns the next layer's number.
+  int initialize(std::uint64_t seed, int first_layer = 0) {
+    require_bound();
+    for (int l = 0; l < layers(); ++l) {
+      const auto in = static_cast<float>(size(l)), out = static_cast<float>(size(l + 1));
+      const auto stream = static_cast<std::uint64_t>(first_layer + l) * 2;
+      fill_normal({weight(l).data, static_cast<std::size_t>(size(l) * size(l + 1))}, std::sqrt(2.0f / (in + out)), seed, stream);
+      fill_normal(bias(l), std::sqrt(1.0f / out), seed, stream + 1);
+    }
+    return first_layer + layers();
+  }
+
+  std::span<float> values() { return values_; }
+  std::span<float> gradients() { return gradients_; }
+  MatrixView<float> weight(int layer) { return {values_.data() + offset(layer), size(layer + 1), size(layer)}; }
+  std::span<float> bias(int layer) { return values_.subspan(bias_offset(layer), bias_size(layer)); }
+  MatrixView<float> weight_gradient(int layer) { return {gradients_.data() + offset(layer), size(layer + 1), size(layer)}; }
+  std::span<float> bias_gradient(int layer) { return gradients_.subspan(bias_offset(layer), bias_size(layer)); }
+
+  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices. Remembers the views: x and y must
+  /// stay as they are until backward. Nothing is allocated unless the batch is larger than, or divided differently from, earlier ones.
+  void forward(MatrixView<const float> x, MatrixView<float> y) {
+    require_bound();
+    require(x.columns == input_size(), "Mlp: input has {} columns, the first layer takes {}", x.columns, input_size());
+    require(y.columns == output_size() && y.rows == x.rows, "Mlp: output is {} x {}, must be {} x {}", y.rows, y.columns, x.rows,
+            output_size());
+    x_ = x;
+    y_ = y;
+    if (x.rows == 0) return;
+    const Division division(x.rows, options_.threads);
+    for (int l = 1; l < layers(); ++l)
+      activations_[static_cast<std::size_t>(l - 1)].reserve(static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
+    for_each_kernels(division, [&](Worker& worker, std::int64_t rows) { prepare_forward(worker, rows); });
+    pack(forward_weights_);
+    detail::for_each_worker(division.workers, [&](int w) {
+      for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
+        forward_chunk(*workers_[static_cast<std::size_t>(w)], division.begin(chunk), division.rows(chunk));
+    });
+  }
+
+  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten) and of x, written to dx
+  /// unless dx is an empty view. dx may not overlap dy, x or y.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
+    require_bound();
+    require(dy.rows == y_.rows && dy.columns == output_size(), "Mlp: output gradient is {} x {}, the last forward gave {} x {}", dy.rows,
+            dy.columns, y_.rows, output_size());
+    const bool need_dx = dx.data != nullptr;
+    require(!need_dx || (dx.rows == x_.rows && dx.columns == input_size()), "Mlp: input gradient is {} x {}, must be {} x {}", dx.rows,
+            dx.columns, x_.rows, input_size());
+    if (dy.rows == 0) {
+      std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+      return;
+    }
+    const Division division(dy.rows, options_.threads);
+    dx_ = dx;
+    for (int w = 1; w < division.workers; ++w)
+      workers_[static_cast<std::size_t>(w)]->gradients.resize(static_cast<std::size_t>(parameter_count()));
+    for_each_kernels(division, [&](Worker& worker, std::int64_t rows) { prepare_backward(worker, rows); });
+    pack(backward_weights_);
+    detail::for_each_worker(division.workers, [&](int w) {
+      Worker& worker = *workers_[static_cast<std::size_t>(w)];
+      float* gradients = w == 0 ? gradients_.data() : worker.gradients.data();
+      for (int l = 0; l < layers(); ++l) std::fill_n(gradients + bias_offset(l), bias_size(l), 0.0f);
+      for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
+        backward_chunk(worker, dy, division.begin(chunk), division.rows(chunk), gradients, chunk == division.first(w));
+    });
+    add_gradients(division.workers);
+  }
+
+ private:
+  static constexpr std::int64_t kChunk = 512;
+
+  /// How a batch is divided: equal chunks (the last may be smaller), a run of them per worker.
+  struct Division {
+    Division(std::int64_t batch_, int threads) : batch(batch_) {
+      const std::int64_t most = std::clamp<std::int64_t>(batch / 16, 1, threads);
+      const std::int64_t per_worker = (batch + most * kChunk - 1) / (most * kChunk);
+      chunk = std::max<std::int64_t>(1, ((batch + most * per_worker - 1) / (most * per_worker) + 15) / 16 * 16);
+      chunks = (batch + chunk - 1) / chunk;
+      chunks_per_worker = per_worker;
+      workers = static_cast<int>((chunks + per_worker - 1) / per_worker);
+    }
+    std::int64_t first(int worker) const { return std::min(chunks, worker * chunks_per_worker); }
+    std::int64_t begin(std::int64_t i) const { return i * chunk; }
+    std::int64_t rows(std::int64_t i) const { return std::min(chunk, batch - i * chunk); }
+
+    std::int64_t batch, chunk = 0, chunks = 0, chunks_per_worker = 0;
+    int workers = 0;
+  };
+
+  struct BackwardLayer {
+    std::optional<detail::MatMul> data;
+    detail::MatMul weights_first, weights_add;
+  };
+
+  /// The matrix products of one chunk size and one set of strides.
+  struct Kernels {
+    std::int64_t rows = 0;
+    std::array<std::int64_t, 2> strides{};  ///< x and y, or x and dx
+    std::vector<detail::MatMul> forward;
+    std::vector<BackwardLayer> backward;
+  };
+
+  /// What one thread works with.
+  struct Worker {
+    dnnl::stream stream{detail::cpu_engine()};
+    std::vector<std::unique_ptr<Kernels>> forward, backward;
+    detail::DenseBuffer scratch, input;
+    std::array<detail::DenseBuffer, 2> gradient;  ///< of a chunk's activations
+    std::vector<float> gradients;                 ///< of the parameters; worker 0 writes to the bound span
+  };
+
+  std::int64_t size(int i) const { return sizes_[static_cast<std::size_t>(i)]; }
+  std::size_t element_bytes() const { return detail::element_size(options_.precision); }
+  std::size_t bias_size(int layer) const { return options_.bias ? static_cast<std::size_t>(size(layer + 1)) : 0; }
+  std::size_t bias_offset(int layer) const { return static_cast<std::size_t>(offset(layer) + size(layer) * size(layer + 1)); }
+  bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
+  bool converts_input() const { return options_.precision != DensePrecision::float32; }
+
+  std::int64_t offset(int layer) const {
+    std::int64_t sum = 0;
+    for (int l = 0; l < layer; ++l) sum += size(l) * size(l + 1) + static_cast<std::int64_t>(bias_size(l));
+    return sum;
+  }
+
+  void require_bound() const {
+    require(values_.size() == static_cast<std::size_t>(parameter_count()),
+            "Mlp: has no parameters yet; construct DenseParameters with it, or call bind");
+  }
+
+  detail::MatMulShape forward_shape(int l, std::int64_t rows, std::int64_t x_stride, std::int64_t y_stride) const {
+    const bool last = l + 1 == layers();
+    return {.m = rows,
+            .n = size(l + 1),
+            .k = size(l),
+            .a_strides = {l == 0 && !converts_input() ? x_stride : size(l), 1},
+            .b_strides = {1, size(l)},
+            .c_stride = last ? y_stride : size(l + 1),
+            .inputs = options_.precision,
+            .output = last ? DensePrecision::float32 : options_.precision,
+            .bias = options_.bias,
+            .relu = relu(l)};
+  }
+
+  detail::MatMulShape data_shape(int l, std::int64_t rows, std::int64_t dx_stride) const {
+    return {.m = rows,
+            .n = size(l),
+            .k = size(l + 1),
+            .a_strides = {size(l + 1), 1},
+            .b_strides = {size(l), 1},
+            .c_stride = l == 0 ? dx_stride : size(l),
+            .inputs = options_.precision,
+            .output = l == 0 ? DensePrecision::float32 : options_.precision};
+  }
+
+  detail::MatMulShape weights_shape(int l, std::int64_t rows, std::int64_t x_stride, bool accumulate) const {
+    return {.m = size(l + 1),
+            .n = size(l),
+            .k = rows,
+            .a_strides = {1, size(l + 1)},
+            .b_strides = {l == 0 && !converts_input() ? x_stride : size(l), 1},
+            .c_stride = size(l),
+            .inputs = options_.precision,
+            .accumulate = accumulate};
+  }
+
+  /// Builds what is missing, before any thread starts. `prepare(worker, rows)` is called for every size of chunk that a worker has.
+  template <class Prepare>
+  void for_each_kernels(const Division& division, const Prepare& prepare) {
+    for (int w = 0; w < division.workers; ++w)
+      for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
+        prepare(*workers_[static_cast<std::size_t>(w)], division.rows(chunk));
+  }
+
+  static Kernels* find(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, std::array<std::int64_t, 2> strides) {
+    for (auto& kernels : cache) {
+      if (kernels->rows == rows && kernels->strides == strides) {
+        std::swap(kernels, cache.back());
+        return cache.back().get();
+      }
+    }
+    return nullptr;
+  }
+
+  /// A new entry; one that was not used last makes room for it.
+  static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, std::array<std::int64_t, 2> strides) {
+    constexpr std::size_t kEntries = 8;  // a batch needs two at most
+    if (cache.size() == kEntries) cache.erase(cache.begin());
+    cache.push_back(std::make_unique<Kernels>());
+    cache.back()->rows = rows;
+    cache.back()->strides = strides;
+    return *cache.back();
+  }
+
+  void prepare_forward(Worker& worker, std::int64_t rows) {
+    const std::array<std::int64_t, 2> strides{x_.stride, y_.stride};
+    if (find(worker.forward, rows, strides)) return;
+    Kernels& kernels = insert(worker.forward, rows, strides);
+    for (int l = 0; l < layers(); ++l) {
+      const detail::MatMulShape shape = forward_shape(l, rows, x_.stride, y_.stride);
+      if (forward_weights_.size() == static_cast<std::size_t>(l)) forward_weights_.emplace_back(shape);
+      worker.scratch.reserve(kernels.forward.emplace_back(shape, &forward_weights_[static_cast<std::size_t>(l)].desc()).scratch_bytes());
+    }
+    if (converts_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+  }
+
+  void prepare_backward(Worker& worker, std::int64_t rows) {
+    const std::array<std::int64_t, 2> strides{x_.stride, dx_.data ? dx_.stride : 0};
+    if (find(worker.backward, rows, strides)) return;
+    Kernels& kernels = insert(worker.backward, rows, strides);
+    for (int l = layers() - 1; l >= 0; --l) {
+      BackwardLayer layer{std::nullopt, detail::MatMul(weights_shape(l, rows, x_.stride, false)),
+                          detail::MatMul(weights_shape(l, rows, x_.stride, true))};
+      if (l > 0 || dx_.data) {
+        const detail::MatMulShape shape = data_shape(l, rows, dx_.stride);
+        auto& packed = backward_weights_;
+        if (packed.size() == static_cast<std::size_t>(layers() - 1 - l)) packed.emplace_back(shape);
+        layer.data.emplace(shape, &packed[static_cast<std::size_t>(layers() - 1 - l)].desc());
+        worker.scratch.reserve(layer.data->scratch_bytes());
+      }
+      worker.scratch.reserve(std::max(layer.weights_first.scratch_bytes(), layer.weights_add.scratch_bytes()));
+      kernels.backward.push_back(std::move(layer));
+    }
+    const std::int64_t widest = *std::max_element(sizes_.begin() + 1, sizes_.end());
+    for (auto& buffer : worker.gradient) buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
+    if (converts_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+  }
+
+  /// Forward weights stand first layer first, backward ones last layer first (the first layer's may be missing).
+  void pack(std::vector<detail::PackedMatrix>& packed) {
+    const bool forward = &packed == &forward_weights_;
+    const int count = static_cast<int>(packed.size()), threads = std::min(options_.threads, count);
+    detail::for_each_worker(threads, [&](int w) {
+      for (int i = w; i < count; i += threads)
+        packed[static_cast<std::size_t>(i)].pack(workers_[static_cast<std::size_t>(w)]->stream,
+                                                 values_.data() + offset(forward ? i : layers() - 1 - i));
+    });
+  }
+
+  std::byte* activation(int layer, std::int64_t row) const {
+    return activations_[static_cast<std::size_t>(layer - 1)].data() + static_cast<std::size_t>(row * size(layer)) * element_bytes();
+  }
+
+  /// The first layer's input: x itself, or its conversion in the worker's own buffer.
+  const void* input(Worker& worker, std::int64_t begin, std::int64_t rows) const {
+    if (!converts_input()) return x_.row(begin);
+    auto* out = reinterpret_cast<BFloat16*>(worker.input.data());
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < input_size(); ++j) out[i * input_size() + j] = from_float<BFloat16>(x_(begin + i, j));
+    return out;
+  }
+
+  void forward_chunk(Worker& worker, std::int64_t begin, std::int64_t rows) {
+    const Kernels& kernels = *find(worker.forward, rows, {x_.stride, y_.stride});
+    const void* in = input(worker, begin, rows);
+    for (int l = 0; l < layers(); ++l) {
+      void* out = l + 1 == layers() ? static_cast<void*>(y_.row(begin)) : activation(l + 1, begin);
+      const auto i = static_cast<std::size_t>(l);
+      kernels.forward[i].run(worker.stream, in, forward_weights_[i].data(), values_.data() + bias_offset(l), out, worker.scratch.data());
+      in = out;
+    }
+  }
+
+  /// gradient = 0 where the activation is not positive, and adds its columns to `sums`. One pass while the chunk is in cache.
+  template <Element Source, Element Activation, Element Out>
+  static void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation, Out* out, float* sums) {
+    for (std::int64_t i = 0; i < source.rows; ++i) {
+      const Source* __restrict s = source.row(i);
+      const Activation* a = activation.data ? activation.row(i) : nullptr;
+      Out* o = out + i * source.columns;
+      for (std::int64_t j = 0; j < source.columns; ++j) {
+        const float g = !a || to_float(a[j]) > 0.0f ? to_float(s[j]) : 0.0f;
+        o[j] = from_float<Out>(g);
+        if (sums) sums[j] += g;
+      }
+    }
+  }
+
+  template <Element T>
+  void mask_chunk(int l, std::byte* gradient, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* sums) const {
+    T* g = reinterpret_cast<T*>(gradient);
+    if (l + 1 == layers()) {
+      mask_and_sum<float, float, T>(dy.row_range(begin, rows), options_.last_relu ? y_.row_range(begin, rows) : MatrixView<float>{}, g,
+                                    sums);
+    } else {
+      const MatrixView<const T> activations(reinterpret_cast<const T*>(activation(l + 1, begin)), rows, size(l + 1));
+      mask_and_sum<T, T, T>({g, rows, size(l + 1)}, activations, g, sums);
+    }
+  }
+
+  void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* gradients, bool first) {
+    const Kernels& kernels = *find(worker.backward, rows, {x_.stride, dx_.data ? dx_.stride : 0});
+    for (int l = layers() - 1; l >= 0; --l) {
+      const auto i = static_cast<std::size_t>(layers() - 1 - l);
+      const BackwardLayer& layer = kernels.backward[i];
+      std::byte* gradient = worker.gradient[static_cast<std::size_t>(l % 2)].data();
+      float* sums = options_.bias ? gradients + bias_offset(l) : nullptr;
+      options_.precision == DensePrecision::float32 ? mask_chunk<float>(l, gradient, dy, begin, rows, sums)
+                                                    : mask_chunk<BFloat16>(l, gradient, dy, begin, rows, sums);
+      const void* in = l == 0 ? input(worker, begin, rows) : activation(l, begin);
+      (first ? layer.weights_first : layer.weights_add)
+          .run(worker.stream, gradient, in, nullptr, gradients + offset(l), worker.scratch.data());
+      if (layer.data) {
+        void* out = l == 0 ? static_cast<void*>(dx_.row(begin)) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
+        layer.data->run(worker.stream, gradient, backward_weights_[i].data(), nullptr, out, worker.scratch.data());
+      }
+    }
+  }
+
+  /// Adds the other workers' parameter gradients in the workers' order.
+  void add_gradients(int workers) {
+    const std::int64_t count = parameter_count();
+    if (workers == 1) return;
+    detail::for_each_worker(workers, [&](int part) {
+      const std::int64_t begin = count * part / workers, end = count * (part + 1) / workers;
+      for (int w = 1; w < workers; ++w) {
+        const float* __restrict other = workers_[static_cast<std::size_t>(w)]->gradients.data();
+        float* __restrict sum = gradients_.data();
+        for (std::int64_t i = begin; i < end; ++i) sum[i] += other[i];
+      }
+    });
+  }
+
+  std::vector<std::int64_t> sizes_;
+  MlpOptions options_;
+  std::span<float> values_, gradients_;
+  MatrixView<const float> x_;
+  MatrixView<float> y_, dx_;
+  std::vector<detail::DenseBuffer> activations_;  ///< outputs of all layers but the last, whole batch
+  std::vector<detail::PackedMatrix> forward_weights_, backward_weights_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+/// The same with sizes known at compile time: `Mlp<13, 512, 256, 16> bottom{{.last_relu = true}};`
+template <int... Sizes>
+class Mlp : public Mlp<> {
+  static_assert(sizeof...(Sizes) >= 2, "Mlp: need the input's width and at least one layer's");
+  static_assert(((Sizes > 0) && ...), "Mlp: sizes must be positive");
+
+ public:
+  static constexpr std::array<int, sizeof...(Sizes)> kSizes{Sizes...};
+
+  explicit Mlp(MlpOptions options = {}) : Mlp<>({Sizes...}, options) {}
+};
+
+struct LinearOptions {
+  bool bias = true;
+  bool relu = false;
+  DensePrecision precision = DensePrecision::float32;
+  int threads = 1;
+};
+
+/// One fully connected layer, y = x W^T + b with W [out, in], optionally ReLU of it.
+class Linear : public Mlp<> {
+ public:
+  using Options = LinearOptions;
+
+  Linear(std::int64_t in, std::int64_t out, LinearOptions options = {})
+      : Mlp<>({in, out}, {.last_relu = options.relu, .bias = options.bias, .precision = options.precision, .threads = options.threads}) {}
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+
+#include <cstdint>
+#include <numbers>
+#include <span>
+#include <vector>
+
+#include <cmath>
+
+namespace tessera::inline v0 {
+
+/// All dense parameters of a model in one contiguous buffer and their gradients in another, so that one all-reduce or one optimizer
+/// step serves every layer. Binds the layers in the given order; each gets a contiguous part of both. A layer is anything with
+/// `parameter_count()`, `bind(values, gradients)` and `initialize(seed, first_layer)`, which returns the next layer's number.
+/// Initial values depend on (seed, layer, index) alone: every rank builds the same ones. Must outlive its layers' use; moving it is fine.
+class DenseParameters {
+ public:
+  template <class... Layers>
+  explicit DenseParameters(std::uint64_t seed, Layers&... layers)
+      : values_(static_cast<std::size_t>((std::int64_t{0} + ... + layers.parameter_count()))), gradients_(values_.size()) {
+    std::size_t begin = 0;
+    int layer = 0;
+    const auto add = [&](auto& one) {
+      const std::size_t count = static_cast<std::size_t>(one.parameter_count());
+      one.bind(values().subspan(begin, count), gradients().subspan(begin, count));
+      begin += count;
+      layer = one.initialize(seed, layer);
+    };
+    (add(layers), ...);
+  }
+
+  DenseParameters(const DenseParameters&) = delete;
+  DenseParameters& operator=(const DenseParameters&) = delete;
+  DenseParameters(DenseParameters&&) = default;
+  DenseParameters& operator=(DenseParameters&&) = default;
+
+  std::int64_t size() const { return static_cast<std::int64_t>(values_.size()); }
+  std::span<float> values() { return values_; }
+  std::span<const float> values() const { return values_; }
+  std::span<float> gradients() { return gradients_; }
+  std::span<const float> gradients() const { return gradients_; }
+
+ private:
+  std::vector<float> values_;
+  std::vector<float> gradients_;
+};
+
+/// Fills `values` with normally distributed numbers of mean 0. Element i depends on (seed, stream, i) alone, in any order and on any rank.
+inline void fill_normal(std::span<float> values, float standard_deviation, std::uint64_t seed, std::uint64_t stream) {
+  // SplitMix64's finalizer over a counter: two 32-bit uniforms per element, then Box-Muller.
+  const auto mix = [](std::uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+  };
+  const std::uint64_t key = mix(mix(seed + 0x9e3779b97f4a7c15u) ^ (stream * 0xd1b54a32d192ed03u));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint64_t bits = mix(key + i * 0x9e3779b97f4a7c15u);
+    const double u = (static_cast<double>(bits >> 32) + 0.5) * 0x1p-32;
+    const double v = static_cast<double>(bits & 0xffffffffu) * 0x1p-32;
+    values[i] = standard_deviation * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+  }
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct CrossOptions {
+  int layers = 3;
+  std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
+  int threads = 1;
+};
+
+/// DCNv2's cross layers over `width` numbers per sample: x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, where V_l is [rank, width] and U_l
+/// [width, rank]; with rank 0 U_l is [width, width] and there is no V_l. `LinearLayer` makes the products (tessera::Linear): constructed
+/// from (in, out, Options with `bias` and `threads`), with forward(x, y) and backward(dy, dx). Parameters per layer: V, then U, then b.
+template <class LinearLayer>
+class CrossInteraction {
+  using LinearOptions = typename LinearLayer::Options;
+
+ public:
+  explicit CrossInteraction(std::int64_t width, CrossOptions options = {}) : width_(width), options_(options) {
+    require(width > 0, "CrossInteraction: width must be positive, is {}", width);
+    require(options.layers >= 1, "CrossInteraction: needs at least one layer, got {}", options.layers);
+    require(options.rank >= 0, "CrossInteraction: rank must not be negative (0 is full rank), is {}", options.rank);
+    for (int l = 0; l < options.layers; ++l) {
+      if (low_rank()) v_.emplace_back(width, options.rank, LinearOptions{.bias = false, .threads = options.threads});
+      u_.emplace_back(low_rank() ? options.rank : width, width, LinearOptions{.bias = true, .threads = options.threads});
+    }
+  }
+
+  std::int64_t width() const { return width_; }
+  int layers() const { return options_.layers; }
+  bool low_rank() const { return options_.rank > 0; }
+  LinearLayer& v(int layer) { return v_[static_cast<std::size_t>(layer)]; }
+  LinearLayer& u(int layer) { return u_[static_cast<std::size_t>(layer)]; }
+
+  std::int64_t parameter_count() const {
+    return options_.layers * (u_.front().parameter_count() + (low_rank() ? v_.front().parameter_count() : 0));
+  }
+
+  /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
+  void bind(std::span<float> values, std::span<float> gradients) {
+    std::size_t begin = 0;
+    const auto add = [&](LinearLayer& linear) {
+      const auto count = static_cast<std::size_t>(linear.parameter_count());
+      linear.bind(values.subspan(begin, count), gradients.subspan(begin, count));
+      begin += count;
+    };
+    for (int l = 0; l < layers(); ++l) {
+      if (low_rank()) add(v(l));
+      add(u(l));
+    }
+  }
+
+  int initialize(std::uint64_t seed, int first_layer = 0) {
+    for (int l = 0; l < layers(); ++l) {
+      if (low_rank()) first_layer = v(l).initialize(seed, first_layer);
+      first_layer = u(l).initialize(seed, first_layer);
+    }
+    return first_layer;
+  }
+
+  /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward. y may not overlap x.
+  void forward(MatrixView<const float> x, MatrixView<float> y) {
+    check("input", x, x.rows);
+    check("output", y, x.rows);
+    x_ = x;
+    const auto size = static_cast<std::size_t>(x.rows * width_);
+    scaled_.resize(static_cast<std::size_t>(layers()));
+    states_.resize(static_cast<std::size_t>(layers()));
+    narrow_.resize(static_cast<std::size_t>(layers()));
+    MatrixView<const float> state = x;
+    for (int l = 0; l < layers(); ++l) {
+      const auto i = static_cast<std::size_t>(l);
+      grow(scaled_[i], size);
+      if (l + 1 < layers()) grow(states_[i], size);
+      grow(narrow_[i], static_cast<std::size_t>(x.rows * options_.rank));
+      const MatrixView<float> scale(scaled_[i].data(), x.rows, width_), t(narrow_[i].data(), x.rows, options_.rank);
+      const MatrixView<float> next = l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width_) : y;
+      if (low_rank()) v(l).forward(state, t);
+      u(l).forward(low_rank() ? MatrixView<const float>(t) : state, scale);
+      rows([&](std::int64_t r) {
+        const float* __restrict x0 = x.row(r);
+        const float* __restrict s = scale.row(r);
+        const float* __restrict before = state.row(r);
+        float* __restrict after = next.row(r);
+        for (std::int64_t k = 0; k < width_; ++k) after[k] = x0[k] * s[k] + before[k];
+      });
+      state = next;
+    }
+  }
+
+  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not overlap dy or x.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
+    check("output gradient", dy, x_.rows);
+    check("input gradient", dx, x_.rows);
+    const auto size = static_cast<std::size_t>(x_.rows * width_);
+    grow(gradient_, size);
+    grow(scale_gradient_, size);
+    grow(product_, size);
+    grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * options_.rank));
+    const MatrixView<float> g(gradient_.data(), x_.rows, width_), ds(scale_gradient_.data(), x_.rows, width_),
+        product(product_.data(), x_.rows, width_), dt(narrow_gradient_.data(), x_.rows, options_.rank);
+    for (int l = layers() - 1; l >= 0; --l) {
+      const bool last = l + 1 == layers();
+      const MatrixView<const float> above = last ? dy : MatrixView<const float>(g);
+      const MatrixView<const float> scale(scaled_[static_cast<std::size_t>(l)].data(), x_.rows, width_);
+      rows([&](std::int64_t r) {
+        const float* __restrict x0 = x_.row(r);
+        const float* __restrict s = scale.row(r);
+        const float* __restrict up = above.row(r);
+        float* __restrict to_scale = ds.row(r);
+        float* __restrict to_x0 = dx.row(r);
+        for (std::int64_t k = 0; k < width_; ++k) {
+          to_scale[k] = up[k] * x0[k];
+          to_x0[k] = (last ? 0.0f : to_x0[k]) + up[k] * s[k];
+        }
+      });
+      u(l).backward(ds, low_rank() ? dt : product);
+      if (low_rank()) v(l).backward(dt, product);
+      rows([&](std::int64_t r) {
+        const float* __restrict p = product.row(r);
+        const float* up = above.row(r);
+        float* below = l == 0 ? dx.row(r) : g.row(r);
+        if (l == 0) {
+          for (std::int64_t k = 0; k < width_; ++k) below[k] += up[k] + p[k];
+        } else {
+          for (std::int64_t k = 0; k < width_; ++k) below[k] = up[k] + p[k];
+        }
+      });
+    }
+  }
+
+ private:
+  template <class View>
+  void check(const char* what, const View& view, std::int64_t rows) const {
+    require(view.rows == rows && view.columns == width_, "CrossInteraction: {} is {} x {}, must be {} x {}", what, view.rows, view.columns,
+            rows, width_);
+  }
+
+  static void grow(std::vector<float>& buffer, std::size_t size) {
+    if (buffer.size() < size) buffer.resize(size);
+  }
+
+  template <class F>
+  void rows(const F& f) const {
+    const std::int64_t count = x_.rows;
+    if (options_.threads <= 1) {
+      for (std::int64_t r = 0; r < count; ++r) f(r);
+      return;
+    }
+#pragma omp parallel for num_threads(options_.threads) schedule(static)
+    for (std::int64_t r = 0; r < count; ++r) f(r);
+  }
+
+  std::int64_t width_;
+  CrossOptions options_;
+  std::vector<LinearLayer> v_, u_;
+  MatrixView<const float> x_;
+  std::vector<std::vector<float>> scaled_, states_, narrow_;  ///< per layer: U V x + b, the layer's output, V x
+  std::vector<float> gradient_, scale_gradient_, product_, narrow_gradient_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/interaction/lanes.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+namespace detail {
+
+/// Floats on the stack, or on the heap where they would be many.
+template <std::size_t Count>
+class LocalFloats {
+  static constexpr bool kHeap = Count * sizeof(float) > 128 * 1024;
+
+ public:
+  float* data() {
+    if constexpr (kHeap) {
+      return floats_.get();
+    } else {
+      return floats_.values;
+    }
+  }
+
+ private:
+  struct alignas(64) Array {
+    float values[std::max<std::size_t>(Count, 1)];
+    Array() {}  // left uninitialized
+  };
+  static auto make() {
+    if constexpr (kHeap)
+      return std::make_unique<float[]>(Count);
+    else
+      return Array{};
+  }
+  decltype(make()) floats_ = make();
+};
+
+/// Calls f(begin, end) for a share of [0, count) on each of `threads` OpenMP threads; with one thread, on the caller.
+template <class F>
+void over_samples(std::int64_t count, int threads, const F& f) {
+  if (threads <= 1 || count <= 1) {
+    f(std::int64_t{0}, count);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+  for (int t = 0; t < threads; ++t) f(count * t / threads, count * (t + 1) / threads);
+}
+
+}  // namespace detail
+
+/// DLRM's interaction of `Vectors` vectors of `Width` numbers per sample, side by side in a row of x (vector 0 is the bottom MLP's output):
+/// z = vector 0, then the dot products of the strictly lower triangle row by row, (1,0), (2,0), (2,1), ..., then zeros up to a
+/// multiple of `PadTo` columns. Storage float or 16 bits; arithmetic in float. Stateless.
+template <int Vectors, int Width, int PadTo = 1, Element T = float>
+class DotInteraction {
+  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1, "DotInteraction: Vectors, Width and PadTo must be at least 1");
+
+ public:
+  static constexpr std::int64_t kPairs = std::int64_t{Vectors} * (Vectors - 1) / 2;
+
+  static constexpr std::int64_t input_columns() { return std::int64_t{Vectors} * Width; }
+  /// Columns of z: what the top MLP takes.
+  static constexpr std::int64_t columns() { return (Width + kPairs + PadTo - 1) / PadTo * PadTo; }
+
+  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices. Samples are divided over `threads`.
+  static void forward(MatrixView<const T> x, MatrixView<T> z, int threads = 1) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output", z.rows, z.columns, x.rows, columns());
+    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) { forward_range(x, z, begin, end); });
+  }
+
+  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not overlap x or dz.
+  static void backward(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx, int threads = 1) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output gradient", dz.rows, dz.columns, x.rows, columns());
+    check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
+    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) { backward_range(x, dz, dx, begin, end); });
+  }
+
+ private:
+  /// Narrow vectors take narrower registers; otherwise rows are padded with zeros to whole registers.
+  static constexpr int kLanes = std::clamp(static_cast<int>(std::bit_ceil(static_cast<unsigned>(Width))), 4, detail::kNativeLanes);
+  static constexpr int kStride = (Width + kLanes - 1) / kLanes * kLanes;
+  static constexpr bool kInPlace = std::is_same_v<T, float> && kStride == Width;
+  using Lanes = detail::Floats<kLanes>;
+
+  static void check(const char* what, std::int64_t rows, std::int64_t columns, std::int64_t need_rows, std::int64_t need_columns) {
+    require(rows == need_rows && columns == need_columns, "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what,
+            rows, columns, need_rows, need_columns);
+  }
+
+  static constexpr std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
+
+  /// The sample's vectors as floats, kStride apart.
+  static const float* unpack(const T* x, float* local) {
+    if constexpr (kInPlace) {
+      return x;
+    } else {
+      for (int v = 0; v < Vectors; ++v) {
+        for (int k = 0; k < Width; ++k) local[v * kStride + k] = to_float(x[v * Width + k]);
+        for (int k = Width; k < kStride; ++k) local[v * kStride + k] = 0.0f;
+      }
+      return local;
+    }
+  }
+
+  // Forward: the triangle is cut into blocks of kRows rows, a first smaller one where Vectors is no multiple. Block rows times earlier
+  // columns are tiles whose products are summed lane by lane in registers, then all lanes of a tile at once by a tree of folds.
+  //
+  //   row 0..2 | t            t  triangle of a block's own rows
+  //   row 3..6 | 3  t         3  tile of kRows x (Vectors % kRows)
+  //   row 7..10| 3  4  t      4  tiles of kRows x kColumns
+
+  static constexpr int kRows = 4;
+  static constexpr int kColumns = kLanes == 16 ? 4 : 2;
+  static constexpr int kFirst = Vectors % kRows;
+
+  /// out[i, j] = a_i . b_j for Rows x Columns vectors, written to the triangle's rows from `row`.
+  template <int Rows, int Columns>
+  [[gnu::always_inline]] static void tile(const float* a, const float* b, float* triangle, std::int64_t row) {
+    Lanes sums[Rows * Columns] = {};
+    for (int k = 0; k < kStride; k += kLanes) {
+      Lanes right[Columns];
+      detail::unrolled<Columns>([&](auto j) { right[j()] = detail::load_lanes<kLanes>(b + j() * kStride + k); });
+      detail::unrolled<Rows>([&](auto i) {
+        const Lanes left = detail::load_lanes<kLanes>(a + i() * kStride + k);
+        detail::unrolled<Columns>([&](auto j) { sums[i() * Columns + j()] += left * right[j()]; });
+      });
+    }
+    alignas(64) float dots[round_up(Rows * Columns)];
+    finish<Rows * Columns>(sums, dots);
+    detail::unrolled<Rows>([&](auto i) { std::memcpy(triangle + triangle_row(row + i()), dots + i() * Columns, Columns * sizeof(float)); });
+  }
+
+  /// The strictly lower triangle of a_i . a_j for Rows vectors, the first of them vector `row`.
+  template <int Rows>
+  [[gnu::always_inline]] static void diagonal(const float* a, float* triangle, std::int64_t row) {
+    constexpr int kCount = Rows * (Rows - 1) / 2;
+    if constexpr (kCount > 0) {
+      Lanes sums[kCount] = {};
+      for (int k = 0; k < kStride; k += kLanes) {
+        Lanes x[Rows];
+        detail::unrolled<Rows>([&](auto i) {
+          x[i()] = detail::load_lanes<kLanes>(a + i() * kStride + k);
+          detail::unrolled<i()>([&](auto j) { sums[triangle_row(i()) + j()] += x[i()] * x[j()]; });
+        });
+      }
+      alignas(64) float dots[round_up(kCount)];
+      finish<kCount>(sums, dots);
+      detail::unrolled<Rows>([&](auto i) {
+        std::memcpy(triangle + triangle_row(row + i()) + row, dots + triangle_row(i()), static_cast<std::size_t>(i()) * sizeof(float));
+      });
+    }
+  }
+
+  static constexpr int round_up(int count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
+  template <int Count>
+  [[gnu::always_inline]] static void finish(Lanes* sums, float* dots) {
+    detail::unrolled<round_up(Count) / kLanes>([&](auto group) {
+      constexpr int kBegin = group() * kLanes;
+      detail::store_lanes<kLanes>(dots + kBegin, detail::sum_of_lanes<kLanes, std::min(kLanes, Count - kBegin)>(sums + kBegin));
+    });
+  }
+
+  static void triangle_of(const float* x, float* triangle) {
+    diagonal<kFirst>(x, triangle, 0);
+    for (std::int64_t row = kFirst; row < Vectors; row += kRows) {
+      const float* a = x + row * kStride;
+      unrolled_columns<kFirst>(a, x, triangle, row);
+      for (std::int64_t column = kFirst; column < row; column += kRows)
+        unrolled_columns<kRows>(a, x + column * kStride, triangle + column, row);
+      diagonal<kRows>(a, triangle, row);
+    }
+  }
+
+  /// kRows x Columns products as tiles of at most kColumns columns.
+  template <int Columns>
+  [[gnu::always_inline]] static void unrolled_columns(const float* a, const float* b, float* triangle, std::int64_t row) {
+    if constexpr (Columns > 0) {
+      constexpr int kNow = std::min(Columns, kColumns);
+      tile<kRows, kNow>(a, b, triangle, row);
+      unrolled_columns<Columns - kNow>(a, b + kNow * kStride, triangle + kNow, row);
+    }
+  }
+
+  static void forward_range(MatrixView<const T> x, MatrixView<T> z, std::int64_t begin, std::int64_t end) {
+    detail::LocalFloats<kInPlace ? 0 : std::size_t{Vectors} * kStride> local;
+    detail::LocalFloats<std::is_same_v<T, float> ? 0 : static_cast<std::size_t>(kPairs)> dots;
+    for (std::int64_t sample = begin; sample < end; ++sample) {
+      const T* in = x.row(sample);
+      T* out = z.row(sample);
+      std::copy_n(in, Width, out);
+      const float* vectors = unpack(in, local.data());
+      if constexpr (std::is_same_v<T, float>) {
+        triangle_of(vectors, out + Width);
+      } else {
+        triangle_of(vectors, dots.data());
+        for (std::int64_t i = 0; i < kPairs; ++i) out[Width + i] = from_float<T>(dots.data()[i]);
+      }
+      std::fill(out + Width + kPairs, out + columns(), T{});
+    }
+  }
+
+  // Backward: dx_i = sum over j of s_ij x_j, where s is dz's triangle made symmetric, with a zero diagonal: a product of a small
+  // square matrix and the sample's vectors. A tile of rows x registers of dx stays in registers over the sum.
+
+  static constexpr int kTileRegisters = std::min(kStride / kLanes, kLanes == 16 ? 4 : 2);
+  static constexpr int kTileRows = std::min(Vectors, (kLanes == 16 ? 24 : 12) / kTileRegisters);
+
+  template <int Rows, int Registers>
+  [[gnu::always_inline]] static void gradient_tile(const float* s, const float* x, float* dx) {
+    Lanes sums[Rows * Registers] = {};
+    for (int j = 0; j < Vectors; ++j) {
+      Lanes right[Registers];
+      detail::unrolled<Registers>([&](auto r) { right[r()] = detail::load_lanes<kLanes>(x + j * kStride + r() * kLanes); });
+      detail::unrolled<Rows>([&](auto i) {
+        const float left = s[i() * Vectors + j];
+        detail::unrolled<Registers>([&](auto r) { sums[i() * Registers + r()] += left * right[r()]; });
+      });
+    }
+    detail::unrolled<Rows>([&](auto i) {
+      detail::unrolled<Registers>(
+          [&](auto r) { detail::store_lanes<kLanes>(dx + i() * kStride + r() * kLanes, sums[i() * Registers + r()]); });
+    });
+  }
+
+  template <int Rows>
+  [[gnu::always_inline]] static void gradient_rows(const float* s, const float* x, float* dx) {
+    constexpr int kRegisters = kStride / kLanes, kTail = kRegisters % kTileRegisters;
+    for (int r = 0; r + kTileRegisters <= kRegisters; r += kTileRegisters)
+      gradient_tile<Rows, kTileRegisters>(s, x + r * kLanes, dx + r * kLanes);
+    if constexpr (kTail > 0) gradient_tile<Rows, kTail>(s, x + (kRegisters - kTail) * kLanes, dx + (kRegisters - kTail) * kLanes);
+  }
+
+  static void backward_range(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx, std::int64_t begin, std::int64_t end) {
+    detail::LocalFloats<kInPlace ? 0 : std::size_t{Vectors} * kStride> local, gradient;
+    detail::LocalFloats<std::size_t{Vectors} * Vectors> symmetric;
+    float* s = symmetric.data();
+    for (int i = 0; i < Vectors; ++i) s[i * Vectors + i] = 0.0f;
+    for (std::int64_t sample = begin; sample < end; ++sample) {
+      const T* g = dz.row(sample);
+      for (int i = 1; i < Vectors; ++i)
+        for (int j = 0; j < i; ++j) s[i * Vectors + j] = s[j * Vectors + i] = to_float(g[Width + triangle_row(i) + j]);
+      const float* vectors = unpack(x.row(sample), local.data());
+      float* out = gradient.data();
+      if constexpr (kInPlace) out = dx.row(sample);
+      int row = 0;
+      for (; row + kTileRows <= Vectors; row += kTileRows) gradient_rows<kTileRows>(s + row * Vectors, vectors, out + row * kStride);
+      if constexpr (Vectors % kTileRows > 0) gradient_rows<Vectors % kTileRows>(s + row * Vectors, vectors, out + row * kStride);
+      for (int k = 0; k < Width; ++k) out[k] += to_float(g[k]);
+      if constexpr (!kInPlace) {
+        T* to = dx.row(sample);
+        for (int v = 0; v < Vectors; ++v)
+          for (int k = 0; k < Width; ++k) to[v * Width + k] = from_float<T>(out[v * kStride + k]);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::inline v0

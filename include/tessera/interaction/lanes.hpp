@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tessera::inline v0::detail {
+
+/// Floats in a vector register of the processor that is compiled for.
+#if defined(__AVX512F__)
+inline constexpr int kNativeLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kNativeLanes = 8;
+#else
+inline constexpr int kNativeLanes = 4;
+#endif
+
+template <int Lanes>
+struct FloatLanes {
+  typedef float type __attribute__((vector_size(Lanes * sizeof(float))));
+};
+
+/// A vector of floats with arithmetic operators, in the compiler's own extension (g++ and clang, any processor).
+template <int Lanes>
+using Floats = typename FloatLanes<Lanes>::type;
+
+template <int Lanes>
+[[gnu::always_inline]] inline Floats<Lanes> load_lanes(const float* p) {
+  Floats<Lanes> v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+
+template <int Lanes>
+[[gnu::always_inline]] inline void store_lanes(float* p, Floats<Lanes> v) {
+  std::memcpy(p, &v, sizeof v);
+}
+
+/// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors stay in registers.
+template <int N, class F>
+[[gnu::always_inline]] inline void unrolled(F&& f) {
+  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) { (f(std::integral_constant<int, I>{}), ...); }
+  (std::make_integer_sequence<int, N>{});
+}
+
+/// Adds neighbouring groups of `Half` lanes: even groups of the result come from a, odd ones from b.
+template <int Half, int Lanes>
+[[gnu::always_inline]] inline Floats<Lanes> fold_lanes(Floats<Lanes> a, Floats<Lanes> b) {
+  return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    const Floats<Lanes> straight = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I : Lanes + I)...);
+    const Floats<Lanes> crossed = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...);
+    return straight + crossed;
+  }
+  (std::make_integer_sequence<int, Lanes>{});
+}
+
+/// Lane i of the result is the sum of all lanes of v[i], i < Count <= Lanes; further lanes are 0. A tree of folds: one vector of sums
+/// costs about three operations per summed vector instead of a horizontal sum each. Overwrites v.
+template <int Lanes, int Count, int Half = Lanes / 2>
+[[gnu::always_inline]] inline Floats<Lanes> sum_of_lanes(Floats<Lanes>* v) {
+  constexpr int kLeft = std::min(Half, Count);
+  unrolled<kLeft>([&](auto i) __attribute__((always_inline)) {
+    if constexpr (i() + Half < Count) {
+      v[i()] = fold_lanes<Half, Lanes>(v[i()], v[i() + Half]);
+    } else {
+      v[i()] = fold_lanes<Half, Lanes>(v[i()], Floats<Lanes>{});
+    }
+  });
+  if constexpr (Half > 1) {
+    return sum_of_lanes<Lanes, kLeft, Half / 2>(v);
+  } else {
+    return v[0];
+  }
+}
+
+}  // namespace tessera::inline v0::detail
