@@ -38,8 +38,10 @@ inline double fast_exp2(double x) {
   constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest whole number in the low bits
   const double rounded = x + kRound;
   const double t = (x - (rounded - kRound)) * 0.6931471805599453;
-  double series = 1.0;
-  for (int i = 10; i > 0; --i) series = 1.0 + t * series / i;
+  // The Taylor series up to t^10/10!, |t| <= ln(2)/2.
+  double series = 1.0 / 3628800;
+  for (const double c : {1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1.0, 1.0})
+    series = series * t + c;
   const std::uint64_t scale = (__builtin_bit_cast(std::uint64_t, rounded) + 1023) << 52;
   return series * __builtin_bit_cast(double, scale);
 }
@@ -65,9 +67,10 @@ class PowerLaw {
     }
   }
 
-  double operator()(double u) const {
+  std::int64_t operator()(double u) const {
     const double exponent = detail::fast_log2(u * span_ + 1.0) * inverse_gamma_ + u * logarithmic_;
-    return std::min(std::floor(detail::fast_exp2(exponent)) - 1.0, last_);
+    // Rounding may reach the open end of the range.
+    return static_cast<std::int64_t>(std::min(detail::fast_exp2(exponent) - 1.0, last_));
   }
 
  private:
@@ -114,6 +117,7 @@ class SyntheticClicks {
       g.lengths = random_word(options.seed, f, 2);
       g.hidden = random_word(options.seed, f, 3);
       g.rows = feature.rows;
+      g.inverse_rows = 1.0 / static_cast<double>(feature.rows);
       if (options.scatter_ids) {
         g.factor = static_cast<std::int64_t>(0.6180339887498949 * static_cast<double>(feature.rows)) | 1;
         while (std::gcd(g.factor, feature.rows) != 1) ++g.factor;
@@ -171,7 +175,8 @@ class SyntheticClicks {
     std::uint64_t lengths = 0;
     std::uint64_t hidden = 0;
     std::int64_t rows = 0;
-    std::int64_t factor = 0;  // coprime to rows; 0: ids stay as they are
+    std::int64_t factor = 1;  // coprime to rows: id * factor mod rows scatters
+    double inverse_rows = 0.0;
     float main_scale = 0.0f;
     float vector_scale = 0.0f;
   };
@@ -185,18 +190,17 @@ class SyntheticClicks {
 
   static std::int64_t draw(const Generator& g, std::uint64_t counter) {
     const std::uint64_t word = mix64(g.ids ^ counter);
-    const std::int64_t id = static_cast<std::int64_t>(g.law(static_cast<double>(word >> 11) * 0x1p-53));
-    if (g.factor == 0) return id;
+    const std::int64_t id = g.law(static_cast<double>(static_cast<std::int64_t>(word >> 11)) * 0x1p-53);
     // id * factor mod rows; the quotient by way of double is off by one at most.
     const std::int64_t product = id * g.factor;
-    const std::int64_t quotient = static_cast<std::int64_t>(static_cast<double>(product) / static_cast<double>(g.rows));
-    std::int64_t rest = product - quotient * g.rows;
-    rest += rest < 0 ? g.rows : 0;
-    return rest - (rest >= g.rows ? g.rows : 0);
+    const std::int64_t quotient = static_cast<std::int64_t>(static_cast<double>(product) * g.inverse_rows);
+    const std::int64_t rest = product - quotient * g.rows;
+    const std::int64_t at_least_0 = rest + (rest < 0 ? g.rows : 0);
+    return at_least_0 - (at_least_0 >= g.rows ? g.rows : 0);
   }
 
   static float hidden_number(std::uint64_t word, int which) {
-    return static_cast<float>(static_cast<std::int16_t>(static_cast<std::uint16_t>(word >> (16 * which))));
+    return static_cast<float>(static_cast<std::int64_t>(word << (48 - 16 * which)) >> 48);
   }
 
   std::int64_t hotness(std::size_t feature, std::int64_t sample) const {
@@ -223,21 +227,20 @@ class SyntheticClicks {
   void make_ids(std::size_t f, std::int64_t first, std::int64_t begin, std::int64_t size, ClickBatch<Id>& batch, Block& block) const {
     const Generator g = generators_[f];
     std::array<float, kBlock> effect{}, x{}, y{}, z{};
-    const auto add = [&](std::int64_t s, std::int64_t id) {
-      const std::uint64_t word = mix64(g.hidden ^ static_cast<std::uint64_t>(id));
-      effect[s] += hidden_number(word, 0);
-      x[s] += hidden_number(word, 1);
-      y[s] += hidden_number(word, 2);
-      z[s] += hidden_number(word, 3);
-    };
     if (one_hot_) {
-      Id* const ids = batch.ids.data() + static_cast<std::int64_t>(f) * batch.size + begin;
+      // Straight loops over arrays of this function, so that they vectorize.
+      std::array<std::int64_t, kBlock> drawn;
       const std::uint64_t counter = static_cast<std::uint64_t>(first + begin);
-      for (std::int64_t s = 0; s < size; ++s) {
-        const std::int64_t id = draw(g, counter + static_cast<std::uint64_t>(s));
-        ids[s] = static_cast<Id>(id);
-        add(s, id);
+      for (std::int64_t s = 0; s < kBlock; ++s) drawn[s] = draw(g, counter + static_cast<std::uint64_t>(s));
+      for (std::int64_t s = 0; s < kBlock; ++s) {
+        const std::uint64_t word = mix64(g.hidden ^ static_cast<std::uint64_t>(drawn[s]));
+        effect[s] = hidden_number(word, 0);
+        x[s] = hidden_number(word, 1);
+        y[s] = hidden_number(word, 2);
+        z[s] = hidden_number(word, 3);
       }
+      Id* const ids = batch.ids.data() + static_cast<std::int64_t>(f) * batch.size + begin;
+      for (std::int64_t s = 0; s < size; ++s) ids[s] = static_cast<Id>(drawn[s]);
     } else {
       const std::int64_t* const offsets = batch.offsets.data() + static_cast<std::int64_t>(f) * batch.size + begin;
       for (std::int64_t s = 0; s < size; ++s) {
@@ -245,12 +248,16 @@ class SyntheticClicks {
         for (std::int64_t i = offsets[s]; i < offsets[s + 1]; ++i, counter += kNext) {
           const std::int64_t id = draw(g, counter);
           batch.ids[static_cast<std::size_t>(i)] = static_cast<Id>(id);
-          add(s, id);
+          const std::uint64_t word = mix64(g.hidden ^ static_cast<std::uint64_t>(id));
+          effect[s] += hidden_number(word, 0);
+          x[s] += hidden_number(word, 1);
+          y[s] += hidden_number(word, 2);
+          z[s] += hidden_number(word, 3);
         }
       }
     }
     const float v = g.vector_scale;
-    for (std::int64_t s = 0; s < size; ++s) {
+    for (std::int64_t s = 0; s < kBlock; ++s) {
       block.logit[s] += g.main_scale * effect[s];
       block.sum[0][s] += v * x[s];
       block.sum[1][s] += v * y[s];
