@@ -6,11 +6,13 @@
 #include <tessera/core/error.hpp>
 
 #include <omp.h>
+#include <sys/mman.h>
 #include <dnnl.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
@@ -24,7 +26,7 @@ enum class DensePrecision { float32, bfloat16 };
 
 namespace detail {
 
-/// Uninitialized bytes on a cache line's boundary that only ever grow.
+/// Uninitialized bytes on a cache line's boundary, from 2 MiB on in huge pages. They only ever grow; growing loses what was in them.
 class DenseBuffer {
  public:
   void reserve(std::size_t bytes) {
@@ -35,6 +37,8 @@ class DenseBuffer {
   std::byte* data() const { return data_.get(); }
 
  private:
+  static constexpr std::size_t huge_page = std::size_t{2} << 20;
+
   struct Free {
     void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
   };

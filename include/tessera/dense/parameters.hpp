@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
 #include <span>
 #include <vector>
-
-#include <cmath>
 
 namespace tessera::inline v0 {
 
@@ -49,19 +49,12 @@ class DenseParameters {
   std::vector<float> gradients_;
 };
 
-/// Fills `values` with normally distributed numbers of mean 0. Element i depends on (seed, stream, i) alone, in any order and on any rank.
+/// Fills `values` with normally distributed numbers of mean 0 (Box-Muller). Element i depends on (seed, stream, i) alone.
 inline void fill_normal(std::span<float> values, float standard_deviation, std::uint64_t seed, std::uint64_t stream) {
-  // SplitMix64's finalizer over a counter: two 32-bit uniforms per element, then Box-Muller.
-  const auto mix = [](std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-  };
-  const std::uint64_t key = mix(mix(seed + 0x9e3779b97f4a7c15u) ^ (stream * 0xd1b54a32d192ed03u));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::uint64_t bits = mix(key + i * 0x9e3779b97f4a7c15u);
-    const double u = (static_cast<double>(bits >> 32) + 0.5) * 0x1p-32;
-    const double v = static_cast<double>(bits & 0xffffffffu) * 0x1p-32;
+    const std::uint64_t word = random_word(seed, stream, i);
+    const double u = (static_cast<double>(word >> 32) + 0.5) * 0x1p-32;
+    const double v = static_cast<double>(word & 0xffffffffu) * 0x1p-32;
     values[i] = standard_deviation * static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
   }
 }
