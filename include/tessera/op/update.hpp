@@ -6,6 +6,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
+#include <tessera/op/mean_square.hpp>
 
 #include <array>
 #include <cstdint>
@@ -89,7 +90,8 @@ struct Apply {
 };
 
 /// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's gradient with the entry's row, in float,
-/// columns ascending in 16 lanes (see docs). Written to output + position in ids. Must run before the update changes the rows.
+/// columns ascending in 16 lanes (lane c % 16 adds column c, one multiply-add each; then lanes are added as a tree: i with i+8, i+4,
+/// i+2, i+1). Written to output + position in ids. Must run before the update changes the rows.
 template <Element T, IdType Id, int Width>
 struct WeightGradients {
   struct Group {
@@ -102,10 +104,5 @@ struct WeightGradients {
     std::span<const Group> groups;
   };
 };
-
-/// The canonical sum of squares of a row's gradient, which must not depend on how columns are cut: columns are grouped in blocks of 16
-/// counted from the table's first column; a block is summed as a balanced binary tree of its 16 squares (absent columns count 0), and
-/// blocks are added in ascending order. A column shard contributes whole blocks as one float each and the squares of cut blocks singly.
-inline constexpr int mean_square_block = 16;
 
 }  // namespace tessera::inline v0

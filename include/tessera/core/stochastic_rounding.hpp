@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/random.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// What the random bits of one table row in one step are drawn from.
+TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_key(std::uint64_t rounding_seed, std::uint64_t table_key, std::int64_t table_row) {
+  return random_word(rounding_seed, table_key, table_row);
+}
+
+/// Four columns share one random word: columns 4q .. 4q+3 get its 16-bit parts, the lowest first.
+TESSERA_HOST_DEVICE constexpr std::uint64_t rounding_word(std::uint64_t row_key, std::int64_t column) {
+  return mix64(row_key ^ static_cast<std::uint64_t>(column >> 2));
+}
+
+/// The 16 random bits of one element; `column` is the table's, whatever part of it a shard holds.
+TESSERA_HOST_DEVICE constexpr std::uint32_t rounding_bits(std::uint64_t row_key, std::int64_t column) {
+  return static_cast<std::uint32_t>(rounding_word(row_key, column) >> (16 * (column & 3))) & 0xffffu;
+}
+
+/// Rounds up with the probability that makes the expected value exact (to 2^-16 of the distance, 2^-13 for Half), so that updates
+/// smaller than half a unit in the last place are not lost. `bits`: 16 uniform random bits. NaN and infinity stay; float stays as it is.
+template <Element T>
+TESSERA_HOST_DEVICE constexpr T round_stochastic(float x, std::uint32_t bits) {
+  if constexpr (std::is_same_v<T, float>) {
+    return x;
+  } else {
+    const std::uint32_t word = __builtin_bit_cast(std::uint32_t, x);
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    const std::uint32_t sign = (word >> 16) & 0x8000u;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      return magnitude >= 0x7f800000u ? from_float<BFloat16>(x) : BFloat16{static_cast<std::uint16_t>((word + bits) >> 16)};
+    } else {
+      if (magnitude >= 0x47800000u) return from_float<Half>(x);  // 2^16 and above, infinity, NaN
+      if (magnitude < 0x38800000u) {
+        // Below 2^-14 the unit is 2^-24: a fixed-point number with 16 bits behind the point.
+        const auto fixed = static_cast<std::int32_t>(__builtin_bit_cast(float, magnitude) * 0x1p40f);
+        return {static_cast<std::uint16_t>(sign | ((static_cast<std::uint32_t>(fixed) + bits) >> 16))};
+      }
+      return {static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + (bits >> 3)) >> 13))};
+    }
+  }
+}
+
+static_assert(round_stochastic<BFloat16>(1.0f, 0xffff) == from_float<BFloat16>(1.0f) &&
+              round_stochastic<Half>(1.0f, 0xffff) == from_float<Half>(1.0f));
+
+}  // namespace tessera::inline v0
