@@ -20,10 +20,12 @@ for way in package subdirectory; do
   "$cmake" --build "$work/$way"
   "$work/$way/consumer"
 done
-if find "$work/subdirectory" -name 'test_*' -o -name '*bench_*' | grep .; then
-  echo "add_subdirectory built tests or benchmarks"
-  exit 1
-fi
+for folder in tests bench examples; do
+  if [ -e "$work/subdirectory/tessera/$folder" ]; then
+    echo "add_subdirectory took $folder/ with it"
+    exit 1
+  fi
+done
 if grep -rlF "$(cd "$here/../.." && pwd)" "$work/prefix"; then
   echo "installed files name the source folder"
   exit 1

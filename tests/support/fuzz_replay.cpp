@@ -25,10 +25,18 @@ std::string mutate(std::string input, std::mt19937_64& random) {
   for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
     const std::size_t at = below(input.size() + 1);
     switch (below(5)) {
-      case 0: input.insert(at, 1, static_cast<char>(below(256))); break;
-      case 1: input.erase(at, below(16)); break;
-      case 2: input.insert(at, input.substr(below(input.size() + 1), below(64))); break;
-      case 3: input.resize(at); break;
+      case 0:
+        input.insert(at, 1, static_cast<char>(below(256)));
+        break;
+      case 1:
+        input.erase(at, below(16));
+        break;
+      case 2:
+        input.insert(at, input.substr(below(input.size() + 1), below(64)));
+        break;
+      case 3:
+        input.resize(at);
+        break;
       default:
         if (at < input.size()) input[at] = static_cast<char>(below(256));
     }

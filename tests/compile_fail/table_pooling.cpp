@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The fourth argument of Table is not a pooling.
+// expect: Table: the fourth argument is a pooling: Sum or Mean
+#include <tessera/sharding/table.hpp>
+
+using namespace tessera;
+
+struct Max {};
+#ifdef ALLOWED_TWIN
+using User = Table<"user", 1000, 16, Mean>;
+#else
+using User = Table<"user", 1000, 16, Max>;
+#endif
+static_assert(User::name.view() == "user");
