@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/cuda/port.cuh>
+
+namespace tessera::inline v0 {
+
+/// A call of the CUDA runtime, or a kernel launch, that failed. CUDA reports some faults of kernels at a later call.
+class CudaError : public Error {
+ public:
+  CudaError(cudaError_t code, const std::string& doing)
+      : Error(fmt::format("{}: CUDA error {} ({})", doing, cudaGetErrorName(code), cudaGetErrorString(code))), code_(code) {}
+
+  cudaError_t code() const noexcept { return code_; }
+
+ private:
+  cudaError_t code_;
+};
+
+namespace cuda {
+
+/// Throws CudaError unless `code` is success. The text says what was being done.
+template <class... Args>
+void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) {
+  if (code != cudaSuccess) throw CudaError(code, fmt::format(doing, std::forward<Args>(args)...));
+}
+
+}  // namespace cuda
+}  // namespace tessera::inline v0

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/error.cuh>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tessera::inline v0::cuda {
+
+/// Stream-ordered device memory: what allocate returns may be used by later work of the stream; what deallocate takes is used by
+/// earlier work of its stream alone. Pointers are aligned to 256 bytes. allocate throws when there is no memory.
+template <class R>
+concept MemoryResource = requires(R& resource, std::size_t bytes, void* p, cudaStream_t stream) {
+  { resource.allocate(bytes, stream) } -> std::same_as<void*>;
+  { resource.deallocate(p, bytes, stream) }
+  noexcept;
+};
+
+/// The driver's pool (cudaMallocAsync).
+class AsyncMemoryResource {
+ public:
+  void* allocate(std::size_t bytes, cudaStream_t stream) {
+    void* p = nullptr;
+    check(cudaMallocAsync(&p, bytes, stream), "allocating {} bytes of device memory", bytes);
+    return p;
+  }
+  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept { cudaFreeAsync(p, stream); }
+};
+static_assert(MemoryResource<AsyncMemoryResource>);
+
+/// A reference to anyone's memory resource, which must outlive it and all that was allocated through it. Trivially copyable.
+class MemoryResourceRef {
+ public:
+  /// The driver's pool.
+  MemoryResourceRef() : MemoryResourceRef(driver_pool()) {}
+
+  template <MemoryResource R>
+  requires(!std::same_as<R, MemoryResourceRef>) MemoryResourceRef(R& resource)  // NOLINT(google-explicit-constructor)
+      : resource_(&resource),
+        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) { return static_cast<R*>(r)->allocate(bytes, stream); }),
+        deallocate_(
+            [](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept { static_cast<R*>(r)->deallocate(p, bytes, stream); }) {}
+
+  void* allocate(std::size_t bytes, cudaStream_t stream) const { return allocate_(resource_, bytes, stream); }
+  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept { deallocate_(resource_, p, bytes, stream); }
+
+ private:
+  static AsyncMemoryResource& driver_pool() {
+    static AsyncMemoryResource pool;
+    return pool;
+  }
+
+  void* resource_;
+  void* (*allocate_)(void*, std::size_t, cudaStream_t);
+  void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept;
+};
+static_assert(std::is_trivially_copyable_v<MemoryResourceRef>);
+
+/// Owns `size` elements of device memory, uninitialized, allocated and freed in the order of a stream. Move-only.
+template <class T>
+class DeviceBuffer {
+ public:
+  static_assert(std::is_trivially_copyable_v<T>, "device memory is copied as bytes");
+
+  DeviceBuffer() = default;
+  DeviceBuffer(std::int64_t size, cudaStream_t stream, MemoryResourceRef resource = {})
+      : size_(size), stream_(stream), resource_(resource) {
+    require(size >= 0, "DeviceBuffer: size is {}", size);
+    if (size > 0) data_ = static_cast<T*>(resource_.allocate(bytes(), stream));
+  }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        stream_(other.stream_),
+        resource_(other.resource_) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(stream_, other.stream_);
+    std::swap(resource_, other.resource_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) resource_.deallocate(data_, bytes(), stream_);
+  }
+
+  T* data() const noexcept { return data_; }
+  std::int64_t size() const noexcept { return size_; }
+  std::size_t bytes() const noexcept { return static_cast<std::size_t>(size_) * sizeof(T); }
+  cudaStream_t stream() const noexcept { return stream_; }
+
+  /// Room for at least `size` elements; what was there is lost if that needs new memory.
+  void reserve_discard(std::int64_t size) {
+    if (size > size_) *this = DeviceBuffer(size, stream_, resource_);
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::int64_t size_ = 0;
+  cudaStream_t stream_ = nullptr;
+  MemoryResourceRef resource_;
+};
+
+/// Copies `count` elements between any two memories, in the order of the stream. Pageable host memory makes the host wait.
+template <class T>
+void copy(T* to, const T* from, std::int64_t count, cudaStream_t stream) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (count > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying {} bytes", bytes);
+}
+
+/// Sets `count` elements to zero bytes, in the order of the stream.
+template <class T>
+void zero(T* to, std::int64_t count, cudaStream_t stream) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (count > 0) check(cudaMemsetAsync(to, 0, bytes, stream), "setting {} bytes to zero", bytes);
+}
+
+}  // namespace tessera::inline v0::cuda

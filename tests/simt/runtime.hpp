@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <simt/intrinsics.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so what it cannot show is a missing wait between
+// streams. Device memory is malloc's, filled with 0xff bytes (NaN, -1).
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
+inline const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
+  }
+  return "unknown";
+}
+inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+struct CUstream_st {};
+using cudaStream_t = CUstream_st*;
+struct CUevent_st {};
+using cudaEvent_t = CUevent_st*;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  // Few multiprocessors, so that grids that loop over their work do loop.
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
+  return cudaSuccess;
+}
+
+inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
+  constexpr std::size_t alignment = 256;
+  *p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (*p == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*p, 0xff, bytes);
+  simt::asan::poison(static_cast<char*>(*p) + bytes, (alignment - bytes % alignment) % alignment);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFreeAsync(void* p, cudaStream_t) {
+  std::free(p);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaMallocAsync(p, bytes, nullptr); }
+inline cudaError_t cudaFreeHost(void* p) { return cudaFreeAsync(p, nullptr); }
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  if (bytes != 0) std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t) {
+  if (bytes != 0) std::memset(p, value, bytes);
+  return cudaSuccess;
+}
+
+namespace simt {
+/// The most dynamic shared memory that each kernel has asked for leave to use. 48 KiB need no leave.
+class SharedMemoryLimits {
+ public:
+  static SharedMemoryLimits& instance() {
+    static SharedMemoryLimits limits;
+    return limits;
+  }
+  void set(const void* kernel, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limits_[kernel] = bytes;
+  }
+  std::size_t of(const void* kernel) {
+    const std::lock_guard lock(mutex_);
+    const auto found = limits_.find(kernel);
+    return found == limits_.end() ? SharedMemory::max_static_bytes : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const void*, std::size_t> limits_;
+};
+}  // namespace simt
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > simt::SharedMemory::max_dynamic_bytes) return cudaErrorInvalidValue;
+  simt::SharedMemoryLimits::instance().set(reinterpret_cast<const void*>(kernel), static_cast<std::size_t>(bytes));
+  return cudaSuccess;
+}
+
+struct cudaLaunchAttribute {};
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+
+/// Runs the kernel to its end. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws simt::Error.
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "kernel parameters are copied as bytes");
+  const dim3 grid = config->gridDim, block = config->blockDim;
+  const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64) return cudaErrorInvalidConfiguration;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+    return cudaErrorInvalidConfiguration;
+  if (config->dynamicSmemBytes > simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
+    return cudaErrorInvalidValue;
+  using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
+  Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  simt::Engine::instance().run_grid(
+      grid, block, config->dynamicSmemBytes,
+      [](void* p) {
+        const Call& c = *static_cast<const Call*>(p);
+        std::apply(c.first, c.second);
+      },
+      &call);
+  return cudaSuccess;
+}

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Faults planted in kernels must be caught: by the emulator itself, by wrong results under some order, or by the sanitizer that this
+// test is built with. A sanitizer ends the process, so each of those faults is a test case that is skipped unless named, and the
+// driver runs this binary again for each.
+#include <tessera/cuda/launch.cuh>
+#include <tessera/cuda/memory.cuh>
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace cuda = tessera::cuda;
+
+namespace {
+
+enum class Fault {
+  none,
+  global_out_of_bounds,
+  static_shared_out_of_bounds,
+  dynamic_shared_out_of_bounds,
+  missing_barrier,
+  missing_second_barrier,
+  missing_warp_sync,
+  blocks_race,
+  divergent_barrier,
+  skipped_barrier,
+  lane_outside_mask,
+  wrong_masks,
+  shuffle_from_outside,
+  exited_lane,
+  deadlock,
+  misaligned,
+  too_much_shared,
+  trap
+};
+
+// Reverses each tile of 64 numbers through shared memory, twice, and adds a warp's neighbours.
+template <Fault F>
+__global__ void reverse_tiles(const float* in, float* out, int tiles, int* total) {
+  float* tile = cuda::dynamic_shared<float>();
+  auto& warp = cuda::block_shared<float[64]>();
+  const int t = static_cast<int>(threadIdx.x), n = static_cast<int>(blockDim.x), lane = t % 32;
+  if constexpr (F == Fault::too_much_shared) cuda::block_shared<float[13000]>()[t] = 0;
+  if constexpr (F == Fault::divergent_barrier) {
+    if (t < 32)
+      __syncthreads();
+    else
+      __syncthreads();
+  }
+  if constexpr (F == Fault::skipped_barrier)
+    if (t < 32) __syncthreads();
+  if constexpr (F == Fault::exited_lane)
+    if (lane == 7) return;
+  if constexpr (F == Fault::lane_outside_mask)
+    if (lane < 16) __ballot_sync(0xffff0000u, 1);
+  if constexpr (F == Fault::wrong_masks) __ballot_sync(lane < 16 ? 0xffffffffu : 0xffff0001u, 1);
+  if constexpr (F == Fault::deadlock)
+    if (t != 40) __syncwarp();
+  if constexpr (F == Fault::trap)
+    if (t == 3) __trap();
+  if constexpr (F == Fault::shuffle_from_outside)
+    if (lane < 16) __shfl_sync(0x0000ffffu, lane, 16);
+  if constexpr (F == Fault::misaligned) out[t] = __ldg(reinterpret_cast<const float4*>(in + 1)).x;
+  for (int i = static_cast<int>(blockIdx.x); i < tiles; i += static_cast<int>(gridDim.x)) {
+    const float* source = in + i * n;
+    tile[t] = source[F == Fault::global_out_of_bounds && i == tiles - 1 ? t + 1 : t];
+    if constexpr (F == Fault::dynamic_shared_out_of_bounds) tile[t + 1] = 0;
+    if constexpr (F != Fault::missing_barrier) __syncthreads();
+    const float v = tile[n - 1 - t];
+    warp[F == Fault::static_shared_out_of_bounds ? t + 1 : t] = v;
+    if constexpr (F != Fault::missing_warp_sync) __syncwarp();
+    out[i * n + t] = v + warp[t ^ 1];
+    if constexpr (F == Fault::blocks_race)
+      if (t == 5) *total += 1;
+    if constexpr (F != Fault::missing_second_barrier) __syncthreads();
+  }
+  if constexpr (F != Fault::blocks_race)
+    if (t == 0) atomicAdd(total, __shfl_sync(1u, 1, 0));
+}
+
+constexpr int tiles = 6, blocks = 3, threads = 64;
+
+template <Fault F>
+std::vector<float> run() {
+  cuda::DeviceBuffer<float> in(tiles * threads, nullptr), out(tiles * threads, nullptr);
+  cuda::DeviceBuffer<int> total(1, nullptr);
+  for (int i = 0; i < tiles * threads; ++i) in.data()[i] = static_cast<float>(i);
+  total.data()[0] = 0;
+  cuda::launch("reverse_tiles", {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)}, reverse_tiles<F>,
+               in.data(), out.data(), tiles, total.data());
+  return {out.data(), out.data() + tiles * threads};
+}
+
+std::vector<float> expected() {
+  std::vector<float> out;
+  for (int i = 0; i < tiles; ++i)
+    for (int t = 0; t < threads; ++t)
+      out.push_back(static_cast<float>(i * threads + (threads - 1 - t)) + static_cast<float>(i * threads + (threads - 1 - (t ^ 1))));
+  return out;
+}
+
+template <Fault F>
+std::string error_of() {
+  try {
+    run<F>();
+  } catch (const simt::Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+/// In how many of the orders the results are not what they should be.
+template <Fault F>
+int wrong_orders() {
+  int wrong = 0;
+  simt::under_every_order([&] { wrong += run<F>() != expected(); });
+  return wrong;
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+/// What this binary prints when it runs the test case of this name and nothing else.
+std::string output_of(const std::string& test_case) {
+  std::array<char, 4096> path{};
+  REQUIRE(readlink("/proc/self/exe", path.data(), path.size() - 1) > 0);
+  const std::string command = "'" + std::string(path.data()) + "' --no-skip --test-case='" + test_case + "' 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) text += buffer.data();
+  pclose(pipe);
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("without a fault the kernel is right under every order") {
+  simt::under_every_order([] { CHECK(run<Fault::none>() == expected()); });
+}
+
+TEST_CASE("the emulator names the fault, the thread and the place") {
+  const std::string divergent = error_of<Fault::divergent_barrier>();
+  CHECK(contains(divergent, "divergent __syncthreads"));
+  CHECK(contains(divergent, "block (0,0,0), thread (32,0,0)"));
+  CHECK(contains(divergent, "test_planted_faults.cpp:"));
+  CHECK(contains(error_of<Fault::skipped_barrier>(), "divergent __syncthreads"));
+  CHECK(contains(error_of<Fault::lane_outside_mask>(), "a mask that does not name it"));
+  CHECK(contains(error_of<Fault::wrong_masks>(), "different masks"));
+  CHECK(contains(error_of<Fault::shuffle_from_outside>(), "a shuffle reads a lane outside its mask"));
+  CHECK(contains(error_of<Fault::exited_lane>(), "a thread exits while others of its block wait in __syncthreads"));
+  CHECK(contains(error_of<Fault::misaligned>(), "misaligned load"));
+  CHECK(contains(error_of<Fault::too_much_shared>(), "too much static shared memory"));
+  CHECK(contains(error_of<Fault::trap>(), "__trap (block (0,0,0), thread (3,0,0)"));
+  const std::string deadlock = error_of<Fault::deadlock>();
+  CHECK(contains(deadlock, "deadlock in block (0,0,0): thread (0,0,0) waits in __syncthreads at"));
+  CHECK(contains(deadlock, "64 of 64 threads"));
+  CHECK(run<Fault::none>() == expected());  // and it is of use afterwards
+}
+
+TEST_CASE("a missing barrier changes the results of some order") {
+  CHECK((simt::has_tsan || wrong_orders<Fault::missing_barrier>() > 0));
+  CHECK((simt::has_tsan || wrong_orders<Fault::missing_second_barrier>() > 0));
+  CHECK((simt::has_tsan || wrong_orders<Fault::missing_warp_sync>() > 0));
+}
+
+TEST_CASE("planted: global_out_of_bounds" * doctest::skip()) { run<Fault::global_out_of_bounds>(); }
+TEST_CASE("planted: static_shared_out_of_bounds" * doctest::skip()) { run<Fault::static_shared_out_of_bounds>(); }
+TEST_CASE("planted: dynamic_shared_out_of_bounds" * doctest::skip()) { run<Fault::dynamic_shared_out_of_bounds>(); }
+TEST_CASE("planted: missing_barrier" * doctest::skip()) { run<Fault::missing_barrier>(); }
+TEST_CASE("planted: missing_second_barrier" * doctest::skip()) { run<Fault::missing_second_barrier>(); }
+TEST_CASE("planted: missing_warp_sync" * doctest::skip()) { run<Fault::missing_warp_sync>(); }
+TEST_CASE("planted: blocks_race" * doctest::skip()) { run<Fault::blocks_race>(); }
+TEST_CASE("planted: none" * doctest::skip()) { run<Fault::none>(); }
+
+TEST_CASE("the address sanitizer sees accesses out of bounds" * doctest::skip(!simt::has_asan)) {
+  CHECK(contains(output_of("planted: global_out_of_bounds"), "AddressSanitizer: heap-buffer-overflow"));
+  // g++ knows the array's bound here and reports it first, if undefined behaviour is checked too.
+  const std::string fixed = output_of("planted: static_shared_out_of_bounds");
+  CHECK((contains(fixed, "AddressSanitizer: use-after-poison") || contains(fixed, "out of bounds for type")));
+  CHECK(contains(output_of("planted: dynamic_shared_out_of_bounds"), "AddressSanitizer: use-after-poison"));
+  CHECK(contains(output_of("planted: none"), "Status: SUCCESS"));
+}
+
+TEST_CASE("the thread sanitizer sees races within and between blocks" * doctest::skip(!simt::has_tsan)) {
+  for (const char* name :
+       {"planted: missing_barrier", "planted: missing_second_barrier", "planted: missing_warp_sync", "planted: blocks_race"}) {
+    INFO(name);
+    CHECK(contains(output_of(name), "ThreadSanitizer: data race"));
+  }
+  CHECK_FALSE(contains(output_of("planted: none"), "ThreadSanitizer"));
+}

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <simt/runtime.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+namespace cub {
+
+/// Two buffers, one of which holds the data.
+template <class T>
+struct DoubleBuffer {
+  T* d_buffers[2] = {nullptr, nullptr};
+  int selector = 0;
+  DoubleBuffer() = default;
+  DoubleBuffer(T* current, T* alternate) : d_buffers{current, alternate} {}
+  T* Current() const { return d_buffers[selector]; }
+  T* Alternate() const { return d_buffers[selector ^ 1]; }
+};
+
+/// The interface of CUB's device-wide sort, by std::stable_sort on the bits asked for.
+struct DeviceRadixSort {
+  template <class Key, class Value, class Count>
+  static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values,
+                               Count count, int begin_bit, int end_bit, cudaStream_t) {
+    if (temporary == nullptr) {
+      temporary_bytes = 256;
+      return cudaSuccess;
+    }
+    using Bits = std::make_unsigned_t<Key>;
+    const int bits = end_bit - begin_bit;
+    const Bits mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Bits{0} : static_cast<Bits>((Bits{1} << bits) - 1);
+    const auto digits = [&](Key key) { return static_cast<Bits>(static_cast<Bits>(key) >> begin_bit) & mask; };
+    std::vector<std::size_t> order(static_cast<std::size_t>(count));
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return digits(keys.Current()[a]) < digits(keys.Current()[b]); });
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      keys.Alternate()[i] = keys.Current()[order[i]];
+      values.Alternate()[i] = values.Current()[order[i]];
+    }
+    keys.selector ^= 1;
+    values.selector ^= 1;
+    return cudaSuccess;
+  }
+};
+
+}  // namespace cub
