@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "interaction/random_matrix.hpp"
+#include "support/random_matrix.hpp"
 
 using namespace tessera;
 using test::Matrix;

@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stacks of linear layers against plain loops in double (forward, all gradients) and central differences of the forward loop.
+#include <tessera/dense/mlp.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "support/random_matrix.hpp"
+
+using namespace tessera;
+using test::Matrix;
+
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// Layer by layer in double, with the activations kept.
+struct Reference {
+  Sizes sizes;
+  bool last_relu, bias;
+  std::vector<double> parameters;
+  DensePrecision precision = DensePrecision::float32;
+  std::vector<std::vector<double>> states{};
+
+  /// What a number becomes when it is stored as an activation or enters a product.
+  double stored(double x) const {
+    return precision == DensePrecision::float32 ? x : static_cast<double>(to_float(from_float<BFloat16>(static_cast<float>(x))));
+  }
+
+  const std::vector<double>& forward(const std::vector<double>& x, std::int64_t batch) {
+    states = {x};
+    for (double& value : states[0]) value = stored(value);
+    const double* p = parameters.data();
+    for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
+      const std::int64_t in = sizes[l], out = sizes[l + 1];
+      const double* b = p + in * out;
+      std::vector<double> y(static_cast<std::size_t>(batch * out));
+      for (std::int64_t s = 0; s < batch; ++s)
+        for (std::int64_t o = 0; o < out; ++o) {
+          double sum = bias ? b[o] : 0.0;
+          for (std::int64_t k = 0; k < in; ++k) sum += states.back()[static_cast<std::size_t>(s * in + k)] * stored(p[o * in + k]);
+          if (l + 2 < sizes.size()) sum = stored(sum);
+          y[static_cast<std::size_t>(s * out + o)] = l + 2 < sizes.size() || last_relu ? std::max(sum, 0.0) : sum;
+        }
+      states.push_back(y);
+      p = b + (bias ? out : 0);
+    }
+    return states.back();
+  }
+
+  /// Gradients of the parameters and, in `g`, of the input in place of the output's.
+  std::vector<double> backward(std::vector<double>& g, std::int64_t batch) const {
+    std::vector<double> gradients(parameters.size());
+    std::size_t end = parameters.size();
+    for (std::size_t l = sizes.size() - 1; l-- > 0;) {
+      const std::int64_t in = sizes[l], out = sizes[l + 1];
+      end -= static_cast<std::size_t>(in * out + (bias ? out : 0));
+      const double* w = parameters.data() + end;
+      double *dw = gradients.data() + end, *db = dw + in * out;
+      std::vector<double> below(static_cast<std::size_t>(batch * in));
+      for (std::int64_t s = 0; s < batch; ++s)
+        for (std::int64_t o = 0; o < out; ++o) {
+          const auto i = static_cast<std::size_t>(s * out + o);
+          if ((l + 2 < sizes.size() || last_relu) && states[l + 1][i] <= 0.0) continue;
+          if (bias) db[o] += g[i];
+          const double up = stored(g[i]);
+          for (std::int64_t k = 0; k < in; ++k) {
+            dw[o * in + k] += up * states[l][static_cast<std::size_t>(s * in + k)];
+            below[static_cast<std::size_t>(s * in + k)] += up * stored(w[o * in + k]);
+          }
+        }
+      g = below;
+      if (l > 0)
+        for (double& value : g) value = stored(value);
+    }
+    return gradients;
+  }
+};
+
+std::vector<double> flat(const Matrix<float>& m, std::int64_t rows, std::int64_t columns) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) values.push_back(m(i, j));
+  return values;
+}
+
+/// Root of the mean squared difference over that of the expected numbers.
+double distance(const std::vector<double>& actual, const std::vector<double>& expected) {
+  double difference = 0.0, size = 1e-30;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    size += expected[i] * expected[i];
+  }
+  return std::isnan(difference) ? 1e30 : std::sqrt(difference / size);
+}
+
+void check_mlp(Mlp<>& mlp, MlpOptions options, std::int64_t batch, double tolerance) {
+  CAPTURE(batch);
+  const std::int64_t in = mlp.input_size(), out = mlp.output_size();
+  const Matrix<float> x(batch, in, 3, 11), dy(batch, out, 2, 12);
+  Matrix<float> y(batch, out, 5), dx(batch, in, 1);
+  mlp.forward(x.view(), y.view());
+  std::fill(mlp.gradients().begin(), mlp.gradients().end(), std::numeric_limits<float>::quiet_NaN());
+  mlp.backward(dy.view(), dx.view());
+  CHECK(y.margin_untouched());
+  CHECK(dx.margin_untouched());
+
+  Reference reference{mlp.sizes(), options.last_relu, options.bias, {mlp.values().begin(), mlp.values().end()}, options.precision};
+  CHECK(distance(flat(y, batch, out), reference.forward(flat(x, batch, in), batch)) < tolerance);
+  std::vector<double> g = flat(dy, batch, out);
+  const std::vector<double> gradients = reference.backward(g, batch);
+  CHECK(distance({mlp.gradients().begin(), mlp.gradients().end()}, gradients) < tolerance);
+  CHECK(distance(flat(dx, batch, in), g) < tolerance);
+
+  // Without an input gradient the parameters' stay the same, to the bit.
+  const std::vector<float> before(mlp.gradients().begin(), mlp.gradients().end());
+  mlp.backward(dy.view());
+  CHECK(std::equal(before.begin(), before.end(), mlp.gradients().begin()));
+}
+
+void check_shape(const Sizes& sizes, MlpOptions options, std::initializer_list<std::int64_t> batches, double tolerance) {
+  CAPTURE(sizes.size());
+  CAPTURE(sizes.front());
+  CAPTURE(sizes.back());
+  CAPTURE(options.threads);
+  CAPTURE(options.last_relu);
+  Mlp<> mlp(sizes, options);
+  DenseParameters parameters(42, mlp);
+  for (const std::int64_t batch : batches) check_mlp(mlp, options, batch, tolerance);
+}
+
+constexpr double kFloat = 1e-5, kBFloat16 = 5e-3;
+
+}  // namespace
+
+TEST_CASE("any batch, any sizes, one object after another batch") {
+  for (const bool last_relu : {false, true}) {
+    check_shape({13, 64, 16}, {.last_relu = last_relu}, {0, 1, 5, 33, 5, 600, 1}, kFloat);
+    check_shape({1, 1}, {.last_relu = last_relu}, {0, 1, 5, 33}, kFloat);
+    check_shape({130, 100, 3, 1}, {.last_relu = last_relu}, {1, 33, 517}, kFloat);
+    check_shape({7, 5}, {.last_relu = last_relu, .bias = false}, {1, 33}, kFloat);
+    check_shape({3, 16, 17, 1, 33, 12}, {.last_relu = last_relu}, {5, 33}, kFloat);
+  }
+}
+
+TEST_CASE("several chunks, several threads") {
+  for (const int threads : {1, 2, 3}) check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
+}
+
+TEST_CASE("sizes at compile time") {
+  Mlp<13, 32, 8> mlp{{.last_relu = true}};
+  static_assert(Mlp<13, 32, 8>::kSizes.back() == 8);
+  DenseParameters parameters(1, mlp);
+  CHECK(parameters.size() == 13 * 32 + 32 + 32 * 8 + 8);
+  check_mlp(mlp, {.last_relu = true}, 20, kFloat);
+}
+
+TEST_CASE("a linear layer") {
+  Linear linear(9, 4, {.bias = false, .relu = true});
+  DenseParameters parameters(1, linear);
+  CHECK(parameters.size() == 36);
+  check_mlp(linear, {.last_relu = true, .bias = false}, 20, kFloat);
+}
+
+TEST_CASE("bfloat16 activations and products") {
+  for (const int threads : {1, 2}) {
+    check_shape({13, 64, 32, 16}, {.last_relu = true, .precision = DensePrecision::bfloat16, .threads = threads}, {0, 1, 5, 33, 1100},
+                kBFloat16);
+    check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16, .threads = threads}, {5, 33}, kBFloat16);
+  }
+}
+
+TEST_CASE("gradients are the forward pass's central differences") {
+  Mlp<> mlp({5, 6, 4, 2});
+  DenseParameters parameters(3, mlp);
+  constexpr std::int64_t batch = 4;
+  const Matrix<float> x(batch, 5, 0, 1), dy(batch, 2, 0, 2);
+  Matrix<float> y(batch, 2, 0), dx(batch, 5, 0);
+  mlp.forward(x.view(), y.view());
+  mlp.backward(dy.view(), dx.view());
+  Reference reference{mlp.sizes(), false, true, {mlp.values().begin(), mlp.values().end()}};
+  std::vector<double> input = flat(x, batch, 5);
+  const std::vector<double> up = flat(dy, batch, 2);
+  const auto derivative = [&](double& at) {
+    const double middle = at;
+    double sum = 0.0;
+    for (const double step : {1e-6, -1e-6}) {
+      at = middle + step;
+      const std::vector<double>& out = reference.forward(input, batch);
+      for (std::size_t i = 0; i < up.size(); ++i) sum += up[i] * out[i] / (2 * step);
+    }
+    at = middle;
+    return sum;
+  };
+  for (std::size_t i = 0; i < reference.parameters.size(); ++i)
+    CHECK(mlp.gradients()[i] == doctest::Approx(derivative(reference.parameters[i])).epsilon(1e-4));
+  for (std::size_t i = 0; i < input.size(); ++i)
+    CHECK(dx(static_cast<std::int64_t>(i / 5), static_cast<std::int64_t>(i % 5)) == doctest::Approx(derivative(input[i])).epsilon(1e-4));
+}
+
+TEST_CASE("several ranks as threads, each with its own objects") {
+  std::vector<std::thread> ranks;
+  std::vector<float> sums(4);
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([rank, &sums] {
+      Mlp<> mlp({20, 30, 1});
+      DenseParameters parameters(5, mlp);
+      const Matrix<float> x(100, 20, 0, 1);
+      Matrix<float> y(100, 1, 0), dx(100, 20, 0);
+      for (int step = 0; step < 5; ++step) {
+        mlp.forward(x.view(), y.view());
+        mlp.backward(y.view(), dx.view());
+        for (std::size_t i = 0; i < parameters.values().size(); ++i) parameters.values()[i] -= 1e-4f * parameters.gradients()[i];
+      }
+      for (const float value : parameters.values()) sums[static_cast<std::size_t>(rank)] += value;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const float sum : sums) CHECK(sum == sums[0]);
+}
+
+TEST_CASE("initial values depend on seed, layer and index alone, and have the right spread") {
+  Mlp<> a({300, 200, 100}), b({300, 200, 100}), tail({200, 100});
+  DenseParameters first(7, a), second(7, tail, b), third(8, a);
+  CHECK(std::equal(b.values().begin(), b.values().end(), b.values().begin()));
+  const DenseParameters again(7, a);
+  CHECK(std::equal(again.values().begin(), again.values().end(), first.values().begin()));
+  CHECK_FALSE(std::equal(third.values().begin(), third.values().end(), first.values().begin()));
+  // Layer 1 of `second` is b's first, of `first` a's second: other shapes, the same random stream.
+  CHECK(b.weight(0)(0, 0) / std::sqrt(2.0f / 500) == doctest::Approx(a.weight(1)(0, 0) / std::sqrt(2.0f / 300)));
+  double mean = 0.0, square = 0.0;
+  for (std::int64_t i = 0; i < 200 * 300; ++i) {
+    mean += a.weight(0).data[i] / 60000.0;
+    square += a.weight(0).data[i] * a.weight(0).data[i] / 60000.0;
+  }
+  CHECK(std::abs(mean) < 3 * std::sqrt(2.0 / 500 / 60000));
+  CHECK(square == doctest::Approx(2.0 / 500).epsilon(0.03));
+  double bias_square = 0.0;
+  for (const float value : a.bias(0)) bias_square += value * value / 200.0;
+  CHECK(bias_square == doctest::Approx(1.0 / 200).epsilon(0.4));
+}
+
+TEST_CASE("what cannot work says so") {
+  CHECK_THROWS_WITH_AS(Mlp<>({3}), "Mlp: needs an input and at least one layer, got 1 sizes", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Mlp<>({3, 0}), "Mlp: sizes must be positive, got 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Mlp<>({3, 2}, {.threads = 0}), "Mlp: threads must be at least 1, is 0", InvalidArgument);
+  Mlp<> mlp({3, 2});
+  Matrix<float> x(4, 3, 0, 1), y(4, 2, 0, 1), other(4, 5, 0, 1);
+  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), y.view()), "Mlp: has no parameters yet; construct DenseParameters with it, or call bind",
+                       InvalidArgument);
+  DenseParameters parameters(1, mlp);
+  CHECK_THROWS_WITH_AS(mlp.forward(other.view(), y.view()), "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), other.view()), "Mlp: output is 4 x 5, must be 4 x 2", InvalidArgument);
+  mlp.forward(x.view(), y.view());
+  CHECK_THROWS_WITH_AS(mlp.backward(other.view()), "Mlp: output gradient is 4 x 5, the last forward gave 4 x 2", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.backward(y.view(), other.view()), "Mlp: input gradient is 4 x 5, must be 4 x 3", InvalidArgument);
+  std::vector<float> few(3);
+  CHECK_THROWS_WITH_AS(mlp.bind(few, few), "Mlp: bind needs 8 parameters, got 3 values and 3 gradients", InvalidArgument);
+}

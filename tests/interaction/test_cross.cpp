@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cross network's own arithmetic, with the smallest linear layer that its contract allows: against a forward pass in double and
+// that pass's central differences.
+#include <tessera/interaction/cross.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "support/random_matrix.hpp"
+
+using namespace tessera;
+using test::Matrix;
+
+namespace {
+
+/// y = x W^T + b by plain loops. Nothing that CrossInteraction's contract does not ask for.
+class PlainLinear {
+ public:
+  struct Options {
+    bool bias = true;
+    int threads = 1;
+  };
+
+  PlainLinear(std::int64_t in, std::int64_t out, Options options) : in_(in), out_(out), bias_(options.bias) {}
+
+  std::int64_t parameter_count() const { return in_ * out_ + (bias_ ? out_ : 0); }
+  void bind(std::span<float> values, std::span<float> gradients) {
+    w_ = values.data();
+    dw_ = gradients.data();
+  }
+  int initialize(std::uint64_t, int layer) { return layer + 1; }
+
+  void forward(MatrixView<const float> x, MatrixView<float> y) {
+    x_ = x;
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      for (std::int64_t o = 0; o < out_; ++o) {
+        y(i, o) = bias_ ? w_[in_ * out_ + o] : 0.0f;
+        for (std::int64_t k = 0; k < in_; ++k) y(i, o) += x(i, k) * w_[o * in_ + k];
+      }
+  }
+
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
+    std::fill_n(dw_, parameter_count(), 0.0f);
+    for (std::int64_t i = 0; i < dy.rows; ++i) {
+      for (std::int64_t k = 0; k < in_; ++k) dx(i, k) = 0.0f;
+      for (std::int64_t o = 0; o < out_; ++o) {
+        if (bias_) dw_[in_ * out_ + o] += dy(i, o);
+        for (std::int64_t k = 0; k < in_; ++k) {
+          dw_[o * in_ + k] += dy(i, o) * x_(i, k);
+          dx(i, k) += dy(i, o) * w_[o * in_ + k];
+        }
+      }
+    }
+  }
+
+ private:
+  std::int64_t in_, out_;
+  bool bias_;
+  float* w_ = nullptr;
+  float* dw_ = nullptr;
+  MatrixView<const float> x_;
+};
+
+/// The definition, in double: parameters per layer are V, then U, then b.
+std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& parameters, std::int64_t n, int layers,
+                              std::int64_t rank) {
+  std::vector<double> state = x, next(x.size());
+  const std::size_t batch = x.size() / static_cast<std::size_t>(n);
+  const double* p = parameters.data();
+  for (int l = 0; l < layers; ++l) {
+    const std::int64_t inner = rank > 0 ? rank : n;
+    const double *v = p, *u = v + rank * n, *b = u + n * inner;
+    for (std::size_t s = 0; s < batch; ++s) {
+      const double* in = state.data() + s * static_cast<std::size_t>(n);
+      std::vector<double> t(in, in + n);
+      if (rank > 0) {
+        t.assign(static_cast<std::size_t>(rank), 0.0);
+        for (std::int64_t r = 0; r < rank; ++r)
+          for (std::int64_t k = 0; k < n; ++k) t[static_cast<std::size_t>(r)] += v[r * n + k] * in[k];
+      }
+      for (std::int64_t k = 0; k < n; ++k) {
+        double scale = b[k];
+        for (std::int64_t r = 0; r < inner; ++r) scale += u[k * inner + r] * t[static_cast<std::size_t>(r)];
+        const std::size_t i = s * static_cast<std::size_t>(n) + static_cast<std::size_t>(k);
+        next[i] = x[i] * scale + state[i];
+      }
+    }
+    state = next;
+    p = b + n;
+  }
+  return state;
+}
+
+void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t rank, int threads) {
+  CAPTURE(batch);
+  CAPTURE(n);
+  CAPTURE(layers);
+  CAPTURE(rank);
+  CrossInteraction<PlainLinear> cross(n, {.layers = layers, .rank = rank, .threads = threads});
+  const std::int64_t count = cross.parameter_count();
+  REQUIRE(count == layers * (rank > 0 ? 2 * rank * n + n : n * n + n));
+  Matrix<float> values(1, count, 0, 7), gradients(1, count, 0);
+  cross.bind({values.view().data, static_cast<std::size_t>(count)}, {gradients.view().data, static_cast<std::size_t>(count)});
+  const Matrix<float> x(batch, n, 3, 8), dy(batch, n, 1, 9);
+  Matrix<float> y(batch, n, 2), dx(batch, n, 5);
+  cross.forward(x.view(), y.view());
+  cross.backward(dy.view(), dx.view());
+  CHECK(y.margin_untouched());
+  CHECK(dx.margin_untouched());
+
+  std::vector<double> input, parameters;
+  for (std::int64_t s = 0; s < batch; ++s)
+    for (std::int64_t k = 0; k < n; ++k) input.push_back(x(s, k));
+  for (std::int64_t i = 0; i < count; ++i) parameters.push_back(values(0, i));
+  const std::vector<double> expected = reference(input, parameters, n, layers, rank);
+  double worst = 0.0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto s = static_cast<std::int64_t>(i) / n, k = static_cast<std::int64_t>(i) % n;
+    worst = test::worst(worst, (y(s, k) - expected[i]) / (1.0 + std::abs(expected[i])));
+  }
+  CHECK(worst < 1e-5);
+
+  // Central differences of L = sum of dy * y over each number in turn.
+  const auto loss = [&] {
+    const std::vector<double> out = reference(input, parameters, n, layers, rank);
+    double sum = 0.0;
+    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dy(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n);
+    return sum;
+  };
+  const auto derivative = [&](double& at) {
+    const double middle = at, step = 1e-5;
+    at = middle + step;
+    const double above = loss();
+    at = middle - step;
+    const double below = loss();
+    at = middle;
+    return (above - below) / (2 * step);
+  };
+  double worst_input = 0.0, worst_parameter = 0.0;
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    const double d = derivative(input[i]);
+    worst_input =
+        test::worst(worst_input, (dx(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n) - d) / (1.0 + std::abs(d)));
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const double d = derivative(parameters[i]);
+    worst_parameter = test::worst(worst_parameter, (gradients(0, static_cast<std::int64_t>(i)) - d) / (1.0 + std::abs(d)));
+  }
+  CHECK(worst_input < 1e-4);
+  CHECK(worst_parameter < 1e-4);
+}
+
+}  // namespace
+
+TEST_CASE("forward and gradients, low rank and full") {
+  for (const std::int64_t rank : {0, 1, 3})
+    for (const int layers : {1, 2, 3})
+      for (const std::int64_t batch : {0, 1, 5}) check_cross(batch, 7, layers, rank, 1);
+  check_cross(6, 5, 2, 2, 2);
+}
+
+TEST_CASE("a smaller batch after a larger one") {
+  CrossInteraction<PlainLinear> cross(4, {.layers = 2, .rank = 2});
+  std::vector<float> values(static_cast<std::size_t>(cross.parameter_count()), 0.25f), gradients(values.size());
+  cross.bind(values, gradients);
+  const Matrix<float> x(9, 4, 0, 1);
+  Matrix<float> large(9, 4, 0), small(2, 4, 0), dx(2, 4, 0);
+  cross.forward(x.view(), large.view());
+  cross.forward(x.view().row_range(3, 2), small.view());
+  cross.backward(small.view(), dx.view());
+  for (std::int64_t k = 0; k < 4; ++k) CHECK(small(1, k) == large(4, k));
+}
+
+TEST_CASE("options and views of the wrong shape") {
+  using Cross = CrossInteraction<PlainLinear>;
+  CHECK_THROWS_WITH_AS(Cross(0), "CrossInteraction: width must be positive, is 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}), "CrossInteraction: rank must not be negative (0 is full rank), is -1", InvalidArgument);
+  Cross cross(4);
+  Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);
+  CHECK_THROWS_WITH_AS(cross.forward(y.view(), x.view()), "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(cross.forward(x.view(), y.view()), "CrossInteraction: output is 2 x 5, must be 2 x 4", InvalidArgument);
+}
