@@ -19,6 +19,7 @@ struct Bags {
   const float* bag_scale = nullptr;       ///< one per bag, or null; never together with weights
   std::int64_t bags = 0;
   std::int64_t row_bias = 0;
+  std::int64_t entry_bound = 0;  ///< where offsets are in device memory: at least as many as there are entries, which the host cannot read
 
   TESSERA_HOST_DEVICE constexpr std::int64_t begin(std::int64_t bag) const { return offsets == nullptr ? bag : offsets[bag]; }
   TESSERA_HOST_DEVICE constexpr std::int64_t end(std::int64_t bag) const { return offsets == nullptr ? bag + 1 : offsets[bag + 1]; }
