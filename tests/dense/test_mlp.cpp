@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Stacks of linear layers against plain loops in double (forward, all gradients) and central differences of the forward loop.
+#include <tessera/dense/linear.hpp>
 #include <tessera/dense/mlp.hpp>
 
 #include <doctest/doctest.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Dense optimizers against their formulas in double, over several steps with a changing learning rate.
-#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/linear.hpp>
 #include <tessera/dense/optimizer.hpp>
 
 #include <doctest/doctest.h>

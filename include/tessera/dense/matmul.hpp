@@ -12,11 +12,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
-#include <type_traits>
+#include <utility>
 
 namespace tessera::inline v0 {
 
@@ -31,8 +30,12 @@ class DenseBuffer {
  public:
   void reserve(std::size_t bytes) {
     if (bytes <= size_) return;
-    data_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})));
-    size_ = bytes;
+    const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    const Free free{std::align_val_t{alignment}};
+    data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(::operator new(rounded, free.alignment)), free);
+    size_ = rounded;
+    if (alignment == huge_page) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: a refusal costs speed only
   }
   std::byte* data() const { return data_.get(); }
 
@@ -40,13 +43,14 @@ class DenseBuffer {
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
   struct Free {
-    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{64}); }
+    std::align_val_t alignment;
+    void operator()(std::byte* p) const { ::operator delete(p, alignment); }
   };
   std::unique_ptr<std::byte, Free> data_;
   std::size_t size_ = 0;
 };
 
-inline dnnl::memory::data_type data_type(DensePrecision precision) {
+inline dnnl::memory::data_type onednn_type(DensePrecision precision) {
   return precision == DensePrecision::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
@@ -57,7 +61,7 @@ inline const dnnl::engine& cpu_engine() {
   return engine;
 }
 
-inline void check(dnnl_status_t status, const char* what) {
+inline void check_onednn(dnnl_status_t status, const char* what) {
   require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what, static_cast<int>(status));
 }
 
@@ -111,7 +115,7 @@ class MatMul {
   /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`: oneDNN's choice).
   MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr) {
     using dims = dnnl::memory::dims;
-    const auto input = data_type(shape.inputs), output = data_type(shape.output);
+    const auto input = onednn_type(shape.inputs), output = onednn_type(shape.output);
     const dnnl::memory::desc a(dims{shape.m, shape.k}, input, dims{shape.a_strides[0], shape.a_strides[1]});
     const dnnl::memory::desc b =
         packed_b ? *packed_b : dnnl::memory::desc(dims{shape.k, shape.n}, input, dims{shape.b_strides[0], shape.b_strides[1]});
@@ -147,14 +151,14 @@ class MatMul {
     int count = 0;
     for (; count < 4; ++count) {
       const auto i = static_cast<std::size_t>(count);
-      check(dnnl_memory_set_data_handle_v2(memories_[i].get(), operands[i].second, stream.get()), "setting an operand");
+      check_onednn(dnnl_memory_set_data_handle_v2(memories_[i].get(), operands[i].second, stream.get()), "setting an operand");
       arguments[i] = {operands[i].first, memories_[i].get()};
     }
     if (bias_) {
-      check(dnnl_memory_set_data_handle_v2(bias_.get(), const_cast<float*>(bias), stream.get()), "setting the bias");
+      check_onednn(dnnl_memory_set_data_handle_v2(bias_.get(), const_cast<float*>(bias), stream.get()), "setting the bias");
       arguments[static_cast<std::size_t>(count++)] = {DNNL_ARG_BIAS, bias_.get()};
     }
-    check(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments.data()), "a matrix product");
+    check_onednn(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments.data()), "a matrix product");
   }
 
  private:
@@ -171,7 +175,7 @@ class PackedMatrix {
   /// B[k, n] of `shape` (its m is only a hint) from floats with the strides `shape.b_strides`.
   explicit PackedMatrix(const MatMulShape& shape) {
     using dims = dnnl::memory::dims;
-    const dnnl::memory::desc any(dims{shape.k, shape.n}, data_type(shape.inputs), dnnl::memory::format_tag::any);
+    const dnnl::memory::desc any(dims{shape.k, shape.n}, onednn_type(shape.inputs), dnnl::memory::format_tag::any);
     desc_ = MatMul(shape, &any).b_desc();
     const dnnl::memory::desc plain(dims{shape.k, shape.n}, dnnl::memory::data_type::f32, dims{shape.b_strides[0], shape.b_strides[1]});
     source_ = dnnl::memory(plain, cpu_engine(), DNNL_MEMORY_NONE);
@@ -188,10 +192,10 @@ class PackedMatrix {
   const void* data() const { return packed_.get_data_handle(); }
 
   void pack(const dnnl::stream& stream, const float* source) const {
-    check(dnnl_memory_set_data_handle_v2(source_.get(), const_cast<float*>(source), stream.get()), "setting the weights");
+    check_onednn(dnnl_memory_set_data_handle_v2(source_.get(), const_cast<float*>(source), stream.get()), "setting the weights");
     const std::array<dnnl_exec_arg_t, 3> arguments{
         {{DNNL_ARG_FROM, source_.get()}, {DNNL_ARG_TO, packed_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}}};
-    check(dnnl_primitive_execute(reorder_.get(), stream.get(), 3, arguments.data()), "packing the weights");
+    check_onednn(dnnl_primitive_execute(reorder_.get(), stream.get(), 3, arguments.data()), "packing the weights");
   }
 
  private:

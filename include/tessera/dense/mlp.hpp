@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -156,10 +157,10 @@ class Mlp<> {
     detail::MatMul weights_first, weights_add;
   };
 
-  /// The matrix products of one chunk size and one set of strides.
+  /// The matrix products of one chunk size, all on dense rows: oneDNN's fast kernels take no others.
   struct Kernels {
     std::int64_t rows = 0;
-    std::array<std::int64_t, 2> strides{};  ///< x and y, or x and dx
+    bool input_gradient = false;
     std::vector<detail::MatMul> forward;
     std::vector<BackwardLayer> backward;
   };
@@ -168,7 +169,7 @@ class Mlp<> {
   struct Worker {
     dnnl::stream stream{detail::cpu_engine()};
     std::vector<std::unique_ptr<Kernels>> forward, backward;
-    detail::DenseBuffer scratch, input;
+    detail::DenseBuffer scratch, input, output;
     std::array<detail::DenseBuffer, 2> gradient;  ///< of a chunk's activations
     std::vector<float> gradients;                 ///< of the parameters; worker 0 writes to the bound span
   };
@@ -178,7 +179,7 @@ class Mlp<> {
   std::size_t bias_size(int layer) const { return options_.bias ? static_cast<std::size_t>(size(layer + 1)) : 0; }
   std::size_t bias_offset(int layer) const { return static_cast<std::size_t>(offset(layer) + size(layer) * size(layer + 1)); }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
-  bool converts_input() const { return options_.precision != DensePrecision::float32; }
+  bool copies_input() const { return options_.precision != DensePrecision::float32 || !x_.contiguous(); }
 
   std::int64_t offset(int layer) const {
     std::int64_t sum = 0;
@@ -191,37 +192,37 @@ class Mlp<> {
             "Mlp: has no parameters yet; construct DenseParameters with it, or call bind");
   }
 
-  detail::MatMulShape forward_shape(int l, std::int64_t rows, std::int64_t x_stride, std::int64_t y_stride) const {
+  detail::MatMulShape forward_shape(int l, std::int64_t rows) const {
     const bool last = l + 1 == layers();
     return {.m = rows,
             .n = size(l + 1),
             .k = size(l),
-            .a_strides = {l == 0 && !converts_input() ? x_stride : size(l), 1},
+            .a_strides = {size(l), 1},
             .b_strides = {1, size(l)},
-            .c_stride = last ? y_stride : size(l + 1),
+            .c_stride = size(l + 1),
             .inputs = options_.precision,
             .output = last ? DensePrecision::float32 : options_.precision,
             .bias = options_.bias,
             .relu = relu(l)};
   }
 
-  detail::MatMulShape data_shape(int l, std::int64_t rows, std::int64_t dx_stride) const {
+  detail::MatMulShape data_shape(int l, std::int64_t rows) const {
     return {.m = rows,
             .n = size(l),
             .k = size(l + 1),
             .a_strides = {size(l + 1), 1},
             .b_strides = {size(l), 1},
-            .c_stride = l == 0 ? dx_stride : size(l),
+            .c_stride = size(l),
             .inputs = options_.precision,
             .output = l == 0 ? DensePrecision::float32 : options_.precision};
   }
 
-  detail::MatMulShape weights_shape(int l, std::int64_t rows, std::int64_t x_stride, bool accumulate) const {
+  detail::MatMulShape weights_shape(int l, std::int64_t rows, bool accumulate) const {
     return {.m = size(l + 1),
             .n = size(l),
             .k = rows,
             .a_strides = {1, size(l + 1)},
-            .b_strides = {l == 0 && !converts_input() ? x_stride : size(l), 1},
+            .b_strides = {size(l), 1},
             .c_stride = size(l),
             .inputs = options_.precision,
             .accumulate = accumulate};
@@ -235,9 +236,9 @@ class Mlp<> {
         prepare(*workers_[static_cast<std::size_t>(w)], division.rows(chunk));
   }
 
-  static Kernels* find(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, std::array<std::int64_t, 2> strides) {
+  static Kernels* find(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, bool input_gradient) {
     for (auto& kernels : cache) {
-      if (kernels->rows == rows && kernels->strides == strides) {
+      if (kernels->rows == rows && kernels->input_gradient == input_gradient) {
         std::swap(kernels, cache.back());
         return cache.back().get();
       }
@@ -246,36 +247,37 @@ class Mlp<> {
   }
 
   /// A new entry; one that was not used last makes room for it.
-  static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, std::array<std::int64_t, 2> strides) {
+  static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, bool input_gradient) {
     constexpr std::size_t kEntries = 8;  // a batch needs two at most
     if (cache.size() == kEntries) cache.erase(cache.begin());
     cache.push_back(std::make_unique<Kernels>());
     cache.back()->rows = rows;
-    cache.back()->strides = strides;
+    cache.back()->input_gradient = input_gradient;
     return *cache.back();
   }
 
   void prepare_forward(Worker& worker, std::int64_t rows) {
-    const std::array<std::int64_t, 2> strides{x_.stride, y_.stride};
-    if (find(worker.forward, rows, strides)) return;
-    Kernels& kernels = insert(worker.forward, rows, strides);
+    if (copies_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+    if (!y_.contiguous()) worker.output.reserve(static_cast<std::size_t>(rows * output_size()) * sizeof(float));
+    if (find(worker.forward, rows, false)) return;
+    Kernels& kernels = insert(worker.forward, rows, false);
     for (int l = 0; l < layers(); ++l) {
-      const detail::MatMulShape shape = forward_shape(l, rows, x_.stride, y_.stride);
+      const detail::MatMulShape shape = forward_shape(l, rows);
       if (forward_weights_.size() == static_cast<std::size_t>(l)) forward_weights_.emplace_back(shape);
       worker.scratch.reserve(kernels.forward.emplace_back(shape, &forward_weights_[static_cast<std::size_t>(l)].desc()).scratch_bytes());
     }
-    if (converts_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
   }
 
   void prepare_backward(Worker& worker, std::int64_t rows) {
-    const std::array<std::int64_t, 2> strides{x_.stride, dx_.data ? dx_.stride : 0};
-    if (find(worker.backward, rows, strides)) return;
-    Kernels& kernels = insert(worker.backward, rows, strides);
+    const bool input_gradient = dx_.data != nullptr;
+    if (copies_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+    if (input_gradient && !dx_.contiguous()) worker.output.reserve(static_cast<std::size_t>(rows * input_size()) * sizeof(float));
+    if (find(worker.backward, rows, input_gradient)) return;
+    Kernels& kernels = insert(worker.backward, rows, input_gradient);
     for (int l = layers() - 1; l >= 0; --l) {
-      BackwardLayer layer{std::nullopt, detail::MatMul(weights_shape(l, rows, x_.stride, false)),
-                          detail::MatMul(weights_shape(l, rows, x_.stride, true))};
-      if (l > 0 || dx_.data) {
-        const detail::MatMulShape shape = data_shape(l, rows, dx_.stride);
+      BackwardLayer layer{std::nullopt, detail::MatMul(weights_shape(l, rows, false)), detail::MatMul(weights_shape(l, rows, true))};
+      if (l > 0 || input_gradient) {
+        const detail::MatMulShape shape = data_shape(l, rows);
         auto& packed = backward_weights_;
         if (packed.size() == static_cast<std::size_t>(layers() - 1 - l)) packed.emplace_back(shape);
         layer.data.emplace(shape, &packed[static_cast<std::size_t>(layers() - 1 - l)].desc());
@@ -286,7 +288,6 @@ class Mlp<> {
     }
     const std::int64_t widest = *std::max_element(sizes_.begin() + 1, sizes_.end());
     for (auto& buffer : worker.gradient) buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
-    if (converts_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
   }
 
   /// Forward weights stand first layer first, backward ones last layer first (the first layer's may be missing).
@@ -304,24 +305,40 @@ class Mlp<> {
     return activations_[static_cast<std::size_t>(layer - 1)].data() + static_cast<std::size_t>(row * size(layer)) * element_bytes();
   }
 
-  /// The first layer's input: x itself, or its conversion in the worker's own buffer.
+  /// The first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
   const void* input(Worker& worker, std::int64_t begin, std::int64_t rows) const {
-    if (!converts_input()) return x_.row(begin);
-    auto* out = reinterpret_cast<BFloat16*>(worker.input.data());
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < input_size(); ++j) out[i * input_size() + j] = from_float<BFloat16>(x_(begin + i, j));
-    return out;
+    if (!copies_input()) return x_.row(begin);
+    const auto copy = [&](auto* out) {
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < input_size(); ++j)
+          out[i * input_size() + j] = from_float<std::remove_pointer_t<decltype(out)>>(x_(begin + i, j));
+    };
+    options_.precision == DensePrecision::float32 ? copy(reinterpret_cast<float*>(worker.input.data()))
+                                                  : copy(reinterpret_cast<BFloat16*>(worker.input.data()));
+    return worker.input.data();
+  }
+
+  /// Where a product's result goes on its way to rows of `to`: there at once if they are dense.
+  static void* result(Worker& worker, MatrixView<float> to, std::int64_t begin) {
+    return to.contiguous() ? static_cast<void*>(to.row(begin)) : worker.output.data();
+  }
+
+  static void deliver(const Worker& worker, MatrixView<float> to, std::int64_t begin, std::int64_t rows) {
+    if (to.contiguous()) return;
+    const float* from = reinterpret_cast<const float*>(worker.output.data());
+    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(from + i * to.columns, to.columns, to.row(begin + i));
   }
 
   void forward_chunk(Worker& worker, std::int64_t begin, std::int64_t rows) {
-    const Kernels& kernels = *find(worker.forward, rows, {x_.stride, y_.stride});
+    const Kernels& kernels = *find(worker.forward, rows, false);
     const void* in = input(worker, begin, rows);
     for (int l = 0; l < layers(); ++l) {
-      void* out = l + 1 == layers() ? static_cast<void*>(y_.row(begin)) : activation(l + 1, begin);
+      void* out = l + 1 == layers() ? result(worker, y_, begin) : activation(l + 1, begin);
       const auto i = static_cast<std::size_t>(l);
       kernels.forward[i].run(worker.stream, in, forward_weights_[i].data(), values_.data() + bias_offset(l), out, worker.scratch.data());
       in = out;
     }
+    deliver(worker, y_, begin, rows);
   }
 
   /// gradient = 0 where the activation is not positive, and adds its columns to `sums`. One pass while the chunk is in cache.
@@ -352,7 +369,7 @@ class Mlp<> {
   }
 
   void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* gradients, bool first) {
-    const Kernels& kernels = *find(worker.backward, rows, {x_.stride, dx_.data ? dx_.stride : 0});
+    const Kernels& kernels = *find(worker.backward, rows, dx_.data != nullptr);
     for (int l = layers() - 1; l >= 0; --l) {
       const auto i = static_cast<std::size_t>(layers() - 1 - l);
       const BackwardLayer& layer = kernels.backward[i];
@@ -364,10 +381,11 @@ class Mlp<> {
       (first ? layer.weights_first : layer.weights_add)
           .run(worker.stream, gradient, in, nullptr, gradients + offset(l), worker.scratch.data());
       if (layer.data) {
-        void* out = l == 0 ? static_cast<void*>(dx_.row(begin)) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
+        void* out = l == 0 ? result(worker, dx_, begin) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
         layer.data->run(worker.stream, gradient, backward_weights_[i].data(), nullptr, out, worker.scratch.data());
       }
     }
+    if (dx_.data) deliver(worker, dx_, begin, rows);
   }
 
   /// Adds the other workers' parameter gradients in the workers' order.
@@ -404,22 +422,6 @@ class Mlp : public Mlp<> {
   static constexpr std::array<int, sizeof...(Sizes)> kSizes{Sizes...};
 
   explicit Mlp(MlpOptions options = {}) : Mlp<>({Sizes...}, options) {}
-};
-
-struct LinearOptions {
-  bool bias = true;
-  bool relu = false;
-  DensePrecision precision = DensePrecision::float32;
-  int threads = 1;
-};
-
-/// One fully connected layer, y = x W^T + b with W [out, in], optionally ReLU of it.
-class Linear : public Mlp<> {
- public:
-  using Options = LinearOptions;
-
-  Linear(std::int64_t in, std::int64_t out, LinearOptions options = {})
-      : Mlp<>({in, out}, {.last_relu = options.relu, .bias = options.bias, .precision = options.precision, .threads = options.threads}) {}
 };
 
 }  // namespace tessera::inline v0
