@@ -87,14 +87,24 @@ struct SyntheticFeature {
   std::int32_t max_hotness = 1;
 };
 
+/// 26 one-hot features with the table sizes of Criteo's 1 TB click logs (values seen fewer than 15 times left out), each capped.
+inline std::vector<SyntheticFeature> criteo_like_features(std::int64_t max_rows, double alpha = 1.05) {
+  static constexpr std::array<std::int64_t, 26> kRows = {7912889, 33823,   17139,   7339,    20046,  4,     7105, 1382, 63,
+                                                         5554114, 582469,  245828,  11,      2209,   10667, 104,  4,    968,
+                                                         15,      8165896, 2675940, 7156453, 302516, 12022, 97,   35};
+  std::vector<SyntheticFeature> features;
+  for (const std::int64_t rows : kRows) features.push_back({.rows = std::min(rows, max_rows), .alpha = alpha});
+  return features;
+}
+
 struct SyntheticOptions {
   std::uint64_t seed = 0;
   std::int64_t dense_columns = 13;
   bool scatter_ids = true;    ///< spread frequent ids over the table; false: id 0 is the most frequent
-  double bias = -1.0;         ///< of the true logit
-  double main_effect = 1.3;   ///< deviation of the part of the true logit that single ids make,
-  double interaction = 0.8;   ///< that pairs of ids make,
-  double dense_effect = 0.7;  ///< that dense columns make
+  double bias = -1.5;         ///< of the true logit
+  double main_effect = 1.6;   ///< deviation of the part of the true logit that single ids make,
+  double interaction = 0.7;   ///< that pairs of ids make,
+  double dense_effect = 0.8;  ///< that dense columns make
 };
 
 /// Clicks that can be learned. Ids follow power laws; every id has a hidden effect and a hidden vector of three numbers; the true

@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reader against lines written by hand and against a slow, plain parser; its independence of the chunk size; bad lines.
+#include <tessera/data/criteo.hpp>
+
+#include <doctest/doctest.h>
+#include <data/shared_folder.hpp>
+
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+/// A source that hands out a text in pieces of random size up to `piece`.
+ByteSource text_source(std::string text, std::size_t piece = 1 << 20) {
+  return [text = std::move(text), piece, at = std::size_t{0}, random = std::mt19937(7)](std::span<char> chunk) mutable {
+    const std::size_t bytes = std::min({chunk.size(), text.size() - at, 1 + random() % piece});
+    std::memcpy(chunk.data(), text.data() + at, bytes);
+    at += bytes;
+    return bytes;
+  };
+}
+
+struct Result {
+  std::vector<CriteoRecord> records;
+  std::int64_t lines = 0;
+  std::int64_t bad = 0;
+  std::string first_bad;
+  friend bool operator==(const Result&, const Result&) = default;
+};
+
+Result read_all(const std::string& text, CriteoReaderOptions options, std::size_t piece = 1 << 20, std::size_t block = 7) {
+  CriteoReader reader(text_source(text, piece), "test", options);
+  Result result;
+  std::vector<CriteoRecord> records(block);
+  while (const std::size_t count = reader.read(records))
+    result.records.insert(result.records.end(), records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count));
+  result.lines = reader.lines();
+  result.bad = reader.bad_lines();
+  result.first_bad = reader.first_bad_line();
+  return result;
+}
+
+/// The message of the DataError that reading throws; empty if it succeeds.
+std::string fault(const std::string& text) {
+  try {
+    read_all(text, {});
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+/// The independent parser: split at tabs, library conversions. Nothing if the line is bad.
+std::optional<CriteoRecord> plain_parse(std::string line) {
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (line.size() > 4096) return {};
+  std::vector<std::string> fields(1);
+  for (const char c : line) {
+    if (c == '\t') {
+      fields.emplace_back();
+    } else {
+      fields.back().push_back(c);
+    }
+  }
+  if (fields.size() != 40 || (fields[0] != "0" && fields[0] != "1")) return {};
+  CriteoRecord record;
+  record.label = fields[0] == "1";
+  for (int i = 0; i < 13; ++i) {
+    const std::string& field = fields[static_cast<std::size_t>(1 + i)];
+    const std::string digits = field.starts_with('-') ? field.substr(1) : field;
+    record.integers[i] = CriteoRecord::kMissing;
+    if (field.empty()) continue;
+    if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) return {};
+    const double value = std::stod(field);
+    if (std::abs(value) > 2147483647.0) return {};
+    record.integers[i] = static_cast<std::int32_t>(value);
+  }
+  for (int i = 0; i < 26; ++i) {
+    const std::string& field = fields[static_cast<std::size_t>(14 + i)];
+    if (field.size() > 8 || field.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) return {};
+    if (field.empty()) {
+      record.missing_categories |= 1u << i;
+    } else {
+      record.categories[i] = static_cast<std::uint32_t>(std::stoull(field, nullptr, 16));
+    }
+  }
+  return record;
+}
+
+Result plain_read(const std::string& text) {
+  Result result;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    ++result.lines;
+    if (const auto record = plain_parse(line)) {
+      result.records.push_back(*record);
+    } else {
+      ++result.bad;
+    }
+  }
+  return result;
+}
+
+CriteoRecord random_record(std::mt19937_64& random) {
+  CriteoRecord record;
+  record.label = random() % 4 == 0;
+  for (auto& value : record.integers) {
+    value = static_cast<std::int32_t>(random() >> (32 + random() % 31)) * (random() % 8 == 0 ? -1 : 1);
+    if (random() % 3 == 0) value = CriteoRecord::kMissing;
+  }
+  for (int f = 0; f < kCriteoCategories; ++f) {
+    if (random() % 4 == 0) {
+      record.missing_categories |= 1u << f;
+    } else {
+      record.categories[f] = static_cast<std::uint32_t>(random() >> (32 + random() % 32));
+    }
+  }
+  return record;
+}
+
+const std::string kGood =
+    "1\t5\t-2\t\t0\t1700000\t2147483647\t-2147483647\t007\t\t\t\t\t9"
+    "\t68fd1e64\t0\tFFFFFFFF\t\ta\t00000001\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\t\tdeadbeef\n";
+
+std::string with_field(int field, const std::string& value) {
+  std::string line = "0";
+  for (int i = 1; i < 40; ++i) line += i + 1 == field ? "\t" + value : "\t";
+  return line + "\n";
+}
+
+}  // namespace
+
+TEST_CASE("a line by hand") {
+  const Result result = read_all(kGood, {});
+  REQUIRE(result.records.size() == 1);
+  const CriteoRecord& r = result.records[0];
+  constexpr std::int32_t kMissing = CriteoRecord::kMissing;
+  CHECK(r.label == 1);
+  CHECK(r.integers ==
+        std::array<std::int32_t, 13>{5, -2, kMissing, 0, 1700000, 2147483647, -2147483647, 7, kMissing, kMissing, kMissing, kMissing, 9});
+  CHECK(r.categories[0] == 0x68fd1e64u);
+  CHECK(r.categories[1] == 0u);
+  CHECK(r.categories[2] == 0xffffffffu);
+  CHECK(r.categories[4] == 10u);
+  CHECK(r.categories[5] == 1u);
+  CHECK(r.categories[25] == 0xdeadbeefu);
+  CHECK(r.missing(3));
+  CHECK_FALSE(r.missing(1));
+  CHECK(r.missing_categories == (0x3ffffffu & ~(1u << 0 | 1u << 1 | 1u << 2 | 1u << 4 | 1u << 5 | 1u << 25)));
+}
+
+TEST_CASE("line ends: \\n, \\r\\n, none at the end; no lines at all") {
+  const std::string bare = kGood.substr(0, kGood.size() - 1);
+  const auto one = read_all(kGood, {}).records;
+  CHECK(read_all(bare, {}).records == one);
+  CHECK(read_all(bare + "\r\n", {}).records == one);
+  CHECK(read_all(bare + "\r", {}).records == one);
+  CHECK(read_all(bare + "\r\n" + bare, {}).records.size() == 2);
+  CHECK(read_all("", {}) == Result{});
+  CHECK(read_all(with_field(1, ""), {}).records.size() == 1);
+  // The last field may be empty: the line then ends in a tab, and so may the file.
+  std::string empty = with_field(1, "");
+  empty.pop_back();
+  REQUIRE(empty.back() == '\t');
+  CHECK(read_all(empty, {}).records.size() == 1);
+}
+
+TEST_CASE("a bad line is named by number and field") {
+  CHECK(fault("\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
+  CHECK(fault(kGood + kGood + "2\t1\n") == "file 'test', line 3, field 1: the label must be 0 or 1");
+  CHECK(fault("10\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
+  CHECK(fault("-1\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
+  CHECK(fault("\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
+  CHECK(fault("0\t1\n") == "file 'test', line 1, field 3: the line ends too early: 40 fields are needed");
+  CHECK(fault("0") == "file 'test', line 1, field 2: the line ends too early: 40 fields are needed");
+  CHECK(fault(kGood + "1" + std::string(38, '\t') + "\n") ==
+        "file 'test', line 2, field 40: the line ends too early: 40 fields are needed");
+  CHECK(fault("1" + std::string(40, '\t') + "\n") == "file 'test', line 1, field 40: more than 40 fields");
+  for (const char* value : {"x", "1.5", " 1", "1 ", "+1", "-", "--1", "1-", "1e5", "0x1", "\xff"})
+    CHECK(fault(with_field(4, value)) == "file 'test', line 1, field 4: the field is not an integer");
+  for (const char* value : {"2147483648", "-2147483648", "99999999999999999999999999"})
+    CHECK(fault(with_field(14, value)) == "file 'test', line 1, field 14: the integer does not fit 32 bits");
+  for (const char* value : {"g", "123456789", "-1", "0x12", " a", "a ", "\xff"})
+    CHECK(fault(with_field(15, value)) == "file 'test', line 1, field 15: the category is not a hexadecimal number of at most 8 digits");
+  CHECK(fault(with_field(40, "z")) == "file 'test', line 1, field 40: the category is not a hexadecimal number of at most 8 digits");
+  CHECK(fault(kGood + std::string(5000, 'x') + "\n" + kGood) == "file 'test', line 2: the line is longer than 4096 bytes");
+  CHECK(fault(std::string(10'000'000, 'x')) == "file 'test', line 1: the line is longer than 4096 bytes");
+  CHECK(fault(std::string("0\t\0", 3)) == "file 'test', line 1, field 2: the field is not an integer");
+}
+
+TEST_CASE("bad lines are counted and skipped on request; after a fatal one reading can go on") {
+  const std::string text = kGood + "nonsense\n" + kGood + "\n" + std::string(100'000, '\t') + "\n" + kGood;
+  const Result result = read_all(text, {.bad_lines = BadLines::skip});
+  CHECK(result.records == std::vector<CriteoRecord>(3, read_all(kGood, {}).records[0]));
+  CHECK(result.lines == 6);
+  CHECK(result.bad == 3);
+  CHECK(result.first_bad == "file 'test', line 2, field 1: the label must be 0 or 1");
+
+  CriteoReader reader(text_source(text), "test");
+  std::vector<CriteoRecord> records(10);
+  for (int i = 0; i < 3; ++i) CHECK_THROWS_AS(reader.read(records), DataError);
+  CHECK(reader.read(records) == 1);
+  CHECK(reader.read(records) == 0);
+}
+
+TEST_CASE("what is read does not depend on chunks, nor on how the source cuts them, and agrees with a plain parser") {
+  std::mt19937_64 random(3);
+  std::string text;
+  for (int i = 0; i < 60; ++i) {
+    append_criteo_line(text, random_record(random));
+    switch (random() % 12) {
+      case 0:
+        text.insert(text.size() - 1, "\r");
+        break;
+      case 1:
+        text += "\n";
+        break;
+      case 2:
+        text += std::string(random() % 9000, 'a') + "\n";
+        break;
+      case 3:
+        text[text.size() - 1 - random() % 60] = static_cast<char>(random());
+        break;
+      case 4:
+        text += std::string(4090 + random() % 10, 'b') + (random() % 2 ? "\r\n" : "\n");
+        break;
+      default:
+        break;
+    }
+  }
+  for (const bool last_newline : {true, false}) {
+    if (!last_newline) text.pop_back();
+    const Result expected = plain_read(text);
+    REQUIRE(expected.records.size() > 20);
+    REQUIRE(expected.bad > 5);
+    for (const std::size_t chunk : {1, 2, 3, 7, 64, 255, 4095, 4096, 4097, 4098, 10000, 1 << 20}) {
+      for (const std::size_t piece : {std::size_t{3}, std::size_t{5000}, std::size_t{1} << 20}) {
+        Result result = read_all(text, {.bad_lines = BadLines::skip, .chunk_bytes = chunk}, piece, 1 + chunk % 5);
+        result.first_bad.clear();
+        CHECK(result == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("records survive writing and reading") {
+  std::mt19937_64 random(5);
+  std::vector<CriteoRecord> records(3000);
+  std::string text;
+  for (CriteoRecord& record : records) append_criteo_line(text, record = random_record(random));
+  CHECK(read_all(text, {}, 1 << 20, 1000).records == records);
+  CHECK(plain_read(text).records == records);
+}
+
+TEST_CASE("ranges of lines, with and without an index, cover a file exactly once") {
+  std::mt19937_64 random(9);
+  std::string text;
+  for (int i = 0; i < 1003; ++i) {
+    if (i % 100 == 17) text += "bad\n";
+    append_criteo_line(text, random_record(random));
+  }
+  text.pop_back();
+  const TemporaryFile file("tessera_test_criteo_ranges");
+  std::ofstream(file.path, std::ios::binary) << text;
+  const std::vector<CriteoRecord> whole = read_criteo(file.path, {.bad_lines = BadLines::skip});
+  REQUIRE(whole.size() == 1003);
+  for (const std::int64_t stride : {1, 2, 7, 64, 1000, 5000}) {
+    const LineIndex index(file.path, stride);
+    REQUIRE(index.lines() == 1013);
+    for (const std::int64_t parts : {1, 2, 3, 8, 1013, 2000}) {
+      std::vector<CriteoRecord> all;
+      for (std::int64_t part = 0; part < parts; ++part) {
+        const CriteoReaderOptions options{
+            .first_line = index.lines() * part / parts, .end_line = index.lines() * (part + 1) / parts, .bad_lines = BadLines::skip};
+        const auto records = read_criteo(file.path, options, &index);
+        if (parts <= 3) CHECK(records == read_criteo(file.path, options));
+        all.insert(all.end(), records.begin(), records.end());
+      }
+      CHECK(all == whole);
+    }
+  }
+  // Line numbers in messages count from the file's beginning, also behind a seek.
+  const LineIndex index(file.path, 50);
+  CHECK_THROWS_WITH_AS(read_criteo(file.path, {.first_line = 110}, &index),
+                       fmt::format("file '{}', line 119, field 1: the label must be 0 or 1", file.path.string()).c_str(), DataError);
+}
+
+TEST_CASE("line counts") {
+  const TemporaryFile file("tessera_test_line_count");
+  const auto count = [&](const std::string& text) {
+    std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text;
+    return LineIndex(file.path, 2).lines();
+  };
+  CHECK(count("") == 0);
+  CHECK(count("\n") == 1);
+  CHECK(count("a") == 1);
+  CHECK(count("a\n\nb") == 3);
+  CHECK(count(std::string(3 << 20, 'x') + "\n" + "y\n") == 2);
+}
+
+TEST_CASE("files that can't be read, options that can't work") {
+  CHECK_THROWS_WITH_AS(CriteoReader("/nonexistent-folder/x"), "cannot open '/nonexistent-folder/x': No such file or directory", DataError);
+  CHECK_THROWS_AS(CriteoReader(std::filesystem::temp_directory_path()), DataError);
+  CHECK_THROWS_AS(LineIndex("/nonexistent-folder/x"), DataError);
+  CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.chunk_bytes = 0}), InvalidArgument);
+  CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = 5, .end_line = 4}), InvalidArgument);
+  CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = -1}), InvalidArgument);
+}

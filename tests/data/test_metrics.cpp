@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// AUC against counting every pair, log loss against long double arithmetic.
+#include <tessera/data/metrics.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+double auc_by_pairs(const std::vector<float>& scores, const std::vector<float>& labels) {
+  double good = 0, pairs = 0;
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    for (std::size_t j = 0; j < scores.size(); ++j) {
+      if (labels[i] != 1.0f || labels[j] != 0.0f) continue;
+      pairs += 1;
+      good += scores[i] > scores[j] ? 1.0 : scores[i] == scores[j] ? 0.5 : 0.0;
+    }
+  }
+  return good / pairs;
+}
+
+}  // namespace
+
+TEST_CASE("AUC equals the share of ordered pairs, with many and with few ties, however it is fed") {
+  std::mt19937_64 random(1);
+  for (const int distinct : {1, 2, 5, 100, 1 << 20}) {
+    for (const std::size_t n : {2, 3, 17, 400}) {
+      std::vector<float> scores(n), labels(n);
+      for (std::size_t i = 0; i < n; ++i) {
+        scores[i] = static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(distinct)) - distinct / 2) * 0.37f;
+        labels[i] = i == 0 ? 1.0f : i == 1 ? 0.0f : static_cast<float>(random() % 3 == 0);
+        scores[i] += labels[i] * static_cast<float>(distinct / 10);
+      }
+      const double expected = auc_by_pairs(scores, labels);
+      Auc whole;
+      whole.add(scores, labels);
+      CHECK(whole.value() == doctest::Approx(expected).epsilon(1e-14));
+      // Three ranks with interleaved samples, merged in another order.
+      Auc ranks[3];
+      for (std::size_t i = 0; i < n; ++i) ranks[i % 3].add(std::span(scores).subspan(i, 1), std::span(labels).subspan(i, 1));
+      Auc merged;
+      for (const int r : {2, 0, 1}) merged.merge(ranks[r]);
+      CHECK(merged.value() == whole.value());
+      CHECK(merged.positives() + merged.negatives() == static_cast<std::int64_t>(n));
+    }
+  }
+}
+
+TEST_CASE("AUC of separated, reversed and infinite scores") {
+  const std::vector<float> labels{0, 0, 1, 1};
+  const auto auc = [&](std::vector<float> scores) {
+    Auc a;
+    a.add(scores, labels);
+    return a.value();
+  };
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  CHECK(auc({1, 2, 3, 4}) == 1.0);
+  CHECK(auc({4, 3, 2, 1}) == 0.0);
+  CHECK(auc({0.0f, -0.0f, 0.0f, -0.0f}) == 0.5);
+  CHECK(auc({-kInfinity, kInfinity, kInfinity, kInfinity}) == 0.75);
+}
+
+TEST_CASE("AUC that has no value, input that has no order") {
+  Auc auc;
+  CHECK(std::isnan(auc.value()));
+  const std::vector<float> one{1.0f}, two{1.0f, 2.0f}, nan{std::nanf("")};
+  auc.add(one, one);
+  CHECK(std::isnan(auc.value()));
+  CHECK_THROWS_WITH_AS(auc.add(two, one), "Auc: 2 scores for 1 labels", InvalidArgument);
+  CHECK_THROWS_AS(auc.add(nan, one), InvalidArgument);
+}
+
+TEST_CASE("log loss equals its definition and stays finite and exact at extreme logits") {
+  std::mt19937_64 random(2);
+  std::vector<float> logits(1000), labels(1000);
+  long double sum = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = std::uniform_real_distribution<float>(-20, 20)(random);
+    labels[i] = static_cast<float>(random() % 2);
+    const long double p = 1 / (1 + std::exp(-static_cast<long double>(logits[i])));
+    sum -= labels[i] == 1.0f ? std::log(p) : std::log1p(-p);
+  }
+  LogLoss whole, first, second;
+  whole.add(logits, labels);
+  CHECK(whole.value() == doctest::Approx(static_cast<double>(sum / 1000)).epsilon(1e-9));
+  first.add(std::span(logits).first(300), std::span(labels).first(300));
+  second.add(std::span(logits).subspan(300), std::span(labels).subspan(300));
+  second.merge(first);
+  CHECK(second.count() == 1000);
+  CHECK(second.value() == doctest::Approx(whole.value()).epsilon(1e-13));
+
+  const auto loss = [](float logit, float label) {
+    LogLoss l;
+    l.add({&logit, 1}, {&label, 1});
+    return l.value();
+  };
+  CHECK(loss(0, 0) == doctest::Approx(std::log(2.0)));
+  CHECK(loss(1e30f, 1) == 0.0);
+  CHECK(loss(1e30f, 0) == doctest::Approx(1e30));
+  CHECK(loss(-1e30f, 1) == doctest::Approx(1e30));
+  CHECK(loss(50, 1) == doctest::Approx(std::exp(-50.0)).epsilon(1e-12));
+  CHECK(std::isnan(LogLoss().value()));
+  CHECK_THROWS_AS(whole.add(std::span(logits).first(2), std::span(labels).first(1)), InvalidArgument);
+}
