@@ -162,32 +162,33 @@ TEST_CASE("ranks that disagree all throw the same text") {
                            std::vector<float> from(c.rank() == 1 ? 4 : 2), to(4 + counts[1]);
                            c.all_gather(from, std::span(to), counts);
                          }),
-          "all_gather (call 1): rank 1 sends 4 elements, but rank 0 expects 1 of it");
+          "all_gather (call 1): rank 1 sends 4 elements to rank 0, which expects 1");
   all_say(texts_of_ranks(4,
                          [](ts::ThreadCommunicator& c) {
                            std::vector<float> values(c.rank() == 3 ? 9 : 8);
                            c.all_reduce(std::span(values));
                          }),
-          "all_reduce (call 1): 9 elements on rank 3, but 8 on rank 0");
+          "all_reduce (call 1): rank 0 has 8 elements, but rank 3 has 9 elements; all ranks must make the same calls in the same order");
   all_say(texts_of_ranks(2,
                          [](ts::ThreadCommunicator& c) {
                            const std::vector<std::size_t> counts{c.rank() == 0 ? 1u : 2u, 2};
                            std::vector<float> from(counts[0] + counts[1]), to(c.rank() == 0 ? 1 : 2);
                            c.reduce_scatter(from, std::span(to), counts);
                          }),
-          "reduce_scatter (call 1): counts[0] is 2 on rank 1, but 1 on rank 0");
+          "reduce_scatter (call 1): rank 1 sends 2 elements to rank 0, which expects 1");
   all_say(texts_of_ranks(3,
                          [](ts::ThreadCommunicator& c) {
                            float value = 0;
                            c.broadcast(std::span(&value, 1), c.rank() == 1 ? 1 : 0);
                          }),
-          "broadcast (call 1): rank 0 names the root 0, but rank 1 1; all ranks must make the same calls in the same order");
-  all_say(texts_of_ranks(2,
-                         [](ts::ThreadCommunicator& c) {
-                           float value = 0;
-                           c.all_reduce(std::span(&value, 1), c.rank() == 1 ? ts::Reduction::max : ts::Reduction::sum);
-                         }),
-          "all_reduce (call 1): rank 0 asks for the reduction sum, but rank 1 max; all ranks must make the same calls in the same order");
+          "broadcast (call 1): rank 0 names the root 0, but rank 1 names the root 1; all ranks must make the same calls in the same order");
+  all_say(
+      texts_of_ranks(2,
+                     [](ts::ThreadCommunicator& c) {
+                       float value = 0;
+                       c.all_reduce(std::span(&value, 1), c.rank() == 1 ? ts::Reduction::max : ts::Reduction::sum);
+                     }),
+      "all_reduce (call 1): rank 0 asks for the sum, but rank 1 asks for the max; all ranks must make the same calls in the same order");
   const Faults calls = texts_of_ranks(3, [](ts::ThreadCommunicator& c) {
     float value = 0;
     if (c.rank() == 2)
@@ -195,7 +196,7 @@ TEST_CASE("ranks that disagree all throw the same text") {
     else
       c.all_reduce(std::span(&value, 1));
   });
-  for (const std::string& text : calls) CHECK(has(text, "rank 0 calls all_reduce, but rank 2 barrier"));
+  for (const std::string& text : calls) CHECK(has(text, "rank 0 calls all_reduce, but rank 2 calls barrier"));
   const Faults types = texts_of_ranks(2, [](ts::ThreadCommunicator& c) {
     float single = 0;
     std::int32_t integer = 0;
@@ -204,7 +205,7 @@ TEST_CASE("ranks that disagree all throw the same text") {
     else
       c.all_reduce(std::span(&integer, 1));
   });
-  for (const std::string& text : types) CHECK(has(text, "rank 0 has elements of type f, but rank 1 i"));
+  for (const std::string& text : types) CHECK(has(text, "rank 0 has elements of kind f, but rank 1 has elements of kind i"));
 }
 
 TEST_CASE("after a disagreement that all ranks catch, the group works on") {

@@ -20,8 +20,6 @@
 #include <string>
 #include <thread>
 #include <type_traits>
-#include <typeinfo>
-#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -54,25 +52,19 @@ class ThreadGroup {
  private:
   friend class ThreadCommunicator;
 
-  /// One rank's part of a collective. Counts are in elements.
+  /// One rank's part of a collective.
   struct Call {
-    Collective collective = Collective::none;
-    const std::type_info* element_type = &typeid(void);
-    Reduction reduction = Reduction::sum;
-    int root = 0;
+    CallHeader header;
     const std::byte* send = nullptr;
     std::byte* receive = nullptr;
-    std::size_t send_size = 0;
-    const std::size_t* send_counts = nullptr;
-    const std::size_t* receive_counts = nullptr;
+    const std::size_t* send_counts = nullptr;  // in elements
   };
 
   /// What a rank shows its peers. They read `call` between the two barriers of a collective only, `fault` after the second.
   struct alignas(64) Slot {
     Call call;
     std::atomic<std::uint64_t> step{0};  // collectives that this rank has entered
-    std::string fault;
-    int fault_rank = -1;
+    Disagreement fault;
   };
 
   static int checked(int ranks) {
@@ -82,24 +74,28 @@ class ThreadGroup {
 
   const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
 
-  /// Runs one collective of `rank`: `check` reports what disagrees between this rank and its peers, by `report`; `move`
-  /// brings the data. In between peers use this rank's memory, so that only the wait before may be left early.
+  /// Runs one collective of `rank`: `check` says what disagrees between this rank and its peers, `move` brings the data.
+  /// In between peers use this rank's memory, so that only the wait before may be left early.
   template <class Check, class Move>
   void run(int rank, const Call& call, Check check, Move move) {
     Slot& mine = slots_[static_cast<std::size_t>(rank)];
     const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
+    const Collective collective = call.header.collective;
     mine.call = call;
-    mine.fault.clear();
+    mine.call.header.call = step;
+    mine.fault.text.clear();
     mine.step.store(step, std::memory_order_relaxed);
-    enter(rank, call.collective, step);
-    exchange(mine, rank, step, check, move);
-    if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(call.collective);
+    enter(rank, collective, step);
+    exchange(mine, step, check, move);
+    if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
   }
 
   template <class Check, class Move>
-  void exchange(Slot& mine, int rank, std::uint64_t step, Check& check, Move& move) noexcept {
-    if (same_call(mine, rank, step)) check(mine, step);
-    if (mine.fault.empty()) {
+  void exchange(Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
+    const auto header_of = [&](int rank) -> const CallHeader& { return call_of(rank).header; };
+    mine.fault = disagreement_of_calls(mine.call.header.collective, size(), header_of);
+    if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
+    if (mine.fault.text.empty()) {
       move();
     } else {
       faulty_step_.store(step, std::memory_order_relaxed);
@@ -142,34 +138,9 @@ class ThreadGroup {
                        late);
   }
 
-  /// Whether all ranks make the same call; every rank finds the same answer.
-  bool same_call(Slot& mine, int rank, std::uint64_t step) {
-    const Call& first = call_of(0);
-    for (int peer = 1; peer < size(); ++peer) {
-      const Call& other = call_of(peer);
-      const auto differ = [&](const char* what, const auto& a, const auto& b) {
-        report(mine, peer, "{} (call {}): rank 0 {} {}, but rank {} {}; all ranks must make the same calls in the same order",
-               name_of(call_of(rank).collective), step, what, a, peer, b);
-        return false;
-      };
-      if (other.collective != first.collective) return differ("calls", name_of(first.collective), name_of(other.collective));
-      if (*other.element_type != *first.element_type)
-        return differ("has elements of type", first.element_type->name(), other.element_type->name());
-      if (other.reduction != first.reduction) return differ("asks for the reduction", name_of(first.reduction), name_of(other.reduction));
-      if (other.root != first.root) return differ("names the root", first.root, other.root);
-    }
-    return true;
-  }
-
-  template <class... Args>
-  static void report(Slot& mine, int rank_at_fault, fmt::format_string<Args...> text, Args&&... args) {
-    mine.fault = fmt::format(text, std::forward<Args>(args)...);
-    mine.fault_rank = rank_at_fault;
-  }
-
   [[noreturn]] void throw_fault(Collective collective) {
-    const auto faulty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.fault.empty(); });
-    const CommunicatorError error(faulty->fault_rank, name_of(collective), faulty->fault);
+    const auto faulty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.fault.text.empty(); });
+    const CommunicatorError error(faulty->fault.rank, name_of(collective), faulty->fault.text);
     barrier_.arrive_committed();  // the fault stays until everybody has read it
     throw error;
   }
@@ -204,20 +175,17 @@ class ThreadCommunicator {
     check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(), receive_counts);
     Call call = make_call<T>(Collective::all_to_all, send, receive);
     call.send_counts = send_counts.data();
-    const auto check = [&](auto& mine, std::uint64_t step) {
-      for (int peer = 0; peer < size(); ++peer)
-        if (const std::size_t sent = peer_call(peer).send_counts[rank_]; sent != receive_counts[peer])
-          return ThreadGroup::report(mine, peer, "all_to_all (call {}): rank {} sends {} elements to rank {}, which expects {}", step, peer,
-                                     sent, rank_, receive_counts[peer]);
+    const auto check = [&](const CallHeader& header) {
+      return disagreement_of_counts(
+          header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; },
+          [&](int peer) { return receive_counts[peer]; });
     };
     group_->run(rank_, call, check, [&] {
-      // Each rank begins with its own block and goes round, so that not all read from the same peer at once.
-      for (int i = 0; i < size(); ++i) {
-        const int peer = (rank_ + i) % size();
+      for_each_peer([&](int peer) {
         const Call& from = peer_call(peer);
         detail::copy_bytes(receive.data() + offset(receive_counts.data(), peer), elements<T>(from) + offset(from.send_counts, rank_),
                            receive_counts[peer] * sizeof(T));
-      }
+      });
     });
   }
 
@@ -225,17 +193,14 @@ class ThreadCommunicator {
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
-    const auto check = [&](auto& mine, std::uint64_t step) {
-      for (int peer = 0; peer < size(); ++peer)
-        if (const std::size_t sent = peer_call(peer).send_size; sent != counts[peer])
-          return ThreadGroup::report(mine, peer, "all_gather (call {}): rank {} sends {} elements, but rank {} expects {} of it", step,
-                                     peer, sent, rank_, counts[peer]);
+    const auto check = [&](const CallHeader& header) {
+      return disagreement_of_counts(
+          header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; }, [&](int peer) { return counts[peer]; });
     };
     group_->run(rank_, make_call<T>(Collective::all_gather, send, receive), check, [&] {
-      for (int i = 0; i < size(); ++i) {
-        const int peer = (rank_ + i) % size();
+      for_each_peer([&](int peer) {
         detail::copy_bytes(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)), counts[peer] * sizeof(T));
-      }
+      });
     });
   }
 
@@ -243,13 +208,12 @@ class ThreadCommunicator {
   template <Reducible T>
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
     Call call = make_call<T>(Collective::all_reduce, values, values);
-    call.reduction = reduction;
-    const auto check = [this](auto& mine, std::uint64_t step) { check_equal_sizes(mine, step); };
-    group_->run(rank_, call, check, [&] {
+    call.header.reduction = reduction;
+    group_->run(rank_, call, nothing_more, [&] {
       // Rank r alone touches slice r of anybody's values: it reduces the slice and writes the result to all.
-      const std::size_t ranks = static_cast<std::size_t>(size()), me = static_cast<std::size_t>(rank_);
-      const std::size_t begin = values.size() / ranks * me + std::min(me, values.size() % ranks);
-      const std::size_t end = begin + values.size() / ranks + (me < values.size() % ranks ? 1 : 0);
+      const std::size_t ranks = static_cast<std::size_t>(size());
+      const std::size_t begin = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_));
+      const std::size_t end = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_) + 1);
       reduce<T>(begin, end, reduction, [&](std::size_t at, const T* block, std::size_t count) {
         for (int peer = 0; peer < size(); ++peer) std::copy_n(block, count, reinterpret_cast<T*>(peer_call(peer).receive) + at);
       });
@@ -263,12 +227,9 @@ class ThreadCommunicator {
     check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(), counts[static_cast<std::size_t>(rank_)]);
     Call call = make_call<T>(Collective::reduce_scatter, send, receive);
     call.send_counts = counts.data();
-    const auto check = [&](auto& mine, std::uint64_t step) {
-      for (int peer = 0; peer < size(); ++peer)
-        for (int block = 0; block < size(); ++block)
-          if (const std::size_t count = peer_call(peer).send_counts[block]; count != counts[block])
-            return ThreadGroup::report(mine, peer, "reduce_scatter (call {}): counts[{}] is {} on rank {}, but {} on rank {}", step, block,
-                                       count, peer, counts[block], rank_);
+    const auto check = [&](const CallHeader& header) {
+      return disagreement_of_counts(
+          header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; }, [&](int) { return receive.size(); });
     };
     group_->run(rank_, call, check, [&] {
       const std::size_t begin = offset(counts.data(), rank_);
@@ -282,9 +243,8 @@ class ThreadCommunicator {
   void broadcast(std::span<T> values, int root) {
     check_root(rank_, size(), root);
     Call call = make_call<T>(Collective::broadcast, values, values);
-    call.root = root;
-    const auto check = [this](auto& mine, std::uint64_t step) { check_equal_sizes(mine, step); };
-    group_->run(rank_, call, check, [&] {
+    call.header.root = root;
+    group_->run(rank_, call, nothing_more, [&] {
       if (rank_ != root) detail::copy_bytes(values.data(), peer_call(root).send, values.size_bytes());
     });
   }
@@ -292,15 +252,23 @@ class ThreadCommunicator {
   /// Returns when every rank has called it.
   void barrier() {
     Call call;
-    call.collective = Collective::barrier;
-    group_->run(
-        rank_, call, [](auto&, std::uint64_t) {}, [] {});
+    call.header.collective = Collective::barrier;
+    group_->run(rank_, call, nothing_more, [] {});
   }
 
  private:
   using Call = ThreadGroup::Call;
 
   const Call& peer_call(int peer) const { return group_->call_of(peer); }
+
+  /// Each rank begins with itself and goes round, so that not all read from the same peer at once.
+  template <class Visit>
+  void for_each_peer(Visit visit) const {
+    for (int i = 0; i < size(); ++i) visit((rank_ + i) % size());
+  }
+
+  /// The check of collectives whose headers say it all.
+  static Disagreement nothing_more(const CallHeader&) { return {}; }
 
   template <class T>
   static const T* elements(const Call& call) {
@@ -311,18 +279,9 @@ class ThreadCommunicator {
 
   template <class T>
   static Call make_call(Collective collective, std::span<const T> send, std::span<T> receive) {
-    return {.collective = collective,
-            .element_type = &typeid(T),
+    return {.header = make_header<T>(collective, send.size()),
             .send = reinterpret_cast<const std::byte*>(send.data()),
-            .receive = reinterpret_cast<std::byte*>(receive.data()),
-            .send_size = send.size()};
-  }
-
-  void check_equal_sizes(ThreadGroup::Slot& mine, std::uint64_t step) const {
-    for (int peer = 0; peer < size(); ++peer)
-      if (const Call& other = peer_call(peer); other.send_size != mine.call.send_size)
-        return ThreadGroup::report(mine, peer, "{} (call {}): {} elements on rank {}, but {} on rank {}", name_of(other.collective), step,
-                                   other.send_size, peer, mine.call.send_size, rank_);
+            .receive = reinterpret_cast<std::byte*>(receive.data())};
   }
 
   /// Reduces elements [begin, end) of all ranks' `send` in rank order and hands the result to `store`, block by block.

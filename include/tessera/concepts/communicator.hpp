@@ -37,6 +37,8 @@ constexpr bool contains(Collective set, Collective part) {
 /// The name of one collective, as error texts and counters write it.
 constexpr std::string_view name_of(Collective collective) {
   switch (collective) {
+    case Collective::none:
+      return "nothing more";
     case Collective::all_to_all:
       return "all_to_all";
     case Collective::all_gather:
