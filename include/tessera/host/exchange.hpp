@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/backend.hpp>
+#include <tessera/op/exchange.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+template <IdType Id>
+struct Kernel<CheckIds<Id>, Host> {
+  static void run(const Host&, const typename CheckIds<Id>::Parameters& p) {
+    using Unsigned = std::make_unsigned_t<Id>;
+    *p.result = {};
+    // A table with more rows than Id can count has no bad id but the negative ones.
+    const Unsigned limit = static_cast<Unsigned>(std::min<std::int64_t>(p.rows, std::numeric_limits<Id>::max()));
+    const bool all = p.rows > std::numeric_limits<Id>::max();
+    const auto is_bad = [&](Id id) { return all ? id < 0 : static_cast<Unsigned>(id) >= limit; };
+    std::int64_t bad = 0;
+    for (std::int64_t i = 0; i < p.count; ++i) bad += is_bad(p.ids[i]);
+    if (bad == 0) return;
+    p.result->bad = bad;
+    p.result->first = std::find_if(p.ids, p.ids + p.count, is_bad) - p.ids;
+  }
+};
+
+template <IdType Id>
+struct Kernel<PackBags<Id>, Host> {
+  using Block = typename PackBags<Id>::Block;
+
+  static void run(const Host& backend, const typename PackBags<Id>::Parameters& p) {
+    if (p.whole)
+      whole(p);
+    else
+      split(backend, p);
+  }
+
+ private:
+  /// Every bag with every id: no test per id.
+  static void whole(const typename PackBags<Id>::Parameters& p) {
+    Block& block = p.blocks.front();
+    const Bags<Id>& bags = p.bags;
+    const std::int64_t first = bags.begin(0), entries = bags.bags == 0 ? 0 : bags.entries();
+    block.bags = bags.bags;
+    block.entries = entries;
+    if (p.count_only) return;
+    const auto copy = [](auto* target, const auto* source, std::int64_t count) {
+      if (target != nullptr && count != 0) std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(*target));
+    };
+    copy(block.ids, bags.ids + first, entries);
+    copy(block.weights, bags.weights + (block.weights != nullptr ? first : 0), entries);
+    copy(block.bag_scale, bags.bag_scale, bags.bags);
+    if (block.lengths != nullptr)
+      for (std::int64_t bag = 0; bag < bags.bags; ++bag) block.lengths[bag] = static_cast<std::uint32_t>(bags.end(bag) - bags.begin(bag));
+    if (block.positions != nullptr)
+      for (std::int64_t i = 0; i < entries; ++i) block.positions[i] = first + i;
+  }
+
+  static void split(const Host& backend, const typename PackBags<Id>::Parameters& p) {
+    // The bag that each block last opened.
+    auto* last = static_cast<std::int64_t*>(backend.scratch(0, p.blocks.size() * sizeof(std::int64_t)));
+    std::fill_n(last, p.blocks.size(), std::int64_t{-1});
+    for (Block& block : p.blocks) block.bags = block.entries = 0;
+    for (std::int64_t bag = 0; bag < p.bags.bags; ++bag) {
+      for (std::int64_t i = p.bags.begin(bag); i < p.bags.end(bag); ++i) {
+        const std::size_t b = find(p.blocks, static_cast<std::int64_t>(p.bags.ids[i]));
+        if (b == p.blocks.size()) continue;
+        if (last[b] != bag) open(p, b, bag, last);
+        add(p, b, i);
+      }
+    }
+  }
+
+  static void open(const typename PackBags<Id>::Parameters& p, std::size_t b, std::int64_t bag, std::int64_t* last) {
+    Block& block = p.blocks[b];
+    last[b] = bag;
+    const std::int64_t at = block.bags++;
+    if (p.count_only) return;
+    if (block.samples != nullptr) block.samples[at] = static_cast<std::int32_t>(bag);
+    if (block.lengths != nullptr) block.lengths[at] = 0;
+    if (block.bag_scale != nullptr) block.bag_scale[at] = p.bags.bag_scale[bag];
+  }
+
+  static void add(const typename PackBags<Id>::Parameters& p, std::size_t b, std::int64_t i) {
+    Block& block = p.blocks[b];
+    const std::int64_t at = block.entries++;
+    if (p.count_only) return;
+    block.ids[at] = p.bags.ids[i];
+    if (block.lengths != nullptr) ++block.lengths[block.bags - 1];
+    if (block.weights != nullptr) block.weights[at] = p.bags.weights[i];
+    if (block.positions != nullptr) block.positions[at] = i;
+  }
+
+  /// The block that holds a row, or blocks.size().
+  static std::size_t find(std::span<const Block> blocks, std::int64_t row) {
+    const auto after = std::upper_bound(blocks.begin(), blocks.end(), row, [](std::int64_t r, const Block& b) { return r < b.row_begin; });
+    if (after == blocks.begin() || row >= (after - 1)->row_end) return blocks.size();
+    return static_cast<std::size_t>(after - blocks.begin()) - 1;
+  }
+};
+
+template <>
+struct Kernel<OffsetsFromLengths, Host> {
+  static void run(const Host&, const OffsetsFromLengths::Parameters& p) {
+    for (const OffsetsFromLengths::Job& job : p.jobs) {
+      std::int64_t offset = 0;
+      for (std::int64_t i = 0; i < job.count; ++i) {
+        job.offsets[i] = offset;
+        offset += job.lengths[i];
+      }
+      job.offsets[job.count] = offset;
+    }
+  }
+};
+
+template <>
+struct Kernel<MoveRows, Host> {
+  /// Rows are shared out among the threads, each of which runs all jobs on its rows' targets: jobs that add to the same target row do so
+  /// in order, on one thread. Packed targets (gather) have no order to keep; scattered ones are cut by target row.
+  static void run(const Host& backend, const MoveRows::Parameters& p) {
+    if (backend.threads() == 1) {
+      for (const MoveRows::Job& job : p.jobs) move(job, 0, job.rows);
+      return;
+    }
+    std::int64_t target_rows = 0;
+    for (const MoveRows::Job& job : p.jobs) target_rows = std::max(target_rows, end_of_targets(job));
+#pragma omp parallel for num_threads(backend.threads()) schedule(static)
+    for (int thread = 0; thread < backend.threads(); ++thread) {
+      const std::int64_t low = target_rows * thread / backend.threads(), high = target_rows * (thread + 1) / backend.threads();
+      for (const MoveRows::Job& job : p.jobs) {
+        const bool by_sample = job.samples != nullptr && job.scatter;
+        const auto at = [&](std::int64_t row) {
+          return by_sample ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples : std::min(row, job.rows);
+        };
+        move(job, at(low), at(high));
+      }
+    }
+  }
+
+ private:
+  static std::int64_t end_of_targets(const MoveRows::Job& job) {
+    if (job.rows == 0) return 0;
+    return job.samples != nullptr && job.scatter ? job.samples[job.rows - 1] + 1 : job.rows;
+  }
+
+  static void move(const MoveRows::Job& job, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t sample = job.samples != nullptr ? job.samples[i] : i;
+      const float* source = job.source + (job.scatter ? i : sample) * job.source_stride;
+      float* target = job.target + (job.scatter ? sample : i) * job.target_stride;
+      if (job.add) {
+        for (int c = 0; c < job.width; ++c) target[c] += source[c];
+      } else {
+        std::memcpy(target, source, static_cast<std::size_t>(job.width) * sizeof(float));
+      }
+    }
+  }
+};
+
+template <>
+struct Kernel<ZeroRows, Host> {
+  static void run(const Host&, const ZeroRows::Parameters& p) {
+    for (std::int64_t row = 0; row < p.rows; ++row)
+      std::memset(p.target + row * p.target_stride, 0, static_cast<std::size_t>(p.width) * sizeof(float));
+  }
+};
+
+}  // namespace tessera::inline v0

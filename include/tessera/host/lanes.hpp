@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+template <class T, int N>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
+};
+template <class T>
+struct VectorOf<T, 1> {
+  using Type = T;
+};
+
+/// N values of T in one vector register, or in several where the processor's are shorter (a GNU extension of g++ and clang).
+template <class T, int N>
+using Vector = typename VectorOf<T, N>::Type;
+
+/// Loads N elements as floats; 16-bit ones with the arithmetic of to_float, for all N at once.
+template <int N, Element T>
+[[gnu::always_inline]] inline void load(const T* from, Vector<float, N>& to) {
+  if constexpr (std::is_same_v<T, float>) {
+    std::memcpy(&to, from, sizeof(to));
+  } else if constexpr (N == 1) {
+    to = to_float(*from);
+  } else {
+    using Words = Vector<std::uint32_t, N>;
+    Vector<std::uint16_t, N> bits;
+    std::memcpy(&bits, from, sizeof(bits));
+    const Words words = __builtin_convertvector(bits, Words);
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      to = (Vector<float, N>)(words << 16);
+    } else {
+      const Vector<float, N> scaled = (Vector<float, N>)((words & 0x7fffu) << 13) * 0x1p112f;
+      const Words special = (Words)((words & 0x7c00u) == 0x7c00u) & 0x7f800000u;
+      to = (Vector<float, N>)((Words)scaled | special | ((words & 0x8000u) << 16));
+    }
+  }
+}
+
+/// Accumulators of `Columns` neighbouring columns of a row. The columns are split into vectors of 16, then 8, 4 and single ones, each a
+/// member of its own: so they live in registers while a bag is read. Every column is computed alike, whatever vector it falls in.
+template <int Columns>
+struct RowSum {
+  static constexpr int lanes = Columns >= 16 ? 16 : Columns >= 8 ? 8 : Columns >= 4 ? 4 : 1;
+
+  [[gnu::always_inline]] void clear() {
+    head = Vector<float, lanes>{};
+    tail.clear();
+  }
+  template <class T>
+  [[gnu::always_inline]] void add(const T* row) {
+    Vector<float, lanes> x;
+    load<lanes>(row, x);
+    head = head + x;
+    tail.add(row + lanes);
+  }
+  template <class T>
+  [[gnu::always_inline]] void add(const T* row, float coefficient) {
+    Vector<float, lanes> x;
+    load<lanes>(row, x);
+    head = head + coefficient * x;
+    tail.add(row + lanes, coefficient);
+  }
+  [[gnu::always_inline]] void scale(float factor) {
+    head = head * factor;
+    tail.scale(factor);
+  }
+  [[gnu::always_inline]] void store(float* to) const {
+    std::memcpy(to, &head, sizeof(head));
+    tail.store(to + lanes);
+  }
+
+  Vector<float, lanes> head;
+  RowSum<Columns - lanes> tail;
+};
+
+template <>
+struct RowSum<0> {
+  template <class T>
+  void add(const T*) {}
+  template <class T>
+  void add(const T*, float) {}
+  void clear() {}
+  void scale(float) {}
+  void store(float*) const {}
+};
+
+/// Most columns whose accumulators are held at once: 16 registers of AVX-512.
+inline constexpr int largest_chunk = 256;
+
+/// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A compile-time width up to 256 is one
+/// chunk; a width known at run time is put together from the chunks that there are.
+template <int Width, class F>
+[[gnu::always_inline]] inline void for_column_chunks(int width, const F& f) {
+  if constexpr (Width != 0) {
+    constexpr int whole = Width / largest_chunk * largest_chunk;
+    for (int column = 0; column < whole; column += largest_chunk) f.template operator()<largest_chunk>(column);
+    if constexpr (Width > whole) f.template operator()<Width - whole>(whole);
+  } else {
+    int column = 0;
+    const auto chunks = [&]<int C>(std::integral_constant<int, C>) {
+      for (; column + C <= width; column += C) f.template operator()<C>(column);
+    };
+    chunks(std::integral_constant<int, 128>{});
+    chunks(std::integral_constant<int, 64>{});
+    chunks(std::integral_constant<int, 32>{});
+    chunks(std::integral_constant<int, 16>{});
+    chunks(std::integral_constant<int, 4>{});
+    chunks(std::integral_constant<int, 1>{});
+  }
+}
+
+}  // namespace detail
+
+}  // namespace tessera::inline v0

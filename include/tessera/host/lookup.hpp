@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/bag_parts.hpp>
+#include <tessera/host/lanes.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/lookup.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a time; rows are prefetched ahead across
+/// bags and groups. Threads get runs of bags of equal bytes.
+template <Element T, IdType Id, int Width>
+struct Kernel<Lookup<T, Id, Width>, Host> {
+  using Parameters = typename Lookup<T, Id, Width>::Parameters;
+  using Group = LookupGroup<Id>;
+
+  static void run(const Host& backend, const Parameters& p) {
+    const std::int64_t row_bytes = p.width * static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t output_bytes = p.width * static_cast<std::int64_t>(sizeof(float));
+    const detail::BagParts<Group> split(backend, 0, p.groups, row_bytes, output_bytes);
+    const int threads = worthwhile_threads(backend.threads(), split.cost());
+    const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+    parallel_for(threads, parts, [&](std::int64_t part, int) {
+      detail::RowPrefetcher<T, Group> ahead(p.groups, p.arena, p.width);
+      bool started = false;
+      split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+        if (!started) ahead.start(g, first);
+        started = true;
+        const Group& group = p.groups[g];
+        if (group.bags.weights != nullptr) {
+          pool<true>(p, group, first, last, ahead);
+        } else {
+          pool<false>(p, group, first, last, ahead);
+        }
+      });
+    });
+  }
+
+ private:
+  template <bool Weighted>
+  static void pool(const Parameters& p, const Group& group, std::int64_t first, std::int64_t last,
+                   detail::RowPrefetcher<T, Group>& shared_ahead) {
+    detail::RowPrefetcher<T, Group> ahead = shared_ahead;  // a local one: its members stay in registers
+    const Bags<Id> bags = group.bags;
+    const std::int64_t width = Width != dynamic_width ? Width : p.width;
+    const T* const base = p.arena + bags.row_bias * width;
+    float* output = group.output + first * group.output_stride;
+    std::int64_t begin = bags.begin(first);
+    for (std::int64_t bag = first; bag < last; ++bag, output += group.output_stride) {
+      const std::int64_t end = bags.end(bag);
+      detail::for_column_chunks<Width>(p.width, [&]<int C>(int column) {
+        detail::RowSum<C> sum;
+        sum.clear();
+        for (std::int64_t i = begin; i < end; ++i) {
+          if (column == 0) ahead.template step<Width>();
+          const T* row = base + bags.ids[i] * width + column;
+          if constexpr (Weighted) {
+            sum.add(row, bags.weights[i]);
+          } else {
+            sum.add(row);
+          }
+        }
+        if (!Weighted && bags.bag_scale != nullptr) sum.scale(bags.bag_scale[bag]);
+        sum.store(output + column);
+      });
+      begin = end;
+    }
+    shared_ahead = ahead;
+  }
+};
+
+}  // namespace tessera::inline v0

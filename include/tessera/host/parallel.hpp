@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <omp.h>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// Calls f(part, worker) for every part in [0, parts) on up to `threads` OpenMP threads, as they become free; `worker` (0..threads-1)
+/// is the thread that runs it. With one thread or one part nothing is started. `f` must not throw.
+template <class F>
+void parallel_for(int threads, std::int64_t parts, const F& f) {
+  if (threads <= 1 || parts <= 1) {
+    for (std::int64_t part = 0; part < parts; ++part) f(part, 0);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+  for (std::int64_t part = 0; part < parts; ++part) f(part, omp_get_thread_num());
+}
+
+/// How many of `threads` are worth their start for work that touches `bytes`.
+inline int worthwhile_threads(int threads, std::int64_t bytes) {
+  constexpr std::int64_t bytes_per_thread = 64 << 10;
+  const std::int64_t useful = bytes / bytes_per_thread;
+  return useful >= threads ? threads : useful <= 1 ? 1 : static_cast<int>(useful);
+}
+
+}  // namespace tessera::inline v0

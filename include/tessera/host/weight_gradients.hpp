@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/bag_parts.hpp>
+#include <tessera/host/lanes.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/update.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is filled up with zeros.
+template <Element T, IdType Id, int Width>
+struct Kernel<WeightGradients<T, Id, Width>, Host> {
+  using Operation = WeightGradients<T, Id, Width>;
+  using Group = typename Operation::Group;
+
+  static void run(const Host& backend, const typename Operation::Parameters& p) {
+    const detail::BagParts<Group> split(backend, 0, p.groups, p.width * static_cast<std::int64_t>(sizeof(T)), p.width * std::int64_t{4});
+    const int threads = worthwhile_threads(backend.threads(), split.cost());
+    const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+    parallel_for(threads, parts, [&](std::int64_t part, int) {
+      detail::RowPrefetcher<T, Group> ahead(p.groups, p.arena, p.width);
+      bool started = false;
+      split.for_part(part, parts, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+        if (!started) ahead.start(g, first);
+        started = true;
+        const Group& group = p.groups[g];
+        const Bags<Id>& bags = group.source.bags;
+        const int width = Width != dynamic_width ? Width : p.width;
+        for (std::int64_t bag = first; bag < last; ++bag) {
+          const float* gradient = group.source.gradient + bag * group.source.gradient_stride;
+          for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
+            ahead.template step<Width>();
+            group.output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
+          }
+        }
+      });
+    });
+  }
+
+ private:
+  static constexpr int lanes = 16;
+
+  [[gnu::always_inline]] static float dot(const float* gradient, const T* row, int width) {
+    detail::Vector<float, lanes> sum{}, g, w;
+    int column = 0;
+    for (; column + lanes <= width; column += lanes) {
+      detail::load<lanes>(gradient + column, g);
+      detail::load<lanes>(row + column, w);
+      sum = sum + g * w;
+    }
+    if (column < width) {
+      float rest_of_gradient[lanes] = {};
+      T rest_of_row[lanes] = {};
+      for (int i = 0; column + i < width; ++i) {
+        rest_of_gradient[i] = gradient[column + i];
+        rest_of_row[i] = row[column + i];
+      }
+      detail::load<lanes>(rest_of_gradient, g);
+      detail::load<lanes>(rest_of_row, w);
+      sum = sum + g * w;
+    }
+    float lane[lanes];
+    std::memcpy(lane, &sum, sizeof(lane));
+    for (int half = lanes / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+    return lane[0];
+  }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Update, Merge and Apply: against naive double references, and bit for bit against each other, other threads, widths and shards.
+#include <tessera/host/update.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+
+#include "cases.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+/// An arena with the state of an optimizer, filled with the values that depend on (row, table column) alone.
+template <Element T, Optimizer O>
+struct Arena {
+  Array<T> weights;
+  std::vector<Array<float>> element_states;
+  std::vector<Array<float>> row_states;
+  std::vector<ArenaSegment> segments;
+  std::int64_t rows;
+  int width;
+
+  /// The columns [begin, begin + width) of a table of `table_width` columns.
+  Arena(std::int64_t rows_, int table_width, int begin, int width_)
+      : weights(static_cast<std::size_t>(rows_ * width_)), rows(rows_), width(width_) {
+    const auto all = random_elements<T>(static_cast<std::size_t>(rows * table_width), 3);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (int c = 0; c < width; ++c)
+        weights[static_cast<std::size_t>(r * width + c)] = all[static_cast<std::size_t>(r * table_width + begin + c)];
+    for (int k = 0; k < O::element_states; ++k) element_states.emplace_back(static_cast<std::size_t>(rows * width));
+    for (int k = 0; k < O::row_states; ++k) row_states.emplace_back(static_cast<std::size_t>(rows));
+    const std::int64_t half = rows / 2;
+    segments = {{.row_offset = 0, .rows = half, .table_key = name_key("a"), .row_begin = 100, .column_begin = begin},
+                {.row_offset = half, .rows = rows - half, .table_key = name_key("b"), .row_begin = 0, .column_begin = begin}};
+  }
+  ArenaState<T, O> state() {
+    ArenaState<T, O> s{.arena = weights.data(), .rows = rows, .width = width, .segments = segments, .rounding_seed = 9};
+    for (std::size_t k = 0; k < element_states.size(); ++k) s.element_state[k] = element_states[k].data();
+    for (std::size_t k = 0; k < row_states.size(); ++k) s.row_state[k] = row_states[k].data();
+    return s;
+  }
+  friend bool operator==(const Arena& a, const Arena& b) {
+    return a.weights == b.weights && a.element_states == b.element_states && a.row_states == b.row_states;
+  }
+};
+
+template <Element T, IdType Id, int Width, Optimizer O>
+Arena<T, O> updated(int threads, const O& optimizer, const Batch<Id>& batch, const Array<float>& gradient, int width, int steps = 3) {
+  Arena<T, O> arena(batch.rows, width, 0, width);
+  const Host host({.threads = threads});
+  const auto groups = batch.gradient_groups(gradient.data(), width);
+  for (int step = 1; step <= steps; ++step)
+    run<Update<T, Id, Width, O>>(host, {.state = arena.state(), .step = optimizer.at(0.1f, step), .groups = groups});
+  return arena;
+}
+
+/// The columns [begin, end) of the same table: Merge, the mean squares of the whole rows, Apply.
+template <Element T, IdType Id, int Width, Optimizer O>
+Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batch, const Array<float>& gradient, int table_width, int begin,
+                          int width, int steps = 3) {
+  Arena<T, O> arena(batch.rows, table_width, begin, width);
+  const Host host({.threads = threads});
+  const auto groups = batch.gradient_groups(gradient.data(), table_width, begin);
+  const auto whole_groups = batch.gradient_groups(gradient.data(), table_width);
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(batch.rows)), whole_rows = rows;
+  Array<float> sums(static_cast<std::size_t>(batch.rows * width)), whole_sums(static_cast<std::size_t>(batch.rows * table_width));
+  std::vector<float> means(static_cast<std::size_t>(batch.rows));
+  for (int step = 1; step <= steps; ++step) {
+    MergedGradients merged{.rows = rows.data(), .gradients = sums.data()}, whole{.rows = whole_rows.data(), .gradients = whole_sums.data()};
+    run<Merge<Id, Width>>(host, {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
+    run<Merge<Id, dynamic_width>>(host, {.arena_rows = batch.rows, .width = table_width, .groups = whole_groups, .merged = &whole});
+    for (std::int64_t k = 0; k < whole.count; ++k)
+      means[static_cast<std::size_t>(k)] = mean_square(whole.gradients + k * table_width, table_width);
+    run<Apply<T, Width, O>>(host, {.state = arena.state(),
+                                   .step = optimizer.at(0.1f, step),
+                                   .merged = merged,
+                                   .mean_square = O::needs_mean_square ? means.data() : nullptr});
+  }
+  return arena;
+}
+
+/// Three steps of the optimizer's published formula in double.
+template <Element T, Optimizer O>
+void check_against_reference(const O& optimizer, const Batch<std::int32_t>& batch, const Array<float>& gradient, int width,
+                             const Arena<T, O>& result) {
+  Arena<T, O> start(batch.rows, width, 0, width);
+  const auto merged = reference_gradients(batch.gradient_groups(gradient.data(), width), width);
+  double worst = 0;
+  bool untouched_same = true;
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    const auto found = merged.find(row);
+    double row_sum = 0;
+    for (int c = 0; c < width; ++c) {
+      const auto at = static_cast<std::size_t>(row * width + c);
+      double w = to_float(start.weights[at]);
+      if (found == merged.end()) {
+        untouched_same = untouched_same && result.weights[at] == start.weights[at];
+        continue;
+      }
+      const double g = found->second[static_cast<std::size_t>(c)];
+      double sum = 0, m = 0, v = 0;
+      double mean = 0;
+      for (const double x : found->second) mean += x * x / width;
+      for (int step = 1; step <= 3; ++step) {
+        if constexpr (std::is_same_v<O, Sgd>) w -= 0.1f * g;
+        if constexpr (std::is_same_v<O, Adagrad>) {
+          sum += g * g;
+          w -= 0.1f * g / (std::sqrt(sum) + optimizer.epsilon);
+        }
+        if constexpr (std::is_same_v<O, RowWiseAdagrad>) {
+          row_sum = step * mean;
+          w -= 0.1f * g / (std::sqrt(row_sum) + optimizer.epsilon);
+        }
+        if constexpr (std::is_same_v<O, Adam>) {
+          const double b1 = optimizer.beta1, b2 = optimizer.beta2;
+          m = b1 * m + (1 - b1) * g;
+          v = b2 * v + (1 - b2) * g * g;
+          w -= 0.1f * (m / (1 - std::pow(b1, step))) / (std::sqrt(v / (1 - std::pow(b2, step))) + 1e-30);
+        }
+      }
+      // A gradient near zero that is a sum of large terms has no accurate direction.
+      if (std::abs(g) > 1e-3) worst = std::max(worst, std::abs(w - to_float(result.weights[at])) / (1 + std::abs(w)));
+    }
+  }
+  CHECK(worst < (std::is_same_v<T, float> ? 1e-4 : std::is_same_v<T, Half> ? 4e-3 : 3e-2));
+  CHECK(untouched_same);
+}
+
+template <Element T, int Width, Optimizer O>
+void check_update(const O& optimizer, int width, std::int64_t samples = 400) {
+  CAPTURE(width);
+  const Batch<std::int32_t> batch(samples);
+  const Batch<std::int64_t> wide_ids(samples);
+  const auto gradient = random_elements<float>(static_cast<std::size_t>(batch.bags * width), 11);
+  const auto result = updated<T, std::int32_t, Width>(1, optimizer, batch, gradient, width);
+  check_against_reference(optimizer, batch, gradient, width, result);
+  const auto same = [&](const Arena<T, O>& other) { return result == other; };
+  CHECK(same(updated<T, std::int32_t, Width>(2, optimizer, batch, gradient, width)));
+  CHECK(same(updated<T, std::int32_t, Width>(7, optimizer, batch, gradient, width)));
+  CHECK(same(updated<T, std::int32_t, dynamic_width>(1, optimizer, batch, gradient, width)));
+  CHECK(same(updated<T, std::int64_t, dynamic_width>(3, optimizer, wide_ids, gradient, width)));
+  CHECK(same(updated_shard<T, std::int32_t, Width>(1, optimizer, batch, gradient, width, 0, width)));
+  CHECK(same(updated_shard<T, std::int32_t, Width>(4, optimizer, batch, gradient, width, 0, width)));
+
+  // Column shards, cut where it suits nobody, hold the same bits.
+  const std::vector<int> cuts = width >= 40 ? std::vector<int>{0, 7, 23, 39, width} : std::vector<int>{0, width / 2, width};
+  for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
+    const int begin = cuts[s], shard_width = cuts[s + 1] - begin;
+    if (shard_width == 0) continue;
+    const auto shard = updated_shard<T, std::int32_t, dynamic_width>(2, optimizer, batch, gradient, width, begin, shard_width);
+    bool equal = true;
+    for (std::int64_t r = 0; r < batch.rows; ++r)
+      for (int c = 0; c < shard_width; ++c) {
+        const auto whole = static_cast<std::size_t>(r * width + begin + c), part = static_cast<std::size_t>(r * shard_width + c);
+        equal = equal && shard.weights[part] == result.weights[whole];
+        for (std::size_t k = 0; k < O::element_states; ++k)
+          equal = equal && shard.element_states[k][part] == result.element_states[k][whole];
+      }
+    CHECK(equal);
+    CHECK(shard.row_states == result.row_states);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every optimizer follows its formula, with the same bits for every thread count, width kind, shard and Merge + Apply") {
+  check_update<float, 16>(Sgd{}, 16);
+  check_update<float, 64>(Adagrad{}, 64);
+  check_update<float, 128>(RowWiseAdagrad{}, 128);
+  check_update<float, 64>(Adam{}, 64);
+  check_update<float, 4>(RowWiseAdagrad{}, 4);
+  check_update<float, 100>(Adam{}, 100);
+  check_update<float, 27>(Adagrad{}, 27);
+  check_update<float, 1>(Sgd{}, 1);
+  check_update<float, 300>(RowWiseAdagrad{}, 300, 60);
+}
+
+TEST_CASE("16-bit tables round stochastically, with the same bits for every thread count, width kind, shard and Merge + Apply") {
+  check_update<BFloat16, 16>(Sgd{}, 16);
+  check_update<BFloat16, 100>(RowWiseAdagrad{}, 100);
+  check_update<Half, 64>(Adagrad{}, 64);
+  check_update<Half, 45>(Adam{}, 45);
+}
+
+TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
+  for (const std::int64_t table_rows : {3, 500, 100'000}) {
+    CAPTURE(table_rows);
+    const Batch<std::int64_t> batch(2000, table_rows);
+    const int width = 8;
+    const auto gradient = random_elements<float>(static_cast<std::size_t>(batch.bags * width), 11);
+    const auto groups = batch.gradient_groups(gradient.data(), width);
+    const auto expected = reference_gradients(groups, width);
+    std::vector<std::int64_t> rows(expected.size());
+    std::vector<float> sums(expected.size() * width), first;
+    for (const int threads : {1, 2, 5}) {
+      MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
+      run<Merge<std::int64_t, 8>>(Host({.threads = threads}),
+                                  {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
+      REQUIRE(merged.count == std::ssize(expected));
+      std::size_t k = 0;
+      double worst = 0;
+      for (const auto& [row, sum] : expected) {
+        REQUIRE(rows[k] == row);
+        for (std::size_t c = 0; c < 8; ++c) worst = std::max(worst, std::abs(sum[c] - sums[k * 8 + c]));
+        ++k;
+      }
+      CHECK(worst < 2e-2);  // rows of thousands of terms of size 1
+      if (first.empty()) first = sums;
+      CHECK(first == sums);
+    }
+  }
+}
+
+TEST_CASE("a row's gradient is summed in the order of the batch, each step one multiply-add") {
+  // 2^24 + 1 is 2^24 in float, so that every other order of these terms has another sum.
+  const std::vector<float> terms = {1.0f, 0x1p24f, 1.0f, 1.0f, -0x1p24f, 3.0f, 0x1p-10f};
+  std::vector<std::int32_t> ids(terms.size(), 0);
+  std::vector<GradientGroup<std::int32_t>> groups;
+  for (std::size_t i = 0; i < terms.size(); ++i)
+    groups.push_back({.bags = {.ids = ids.data(), .bags = 1, .row_bias = 1}, .gradient = &terms[i], .gradient_stride = 1});
+  float expected = 0;
+  for (const float x : terms) expected += x;
+  std::int64_t row = 0;
+  float sum = 0;
+  MergedGradients merged{.rows = &row, .gradients = &sum};
+  run<Merge<std::int32_t, 1>>(Host({.threads = 2}), {.arena_rows = 4, .groups = groups, .merged = &merged});
+  CHECK(merged.count == 1);
+  CHECK(row == 1);
+  CHECK(sum == expected);
+}
+
+TEST_CASE("a batch without ids changes nothing") {
+  Arena<float, Adam> arena(10, 16, 0, 16);
+  const auto before = arena;
+  const std::int64_t offsets[] = {0, 0, 0};
+  const std::int32_t id = 0;
+  const float gradient[32] = {};
+  const GradientGroup<std::int32_t> groups[] = {
+      {}, {.bags = {.ids = &id, .offsets = offsets, .bags = 2}, .gradient = gradient, .gradient_stride = 16}};
+  run<Update<float, std::int32_t, 16, Adam>>(Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = groups});
+  run<Update<float, std::int32_t, 16, Adam>>(Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = {}});
+  MergedGradients merged{.count = 5};
+  run<Merge<std::int32_t, 16>>(Host(), {.arena_rows = 10, .groups = groups, .merged = &merged});
+  CHECK(merged.count == 0);
+  CHECK(arena == before);
+}
