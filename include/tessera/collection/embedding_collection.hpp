@@ -1,0 +1,373 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/collection/model_parallel.hpp>
+#include <tessera/collection/options.hpp>
+#include <tessera/collection/route.hpp>
+#include <tessera/collection/step.hpp>
+#include <tessera/collection/table_store.hpp>
+#include <tessera/collection/updater.hpp>
+#include <tessera/collection/weight_gradients.hpp>
+#include <tessera/concepts/communicator.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/sharding/plan.hpp>
+#include <tessera/table/buffer.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// What `forward` gives: pooled vectors [local batch, columns], and the step that `backward` continues. Valid until the next forward.
+template <IdType Id, class Backend>
+struct Pooled {
+  MatrixView<float> values;
+  Step<Id, Backend>* step = nullptr;
+
+  operator MatrixView<float>() const { return values; }        // NOLINT(google-explicit-constructor)
+  operator MatrixView<const float>() const { return values; }  // NOLINT(google-explicit-constructor)
+};
+
+/// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks, updated.
+/// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
+/// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
+/// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
+/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>.
+template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
+class EmbeddingCollection {
+  using Settings = detail::CollectionPolicies<Policies...>;
+
+ public:
+  using plan = PlanT;
+  using optimizer = O;
+  using element = typename Settings::element;
+  using initializer = typename Settings::initializer;
+  template <IdType Id>
+  using StepState = Step<Id, Backend>;
+
+  struct Options {
+    float learning_rate = 0.01f;
+    std::uint64_t seed = 0;  ///< of the first values, and of stochastic rounding
+    O optimizer{};
+    initializer initialize{};
+    std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
+    int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
+  };
+
+  /// What one element and one row cost on a rank.
+  static constexpr MemoryCost memory_cost{.per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
+                                          .per_row = 4 * O::row_states};
+
+  /// The collectives that this plan needs on more than one rank.
+  static constexpr Collective needs = [] {
+    std::vector<TableRows> rows;
+    for (const TableSpec& table : PlanT::tables)
+      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
+    Collective set = Collective::none;
+    for (const Shard& shard : PlanT::layout(Topology{2}, rows).shards)
+      set = set | (shard.rank == every_rank ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all);
+    return set;
+  }();
+  static_assert(Communicator<Comm, needs>,
+                "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
+                "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
+
+  using Store = TableStore<PlanT, element, O, Backend>;
+
+  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot carry out.
+  EmbeddingCollection(Comm& communicator, Backend backend, Options options)
+      : communicator_(communicator),
+        backend_(std::move(backend)),
+        options_(std::move(options)),
+        store_(backend_, Topology{communicator.size(), options_.ranks_per_node}, communicator.rank(), options_.rows, options_.optimizer,
+               options_.seed, options_.initialize),
+        layout_(store_.layout()),
+        routing_(store_.routing()),
+        updater_(backend_, communicator, store_),
+        bad_ids_(layout_.tables.size(), 0) {
+    for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
+  }
+  EmbeddingCollection(const EmbeddingCollection&) = delete;
+  EmbeddingCollection& operator=(const EmbeddingCollection&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  std::int64_t columns() const { return layout_.columns(); }
+  const Backend& backend() const { return backend_; }
+  float learning_rate() const { return options_.learning_rate; }
+  void set_learning_rate(float rate) { options_.learning_rate = rate; }
+  /// Updates so far.
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+  /// Bad ids seen by this rank so far, per table of the layout.
+  std::span<const std::uint64_t> bad_ids() const { return bad_ids_; }
+  /// Features (indices into layout().features) whose ids this rank needs in model-parallel input, in the order of that batch.
+  std::span<const int> local_features() const { return routing_.local_features(); }
+
+  // ---- one call per direction ----
+
+  /// Looks this rank's samples up. The result lives in the collection until the next forward.
+  template <IdType Id>
+  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids) {
+    output_.resize(backend_, static_cast<std::size_t>(ids.batch * columns()));
+    return forward(ids, MatrixView<float>{output_.data(), ids.batch, columns()});
+  }
+
+  /// The same into the caller's memory: [batch, columns], any stride.
+  template <IdType Id>
+  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, MatrixView<float> output) {
+    StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
+    route(step, ids);
+    return finish_forward(step, output);
+  }
+
+  /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first sample of each rank and the end
+  /// (ranks + 1 numbers); empty: the batch is cut evenly. The result is as from `forward`: this rank's samples, all columns.
+  template <IdType Id>
+  Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
+    StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
+    route_model_parallel(step, ids, sample_begin);
+    output_.resize(backend_, static_cast<std::size_t>(step.batch * columns()));
+    return finish_forward(step, {output_.data(), step.batch, columns()});
+  }
+
+  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape. `weight_gradients`, if any, gets the
+  /// gradient of the per-id weights, parallel to the batch's ids (0 for features without weights); with model-parallel input each
+  /// rank gets its own shards' share, and the ranks' sum is the gradient.
+  template <IdType Id>
+  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient, std::span<float> weight_gradients = {}) {
+    require(pooled.step != nullptr && pooled.step->stage == StepState<Id>::Stage::assembled,
+            "backward: call forward first, and backward once for each forward");
+    StepState<Id>& step = *pooled.step;
+    split(step, gradient);
+    exchange_gradients(step);
+    if (!weight_gradients.empty()) {
+      const auto groups_of = [&](int arena, auto&& visit) { for_each_group(step, arena, visit); };
+      weight_gradients_.run_stage(step, gradient, groups_of, weight_gradients);
+    }
+    update(step, gradient);
+  }
+
+  // ---- the stages; a step passes them in this order ----
+
+  /// Checks ids and sends them to the ranks that own their rows.
+  template <IdType Id>
+  void route(StepState<Id>& step, const KeyedJagged<Id>& ids) {
+    step.stage = StepState<Id>::Stage::empty;
+    step.model_parallel = false;
+    step.batch = ids.batch;
+    step.inputs.prepare(backend_, layout_, all_features_, ids, Settings::bad_ids, bad_ids_);
+    Router<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).data_parallel(step);
+    step.stage = StepState<Id>::Stage::routed;
+  }
+
+  template <IdType Id>
+  void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
+    step.stage = StepState<Id>::Stage::empty;
+    step.model_parallel = true;
+    set_sample_begin(step, ids.batch, sample_begin);
+    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, Settings::bad_ids, bad_ids_);
+    LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
+    step.stage = StepState<Id>::Stage::routed;
+  }
+
+  /// Gathers and pools on the owners; what this rank needs from itself goes straight to `output`.
+  template <IdType Id>
+  void lookup(StepState<Id>& step, MatrixView<float> output) {
+    require(step.stage == StepState<Id>::Stage::routed, "lookup: route the step first");
+    check_shape("lookup: output", output.rows, output.columns, step.batch);
+    size_vectors(step);
+    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
+      const Arena<element, O, Backend>& arena = store_.arenas()[a];
+      step.lookups.clear();
+      for_each_group(step, static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+        const bool direct = packed == nullptr;
+        const SlotPart& part = slot.parts[p];
+        step.lookups.push_back({bags, direct ? output.data + part.column : packed, direct ? output.stride : part.width});
+      });
+      Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
+        run<Lookup<element, Id, Width>>(backend_, {arena.weights(), arena.width(), step.lookups});
+      });
+    }
+  }
+
+  /// Pooled vectors go back to the ranks that own the samples.
+  template <IdType Id>
+  void exchange(StepState<Id>& step) {
+    communicator_.all_to_all(std::span<const float>(step.owner_vectors.span()), step.owner_counts, step.requester_vectors.span(),
+                             step.requester_counts);
+  }
+
+  /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
+  template <IdType Id>
+  void assemble(StepState<Id>& step, MatrixView<float> output) {
+    check_shape("assemble: output", output.rows, output.columns, step.batch);
+    for (const int f : routing_.summed_features())
+      run<ZeroRows>(backend_,
+                    {output.data + layout_.feature_column[f], output.stride, output.rows, layout_.tables[layout_.feature_table[f]].width});
+    step.moves.clear();
+    for_each_vector(step, [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
+      step.moves.push_back({packed, part.width, output.data + part.column, output.stride, step.sent[s].bags, part.width,
+                            step.sent[s].samples, true, !slot.whole});
+    });
+    run<MoveRows>(backend_, {step.moves});
+    step.stage = StepState<Id>::Stage::assembled;
+  }
+
+  /// Cuts the gradient into what each owner needs.
+  template <IdType Id>
+  void split(StepState<Id>& step, MatrixView<const float> gradient) {
+    check_shape("backward: gradient", gradient.rows, gradient.columns, step.batch);
+    step.moves.clear();
+    for_each_vector(step, [&](const Slot&, const SlotPart& part, std::size_t s, float* packed) {
+      step.moves.push_back({gradient.data + part.column, gradient.stride, packed, part.width, step.sent[s].bags, part.width,
+                            step.sent[s].samples, false, false});
+    });
+    run<MoveRows>(backend_, {step.moves});
+  }
+
+  /// Gradients go to the owners.
+  template <IdType Id>
+  void exchange_gradients(StepState<Id>& step) {
+    communicator_.all_to_all(std::span<const float>(step.requester_vectors.span()), step.requester_counts, step.owner_vectors.span(),
+                             step.owner_counts);
+  }
+
+  /// Merges the gradients of each row over the global batch and applies the optimizer once per row. Ends the step.
+  template <IdType Id>
+  void update(StepState<Id>& step, MatrixView<const float> gradient) {
+    step.stage = StepState<Id>::Stage::empty;
+    ++steps_;
+    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
+    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
+      step.gradients.clear();
+      for_each_group(step, static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+        const bool direct = packed == nullptr;
+        const SlotPart& part = slot.parts[p];
+        step.gradients.push_back({bags, direct ? gradient.data + part.column : packed, direct ? gradient.stride : part.width});
+      });
+      updater_.update(a, steps_, functor, step.gradients);
+    }
+    updater_.finish(steps_, functor);
+  }
+
+  // ---- tables ----
+
+  /// This rank's rectangles: weights and optimizer state, by table name or one by one.
+  Store& tables() { return store_; }
+  const Store& tables() const { return store_; }
+
+ private:
+  void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {
+    require(rows == batch && columns_given == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what, rows,
+            columns_given, batch, columns());
+  }
+
+  template <IdType Id>
+  Pooled<Id, Backend> finish_forward(StepState<Id>& step, MatrixView<float> output) {
+    lookup(step, output);
+    exchange(step);
+    assemble(step, output);
+    return {output, &step};
+  }
+
+  template <IdType Id>
+  void set_sample_begin(StepState<Id>& step, std::int64_t batch, std::span<const std::int64_t> given) {
+    const int ranks = routing_.ranks();
+    require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
+            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(), ranks, ranks + 1);
+    step.sample_begin.resize(static_cast<std::size_t>(ranks) + 1);
+    for (int r = 0; r <= ranks; ++r) step.sample_begin[r] = given.empty() ? even_cut(batch, ranks, r) : given[r];
+    require(step.sample_begin[0] == 0 && step.sample_begin[ranks] == batch &&
+                std::is_sorted(step.sample_begin.begin(), step.sample_begin.end()),
+            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})", batch);
+    step.batch = step.sample_begin[routing_.rank() + 1] - step.sample_begin[routing_.rank()];
+  }
+
+  /// Sizes of the vector exchange: what this rank, as owner, has for each source; and, as requester, gets from each owner.
+  template <IdType Id>
+  void size_vectors(StepState<Id>& step) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    step.owner_counts.assign(ranks, 0);
+    step.requester_counts.assign(ranks, 0);
+    for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k)
+      if (const Slot& slot = routing_.own_slot(k); true)
+        for (std::size_t r = 0; r < ranks; ++r)
+          if (!(slot.whole && static_cast<int>(r) == routing_.rank()))
+            step.owner_counts[r] += static_cast<std::size_t>(step.received[k * ranks + r].bags) * static_cast<std::size_t>(slot.width());
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
+        step.requester_counts[slot.rank] += static_cast<std::size_t>(step.sent[s].bags) * static_cast<std::size_t>(slot.width());
+    step.owner_vectors.resize(backend_, sum(step.owner_counts));
+    step.requester_vectors.resize(backend_, sum(step.requester_counts));
+  }
+
+  static std::size_t sum(const std::vector<std::size_t>& counts) {
+    std::size_t total = 0;
+    for (const std::size_t n : counts) total += n;
+    return total;
+  }
+
+  /// Visits what this rank serves from arena `arena` (-1: all), in the order in which a row's gradients are summed: feature, source
+  /// rank. visit(bags, slot, part, index into step.received, packed); `packed`: the vectors' place in owner_vectors (by source, slot,
+  /// part), or null where they are in the caller's matrix.
+  template <IdType Id, class Visit>
+  void for_each_group(StepState<Id>& step, int arena, Visit&& visit) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    std::vector<std::size_t>& at = next_vector_;
+    at.assign(ranks, 0);
+    for (std::size_t r = 1; r < ranks; ++r) at[r] = at[r - 1] + step.owner_counts[r - 1];
+    for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
+      const Slot& slot = routing_.own_slot(k);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const bool direct = slot.whole && static_cast<int>(r) == routing_.rank();
+        Bags<Id> bags = step.received[k * ranks + r];
+        for (std::size_t p = 0; p < slot.parts.size(); ++p) {
+          const SlotPart& part = slot.parts[p];
+          float* packed = direct ? nullptr : step.owner_vectors.data() + at[r];
+          if (!direct) at[r] += static_cast<std::size_t>(bags.bags) * static_cast<std::size_t>(part.width);
+          if (part.arena != arena || bags.bags == 0) continue;
+          bags.row_bias = part.row_bias;
+          visit(bags, slot, p, k * ranks + r, packed);
+        }
+      }
+    }
+  }
+
+  /// Visits the vectors that this rank gets from (or gives back to) owners: slot, part, index of the slot, place in requester_vectors.
+  template <IdType Id, class Visit>
+  void for_each_vector(StepState<Id>& step, Visit&& visit) {
+    float* packed = step.requester_vectors.data();
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
+      const Slot& slot = routing_.slots()[s];
+      if (routing_.direct(slot)) continue;
+      for (const SlotPart& part : slot.parts) {
+        if (step.sent[s].bags != 0) visit(slot, part, s, packed);
+        packed += step.sent[s].bags * part.width;
+      }
+    }
+  }
+
+  Comm& communicator_;
+  Backend backend_;
+  Options options_;
+  Store store_;
+  const Layout& layout_;
+  const Routing& routing_;
+  Updater<Store, O, Backend, Comm> updater_;
+  WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
+  std::vector<std::uint64_t> bad_ids_;
+  std::vector<int> all_features_;
+  std::int64_t steps_ = 0;
+
+  std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_;
+  Buffer<float, Backend> output_;
+  std::vector<std::size_t> next_vector_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/update.hpp>
+#include <tessera/sharding/layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// One column part of a slot: where it is stored on its rank, and which output columns it fills.
+struct SlotPart {
+  int shard = 0;              ///< index into Layout::shards
+  int arena = -1;             ///< of the rank that asks; -1 on other ranks
+  std::int64_t row_bias = 0;  ///< arena row = id + row_bias
+  std::int64_t column = 0;    ///< in the output
+  int width = 0;
+};
+
+/// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the same rank share them.
+struct Slot {
+  int feature = 0;
+  int rank = 0;
+  std::int64_t row_begin = 0;
+  std::int64_t row_end = 0;
+  bool whole = false;       ///< all rows: every bag goes there as it is
+  bool replicated = false;  ///< every rank serves its own samples
+  std::vector<SlotPart> parts;
+
+  int width() const {
+    int sum = 0;
+    for (const SlotPart& part : parts) sum += part.width;
+    return sum;
+  }
+};
+
+/// Slots of one feature whose rows are disjoint: one pass over the ids serves them all.
+struct SlotChain {
+  int feature = 0;
+  std::vector<int> slots;  ///< ascending rows
+};
+
+/// Rectangles of one width that a rank holds, stored one after another.
+struct ArenaPlan {
+  int width = 0;
+  bool replicated = false;     ///< every rank has a copy: gradients are merged over ranks
+  bool columns_split = false;  ///< rows are not whole: row statistics need other shards
+  std::int64_t rows = 0;
+  std::vector<ArenaSegment> segments;
+  std::vector<int> shards;  ///< parallel to segments
+};
+
+/// What a layout means for one rank: which ids go where, and where its own rectangles are stored. Derived from the rectangles alone.
+class Routing {
+ public:
+  /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that need whole rows).
+  Routing(const Layout& layout, int rank, bool split_arenas) : ranks_(layout.ranks()), rank_(rank) {
+    plan_arenas(layout, split_arenas);
+    add_slots(layout);
+    add_chains();
+  }
+
+  int rank() const { return rank_; }
+  int ranks() const { return ranks_; }
+  const std::vector<ArenaPlan>& arenas() const { return arenas_; }
+  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this rank's stand its own replicated ones.
+  const std::vector<Slot>& slots() const { return slots_; }
+  std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
+  std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
+  std::size_t slots_of(int rank) const { return slots_end(rank) - slots_begin(rank); }
+  /// How many of this rank's slots (the first so many) `source` sends to: all but the replicated ones, which are everybody's own.
+  std::size_t slots_from(int source) const { return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_); }
+  const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
+  const std::vector<SlotChain>& chains() const { return chains_; }
+  /// A slot that this rank serves from its own ids and tables, without packing anything.
+  bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  /// Features whose vectors are sums of several ranks' (or blocks') parts.
+  const std::vector<int>& summed_features() const { return summed_features_; }
+  /// Features that this rank's shards read, ascending.
+  const std::vector<int>& local_features() const { return local_features_; }
+
+ private:
+  void plan_arenas(const Layout& layout, bool split_arenas) {
+    place_.resize(layout.shards.size());
+    for (std::size_t s = 0; s < layout.shards.size(); ++s) {
+      const Shard& shard = layout.shards[s];
+      if (!shard.held_by(rank_)) continue;
+      const TableSpec& table = layout.tables[shard.table];
+      const bool replicated = shard.rank == every_rank && ranks_ > 1;
+      const bool split = split_arenas && shard.rectangle.width() != table.width;
+      auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
+        return a.width == shard.rectangle.width() && a.replicated == replicated && a.columns_split == split;
+      });
+      if (at == arenas_.end()) {
+        at = arenas_.emplace(arenas_.end());
+        at->width = shard.rectangle.width();
+        at->replicated = replicated;
+        at->columns_split = split;
+      }
+      place_[s] = {static_cast<int>(at - arenas_.begin()), at->rows - shard.rectangle.row_begin};
+      at->segments.push_back(
+          {at->rows, shard.rectangle.rows(), name_key(table.name), shard.rectangle.row_begin, shard.rectangle.column_begin});
+      at->shards.push_back(static_cast<int>(s));
+      at->rows += shard.rectangle.rows();
+    }
+  }
+
+  void add_slots(const Layout& layout) {
+    std::vector<std::vector<int>> shards_of(layout.tables.size());
+    for (std::size_t s = 0; s < layout.shards.size(); ++s) shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      const int table = layout.feature_table[f];
+      for (const int s : shards_of[table]) {
+        const Shard& shard = layout.shards[s];
+        const Rectangle& r = shard.rectangle;
+        const bool replicated = shard.rank == every_rank;
+        const int rank = replicated ? rank_ : shard.rank;
+        const bool whole = r.row_begin == 0 && r.row_end == layout.tables[table].rows;
+        auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const Slot& slot) {
+          return slot.feature != static_cast<int>(f) ||
+                 (slot.rank == rank && slot.replicated == replicated && slot.row_begin == r.row_begin && slot.row_end == r.row_end);
+        });
+        if (at == slots_.rend() || at->feature != static_cast<int>(f)) {
+          slots_.push_back({static_cast<int>(f), rank, r.row_begin, r.row_end, whole, replicated, {}});
+          at = slots_.rbegin();
+          replicated_slots_ += replicated;
+        }
+        at->parts.push_back({s, place_[s].arena, place_[s].row_bias, layout.feature_column[f] + r.column_begin, r.width()});
+        if (!whole && (summed_features_.empty() || summed_features_.back() != static_cast<int>(f)))
+          summed_features_.push_back(static_cast<int>(f));
+      }
+    }
+    std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
+      return std::tuple(a.rank, a.replicated, a.feature, a.row_begin, a.row_end) <
+             std::tuple(b.rank, b.replicated, b.feature, b.row_begin, b.row_end);
+    });
+    first_slot_.assign(static_cast<std::size_t>(ranks_) + 1, slots_.size());
+    for (std::size_t i = slots_.size(); i-- > 0;) first_slot_[slots_[i].rank] = i;
+    for (int r = ranks_; r-- > 0;) first_slot_[r] = std::min(first_slot_[r], first_slot_[r + 1]);
+    for (std::size_t i = slots_begin(rank_); i < slots_end(rank_); ++i) local_features_.push_back(slots_[i].feature);
+    std::sort(local_features_.begin(), local_features_.end());
+    local_features_.erase(std::unique(local_features_.begin(), local_features_.end()), local_features_.end());
+  }
+
+  void add_chains() {
+    std::vector<int> order(slots_.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      return std::tuple(slots_[a].feature, slots_[a].row_begin, a) < std::tuple(slots_[b].feature, slots_[b].row_begin, b);
+    });
+    std::size_t first_of_feature = 0;
+    for (const int i : order) {
+      const Slot& slot = slots_[i];
+      if (direct(slot)) continue;
+      if (first_of_feature < chains_.size() && chains_[first_of_feature].feature != slot.feature) first_of_feature = chains_.size();
+      std::size_t chain = first_of_feature;
+      while (chain < chains_.size() && slots_[chains_[chain].slots.back()].row_end > slot.row_begin) ++chain;
+      if (chain == chains_.size()) chains_.push_back({slot.feature, {}});
+      chains_[chain].slots.push_back(i);
+    }
+  }
+
+  struct ShardPlace {
+    int arena = -1;
+    std::int64_t row_bias = 0;
+  };
+  int ranks_;
+  int rank_;
+  std::vector<ShardPlace> place_;  // by shard
+  std::vector<ArenaPlan> arenas_;
+  std::vector<Slot> slots_;
+  std::vector<std::size_t> first_slot_;
+  std::size_t replicated_slots_ = 0;
+  std::vector<SlotChain> chains_;
+  std::vector<int> summed_features_;
+  std::vector<int> local_features_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/collection/inputs.hpp>
+#include <tessera/op/lookup.hpp>
+#include <tessera/op/update.hpp>
+#include <tessera/table/buffer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// What one rank tells another about a slot before the ids travel.
+struct SlotHeader {
+  std::int64_t bags = 0;
+  std::int64_t entries = 0;
+  std::int64_t one_hot = 0;  ///< every bag has one id: lengths do not travel
+  std::int64_t scaled = 0;   ///< bags have scales
+};
+
+/// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple of 8.
+struct SlotMessage {
+  std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
+  bool has_lengths = false, has_weights = false, has_scales = false;
+
+  SlotMessage(const SlotHeader& header, std::size_t id_size, const FeatureSpec& feature) {
+    const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
+    const std::size_t bags = static_cast<std::size_t>(header.bags), entries = static_cast<std::size_t>(header.entries);
+    has_lengths = header.one_hot == 0;
+    has_weights = feature.weighted;
+    has_scales = header.scaled != 0;
+    ids = has_lengths ? aligned(bags * sizeof(std::uint32_t)) : 0;
+    weights = ids + aligned(entries * id_size);
+    scales = weights + (has_weights ? aligned(entries * sizeof(float)) : 0);
+    size = scales + (has_scales ? aligned(bags * sizeof(float)) : 0);
+  }
+};
+
+/// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step; a trainer that overlaps steps
+/// keeps two.
+template <IdType Id, class Backend>
+struct Step {
+  /// This rank's side of a slot: which of its samples have a vector there.
+  struct Sent {
+    std::int64_t bags = 0;
+    std::int64_t entries = 0;
+    const std::int32_t* samples = nullptr;    ///< null: all samples, in order
+    const std::int64_t* positions = nullptr;  ///< index into the feature's entries of each id; null: all entries, in order
+  };
+
+  Inputs<Id> inputs;
+  std::int64_t batch = 0;                               ///< of this rank
+  bool model_parallel = false;                          ///< inputs hold the global batch of the local features
+  std::vector<std::int64_t> sample_begin;               ///< model parallel: first global sample of each rank, and the end
+  std::vector<Sent> sent;                               ///< by slot
+  std::vector<Bags<Id>> received;                       ///< by own slot * ranks + source
+  std::vector<const std::int64_t*> received_positions;  ///< model parallel, weighted, cut: entries' indices in the inputs
+  std::vector<typename PackBags<Id>::Block> blocks;
+  std::vector<std::size_t> message_begin;  ///< by slot, in ids_out
+
+  std::vector<SlotHeader> headers_out, headers_in;
+  std::vector<std::size_t> counts_out, counts_in;
+  Buffer<std::byte, Backend> ids_out, ids_in;
+  Buffer<std::int32_t, Backend> samples;
+  Buffer<std::int32_t, Backend> cut_samples;  ///< model parallel: of what this rank cut for others
+  Buffer<std::int64_t, Backend> positions;
+  Buffer<std::int64_t, Backend> offsets;
+  std::vector<OffsetsFromLengths::Job> offset_jobs;
+
+  Buffer<float, Backend> owner_vectors;                     ///< pooled vectors to send, or gradients received: by source rank, slot, part
+  Buffer<float, Backend> requester_vectors;                 ///< pooled vectors received, or gradients to send: by rank, slot, part
+  std::vector<std::size_t> owner_counts, requester_counts;  ///< floats per rank
+  std::vector<LookupGroup<Id>> lookups;
+  std::vector<GradientGroup<Id>> gradients;
+  std::vector<MoveRows::Job> moves;
+
+  enum class Stage : std::uint8_t { empty, routed, assembled };
+  Stage stage = Stage::empty;
+};
+
+}  // namespace tessera::inline v0

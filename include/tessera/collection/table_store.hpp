@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/collection/routing.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/initialize.hpp>
+#include <tessera/sharding/plan.hpp>
+#include <tessera/table/arena.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// The rectangles that one rank holds under a plan: weights and optimizer state, first values, access by table name.
+template <class PlanT, Element T, Optimizer O, class Backend>
+class TableStore {
+ public:
+  using element = T;
+
+  template <Initializer F>
+  TableStore(const Backend& backend, const Topology& topology, int rank, std::span<const TableRows> rows, const O& optimizer,
+             std::uint64_t seed, const F& initializer)
+      : layout_(checked_layout(topology, rows)), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
+    for (const ArenaPlan& plan : routing_.arenas()) {
+      arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
+      initialize(backend, plan, arenas_.back(), initializer);
+    }
+  }
+  TableStore(const TableStore&) = delete;
+  TableStore& operator=(const TableStore&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  const Routing& routing() const { return routing_; }
+  const std::vector<Arena<T, O, Backend>>& arenas() const { return arenas_; }
+
+  /// Arena `a` as the update of step `step` sees it.
+  ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
+    return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
+  }
+
+  /// Calls `f` with the width as a constant where the plan knows it, else with dynamic_width.
+  template <class F>
+  static void with_width(int width, F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const bool known = ((PlanT::widths[I] == width && (f(std::integral_constant<int, PlanT::widths[I]>{}), true)) || ...);
+      if (!known) f(std::integral_constant<int, dynamic_width>{});
+    }
+    (std::make_index_sequence<PlanT::widths.size()>{});
+  }
+
+  /// One rectangle that this rank holds.
+  struct LocalShard {
+    int table = 0;
+    Rectangle rectangle;
+    MatrixView<element> weights;                                              ///< [rows, width]
+    std::array<MatrixView<float>, O::element_states + O::row_states> states;  ///< [rows, width], then [rows, 1]; as in O::state_names
+  };
+
+  /// The rectangles that this rank holds, with their memory.
+  std::vector<LocalShard> local_shards() const {
+    std::vector<LocalShard> shards;
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      for (std::size_t i = 0; i < routing_.arenas()[a].shards.size(); ++i) {
+        const Shard& shard = layout_.shards[routing_.arenas()[a].shards[i]];
+        const std::int64_t first = routing_.arenas()[a].segments[i].row_offset, rows = shard.rectangle.rows(), width = arenas_[a].width();
+        LocalShard local{shard.table, shard.rectangle, {arenas_[a].weights() + first * width, rows, width}, {}};
+        for (int k = 0; k < O::element_states; ++k) local.states[k] = {arenas_[a].element_state(k) + first * width, rows, width};
+        for (int k = 0; k < O::row_states; ++k) local.states[O::element_states + k] = {arenas_[a].row_state(k) + first, rows, 1};
+        shards.push_back(local);
+      }
+    return shards;
+  }
+
+  /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.
+  int table_index(std::string_view name) const {
+    for (std::size_t t = 0; t < layout_.tables.size(); ++t)
+      if (layout_.tables[t].name == name) return static_cast<int>(t);
+    throw InvalidArgument(fmt::format("EmbeddingCollection: the plan has no table '{}'", name));
+  }
+
+  /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host memory; other parts are left alone.
+  void set(std::string_view name, MatrixView<const float> whole) {
+    for_each_element(name, whole, [](const LocalShard& shard, std::int64_t r, std::int64_t c, const float& x) {
+      shard.weights(r, c) = from_float<element>(x);
+    });
+  }
+  void get(std::string_view name, MatrixView<float> whole) const {
+    for_each_element(name, whole,
+                     [](const LocalShard& shard, std::int64_t r, std::int64_t c, float& x) { x = to_float(shard.weights(r, c)); });
+  }
+  /// The same for an optimizer state (index into O::state_names): [rows, width], or [rows, 1] for one value per row.
+  void set_state(std::string_view name, int state, MatrixView<const float> whole) {
+    for_each_element(
+        name, whole, [state](const LocalShard& shard, std::int64_t r, std::int64_t c, const float& x) { shard.states.at(state)(r, c) = x; },
+        state);
+  }
+  void get_state(std::string_view name, int state, MatrixView<float> whole) const {
+    for_each_element(
+        name, whole, [state](const LocalShard& shard, std::int64_t r, std::int64_t c, float& x) { x = shard.states.at(state)(r, c); },
+        state);
+  }
+
+ private:
+  static Layout checked_layout(const Topology& topology, std::span<const TableRows> rows) {
+    Layout layout = PlanT::layout(topology, rows);
+    require(layout.fault.ok(), "{}", layout.fault.ok() ? std::string() : describe(layout.fault));
+    return layout;
+  }
+
+  template <Initializer F>
+  void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, O, Backend>& arena, const F& initializer) {
+    for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+      const ArenaSegment& segment = plan.segments[i];
+      const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
+      run<Initialize<T, F>>(backend, {arena.weights() + segment.row_offset * arena.width(),
+                                      segment.rows,
+                                      arena.width(),
+                                      {seed_, segment.table_key, table_rows, segment.row_begin, segment.column_begin},
+                                      initializer});
+    }
+  }
+
+  template <class U, class Visit>
+  void for_each_element(std::string_view name, MatrixView<U> whole, Visit&& visit, int state = -1) const {
+    const TableSpec& table = layout_.tables[table_index(name)];
+    const bool per_row = state >= O::element_states;
+    require(state < O::element_states + O::row_states, "EmbeddingCollection: the optimizer has no state {}", state);
+    require(whole.rows == table.rows && whole.columns == (per_row ? 1 : table.width), "table '{}' is [{}, {}], the matrix given [{}, {}]",
+            name, table.rows, per_row ? 1 : table.width, whole.rows, whole.columns);
+    for (const LocalShard& shard : local_shards()) {
+      if (layout_.tables[shard.table].name != name) continue;
+      const Rectangle& r = shard.rectangle;
+      for (std::int64_t row = 0; row < r.rows(); ++row)
+        for (std::int64_t column = 0; column < (per_row ? 1 : r.width()); ++column)
+          visit(shard, row, column, whole(r.row_begin + row, per_row ? 0 : r.column_begin + column));
+    }
+  }
+
+  Layout layout_;
+  Routing routing_;
+  std::uint64_t seed_;
+  std::vector<Arena<T, O, Backend>> arenas_;
+};
+
+}  // namespace tessera::inline v0

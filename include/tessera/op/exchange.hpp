@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/bags.hpp>
+#include <tessera/op/kernel.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// Looks for ids outside [0, rows).
+template <IdType Id>
+struct CheckIds {
+  struct Result {
+    std::int64_t bad = 0;     ///< how many
+    std::int64_t first = -1;  ///< index of the first of them
+  };
+  struct Parameters {
+    const Id* ids = nullptr;
+    std::int64_t count = 0;
+    std::int64_t rows = 0;
+    Result* result = nullptr;
+  };
+};
+
+/// Splits the bags of one feature by blocks of rows. Each block gets the bags that have ids in it, with those ids alone, in order.
+/// `whole`: there is one block, which takes every bag as it is, empty ones too.
+template <IdType Id>
+struct PackBags {
+  struct Block {
+    std::int64_t row_begin = 0;
+    std::int64_t row_end = 0;
+    std::int64_t bags = 0;              ///< out
+    std::int64_t entries = 0;           ///< out
+    std::int32_t* samples = nullptr;    ///< [bags] which bag of the input; or null
+    std::uint32_t* lengths = nullptr;   ///< [bags]; or null
+    Id* ids = nullptr;                  ///< [entries]
+    float* weights = nullptr;           ///< [entries]; or null
+    float* bag_scale = nullptr;         ///< [bags]; or null
+    std::int64_t* positions = nullptr;  ///< [entries] index into the input's ids; or null
+  };
+  struct Parameters {
+    Bags<Id> bags;
+    std::span<Block> blocks;  ///< disjoint, ascending
+    bool whole = false;
+    bool count_only = false;  ///< sets bags and entries of each block and writes nothing else
+  };
+};
+
+/// offsets[0] = 0, offsets[i+1] = offsets[i] + lengths[i], for several arrays.
+struct OffsetsFromLengths {
+  struct Job {
+    const std::uint32_t* lengths = nullptr;
+    std::int64_t* offsets = nullptr;
+    std::int64_t count = 0;
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
+  };
+};
+
+/// Moves rows of floats between matrices: row i of `source` goes to (or is added to) row i of `target`; with `samples`, row i of the packed
+/// side belongs to row samples[i] of the other, which is the target when `scatter`, else the source. Jobs run in order wherever two
+/// of them add to the same columns.
+struct MoveRows {
+  struct Job {
+    const float* source = nullptr;
+    std::int64_t source_stride = 0;
+    float* target = nullptr;
+    std::int64_t target_stride = 0;
+    std::int64_t rows = 0;
+    int width = 0;
+    const std::int32_t* samples = nullptr;
+    bool scatter = false;
+    bool add = false;
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
+  };
+};
+
+/// Sets rows x width of a strided matrix to zero.
+struct ZeroRows {
+  struct Parameters {
+    float* target = nullptr;
+    std::int64_t target_stride = 0;
+    std::int64_t rows = 0;
+    int width = 0;
+  };
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/update.hpp>
+#include <tessera/table/buffer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// Owns the weights and the optimizer state of rectangles of one width, one after another. Move-only.
+template <Element T, Optimizer O, class Backend>
+class Arena {
+ public:
+  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer) : rows_(rows), width_(width) {
+    const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
+    weights_.resize(backend, elements);
+    for (int i = 0; i < O::element_states; ++i) fill(element_state_[i].resize(backend, elements), optimizer.initial_state(i));
+    for (int i = 0; i < O::row_states; ++i)
+      fill(row_state_[i].resize(backend, static_cast<std::size_t>(rows)), optimizer.initial_state(O::element_states + i));
+  }
+
+  std::int64_t rows() const { return rows_; }
+  int width() const { return width_; }
+  T* weights() const { return weights_.data(); }
+  float* element_state(int i) const { return element_state_[i].data(); }
+  float* row_state(int i) const { return row_state_[i].data(); }
+
+  /// As updates see it.
+  ArenaState<T, O> state(std::span<const ArenaSegment> segments, std::uint64_t rounding_seed) const {
+    ArenaState<T, O> state;
+    state.arena = weights_.data();
+    state.rows = rows_;
+    state.width = width_;
+    for (int i = 0; i < O::element_states; ++i) state.element_state[i] = element_state_[i].data();
+    for (int i = 0; i < O::row_states; ++i) state.row_state[i] = row_state_[i].data();
+    state.segments = segments;
+    state.rounding_seed = rounding_seed;
+    return state;
+  }
+
+ private:
+  static void fill(std::span<float> values, float value) { std::fill(values.begin(), values.end(), value); }
+
+  std::int64_t rows_;
+  int width_;
+  Buffer<T, Backend> weights_;
+  std::array<Buffer<float, Backend>, O::element_states> element_state_;
+  std::array<Buffer<float, Backend>, O::row_states> row_state_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// Owns memory of a backend for trivially copyable elements. Move-only. Growing discards the contents, so that a buffer that is reused
+/// every step allocates only until it has seen its largest step.
+template <class T, class Backend>
+class Buffer {
+  static_assert(std::is_trivially_copyable_v<T>, "Buffer: elements must be trivially copyable");
+
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { release(); }
+
+  /// Makes room for `count` elements (contents undefined) and answers them.
+  std::span<T> resize(const Backend& backend, std::size_t count) {
+    if (count > capacity_) {
+      const std::size_t grown = capacity_ == 0 ? count : count + count / 4;
+      release();
+      backend_ = backend;
+      data_ = static_cast<T*>(backend_.allocate(grown * sizeof(T)));
+      capacity_ = grown;
+    }
+    size_ = count;
+    return span();
+  }
+
+  T* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  std::span<T> span() const { return {data_, size_}; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(backend_, other.backend_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+  }
+  void release() noexcept {
+    if (data_ != nullptr) backend_.deallocate(data_, capacity_ * sizeof(T));
+    data_ = nullptr;
+    capacity_ = size_ = 0;
+  }
+
+  Backend backend_{};
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace tessera::inline v0

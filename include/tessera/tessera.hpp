@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Everything that needs the standard library, fmt and OpenMP alone. Linear layers: tessera/dense/mlp.hpp (oneDNN).
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/host/exchange.hpp>
+#include <tessera/host/initialize.hpp>
+#include <tessera/host/lookup.hpp>
+#include <tessera/host/update.hpp>
+#include <tessera/host/weight_gradients.hpp>
+#include <tessera/interaction/concat.hpp>
+#include <tessera/interaction/dot.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/plan.hpp>
