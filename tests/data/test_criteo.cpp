@@ -309,7 +309,7 @@ TEST_CASE("line counts") {
 
 TEST_CASE("files that can't be read, options that can't work") {
   CHECK_THROWS_WITH_AS(CriteoReader("/nonexistent-folder/x"), "cannot open '/nonexistent-folder/x': No such file or directory", DataError);
-  CHECK_THROWS_AS(CriteoReader(std::filesystem::temp_directory_path()), DataError);
+  CHECK_THROWS_AS(CriteoReader{std::filesystem::temp_directory_path()}, DataError);
   CHECK_THROWS_AS(LineIndex("/nonexistent-folder/x"), DataError);
   CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.chunk_bytes = 0}), InvalidArgument);
   CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = 5, .end_line = 4}), InvalidArgument);

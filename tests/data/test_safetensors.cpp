@@ -242,7 +242,7 @@ TEST_CASE("a writer refuses what makes no file") {
 TEST_CASE("a file that is not there, or not a file") {
   CHECK_THROWS_WITH_AS(SafetensorsReader("/nonexistent-folder/x"), "cannot open '/nonexistent-folder/x': No such file or directory",
                        DataError);
-  CHECK_THROWS_AS(SafetensorsReader(std::filesystem::temp_directory_path()), DataError);
+  CHECK_THROWS_AS(SafetensorsReader{std::filesystem::temp_directory_path()}, DataError);
   const TemporaryFile file("tessera_test_empty");
   std::ofstream(file.path).close();
   CHECK_THROWS_AS(SafetensorsReader{file.path}, DataError);

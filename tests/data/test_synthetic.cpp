@@ -159,6 +159,16 @@ TEST_CASE("seeds differ; scattering is a permutation of the ids") {
     CHECK(images.size() == sources.size());
     CHECK(images.size() > 900);
   }
+  // Also where products need all 64 bits.
+  for (const std::int64_t rows : {std::int64_t{1} << 32, (std::int64_t{1} << 32) - 5, std::int64_t{3'000'000'017}, std::int64_t{1}}) {
+    const Made uniform = make(SyntheticClicks(Features{{.rows = rows, .alpha = 0.0}}), 0, 10'000);
+    double mean = 0;
+    for (const std::int64_t id : uniform.batch.ids) {
+      if (id < 0 || id >= rows) FAIL("id ", id);
+      mean += static_cast<double>(id) / 10'000;
+    }
+    if (rows > 1) CHECK(std::abs(mean / static_cast<double>(rows) - 0.5) < 0.015);
+  }
   // The ids of two features, and those of neighbouring samples, are unrelated: equal as often as chance says.
   double squares = 0, equal = 0;
   std::vector<double> share(1000);

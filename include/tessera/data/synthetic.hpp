@@ -129,8 +129,10 @@ class SyntheticClicks {
       g.rows = feature.rows;
       g.inverse_rows = 1.0 / static_cast<double>(feature.rows);
       if (options.scatter_ids) {
-        g.factor = static_cast<std::int64_t>(0.6180339887498949 * static_cast<double>(feature.rows)) | 1;
-        while (std::gcd(g.factor, feature.rows) != 1) ++g.factor;
+        const auto rows = static_cast<std::uint64_t>(feature.rows);
+        g.factor = static_cast<std::uint64_t>(0.6180339887498949 * static_cast<double>(rows)) | 1;
+        while (std::gcd(g.factor, rows) != 1) ++g.factor;
+        g.shift = random_word(options.seed, f, 4) % rows;
       }
       const double hotness = 0.5 * (feature.min_hotness + feature.max_hotness);
       g.main_scale = static_cast<float>(options.main_effect / std::sqrt(count * hotness) * kUnit);
@@ -185,7 +187,8 @@ class SyntheticClicks {
     std::uint64_t lengths = 0;
     std::uint64_t hidden = 0;
     std::int64_t rows = 0;
-    std::int64_t factor = 1;  // coprime to rows: id * factor mod rows scatters
+    std::uint64_t factor = 1;  // coprime to rows: (id * factor + shift) mod rows scatters
+    std::uint64_t shift = 0;
     double inverse_rows = 0.0;
     float main_scale = 0.0f;
     float vector_scale = 0.0f;
@@ -201,10 +204,10 @@ class SyntheticClicks {
   static std::int64_t draw(const Generator& g, std::uint64_t counter) {
     const std::uint64_t word = mix64(g.ids ^ counter);
     const std::int64_t id = g.law(static_cast<double>(static_cast<std::int64_t>(word >> 11)) * 0x1p-53);
-    // id * factor mod rows; the quotient by way of double is off by one at most.
-    const std::int64_t product = id * g.factor;
-    const std::int64_t quotient = static_cast<std::int64_t>(static_cast<double>(product) * g.inverse_rows);
-    const std::int64_t rest = product - quotient * g.rows;
+    // (id * factor + shift) mod rows; the quotient by way of double is off by one at most.
+    const std::uint64_t product = static_cast<std::uint64_t>(id) * g.factor + g.shift;
+    const std::uint64_t quotient = static_cast<std::uint64_t>(static_cast<double>(product) * g.inverse_rows);
+    const std::int64_t rest = static_cast<std::int64_t>(product - quotient * static_cast<std::uint64_t>(g.rows));
     const std::int64_t at_least_0 = rest + (rest < 0 ? g.rows : 0);
     return at_least_0 - (at_least_0 >= g.rows ? g.rows : 0);
   }
