@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is left of an MPI job when one of its processes fails. Each case starts this program again under mpirun, with three ranks
+// that run one of the skipped cases below, and reads what they print.
+#include <tessera/comm/mpi_communicator.hpp>
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ts = tessera;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A training loop of all-reduces and all-to-alls in which `fault(communicator, step)` may do harm.
+template <class Fault>
+void train(Fault fault, ts::MpiOptions options) {
+  const int code = ts::run_mpi_rank(
+      [&](ts::MpiCommunicator& c) {
+        const auto ranks = static_cast<std::size_t>(c.size());
+        std::vector<float> gradients(10'000, 1.0f), send(ranks * 500), receive(ranks * 500);
+        const std::vector<std::size_t> counts(ranks, 500);
+        for (int step = 0; step < 20; ++step) {
+          fault(c, step);
+          c.all_reduce(std::span(gradients));
+          c.all_to_all(send, counts, std::span(receive), counts);
+        }
+        std::printf("rank %d is done\n", c.rank());
+      },
+      options);
+  CHECK(code == 0);
+}
+
+struct Outcome {
+  std::string output;
+  int status = 0;
+  double seconds = 0;
+  bool has(const std::string& part) const { return output.find(part) != std::string::npos; }
+};
+
+Outcome run_job(const std::string& test_case, const std::string& options = "") {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = "timeout 60 mpirun -np 3 --oversubscribe --allow-run-as-root " + options + " '" + self +
+                              "' --no-skip -nc -tc='" + test_case + "' 2>&1";
+  const auto begin = std::chrono::steady_clock::now();
+  Outcome outcome;
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char line[4096];
+  while (std::fgets(line, sizeof(line), pipe) != nullptr) outcome.output += line;
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  INFO(outcome.output);
+  CHECK(outcome.status != 124);  // a hang
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("job: healthy" * doctest::skip()) {
+  train([](auto&, int) {}, {.timeout = 30s});
+}
+TEST_CASE("job: throws" * doctest::skip()) {
+  const auto fault = [](ts::MpiCommunicator& c, int step) {
+    if (c.rank() == 1 && step == 7) throw std::runtime_error("the disk is full");
+  };
+  train(fault, {.timeout = 30s});
+}
+TEST_CASE("job: killed" * doctest::skip()) {
+  const auto fault = [](ts::MpiCommunicator& c, int step) {
+    if (c.rank() == 1 && step == 7) std::raise(SIGKILL);
+  };
+  train(fault, {.timeout = 1s});
+}
+TEST_CASE("job: stops early" * doctest::skip()) {
+  const auto fault = [](ts::MpiCommunicator& c, int step) {
+    if (c.rank() == 1 && step == 7) c.finish();
+  };
+  train(fault, {.timeout = 30s});
+}
+TEST_CASE("job: hangs" * doctest::skip()) {
+  const auto fault = [](ts::MpiCommunicator& c, int step) {
+    if (c.rank() == 2 && step == 7) std::this_thread::sleep_for(3s);
+  };
+  train(fault, {.timeout = 500ms});
+}
+
+TEST_CASE("a healthy job ends with success") {
+  const Outcome job = run_job("job: healthy");
+  CHECK(job.status == 0);
+  for (const char* line : {"rank 0 is done", "rank 1 is done", "rank 2 is done"}) CHECK(job.has(line));
+}
+
+TEST_CASE("a rank that throws: every rank says so and the job fails") {
+  const Outcome job = run_job("job: throws");
+  CHECK(job.status != 0);
+  CHECK(job.has("rank 1: the disk is full"));
+  for (const int rank : {0, 2})
+    CHECK(job.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: the disk is full", rank, rank)));
+}
+
+TEST_CASE("a killed process: mpirun ends the job, or, told to keep the others, these end by the timeout") {
+  const Outcome ended = run_job("job: killed");
+  CHECK(ended.status != 0);
+  CHECK(ended.has("exited on signal 9"));
+  // mpirun then reports success whatever the survivors return: they speak for themselves.
+  const Outcome kept = run_job("job: killed", "--enable-recovery");
+  for (const int rank : {0, 2}) {
+    CHECK(kept.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: late: rank", rank, rank)));
+    CHECK_FALSE(kept.has(fmt::format("rank {} is done", rank)));
+  }
+  CHECK(kept.has("waited 1000 ms in all_reduce (call 15) for rank(s) 1; it may be dead"));
+}
+
+TEST_CASE("a rank that stops early, and one that hangs") {
+  const Outcome early = run_job("job: stops early");
+  CHECK(early.status != 0);
+  for (const int rank : {0, 1, 2})
+    CHECK(early.has(fmt::format("rank {}: {} (call 15): rank 0 calls all_reduce, but rank 1 calls nothing more", rank,
+                                rank == 1 ? "nothing more" : "all_reduce")));
+  const Outcome late = run_job("job: hangs");
+  CHECK(late.status != 0);
+  for (const int rank : {0, 1})
+    CHECK(late.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 2 failed: late", rank, rank)));
+}
