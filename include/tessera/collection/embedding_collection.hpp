@@ -34,20 +34,17 @@ struct Pooled {
   operator MatrixView<const float>() const { return values; }  // NOLINT(google-explicit-constructor)
 };
 
-/// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks, updated.
-/// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
-/// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
-/// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
-/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>.
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
-class EmbeddingCollection {
+/// The embedding tables of a model under a layout that is known at run time: cut, looked up, exchanged between ranks, updated.
+/// `EmbeddingCollection` is the same for a plan known at compile time, with its checks; see there.
+template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
+class ShardedCollection {
   using Settings = detail::CollectionPolicies<Policies...>;
 
  public:
-  using plan = PlanT;
   using optimizer = O;
   using element = typename Settings::element;
   using initializer = typename Settings::initializer;
+  using Store = TableStore<WidthList, element, O, Backend>;
   template <IdType Id>
   using StepState = Step<Id, Backend>;
 
@@ -64,37 +61,20 @@ class EmbeddingCollection {
   static constexpr MemoryCost memory_cost{.per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
                                           .per_row = 4 * O::row_states};
 
-  /// The collectives that this plan needs on more than one rank.
-  static constexpr Collective needs = [] {
-    std::vector<TableRows> rows;
-    for (const TableSpec& table : PlanT::tables)
-      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
-    Collective set = Collective::none;
-    for (const Shard& shard : PlanT::layout(Topology{2}, rows).shards)
-      set = set | (shard.rank == every_rank ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all);
-    return set;
-  }();
-  static_assert(Communicator<Comm, needs>,
-                "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
-                "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
-
-  using Store = TableStore<PlanT, element, O, Backend>;
-
-  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot carry out.
-  EmbeddingCollection(Comm& communicator, Backend backend, Options options)
+  /// Every rank gives the same layout, made for communicator.size() ranks. Throws InvalidArgument if the layout has a fault.
+  ShardedCollection(Comm& communicator, Backend backend, Layout layout, Options options)
       : communicator_(communicator),
         backend_(std::move(backend)),
         options_(std::move(options)),
-        store_(backend_, Topology{communicator.size(), options_.ranks_per_node}, communicator.rank(), options_.rows, options_.optimizer,
-               options_.seed, options_.initialize),
+        store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed, options_.initialize),
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
         bad_ids_(layout_.tables.size(), 0) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
   }
-  EmbeddingCollection(const EmbeddingCollection&) = delete;
-  EmbeddingCollection& operator=(const EmbeddingCollection&) = delete;
+  ShardedCollection(const ShardedCollection&) = delete;
+  ShardedCollection& operator=(const ShardedCollection&) = delete;
 
   const Layout& layout() const { return layout_; }
   std::int64_t columns() const { return layout_.columns(); }
@@ -369,5 +349,43 @@ class EmbeddingCollection {
   Buffer<float, Backend> output_;
   std::vector<std::size_t> next_vector_;
 };
+
+/// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks, updated.
+/// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
+/// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
+/// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
+/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>.
+template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
+class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...> {
+  using Base = ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...>;
+
+ public:
+  using plan = PlanT;
+  using typename Base::Options;
+
+  /// The collectives that this plan needs on more than one rank.
+  static constexpr Collective needs = [] {
+    std::vector<TableRows> rows;
+    for (const TableSpec& table : PlanT::tables)
+      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
+    Collective set = Collective::none;
+    for (const Shard& shard : PlanT::layout(Topology{2}, rows).shards)
+      set = set | (shard.rank == every_rank ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all);
+    return set;
+  }();
+  static_assert(Communicator<Comm, needs>,
+                "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
+                "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
+
+  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot carry out.
+  EmbeddingCollection(Comm& communicator, Backend backend, Options options)
+      : Base(communicator, std::move(backend), PlanT::layout(Topology{communicator.size(), options.ranks_per_node}, options.rows),
+             options) {}
+};
+
+/// Whether every rank's tables and optimizer state fit into its memory: `static_assert(ts::fits<Embeddings, ts::Cluster{...}>)`.
+template <class Embeddings, Cluster C>
+inline constexpr bool fits = SoundPlan<check_memory(Embeddings::plan::layout(Topology{C.ranks, C.ranks_per_node}), Embeddings::memory_cost,
+                                                    C.memory_per_rank)>::value;
 
 }  // namespace tessera::inline v0

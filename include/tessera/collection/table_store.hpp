@@ -5,7 +5,7 @@
 #include <tessera/collection/routing.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/initialize.hpp>
-#include <tessera/sharding/plan.hpp>
+#include <tessera/sharding/layout.hpp>
 #include <tessera/table/arena.hpp>
 
 #include <array>
@@ -18,16 +18,36 @@
 
 namespace tessera::inline v0 {
 
-/// The rectangles that one rank holds under a plan: weights and optimizer state, first values, access by table name.
-template <class PlanT, Element T, Optimizer O, class Backend>
+/// Row widths for which kernels are compiled; any other width is served by the kernels for widths known at run time.
+template <int... W>
+struct Widths {
+  /// Calls `f` with the width as a constant where it is one of these, else with dynamic_width.
+  template <class F>
+  static void dispatch(int width, F&& f) {
+    const bool known = ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
+    if (!known) f(std::integral_constant<int, dynamic_width>{});
+  }
+};
+
+namespace detail {
+template <const auto& Array, class Sequence = std::make_index_sequence<std::size(Array)>>
+struct WidthsOf;
+template <const auto& Array, std::size_t... I>
+struct WidthsOf<Array, std::index_sequence<I...>> {
+  using type = Widths<Array[I]...>;
+};
+}  // namespace detail
+
+/// The rectangles that one rank holds under a layout: weights and optimizer state, first values, access by table name.
+template <class WidthList, Element T, Optimizer O, class Backend>
 class TableStore {
  public:
   using element = T;
 
+  /// Throws InvalidArgument if the layout has a fault.
   template <Initializer F>
-  TableStore(const Backend& backend, const Topology& topology, int rank, std::span<const TableRows> rows, const O& optimizer,
-             std::uint64_t seed, const F& initializer)
-      : layout_(checked_layout(topology, rows)), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
+  TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer, std::uint64_t seed, const F& initializer)
+      : layout_(checked(std::move(layout))), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
     for (const ArenaPlan& plan : routing_.arenas()) {
       arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
       initialize(backend, plan, arenas_.back(), initializer);
@@ -45,14 +65,9 @@ class TableStore {
     return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
   }
 
-  /// Calls `f` with the width as a constant where the plan knows it, else with dynamic_width.
   template <class F>
   static void with_width(int width, F&& f) {
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      const bool known = ((PlanT::widths[I] == width && (f(std::integral_constant<int, PlanT::widths[I]>{}), true)) || ...);
-      if (!known) f(std::integral_constant<int, dynamic_width>{});
-    }
-    (std::make_index_sequence<PlanT::widths.size()>{});
+    WidthList::dispatch(width, f);
   }
 
   /// One rectangle that this rank holds.
@@ -108,9 +123,8 @@ class TableStore {
   }
 
  private:
-  static Layout checked_layout(const Topology& topology, std::span<const TableRows> rows) {
-    Layout layout = PlanT::layout(topology, rows);
-    require(layout.fault.ok(), "{}", layout.fault.ok() ? std::string() : describe(layout.fault));
+  static Layout checked(Layout layout) {
+    if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
     return layout;
   }
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs every golden case (*.safetensors) of a directory under every sharding policy and rank count, and compares with the numbers stored
+# there. A case is a model configuration, so a program is generated and compiled for each. Closes with "N passed, N failed".
+#
+# usage: bash tests/golden.sh DIRECTORY [RANKS...]      default ranks: 1 2 3 4 8
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+if [ $# -lt 1 ] || [ ! -d "$1" ]; then
+  echo "usage: bash tests/golden.sh DIRECTORY [RANKS...]   (DIRECTORY holds *.safetensors cases)" >&2
+  exit 2
+fi
+cases=$(cd "$1" && pwd)
+shift
+for ranks in "$@"; do
+  case $ranks in
+    '' | *[!0-9]* | 0) echo "golden.sh: '$ranks' is not a number of ranks" >&2; exit 2 ;;
+  esac
+done
+build=$root/build/golden/$(printf %s "$cases" | cksum | cut -d' ' -f1)
+log=$build/build.log
+mkdir -p "$build"
+python3 "$root/tests/golden/generate.py" "$cases" "$build/sources"
+launcher=()
+if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
+if ! { cmake -S "$root/tests/golden" -B "$build/cmake" -G Ninja "-DGOLDEN_SOURCES=$build/sources" "${launcher[@]}" &&
+       cmake --build "$build/cmake"; } >"$log" 2>&1; then
+  tail -n 60 "$log" >&2
+  echo "golden.sh: the cases did not compile; the whole log is $log" >&2
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+passed=0 failed=0
+for file in "$cases"/*.safetensors; do
+  name=$(basename "$file" .safetensors)
+  program=$(find "$build/cmake/bin" -name "*__$name" | head -n 1)
+  if [ -z "$program" ]; then
+    echo "$name: skipped, it needs oneDNN"
+    continue
+  fi
+  status=0
+  output=$("$program" "$file" "$@" 2>&1) || status=$?
+  last=$(printf '%s\n' "$output" | tail -n 1)
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
+    if [ "$status" != 0 ] && [ "${BASH_REMATCH[2]}" = 0 ]; then failed=$((failed + 1)); fi
+  else
+    failed=$((failed + 1))
+  fi
+  printf '%s\n' "$output" | grep -v ' passed, ' | sed "s/^/$name: /" || true
+  echo "$name: $last"
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one C++ source per golden case of a directory: a case is a model configuration, and those are compile-time constants.
+
+usage: generate.py CASES_DIRECTORY OUTPUT_DIRECTORY
+"""
+import json
+import pathlib
+import struct
+import sys
+
+OPTIMIZERS = {
+    "sgd": lambda o: "ts::Sgd{}",
+    "adagrad": lambda o: f"ts::Adagrad{{.epsilon = {number(o['eps'])}, .initial_accumulator = {number(o.get('initial_accumulator', 0))}}}",
+    "rowwise_adagrad": lambda o: f"ts::RowWiseAdagrad{{.epsilon = {number(o['eps'])}, .initial_accumulator = {number(o.get('initial_accumulator', 0))}}}",
+    "adam": lambda o: f"ts::Adam{{.beta1 = {number(o['beta1'])}, .beta2 = {number(o['beta2'])}, .epsilon = {number(o['eps'])}}}",
+}
+
+
+def number(x):
+    return f"{float(x)!r}f"
+
+
+def text(s):
+    return json.dumps(s)
+
+
+def read_case(path):
+    with open(path, "rb") as file:
+        size = struct.unpack("<Q", file.read(8))[0]
+        return json.loads(json.loads(file.read(size))["__metadata__"]["case"])
+
+
+def divisor(width):
+    """The smallest number of column parts above one, or one column each."""
+    return next((k for k in range(2, width + 1) if width % k == 0), 1)
+
+
+class Source:
+    """Collects the table arrays that plans refer to."""
+
+    def __init__(self, tables):
+        self.tables = tables
+        self.arrays = []
+
+    def array(self, indices):
+        name = f"kTables{len(self.arrays)}"
+        specs = ", ".join(f"ts::TableSpec{{{text(t['name'])}, {t['rows']}, {t['width']}}}" for t in (self.tables[i] for i in indices))
+        self.arrays.append(f"constexpr std::array<ts::TableSpec, {len(indices)}> {name}{{{specs}}};")
+        return f"ts::Tables<{name}>"
+
+    def entry(self, policy, indices):
+        """Plan entries that cut the given tables by one policy."""
+        if not indices:
+            return []
+        if policy in ("column-wise", "grid", "columns"):
+            parts = {}
+            for i in indices:
+                width = self.tables[i]["width"]
+                parts.setdefault(width if policy == "columns" else divisor(width), []).append(i)
+            template = "ts::Grid" if policy == "grid" else "ts::ColumnWise"
+            return [f"{template}<{k}, {self.array(of_k)}>" for k, of_k in parts.items()]
+        tables = self.array(indices)
+        return [{
+            "table-wise": f"ts::TableWise<{tables}>",
+            "fused": f"ts::TableWise<ts::Fused<{tables}>>",
+            "row-wise": f"ts::RowWise<{tables}>",
+            "row-wise-uneven": f"ts::RowWise<ts::Shares<3, 0, 1>, {tables}>",
+            "replicated": f"ts::Replicated<{tables}>",
+        }[policy]]
+
+    def plans(self, features):
+        everything = list(range(len(self.tables)))
+        policies = ["table-wise", "fused", "column-wise", "row-wise", "row-wise-uneven", "grid", "replicated"]
+        if max(t["width"] for t in self.tables) <= 16:
+            policies.append("columns")
+        named = [(policy, self.entry(policy, everything)) for policy in policies]
+        mixed = []
+        for n, policy in enumerate(["row-wise", "column-wise", "table-wise", "replicated", "grid"]):
+            mixed += self.entry(policy, [i for i in everything if i % 5 == n])
+        named.append(("mixed", mixed))
+        return ",\n    ".join(f"golden::Named<{text(name)}, ts::Plan<{', '.join(entries)}, {features}>>" for name, entries in named)
+
+
+def embedding(case):
+    source = Source(case["tables"])
+    features = ", ".join(
+        f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}, {str(f.get('weighted', False)).lower()}}}"
+        for f in case["features"])
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    optimizer = case["optimizer"]
+    return f"""#include <golden/embedding_case.hpp>
+
+namespace ts = tessera;
+namespace {{
+{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+}}  // namespace
+
+int main(int argc, char** argv) {{
+  return golden::run_embedding<Plans>(argc, argv, {OPTIMIZERS[optimizer['kind']](optimizer)}, {number(optimizer['lr'])}, {case['batch']}, {case['steps']});
+}}
+"""
+
+
+def model(case):
+    tables = case["tables"]
+    source = Source(tables)
+    features = ", ".join(f"ts::FeatureSpec{{{text(t['name'])}, {text(t['name'])}}}" for t in tables)
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    bottom, top = case["bottom_mlp"], case["top_mlp"]
+    columns = bottom[-1] + sum(t["width"] for t in tables)
+    if case["kind"] == "dlrm":
+        interaction = f"golden::Dot<{len(tables) + 1}, {bottom[-1]}>"
+    else:
+        interaction = f"golden::Cross<{columns}, {case['cross']['layers']}, {case['cross']['rank']}>"
+    losses = ", ".join(repr(x) for x in case["losses"])
+    return f"""#include <golden/model_case.hpp>
+
+namespace ts = tessera;
+namespace {{
+{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(tables)}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+}}  // namespace
+
+int main(int argc, char** argv) {{
+  return golden::run_model<Plans, {interaction}>(argc, argv, {{.batch = {case['batch']}, .dense = {case['dense_features']},
+      .bottom = {{{', '.join(map(str, bottom))}}}, .top = {{{', '.join(map(str, top))}}}, .learning_rate = {number(case['lr'])},
+      .losses = {{{losses}}}}});
+}}
+"""
+
+
+def main(cases, output):
+    output.mkdir(parents=True, exist_ok=True)
+    names = set()
+    for path in sorted(cases.glob("*.safetensors")):
+        case = read_case(path)
+        kind = case["kind"]
+        if kind not in ("embedding", "dlrm", "dcnv2"):
+            sys.exit(f"{path}: unknown kind '{kind}'; known are embedding, dlrm, dcnv2")
+        name = f"{kind}__{path.stem}.cpp"
+        names.add(name)
+        content = embedding(case) if kind == "embedding" else model(case)
+        target = output / name
+        if not target.exists() or target.read_text() != content:  # an unchanged source is not compiled again
+            target.write_text(content)
+    for stale in output.glob("*.cpp"):
+        if stale.name not in names:
+            stale.unlink()
+    if not names:
+        sys.exit(f"{cases}: no *.safetensors case here")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
