@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -20,15 +19,32 @@ struct DenseOptimizerOptions {
   float initial_accumulator = 0.0f;  ///< Adagrad
 };
 
+namespace detail {
+
+/// Calls f(i) for all i, divided over `threads` OpenMP threads in contiguous parts.
+template <class F>
+void for_each_parameter(std::size_t count, int threads, const F& f) {
+  if (threads <= 1) {
+    for (std::size_t i = 0; i < count; ++i) f(i);
+    return;
+  }
+#pragma omp parallel for num_threads(threads) schedule(static)
+  for (std::size_t i = 0; i < count; ++i) f(i);
+}
+
+}  // namespace detail
+
 /// w -= lr * g over all dense parameters of a model.
 class DenseSgd {
  public:
   explicit DenseSgd(DenseOptimizerOptions options = {}) : options_(options) {}
 
-  void step(DenseParameters& parameters, float learning_rate) {
-    const std::span<float> w = parameters.values();
-    const std::span<const float> g = parameters.gradients();
-    for (std::size_t i = 0; i < w.size(); ++i) w[i] -= learning_rate * (g[i] + options_.weight_decay * w[i]);
+  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
+    float* __restrict w = parameters.values().data();
+    const float* __restrict g = parameters.gradients().data();
+    const auto count = static_cast<std::size_t>(parameters.size());
+    const float decay = options_.weight_decay;
+    detail::for_each_parameter(count, threads, [=](std::size_t i) { w[i] -= learning_rate * (g[i] + decay * w[i]); });
   }
 
  private:
@@ -40,15 +56,17 @@ class DenseAdagrad {
  public:
   explicit DenseAdagrad(DenseOptimizerOptions options = {}) : options_(options) {}
 
-  void step(DenseParameters& parameters, float learning_rate) {
-    const std::span<float> w = parameters.values();
-    const std::span<const float> g = parameters.gradients();
-    sum_.resize(w.size(), options_.initial_accumulator);
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const float gradient = g[i] + options_.weight_decay * w[i];
-      sum_[i] += gradient * gradient;
-      w[i] -= learning_rate * gradient / (std::sqrt(sum_[i]) + options_.epsilon);
-    }
+  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
+    float* __restrict w = parameters.values().data();
+    const float* __restrict g = parameters.gradients().data();
+    const auto count = static_cast<std::size_t>(parameters.size());
+    sum_.resize(count, options_.initial_accumulator);
+    float* __restrict sum = sum_.data();
+    detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
+      const float gradient = g[i] + o.weight_decay * w[i];
+      sum[i] += gradient * gradient;
+      w[i] -= learning_rate * gradient / (std::sqrt(sum[i]) + o.epsilon);
+    });
   }
 
  private:
@@ -61,21 +79,23 @@ class DenseAdam {
  public:
   explicit DenseAdam(DenseOptimizerOptions options = {}) : options_(options) {}
 
-  void step(DenseParameters& parameters, float learning_rate) {
-    const std::span<float> w = parameters.values();
-    const std::span<const float> g = parameters.gradients();
-    m_.resize(w.size());
-    v_.resize(w.size());
+  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
+    float* __restrict w = parameters.values().data();
+    const float* __restrict g = parameters.gradients().data();
+    const auto count = static_cast<std::size_t>(parameters.size());
+    m_.resize(count);
+    v_.resize(count);
     ++step_;
     const double t = static_cast<double>(step_);
     const float rate =
         static_cast<float>(learning_rate * std::sqrt(1.0 - std::pow(options_.beta2, t)) / (1.0 - std::pow(options_.beta1, t)));
-    for (std::size_t i = 0; i < w.size(); ++i) {
-      const float gradient = g[i] + options_.weight_decay * w[i];
-      m_[i] = options_.beta1 * m_[i] + (1.0f - options_.beta1) * gradient;
-      v_[i] = options_.beta2 * v_[i] + (1.0f - options_.beta2) * gradient * gradient;
-      w[i] -= rate * m_[i] / (std::sqrt(v_[i]) + options_.epsilon);
-    }
+    float* __restrict m = m_.data(), * __restrict v = v_.data();
+    detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
+      const float gradient = g[i] + o.weight_decay * w[i];
+      m[i] = o.beta1 * m[i] + (1.0f - o.beta1) * gradient;
+      v[i] = o.beta2 * v[i] + (1.0f - o.beta2) * gradient * gradient;
+      w[i] -= rate * m[i] / (std::sqrt(v[i]) + o.epsilon);
+    });
   }
 
  private:

@@ -115,6 +115,21 @@ class DotInteraction {
     }
   }
 
+  /// Asks for lines [part, part + 1) / parts of `count` elements: a later sample's, spread over the work on this one, because the
+  /// processor's own prefetchers stop at pages and a burst would fill its queue of misses.
+  template <int Parts, int Write>
+  [[gnu::always_inline]] static void prefetch(const T* p, std::size_t count, int part) {
+    const std::size_t bytes = count * sizeof(T), begin = bytes * static_cast<std::size_t>(part) / Parts / 64 * 64;
+    const std::size_t end = bytes * static_cast<std::size_t>(part + 1) / Parts;
+    for (std::size_t offset = begin; offset < end; offset += 64) __builtin_prefetch(reinterpret_cast<const char*>(p) + offset, Write, 2);
+  }
+
+  /// Samples ahead that are asked for: about 16 KiB.
+  static constexpr std::int64_t kAhead = 1 + 16 * 1024 / static_cast<std::int64_t>(input_columns() * sizeof(T));
+
+  /// Lines to be written are asked for only where a sample's are few: measured, many of them cost more than their misses.
+  static constexpr bool kPrefetchGradient = input_columns() * sizeof(T) <= 4096;
+
   // Forward: the triangle is cut into blocks of kRows rows, a first smaller one where Vectors is no multiple. Block rows times earlier
   // columns are tiles whose products are summed lane by lane in registers, then all lanes of a tile at once by a tree of folds.
   //
@@ -125,6 +140,7 @@ class DotInteraction {
   static constexpr int kRows = 4;
   static constexpr int kColumns = kLanes == 16 ? 4 : 2;
   static constexpr int kFirst = Vectors % kRows;
+  static constexpr int kBlocks = std::max(1, Vectors / kRows);
 
   /// out[i, j] = a_i . b_j for Rows x Columns vectors, written to the triangle's rows from `row`.
   template <int Rows, int Columns>
@@ -174,10 +190,11 @@ class DotInteraction {
     });
   }
 
-  static void triangle_of(const float* x, float* triangle) {
+  static void triangle_of(const float* x, float* triangle, const T* later) {
     diagonal<kFirst>(x, triangle, 0);
     for (std::int64_t row = kFirst; row < Vectors; row += kRows) {
       const float* a = x + row * kStride;
+      prefetch<kBlocks, 0>(later, Vectors * Width, static_cast<int>(row / kRows));
       unrolled_columns<kFirst>(a, x, triangle, row);
       for (std::int64_t column = kFirst; column < row; column += kRows)
         unrolled_columns<kRows>(a, x + column * kStride, triangle + column, row);
@@ -202,11 +219,12 @@ class DotInteraction {
       const T* in = x.row(sample);
       T* out = z.row(sample);
       std::copy_n(in, Width, out);
+      const T* later = x.row(std::min(sample + kAhead, end - 1));
       const float* vectors = unpack(in, local.data());
       if constexpr (std::is_same_v<T, float>) {
-        triangle_of(vectors, out + Width);
+        triangle_of(vectors, out + Width, later);
       } else {
-        triangle_of(vectors, dots.data());
+        triangle_of(vectors, dots.data(), later);
         for (std::int64_t i = 0; i < kPairs; ++i) out[Width + i] = from_float<T>(dots.data()[i]);
       }
       std::fill(out + Width + kPairs, out + columns(), T{});
@@ -256,8 +274,14 @@ class DotInteraction {
       const float* vectors = unpack(x.row(sample), local.data());
       float* out = gradient.data();
       if constexpr (kInPlace) out = dx.row(sample);
+      const std::int64_t later = std::min(sample + kAhead, end - 1);
       int row = 0;
-      for (; row + kTileRows <= Vectors; row += kTileRows) gradient_rows<kTileRows>(s + row * Vectors, vectors, out + row * kStride);
+      for (; row + kTileRows <= Vectors; row += kTileRows) {
+        prefetch<Vectors / kTileRows, 0>(x.row(later), Vectors * Width, row / kTileRows);
+        prefetch<Vectors / kTileRows, 0>(dz.row(later), static_cast<std::size_t>(columns()), row / kTileRows);
+        if constexpr (kPrefetchGradient) prefetch<Vectors / kTileRows, 1>(dx.row(later), Vectors * Width, row / kTileRows);
+        gradient_rows<kTileRows>(s + row * Vectors, vectors, out + row * kStride);
+      }
       if constexpr (Vectors % kTileRows > 0) gradient_rows<Vectors % kTileRows>(s + row * Vectors, vectors, out + row * kStride);
       for (int k = 0; k < Width; ++k) out[k] += to_float(g[k]);
       if constexpr (!kInPlace) {
