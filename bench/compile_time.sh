@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# What each header costs who includes it: seconds of g++ -fsyntax-only (the best of three runs), beside <fmt/format.h> as the yardstick.
+# What each header costs who includes it: processor time of g++ -fsyntax-only (the best of three runs), beside <fmt/format.h> as the yardstick.
 # The budget is half a second for the umbrella of the host.
 #   bash bench/compile_time.sh [COMPILER] [HEADER...]      default: g++ and every .hpp
 set -euo pipefail
@@ -12,18 +12,21 @@ shift || true
 headers=("$@")
 [ ${#headers[@]} -gt 0 ] || mapfile -t headers < <(cd include && find tessera -name '*.hpp' | sort)
 
-# The least of three wall times, in milliseconds; "-" where a library is missing.
+# The least of three processor times (the machine may be busy), in milliseconds; "-" where a library is missing.
 cost() {
-  local best='-' start elapsed
+  local best='-' elapsed TIMEFORMAT='%U %S'
   for _ in 1 2 3; do
-    start=$(date +%s%N)
-    printf '#include <%s>\n' "$1" | "$compiler" -std=c++20 -fsyntax-only -fopenmp -I include -x c++ - 2>/dev/null || { echo '-' && return; }
-    elapsed=$((($(date +%s%N) - start) / 1000000))
+    printf '#include <%s>\n' "$1" >"$work/source.cpp"
+    { time "$compiler" -std=c++20 -fsyntax-only -fopenmp -I include "$work/source.cpp" 2>/dev/null || echo failed >&2; } 2>"$work/time"
+    grep -q failed "$work/time" && echo '-' && return
+    elapsed=$(awk '{ printf "%d", 1000 * ($1 + $2) }' "$work/time")
     [ "$best" != - ] && [ "$best" -le "$elapsed" ] || best=$elapsed
   done
   echo "$best"
 }
 
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 yardstick=$(cost fmt/format.h)
 printf '%-44s %8s %8s\n' "header ($("$compiler" --version | head -n 1))" ms "x fmt"
 for header in fmt/format.h "${headers[@]}"; do
