@@ -186,10 +186,12 @@ class MpiMessenger {
       if (requests_[i] != MPI_REQUEST_NULL) late.push_back(transfers_[i].peer);
     std::sort(late.begin(), late.end());
     late.erase(std::unique(late.begin(), late.end()), late.end());
-    tell_peers(announcement_, late.front(),
-               fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise MpiOptions::timeout", rank_,
-                           std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective_), calls_,
-                           fmt::join(late, ", ")));
+    std::string names;
+    for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
+    tell_peers(
+        announcement_, late.front(),
+        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise MpiOptions::timeout", rank_,
+                    std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective_), calls_, names));
   }
 
   CommunicatorError failure_error() const {
