@@ -26,7 +26,7 @@ struct Lookup {
   struct Parameters {
     const T* arena = nullptr;  ///< rows x width, row-major, 64-byte aligned
     int width = Width;         ///< equals Width unless that is dynamic_width
-    std::span<const LookupGroup<Id>> groups;
+    std::span<const LookupGroup<Id>> groups{};
   };
 };
 

@@ -40,7 +40,7 @@ struct ArenaState {
   int width = 0;
   std::array<float*, O::element_states> element_state{};  ///< each rows x width
   std::array<float*, O::row_states> row_state{};          ///< each rows
-  std::span<const ArenaSegment> segments;                 ///< for stochastic rounding (16-bit T)
+  std::span<const ArenaSegment> segments{};               ///< for stochastic rounding (16-bit T)
   std::uint64_t rounding_seed = 0;                        ///< of this step
 };
 
@@ -54,7 +54,7 @@ struct Update {
   struct Parameters {
     ArenaState<T, O> state;
     typename O::Step step;
-    std::span<const GradientGroup<Id>> groups;
+    std::span<const GradientGroup<Id>> groups{};
   };
 };
 
@@ -71,7 +71,7 @@ struct Merge {
   struct Parameters {
     std::int64_t arena_rows = 0;
     int width = Width;
-    std::span<const GradientGroup<Id>> groups;
+    std::span<const GradientGroup<Id>> groups{};
     /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
     MergedGradients* merged = nullptr;
   };
@@ -101,7 +101,7 @@ struct WeightGradients {
   struct Parameters {
     const T* arena = nullptr;
     int width = Width;
-    std::span<const Group> groups;
+    std::span<const Group> groups{};
   };
 };
 

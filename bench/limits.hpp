@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What this machine can do with the traffic of an operation and nothing else: gather rows, gather and write out, gather, modify and
+// write back. The same ids, the same tables, the same threads, the best of several prefetch distances; run in turn with the operation.
+#pragma once
+
+#include <tessera/core/random.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/lanes.hpp>
+#include <tessera/host/parallel.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace tessera::bench {
+
+/// Memory on huge pages, touched, so that no page fault is timed.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(std::int64_t count) : count_(count), data_(static_cast<T*>(Host::allocate(bytes()))) {
+    std::fill_n(reinterpret_cast<char*>(data_), bytes(), '\0');
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { Host::deallocate(data_, bytes()); }
+  T* data() const { return data_; }
+  std::int64_t size() const { return count_; }
+  std::span<T> span() const { return {data_, static_cast<std::size_t>(count_)}; }
+
+ private:
+  std::size_t bytes() const { return static_cast<std::size_t>(count_) * sizeof(T); }
+  std::int64_t count_;
+  T* data_;
+};
+
+template <class F>
+double seconds(const F& f) {
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+inline double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+/// Ids of a table: uniform, or Zipf-distributed with exponent `skew` (inverted by its integral), hot rows anywhere in the table.
+inline std::int64_t draw_id(std::uint64_t seed, std::uint64_t counter, std::int64_t rows, double skew) {
+  const std::uint64_t word = random_word(seed, counter);
+  if (skew == 0) return static_cast<std::int64_t>(word % static_cast<std::uint64_t>(rows));
+  const double u = static_cast<double>(word >> 11) * 0x1p-53;
+  const double rank = std::pow(1 + u * (std::pow(static_cast<double>(rows) + 1, 1 - skew) - 1), 1 / (1 - skew)) - 1;
+  return static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(rank)) % static_cast<std::uint64_t>(rows));
+}
+
+/// Rows of RowBytes at table + id * RowBytes, every `bag` of them summed into an output row of OutputFloats floats.
+template <int RowBytes, int OutputFloats, class Id>
+void gather(int threads, const char* table, std::span<const Id> ids, std::int64_t bag, float* output, int distance) {
+  const std::int64_t bags = std::ssize(ids) / bag;
+  const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+  constexpr int row_floats = RowBytes / 4;
+  parallel_for(threads, parts, [&](std::int64_t part, int) {
+    const std::int64_t first = bags * part / parts, last = bags * (part + 1) / parts;
+    const std::int64_t stop = std::ssize(ids);
+    for (std::int64_t i = first * bag; i < std::min(first * bag + distance, stop); ++i)
+      for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + static_cast<std::int64_t>(ids[i]) * RowBytes + line);
+    for (std::int64_t b = first; b < last; ++b) {
+      detail::RowSum<row_floats> sum;
+      sum.clear();
+      for (std::int64_t i = b * bag; i < (b + 1) * bag; ++i) {
+        const std::int64_t ahead = std::min(i + distance, stop - 1);
+        for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + static_cast<std::int64_t>(ids[ahead]) * RowBytes + line);
+        sum.add(reinterpret_cast<const float*>(table + static_cast<std::int64_t>(ids[i]) * RowBytes));
+      }
+      for (int c = 0; c < OutputFloats; c += row_floats) sum.store(output + b * OutputFloats + c);
+    }
+  });
+}
+
+/// Rows of RowBytes read and written back, `ElementArrays` tables of them (weights and element states), and a float per row in each of
+/// `RowArrays` arrays. The ids must be distinct.
+template <int RowBytes, int ElementArrays, int RowArrays, class Id>
+void gather_modify_write(int threads, const std::array<char*, ElementArrays>& tables, const std::array<float*, RowArrays>& row_arrays,
+                         std::span<const Id> ids, int distance) {
+  const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+  parallel_for(threads, parts, [&](std::int64_t part, int) {
+    const std::int64_t first = std::ssize(ids) * part / parts, last = std::ssize(ids) * (part + 1) / parts;
+    const auto ask = [&](std::int64_t i) {
+      const auto id = static_cast<std::int64_t>(ids[i]);
+      for (char* table : tables)
+        for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + id * RowBytes + line, 1);
+      for (float* array : row_arrays) __builtin_prefetch(array + id, 1);
+    };
+    for (std::int64_t i = first; i < std::min(first + distance, last); ++i) ask(i);
+    for (std::int64_t i = first; i < last; ++i) {
+      if (i + distance < last) ask(i + distance);
+      const auto id = static_cast<std::int64_t>(ids[i]);
+      for (char* table : tables) {
+        float* row = reinterpret_cast<float*>(table + id * RowBytes);
+        detail::RowSum<RowBytes / 4> sum;
+        sum.clear();
+        sum.add(row);
+        sum.scale(0.5f);
+        sum.store(row);
+      }
+      for (float* array : row_arrays) array[id] += 1;
+    }
+  });
+}
+
+/// A stream of floats read once.
+inline float read_stream(int threads, std::span<const float> values) {
+  const std::int64_t parts = threads == 1 ? 1 : threads * 4;
+  std::array<float, 256> sums{};
+  parallel_for(threads, parts, [&](std::int64_t part, int) {
+    const std::int64_t first = std::ssize(values) / 64 * part / parts * 64, last = std::ssize(values) / 64 * (part + 1) / parts * 64;
+    detail::RowSum<64> sum;
+    sum.clear();
+    for (std::int64_t i = first; i < last; i += 64) sum.add(values.data() + i);
+    float result[64];
+    sum.store(result);
+    sums[static_cast<std::size_t>(part)] = result[0];
+  });
+  return sums[0];
+}
+
+/// The distance for which f(distance) takes least, each tried a few times in turn.
+template <class F>
+int best_distance(const F& f) {
+  constexpr std::array<int, 5> distances{8, 16, 32, 64, 128};
+  std::array<double, distances.size()> best;
+  best.fill(std::numeric_limits<double>::infinity());
+  for (int round = 0; round < 5; ++round)
+    for (std::size_t i = 0; i < distances.size(); ++i) best[i] = std::min(best[i], seconds([&] { f(distances[i]); }));
+  return distances[static_cast<std::size_t>(std::ranges::min_element(best) - best.begin())];
+}
+
+}  // namespace tessera::bench
