@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/backend.cuh>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0::cuda {
+
+/// Groups of bags that one launch serves; they travel as a kernel parameter, so nothing is copied ahead and a captured graph keeps
+/// them. Blocks are dealt out group by group.
+template <class Group>
+struct GroupBatch {
+  static constexpr int capacity = 3900 / static_cast<int>(sizeof(Group) + sizeof(std::int64_t));
+  Group groups[capacity];
+  std::int64_t first_block[capacity + 1];
+  int count;
+
+  /// The group of a block.
+  TESSERA_HOST_DEVICE int find(std::int64_t block) const {
+    int low = 0, high = count - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (first_block[middle] <= block)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    return low;
+  }
+};
+
+/// Launches `kernel(arguments..., batch)` for as many groups at a time as a kernel parameter holds. `blocks_of(group)`: how many blocks
+/// a group needs; groups of none are left out.
+template <class Group, class Groups, class BlocksOf, class Function, class... Arguments>
+void launch_by_group(const Cuda& backend, std::string_view name, int threads, const Groups& groups, const BlocksOf& blocks_of,
+                     Function kernel, const Arguments&... arguments) {
+  GroupBatch<Group> batch{};
+  const auto flush = [&] {
+    backend.launch(name, batch.first_block[batch.count], threads, kernel, arguments..., batch);
+    batch.count = 0;
+  };
+  for (const Group& group : groups) {
+    const std::int64_t blocks = blocks_of(group);
+    if (blocks == 0) continue;
+    batch.groups[batch.count] = group;
+    batch.first_block[batch.count + 1] = batch.first_block[batch.count] + blocks;
+    if (++batch.count == batch.capacity) flush();
+  }
+  if (batch.count > 0) flush();
+}
+
+/// As much of a small array as a kernel parameter holds.
+template <class Item>
+struct Parcel {
+  static constexpr int capacity = 3900 / static_cast<int>(sizeof(Item));
+  Item items[capacity];
+  int count;
+};
+
+template <class Item>
+__global__ void unpack(const __grid_constant__ Parcel<Item> parcel, Item* items) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < parcel.count) items[i] = parcel.items[i];
+}
+
+/// Puts a small host array into device memory without a copy that the host would wait for.
+template <class Item>
+void upload(const Cuda& backend, std::span<const Item> items, Item* device) {
+  Parcel<Item> parcel{};
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    parcel.items[parcel.count++] = items[i];
+    if (parcel.count < parcel.capacity && i + 1 < items.size()) continue;
+    backend.launch("unpack", 1, (parcel.count + 31) / 32 * 32, unpack<Item>, parcel,
+                   device + (i + 1 - static_cast<std::size_t>(parcel.count)));
+    parcel.count = 0;
+  }
+}
+
+}  // namespace tessera::inline v0::cuda

@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/cuda/port.cuh>
+
+#include <bit>
+#include <cstdint>
+
+namespace tessera::inline v0::cuda {
+
+/// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a lane holds `pieces` vectors of
+/// `vector` neighbouring elements, loaded at once (16 bytes where the row allows), `lanes * vector` elements apart:
+///
+///     width 12, float            lane 0    lane 1    lane 2    lane 3 (idle)
+///                                0..3      4..7      8..11
+template <class T, int Width>
+struct RowLanes {
+  static_assert(Width > 0 && Width <= 1024, "wider rows are cut into column ranges");
+  static constexpr int row_bytes = Width * static_cast<int>(sizeof(T));
+  static constexpr int vector_bytes = row_bytes % 16 == 0  ? 16
+                                      : row_bytes % 8 == 0 ? 8
+                                      : row_bytes % 4 == 0 ? 4
+                                                           : static_cast<int>(sizeof(T));
+  static constexpr int vector = vector_bytes / static_cast<int>(sizeof(T));
+  static constexpr int vectors = Width / vector;
+  static constexpr int lanes = vectors >= 32 ? 32 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(vectors)));
+  static constexpr int pieces = (vectors + lanes - 1) / lanes;
+  static constexpr int groups = 32 / lanes;
+  static constexpr bool exact = pieces * lanes == vectors;  ///< no lane is ever idle
+  /// Rows to load before the first is used: about 64 bytes per lane.
+  static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
+
+  /// The first column of a lane's vector, and whether there is one.
+  static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) { return (piece * lanes + lane) * vector; }
+  static constexpr TESSERA_HOST_DEVICE bool has(int piece, int lane) { return exact || piece * lanes + lane < vectors; }
+};
+
+/// A lane's part of a row, as floats.
+template <class Lanes>
+struct RowPart {
+  float x[Lanes::pieces][Lanes::vector];
+};
+
+template <class T, int Count>
+struct alignas(sizeof(T) * Count) Packed {
+  T x[Count];
+};
+
+/// `Count` neighbouring elements, one load; p is aligned to their bytes.
+template <int Count, class T>
+__device__ __forceinline__ void load_packed(const T* p, float (&x)[Count]) {
+  const Packed<T, Count> packed = *reinterpret_cast<const Packed<T, Count>*>(p);
+  for (int i = 0; i < Count; ++i) x[i] = to_float(packed.x[i]);
+}
+
+/// `Count` neighbouring floats, in 16-byte loads where `aligned` says that p is.
+template <int Count>
+__device__ __forceinline__ void load_floats(const float* p, bool aligned, float (&x)[Count]) {
+  if constexpr (Count % 4 == 0) {
+    if (aligned) {
+      for (int i = 0; i < Count; i += 4) {
+        const float4 v = *reinterpret_cast<const float4*>(p + i);
+        x[i] = v.x, x[i + 1] = v.y, x[i + 2] = v.z, x[i + 3] = v.w;
+      }
+      return;
+    }
+  }
+  for (int i = 0; i < Count; ++i) x[i] = p[i];
+}
+
+/// The mirror image, past the cache: for results that are read once, later.
+template <int Count>
+__device__ __forceinline__ void store_floats(float* p, bool aligned, const float (&x)[Count]) {
+  if constexpr (Count % 4 == 0) {
+    if (aligned) {
+      for (int i = 0; i < Count; i += 4) __stcs(reinterpret_cast<float4*>(p + i), make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]));
+      return;
+    }
+  }
+  for (int i = 0; i < Count; ++i) __stcs(p + i, x[i]);
+}
+
+template <class Lanes>
+__device__ __forceinline__ RowPart<Lanes> zero_row() {
+  RowPart<Lanes> part;
+  for (int k = 0; k < Lanes::pieces; ++k)
+    for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] = 0.0f;
+  return part;
+}
+
+/// A lane's part of a row of the table. Idle lanes get zeros.
+template <class T, class Lanes>
+__device__ __forceinline__ RowPart<Lanes> load_row(const T* row, int lane) {
+  RowPart<Lanes> part = zero_row<Lanes>();
+  for (int k = 0; k < Lanes::pieces; ++k)
+    if (Lanes::has(k, lane)) load_packed(row + Lanes::column(k, lane), part.x[k]);
+  return part;
+}
+
+/// A lane's part of a row of floats that may lie at any address. Idle lanes get zeros.
+template <class Lanes>
+__device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool aligned, int lane) {
+  RowPart<Lanes> part = zero_row<Lanes>();
+  for (int k = 0; k < Lanes::pieces; ++k)
+    if (Lanes::has(k, lane)) load_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
+  return part;
+}
+
+template <class Lanes>
+__device__ __forceinline__ void store_float_row(float* row, bool aligned, int lane, const RowPart<Lanes>& part) {
+  for (int k = 0; k < Lanes::pieces; ++k)
+    if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
+}
+
+template <class Lanes>
+__device__ __forceinline__ void add_row(RowPart<Lanes>& sum, const RowPart<Lanes>& part) {
+  for (int k = 0; k < Lanes::pieces; ++k)
+    for (int i = 0; i < Lanes::vector; ++i) sum.x[k][i] += part.x[k][i];
+}
+
+template <class Lanes>
+__device__ __forceinline__ void multiply_add_row(RowPart<Lanes>& sum, float coefficient, const RowPart<Lanes>& part) {
+  for (int k = 0; k < Lanes::pieces; ++k)
+    for (int i = 0; i < Lanes::vector; ++i) sum.x[k][i] = fmaf(coefficient, part.x[k][i], sum.x[k][i]);
+}
+
+template <class Lanes>
+__device__ __forceinline__ void scale_row(RowPart<Lanes>& part, float factor) {
+  for (int k = 0; k < Lanes::pieces; ++k)
+    for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] *= factor;
+}
+
+/// Whether all rows of a float matrix begin at multiples of 16 bytes.
+TESSERA_HOST_DEVICE inline bool rows_aligned(const float* data, std::int64_t stride) {
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
+}
+
+}  // namespace tessera::inline v0::cuda

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/stochastic_rounding.hpp>
+#include <tessera/cuda/row_lanes.cuh>
+#include <tessera/op/mean_square.hpp>
+#include <tessera/op/update.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0::cuda {
+
+/// The lanes that hold the calling lane's row.
+template <class Lanes>
+__device__ __forceinline__ unsigned row_mask() {
+  if constexpr (Lanes::lanes == 32)
+    return 0xffffffffu;
+  else
+    return ((1u << Lanes::lanes) - 1u) << (threadIdx.x % 32 / Lanes::lanes * Lanes::lanes);
+}
+
+/// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A block of 16 columns lies in 16 / vector
+/// neighbouring lanes: the tree's far steps are between lanes, its near ones within a lane.
+template <class Lanes, int Width>
+__device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {
+  constexpr int vector = Lanes::vector, lanes_per_block = mean_square_block / vector;
+  constexpr int blocks = Lanes::lanes < lanes_per_block ? 1 : Lanes::lanes / lanes_per_block;
+  const unsigned mask = row_mask<Lanes>();
+  float sum = 0;
+  for (int k = 0; k < Lanes::pieces; ++k) {
+    double squares[vector];
+    for (int i = 0; i < vector; ++i) {
+      const double x = Lanes::has(k, lane) ? gradient.x[k][i] : 0.0f;
+      squares[i] = x * x;
+    }
+    for (int distance = lanes_per_block / 2; distance > 0; distance /= 2)
+      if (distance < Lanes::lanes)
+        for (int i = 0; i < vector; ++i) squares[i] += __shfl_xor_sync(mask, squares[i], distance);
+    for (int half = vector / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) squares[i] += squares[i + half];
+    const float block = static_cast<float>(squares[0]);
+    for (int b = 0; b < blocks; ++b) sum += __shfl_sync(mask, block, b * lanes_per_block % Lanes::lanes, Lanes::lanes);
+  }
+  return sum / static_cast<float>(Width);
+}
+
+/// ArenaState for kernels: plain pointers.
+template <Element T, Optimizer O>
+struct DeviceArena {
+  T* arena;
+  float* element_state[O::element_states > 0 ? O::element_states : 1];
+  float* row_state[O::row_states > 0 ? O::row_states : 1];
+  const ArenaSegment* segments;
+  int segment_count;
+  std::uint64_t rounding_seed;
+
+  /// The segment of an arena row.
+  __device__ const ArenaSegment& segment_of(std::int64_t row) const {
+    int low = 0, high = segment_count - 1;
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (segments[middle].row_offset <= row)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    return segments[low];
+  }
+};
+
+/// What becomes of a merged gradient: the optimizer is applied to its row, in registers. `load` may be called before the gradient is
+/// known, so that the row's memory is on its way meanwhile.
+template <Element T, int Width, Optimizer O>
+struct ApplyOptimizer {
+  using Lanes = RowLanes<T, Width>;
+  static constexpr int width = Width, states = O::element_states;
+
+  struct Loaded {
+    RowPart<Lanes> weights;
+    RowPart<Lanes> state[states > 0 ? states : 1];
+  };
+
+  DeviceArena<T, O> to;
+  typename O::Step step;
+
+  __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
+    Loaded loaded;
+    loaded.weights = load_row<T, Lanes>(to.arena + row * Width, lane);
+    for (int s = 0; s < states; ++s) loaded.state[s] = load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
+    return loaded;
+  }
+
+  __device__ __forceinline__ void store(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient) const {
+    float mean_square = 0;
+    if constexpr (O::needs_mean_square) mean_square = mean_square_of<Lanes, Width>(gradient, lane);
+    store(row, lane, loaded, gradient, mean_square);
+  }
+
+  __device__ __forceinline__ void store(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient,
+                                        float mean_square) const {
+    float row_state[O::row_states > 0 ? O::row_states : 1];
+    for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
+    if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());  // all lanes have read before one writes
+    const typename O::Step::Row shared = step.row(row_state, mean_square);
+    for (int s = 0; s < O::row_states; ++s)
+      if (lane == 0) to.row_state[s][row] = row_state[s];
+
+    for (int k = 0; k < Lanes::pieces; ++k) {
+      if (!Lanes::has(k, lane)) continue;
+      for (int i = 0; i < Lanes::vector; ++i) {
+        float state[states > 0 ? states : 1];
+        for (int s = 0; s < states; ++s) state[s] = loaded.state[s].x[k][i];
+        loaded.weights.x[k][i] = step.element(loaded.weights.x[k][i], gradient.x[k][i], state, shared);
+        for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
+      }
+    }
+    store_weights(row, lane, loaded.weights);
+    for (int s = 0; s < states; ++s) store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
+  }
+
+ private:
+  __device__ __forceinline__ void store_weights(std::int64_t row, int lane, const RowPart<Lanes>& weights) const {
+    std::uint64_t key = 0;
+    std::int64_t first_column = 0;
+    if constexpr (!std::is_same_v<T, float>) {
+      const ArenaSegment& segment = to.segment_of(row);
+      key = rounding_key(to.rounding_seed, segment.table_key, row - segment.row_offset + segment.row_begin);
+      first_column = segment.column_begin;
+    }
+    for (int k = 0; k < Lanes::pieces; ++k) {
+      if (!Lanes::has(k, lane)) continue;
+      const int column = Lanes::column(k, lane);
+      Packed<T, Lanes::vector> packed;
+      for (int i = 0; i < Lanes::vector; ++i)
+        packed.x[i] = round_stochastic<T>(weights.x[k][i], std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column + i));
+      *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
+    }
+  }
+};
+
+}  // namespace tessera::inline v0::cuda

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/backend.cuh>
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include <cstdint>
+
+namespace tessera::inline v0::cuda {
+
+/// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are where they are now.
+template <class Value>
+struct SortBuffers {
+  std::uint32_t* keys = nullptr;
+  Value* values = nullptr;
+  std::uint32_t* other_keys = nullptr;
+  Value* other_values = nullptr;
+};
+
+/// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort). Temporary memory is scratch `slot`.
+template <class Value>
+SortBuffers<Value> sort_pairs(const Cuda& backend, SortBuffers<Value> buffers, int count, int bits, std::size_t slot) {
+  cub::DoubleBuffer<std::uint32_t> keys(buffers.keys, buffers.other_keys);
+  cub::DoubleBuffer<Value> values(buffers.values, buffers.other_values);
+  std::size_t bytes = 0;
+  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, values, count, 0, bits, backend.stream()), "measuring a sort of {} pairs",
+        count);
+  void* temporary = backend.scratch(slot, bytes);
+  check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, values, count, 0, bits, backend.stream()), "sorting {} pairs", count);
+  return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
+}
+
+}  // namespace tessera::inline v0::cuda

@@ -1,0 +1,11 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <simt/engine.hpp>
+
+/// Runs a test's body in the emulator, under every order of threads and blocks.
+template <class Function>
+void in_every_order(const Function& function) {
+  simt::under_every_order(function);
+}
