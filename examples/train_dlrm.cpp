@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks that are threads.
+//   train_dlrm --help
+#include "train_dlrm/clicks.hpp"
+#include "train_dlrm/embeddings.hpp"
+#include "train_dlrm/options.hpp"
+#include "train_dlrm/report.hpp"
+#include "train_dlrm/trainer.hpp"
+
+#include <tessera/core/error.hpp>
+
+#include <fmt/format.h>
+#include <CLI/Error.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <new>
+#include <string>
+
+namespace {
+
+using namespace dlrm;
+
+nlohmann::ordered_json to_json(const Options& options, const Clicks& clicks, const Result& result) {
+  nlohmann::ordered_json json{{"auc", result.auc},
+                              {"logloss", result.logloss},
+                              {"samples_per_second", result.samples_per_second},
+                              {"seconds", result.seconds},
+                              {"steps", result.steps},
+                              {"ranks", options.ranks},
+                              {"threads_per_rank", options.threads_per_rank},
+                              {"plan", options.plan},
+                              {"train_samples", clicks.train_samples()},
+                              {"test_samples", clicks.test_samples()},
+                              {"data", options.data.empty() ? "synthetic" : options.data},
+                              {"embedding_width", options.embedding_width},
+                              {"optimizer", options.optimizer},
+                              {"learning_rate", options.learning_rate},
+                              {"dense_optimizer", options.dense_optimizer},
+                              {"dense_learning_rate", options.dense_learning_rate},
+                              {"batch_size", options.batch_size},
+                              {"epochs", options.epochs},
+                              {"seed", options.seed},
+                              {"dense_parameters", result.dense_parameters},
+                              {"embedding_parameters", result.embedding_parameters}};
+  if (std::isfinite(result.best_auc)) json["best_auc"] = result.best_auc;
+  if (!result.auc_without.empty()) json["auc_without"] = result.auc_without;
+  return json;
+}
+
+/// Opened before the training, so that a bad path costs no time.
+std::ofstream open_json(const std::string& path) {
+  std::ofstream file;
+  if (path.empty()) return file;
+  file.open(path);
+  tessera::require(file.is_open(), "--json: cannot write '{}'", path);
+  return file;
+}
+
+void run(const Options& options) {
+  std::ofstream json = open_json(options.json);
+  const std::unique_ptr<Clicks> clicks = make_clicks(options);
+  fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}\n", clicks->description(),
+             grouped(clicks->train_samples()), grouped(clicks->test_samples()), options.ranks, options.threads_per_rank, options.plan,
+             options.embedding_width, options.optimizer);
+  const Result result = train(options, *clicks);
+  fmt::print("{} parameters in embeddings, {} in linear layers\n", grouped(result.embedding_parameters), grouped(result.dense_parameters));
+  for (std::size_t f = 0; f < result.auc_without.size(); ++f)
+    fmt::print("test AUC without {:<8} {:.4f}\n", f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
+  fmt::print("test AUC {:.4f}, log loss {:.4f}, {} samples/s\n", result.auc, result.logloss,
+             grouped(std::llround(result.samples_per_second)));
+  if (std::isfinite(result.best_auc)) fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
+  if (json.is_open()) {
+    json << to_json(options, *clicks, result).dump(2) << '\n';
+    tessera::require<tessera::Error>(json.flush().good(), "--json: writing '{}' failed", options.json);
+  }
+}
+
+/// One line, whatever the text.
+int fail(std::string text, int code) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::fflush(stdout);
+  fmt::print(stderr, "train_dlrm: {}\n", text);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const auto options = parse_options(argc, argv);
+  if (options) run(*options);
+  return 0;
+} catch (const CLI::Error& error) {
+  return fail(std::string(error.what()) + " (see --help)", 2);
+} catch (const std::bad_alloc&) {
+  return fail("out of memory: lower --max-rows, --embedding-width or --batch-size", 1);
+} catch (const std::exception& error) {
+  return fail(error.what(), 1);
+}

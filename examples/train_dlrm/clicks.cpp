@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "clicks.hpp"
+
+#include <tessera/core/random.hpp>
+#include <tessera/data/criteo.hpp>
+#include <tessera/data/criteo_encoder.hpp>
+#include <tessera/data/metrics.hpp>
+#include <tessera/data/synthetic.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace dlrm {
+namespace {
+
+using namespace tessera;
+
+std::int64_t test_part(std::int64_t samples, double fraction) {
+  const auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(samples) * fraction));
+  require(samples - test >= 1, "{} samples with a test fraction of {} leave nothing to train on", samples, fraction);
+  return test;
+}
+
+/// Made on the fly by whoever needs them; each sample is seen once an epoch, the test samples are those behind the training samples.
+class Synthetic final : public Clicks {
+ public:
+  explicit Synthetic(const Options& options)
+      : generator_(criteo_like_features(options.max_rows, options.power), {.seed = options.seed}),
+        test_(test_part(options.samples, options.test_fraction)),
+        train_(options.samples - test_) {
+    for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows);
+  }
+
+  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  std::int64_t train_samples() const override { return train_; }
+  std::int64_t test_samples() const override { return test_; }
+  std::string description() const override { return "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped"; }
+
+  void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override { generator_.generate(first, count, batch); }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
+    generator_.generate(train_ + first, count, batch);
+  }
+  double best_auc() const override {
+    constexpr std::int64_t kBlock = 8192;
+    Auc auc;
+    Batch batch;
+    std::vector<float> logits;
+    for (std::int64_t first = 0; first < test_; first += kBlock) {
+      generator_.generate(train_ + first, std::min(kBlock, test_ - first), batch, &logits);
+      auc.add(logits, batch.labels);
+    }
+    return auc.value();
+  }
+
+ private:
+  SyntheticClicks generator_;
+  std::int64_t test_, train_;
+  std::vector<std::int64_t> rows_;
+};
+
+/// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random order.
+class CriteoFile final : public Clicks {
+ public:
+  explicit CriteoFile(const Options& options) : seed_(options.seed), path_(options.data) {
+    const CriteoReaderOptions reading{.bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal};
+    std::int64_t lines = 0;
+    for_each_block(reading, [&](std::span<const CriteoRecord> records) { lines += static_cast<std::int64_t>(records.size()); });
+    require<DataError>(lines > 0, "file '{}' holds no clicks", path_);
+    test_ = test_part(lines, options.test_fraction);
+    train_ = lines - test_;
+    CriteoStatistics statistics;
+    std::int64_t left = train_;
+    for_each_block(reading, [&](std::span<const CriteoRecord> records) {
+      const auto count = std::min(left, static_cast<std::int64_t>(records.size()));
+      statistics.add(records.first(static_cast<std::size_t>(count)));
+      left -= count;
+    });
+    const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
+    rows_.assign(encoder.rows().begin(), encoder.rows().end());
+    samples_.reserve(static_cast<std::size_t>(lines));
+    Batch batch;
+    for_each_block(reading, [&](std::span<const CriteoRecord> records) {
+      encoder.encode(records, batch);
+      append(batch);
+    });
+  }
+
+  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  std::int64_t train_samples() const override { return train_; }
+  std::int64_t test_samples() const override { return test_; }
+  std::string description() const override {
+    return bad_lines_ == 0 ? path_ : fmt::format("{} ({} bad lines skipped; {})", path_, bad_lines_, first_bad_line_);
+  }
+
+  void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
+    const Permutation order(train_, random_word(seed_, epoch));
+    fill(count, batch, [&](std::int64_t i) -> const Sample& { return samples_[static_cast<std::size_t>(order(first + i))]; });
+  }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
+    fill(count, batch, [&](std::int64_t i) -> const Sample& { return samples_[static_cast<std::size_t>(train_ + first + i)]; });
+  }
+  double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+
+ private:
+  struct Sample {
+    std::array<std::int32_t, kCriteoCategories> ids;
+    std::array<float, kCriteoIntegers> dense;
+    float label;
+  };
+
+  /// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power of four, walked until the value
+  /// falls into the range.
+  class Permutation {
+   public:
+    Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
+      while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
+    }
+    std::int64_t operator()(std::int64_t i) const {
+      auto x = static_cast<std::uint64_t>(i);
+      do x = once(x);
+      while (x >= n_);
+      return static_cast<std::int64_t>(x);
+    }
+
+   private:
+    std::uint64_t once(std::uint64_t x) const {
+      const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
+      std::uint64_t left = x >> half_, right = x & mask;
+      for (int round = 0; round < 4; ++round) left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
+      return left << half_ | right;
+    }
+    std::uint64_t n_, key_;
+    int half_ = 1;
+  };
+
+  template <class Visit>
+  void for_each_block(const CriteoReaderOptions& reading, Visit visit) {
+    CriteoReader reader(path_, reading);
+    std::vector<CriteoRecord> records(4096);
+    while (const std::size_t count = reader.read(records)) visit(std::span<const CriteoRecord>(records.data(), count));
+    bad_lines_ = reader.bad_lines();
+    first_bad_line_ = reader.first_bad_line();
+  }
+
+  void append(const Batch& batch) {
+    for (std::int64_t s = 0; s < batch.size; ++s) {
+      Sample& sample = samples_.emplace_back();
+      for (int f = 0; f < kCriteoCategories; ++f) sample.ids[f] = batch.ids[static_cast<std::size_t>(f * batch.size + s)];
+      std::copy_n(batch.dense.begin() + s * kCriteoIntegers, kCriteoIntegers, sample.dense.begin());
+      sample.label = batch.labels[static_cast<std::size_t>(s)];
+    }
+  }
+
+  template <class SampleAt>
+  static void fill(std::int64_t count, Batch& batch, SampleAt sample_at) {
+    batch.size = count;
+    batch.features = kCriteoCategories;
+    batch.dense_columns = kCriteoIntegers;
+    batch.labels.resize(static_cast<std::size_t>(count));
+    batch.dense.resize(static_cast<std::size_t>(count * kCriteoIntegers));
+    batch.ids.resize(static_cast<std::size_t>(count * kCriteoCategories));
+    batch.offsets.clear();
+    for (std::int64_t s = 0; s < count; ++s) {
+      const Sample& sample = sample_at(s);
+      batch.labels[static_cast<std::size_t>(s)] = sample.label;
+      std::copy_n(sample.dense.begin(), kCriteoIntegers, batch.dense.begin() + s * kCriteoIntegers);
+      for (int f = 0; f < kCriteoCategories; ++f) batch.ids[static_cast<std::size_t>(f * count + s)] = sample.ids[f];
+    }
+  }
+
+  std::uint64_t seed_;
+  std::string path_;
+  std::int64_t bad_lines_ = 0;
+  std::string first_bad_line_;
+  std::int64_t test_ = 0, train_ = 0;
+  std::vector<std::int64_t> rows_;
+  std::vector<Sample> samples_;
+};
+
+}  // namespace
+
+std::unique_ptr<Clicks> make_clicks(const Options& options) {
+  if (options.data.empty()) return std::make_unique<Synthetic>(options);
+  return std::make_unique<CriteoFile>(options);
+}
+
+}  // namespace dlrm

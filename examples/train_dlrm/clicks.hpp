@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+
+#include <tessera/core/jagged.hpp>
+#include <tessera/data/click_batch.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dlrm {
+
+using Batch = tessera::ClickBatch<std::int32_t>;
+
+/// Clicks for training and for the test: 26 one-hot categories and 13 numbers a sample. Shared by all ranks, which only read.
+class Clicks {
+ public:
+  virtual ~Clicks() = default;
+  /// Rows of the 26 tables.
+  virtual const std::vector<std::int64_t>& rows() const = 0;
+  virtual std::int64_t train_samples() const = 0;
+  virtual std::int64_t test_samples() const = 0;
+  /// One line that says what it is.
+  virtual std::string description() const = 0;
+
+  /// Samples [first, first + count) of an epoch, in the order of that epoch.
+  virtual void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const = 0;
+  virtual void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const = 0;
+  /// What no model can surpass on the test samples, where that is known: the AUC of the probabilities that the labels were drawn from.
+  virtual double best_auc() const = 0;
+};
+
+/// The clicks that the options ask for. Throws tessera::DataError for a file that cannot be read.
+std::unique_ptr<Clicks> make_clicks(const Options& options);
+
+}  // namespace dlrm

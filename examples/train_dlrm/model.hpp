@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "embeddings.hpp"
+#include "interaction.hpp"
+#include "options.hpp"
+
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/data/click_batch.hpp>
+#include <tessera/dense/loss.hpp>
+#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/optimizer.hpp>
+#include <tessera/dense/parameters.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dlrm {
+
+/// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the categories, dot products of all pairs of these
+/// 27 vectors, a top MLP. Linear layers are replicated, embeddings are cut as the plan says.
+///
+///   numbers -> bottom MLP -> | vector 0 | vectors 1..26 | <- embeddings         one buffer [batch, 27*width]
+///                                       dot products -> top MLP -> logit
+class Model {
+ public:
+  Model(tessera::ThreadCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+      : communicator_(communicator),
+        threads_(options.threads_per_rank),
+        width_(options.embedding_width),
+        interaction_(dot_interaction(width_)),
+        bottom_(sizes(13, options.bottom_mlp, width_), {.last_relu = true, .threads = threads_}),
+        top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
+        parameters_(options.seed, bottom_, top_),
+        optimizer_(make_optimizer(options)),
+        embeddings_(make_embeddings(communicator, {.plan = options.plan,
+                                                   .optimizer = options.optimizer,
+                                                   .width = width_,
+                                                   .rows = rows,
+                                                   .initial_bound = options.initial_bound,
+                                                   .seed = options.seed,
+                                                   .threads = threads_})),
+        vectors_(floats(max_batch * interaction_.input_columns)),
+        vector_gradients_(vectors_.size()),
+        products_(floats(max_batch * interaction_.columns)),
+        product_gradients_(products_.size()),
+        logits_(floats(max_batch)),
+        logit_gradients_(logits_.size()) {}
+
+  const Embeddings& embeddings() const { return *embeddings_; }
+  std::int64_t dense_parameters() const { return parameters_.size(); }
+
+  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
+  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) {
+    const std::int64_t n = batch.size;
+    bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
+    embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
+    interaction_.forward(vectors(n), products(n), threads_);
+    top_.forward(products(n), {logits_.data(), n, 1});
+    return {logits_.data(), static_cast<std::size_t>(n)};
+  }
+
+  /// One step on this rank's part of a global batch of `global_batch` samples. Returns this rank's share of the mean loss.
+  double train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) {
+    forward(batch);
+    const std::int64_t n = batch.size;
+    const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, products(n).columns),
+        d_vectors(vector_gradients_.data(), n, vectors(n).columns);
+    const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
+    const double value = loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
+    top_.backward(d_logits, d_products);
+    interaction_.backward(vectors(n), d_products, d_vectors, threads_);
+    bottom_.backward(d_vectors.column_range(0, width_));
+    communicator_.all_reduce(parameters_.gradients());
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); }, optimizer_);
+    embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
+    return value;
+  }
+
+ private:
+  using DenseOptimizer = std::variant<tessera::DenseSgd, tessera::DenseAdagrad, tessera::DenseAdam>;
+
+  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
+    hidden.insert(hidden.begin(), first);
+    hidden.push_back(last);
+    return hidden;
+  }
+
+  static DenseOptimizer make_optimizer(const Options& options) {
+    const tessera::DenseOptimizerOptions settings{.weight_decay = options.weight_decay};
+    if (options.dense_optimizer == "sgd") return tessera::DenseSgd(settings);
+    if (options.dense_optimizer == "adagrad") return tessera::DenseAdagrad(settings);
+    return tessera::DenseAdam(settings);
+  }
+
+  static std::vector<float> floats(std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); }
+  tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, interaction_.input_columns}; }
+  tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_.columns}; }
+
+  tessera::ThreadCommunicator& communicator_;
+  int threads_;
+  int width_;
+  Interaction interaction_;
+  tessera::Mlp<> bottom_, top_;
+  tessera::DenseParameters parameters_;
+  DenseOptimizer optimizer_;
+  std::unique_ptr<Embeddings> embeddings_;
+  std::vector<float> vectors_, vector_gradients_;    // [batch, 27*width]
+  std::vector<float> products_, product_gradients_;  // [batch, columns of the interaction]
+  std::vector<float> logits_, logit_gradients_;
+};
+
+}  // namespace dlrm

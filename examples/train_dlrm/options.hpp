@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dlrm {
+
+/// What the command line says. Rates and epochs that are not given depend on other options: `resolve` in options.cpp.
+struct Options {
+  std::string data;  ///< Criteo TSV file; empty: synthetic clicks
+  std::int64_t samples = 3'000'000;
+  double test_fraction = 0.1;
+  bool skip_bad_lines = false;
+  std::int64_t max_rows = 100'000;
+  std::int64_t min_count = 10;
+  double power = 1.05;
+
+  int ranks = 4;
+  int threads_per_rank = 1;
+  std::string plan = "mixed";
+
+  int embedding_width = 16;
+  std::vector<std::int64_t> bottom_mlp{512, 256};
+  std::vector<std::int64_t> top_mlp{512, 256};
+
+  std::string optimizer = "rowwise-adagrad";
+  std::string dense_optimizer = "adam";
+  float learning_rate = 0;        ///< of the embeddings
+  float dense_learning_rate = 0;  ///< of the linear layers
+  float weight_decay = 0;
+  float initial_bound = 0.01f;
+  std::int64_t batch_size = 0;
+  int epochs = 0;
+  bool decay = true;
+  std::uint64_t seed = 1;
+
+  bool feature_check = false;
+  std::string json;
+};
+
+/// Parses and checks the command line. No value: help was printed. Throws CLI::Error or tessera::InvalidArgument.
+std::optional<Options> parse_options(int argc, const char* const* argv);
+
+}  // namespace dlrm

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer.hpp"
+
+#include "model.hpp"
+#include "report.hpp"
+
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/data/metrics.hpp>
+#include <tessera/sharding/policies.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+namespace dlrm {
+namespace {
+
+using namespace tessera;
+
+/// A rank's part of a global batch.
+struct Part {
+  std::int64_t first, count;
+  Part(std::int64_t begin, std::int64_t size, const ThreadCommunicator& c)
+      : first(begin + even_cut(size, c.size(), c.rank())), count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
+};
+
+struct Quality {
+  double auc, logloss;
+};
+
+/// One rank's training and test. Every rank runs the same loop; the first one reports.
+class Rank {
+ public:
+  Rank(const Options& options, const Clicks& clicks, ThreadCommunicator& communicator)
+      : options_(options),
+        clicks_(clicks),
+        communicator_(communicator),
+        model_(communicator, options, clicks.rows(), (options.batch_size + communicator.size() - 1) / communicator.size()) {}
+
+  void run(Result& result) {
+    if (first()) print_plan(model_.embeddings().layout(), model_.embeddings().memory_cost());
+    train(result);
+    const Quality quality = test(kNothing);
+    if (first()) {
+      result.auc = quality.auc;
+      result.logloss = quality.logloss;
+      result.dense_parameters = model_.dense_parameters();
+      for (const TableSpec& table : model_.embeddings().layout().tables) result.embedding_parameters += table.rows * table.width;
+    }
+    if (!options_.feature_check) return;
+    for (int f = 0; f <= kFeatures; ++f) {
+      const double auc = test(f).auc;
+      if (first()) result.auc_without.push_back(auc);
+    }
+  }
+
+ private:
+  static constexpr int kNothing = -1;
+
+  bool first() const { return communicator_.rank() == 0; }
+
+  void train(Result& result) {
+    const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size, per_epoch = (samples + batch - 1) / batch;
+    const std::int64_t steps = per_epoch * options_.epochs, interval = std::max<std::int64_t>(1, steps / 400);
+    Progress progress(steps);
+    double loss = 0;
+    std::int64_t step = 0, seen = 0;
+    for (int epoch = 0; epoch < options_.epochs; ++epoch)
+      for (std::int64_t begin = 0; begin < samples; begin += batch) {
+        const std::int64_t size = std::min(batch, samples - begin);
+        const Part part(begin, size, communicator_);
+        clicks_.train_batch(epoch, part.first, part.count, batch_);
+        const float rate = schedule(step, steps);
+        loss += model_.train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
+        seen += size;
+        if (++step % interval == 0 || step == steps) {
+          const double mean = mean_loss(loss, step);
+          if (first()) progress.show(step, seen, mean);
+          loss = 0;
+          last_report_ = step;
+        }
+      }
+    if (!first()) return;
+    result.seconds = progress.seconds();
+    result.samples_per_second = static_cast<double>(seen) / result.seconds;
+    result.steps = steps;
+  }
+
+  /// Rates fall in a straight line to nothing, which averages the last steps' noise out.
+  float schedule(std::int64_t step, std::int64_t steps) const {
+    return options_.decay ? 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps)) : 1.0f;
+  }
+
+  /// Over all ranks, of the steps since the last report.
+  double mean_loss(double sum, std::int64_t step) {
+    communicator_.all_reduce(std::span<double>(&sum, 1));
+    const double mean = sum / static_cast<double>(step - last_report_);
+    require<Error>(std::isfinite(mean), "the training diverged before step {} (loss {}): lower --learning-rate or --dense-learning-rate",
+                   step, mean);
+    return mean;
+  }
+
+  /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's ids between samples (kFeatures: all).
+  Quality test(int without) {
+    std::vector<float> logits, labels;
+    for (std::int64_t begin = 0; begin < clicks_.test_samples(); begin += options_.batch_size) {
+      const Part part(begin, std::min(options_.batch_size, clicks_.test_samples() - begin), communicator_);
+      clicks_.test_batch(part.first, part.count, batch_);
+      for (int f = 0; f < kFeatures; ++f)
+        if (without == f || without == kFeatures) exchange_ids(f);
+      const std::span<const float> scores = model_.forward(batch_);
+      logits.insert(logits.end(), scores.begin(), scores.end());
+      labels.insert(labels.end(), batch_.labels.begin(), batch_.labels.end());
+    }
+    const std::vector<float> all_logits = gather(logits), all_labels = gather(labels);
+    if (!first()) return {};
+    Auc auc;
+    LogLoss loss;
+    auc.add(all_logits, all_labels);
+    loss.add(all_logits, all_labels);
+    return {auc.value(), loss.value()};
+  }
+
+  /// Each sample gets the category of another: with its distribution unchanged, only its bearing on the label is lost.
+  void exchange_ids(int feature) {
+    const auto begin = batch_.ids.begin() + feature * batch_.size;
+    std::rotate(begin, begin + (batch_.size + feature) / 2 % std::max<std::int64_t>(batch_.size, 1), begin + batch_.size);
+  }
+
+  std::vector<float> gather(const std::vector<float>& own) {
+    const std::size_t ranks = static_cast<std::size_t>(communicator_.size()), count = own.size();
+    std::vector<std::size_t> counts(ranks);
+    communicator_.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
+    std::vector<float> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+    communicator_.all_gather(std::span<const float>(own), std::span<float>(all), counts);
+    return all;
+  }
+
+  const Options& options_;
+  const Clicks& clicks_;
+  ThreadCommunicator& communicator_;
+  Model model_;
+  Batch batch_;
+  std::int64_t last_report_ = 0;
+};
+
+}  // namespace
+
+Result train(const Options& options, const Clicks& clicks) {
+  Result result;
+  run_ranks(options.ranks, [&](ThreadCommunicator& communicator) { Rank(options, clicks, communicator).run(result); });
+  result.best_auc = clicks.best_auc();
+  return result;
+}
+
+}  // namespace dlrm
