@@ -2,9 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 /// A folder handed out beside the repository. Where it is absent the whole test binary ends as skipped (exit code 77).
 inline std::filesystem::path shared_folder(const char* name) {
@@ -17,9 +20,11 @@ inline std::filesystem::path shared_folder(const char* name) {
   return folder;
 }
 
-/// A file name for one test, removed on both ends of its life.
+/// A file name for one test of one process, removed on both ends of its life.
 struct TemporaryFile {
-  explicit TemporaryFile(const char* name) : path(std::filesystem::temp_directory_path() / name) { std::filesystem::remove(path); }
+  explicit TemporaryFile(const char* name) : path(std::filesystem::temp_directory_path() / (name + std::to_string(::getpid()))) {
+    std::filesystem::remove(path);
+  }
   ~TemporaryFile() {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
