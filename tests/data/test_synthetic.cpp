@@ -199,6 +199,36 @@ TEST_CASE("labels are drawn from the true logit") {
   CHECK(auc.value() < 0.90);
 }
 
+TEST_CASE("each part of the true logit has about the deviation that was asked for") {
+  const std::vector<SyntheticFeature> features(20, {.rows = 10'000, .alpha = 0.0});
+  const auto deviation = [&](SyntheticOptions options) {
+    const Made made = make(SyntheticClicks(features, options), 0, 20'000);
+    double sum = 0, squares = 0;
+    for (const float x : made.logits) sum += x / 20'000.0;
+    for (const float x : made.logits) squares += (x - sum) * (x - sum) / 20'000.0;
+    return std::sqrt(squares);
+  };
+  CHECK(deviation({.main_effect = 1.5, .interaction = 0, .dense_effect = 0}) == doctest::Approx(1.5).epsilon(0.05));
+  CHECK(deviation({.main_effect = 0, .interaction = 0.7, .dense_effect = 0}) == doctest::Approx(0.7).epsilon(0.05));
+  const double dense = deviation({.main_effect = 0, .interaction = 0, .dense_effect = 0.8});
+  CHECK(dense > 0.4);
+  CHECK(dense < 1.2);
+}
+
+TEST_CASE("dense columns have unit size and are unrelated; neighbouring bags share no ids") {
+  const Made made = make(SyntheticClicks(Features{{.rows = 1'000'000'000, .alpha = 0.0, .min_hotness = 3, .max_hotness = 3}}), 0, 20'000);
+  const auto dense = made.batch.dense_view();
+  for (std::int64_t a = 0; a < dense.columns; ++a) {
+    for (std::int64_t b = 0; b <= a; ++b) {
+      double product = 0;
+      for (std::int64_t s = 0; s < dense.rows; ++s) product += dense(s, a) * dense(s, b) / 20'000.0;
+      CHECK(std::abs(product - (a == b)) < 0.04);
+    }
+  }
+  const std::set<std::int64_t> distinct(made.batch.ids.begin(), made.batch.ids.end());
+  CHECK(distinct.size() > made.batch.ids.size() - 20);
+}
+
 TEST_CASE("one feature alone: its effect is learned; without it nothing is") {
   const SyntheticClicks clicks(Features{{.rows = 1000}}, {.dense_effect = 0.0});
   const double learned = learned_auc(clicks, 200'000, 50'000, {true});
