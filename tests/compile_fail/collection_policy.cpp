@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A collection is given a policy that it does not know.
+// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap or InitializeWith<F>
+#include <tessera/tessera.hpp>
+
+namespace ts = tessera;
+
+#ifdef ALLOWED_TWIN
+using Policy = ts::Clamp;
+#else
+struct Policy {};
+#endif
+using Model = ts::Plan<ts::TableWise<ts::Table<"user", 1000, 16>>>;
+static_assert(sizeof(ts::EmbeddingCollection<Model, ts::Sgd, ts::Host, ts::SelfCommunicator, Policy>) > 0);
