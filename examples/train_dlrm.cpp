@@ -4,8 +4,8 @@
 // Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks that are threads.
 //   train_dlrm --help
 #include "train_dlrm/clicks.hpp"
-#include "train_dlrm/embeddings.hpp"
 #include "train_dlrm/options.hpp"
+#include "train_dlrm/plans.hpp"
 #include "train_dlrm/report.hpp"
 #include "train_dlrm/trainer.hpp"
 

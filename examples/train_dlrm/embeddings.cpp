@@ -4,26 +4,15 @@
 
 #include <tessera/core/error.hpp>
 
-#include <utility>
-
 namespace dlrm {
 
-std::unique_ptr<Embeddings> make_embeddings(tessera::ThreadCommunicator& communicator, const EmbeddingOptions& options) {
-  tessera::require(options.rows.size() == kFeatures, "{} tables' rows are given, must be {}", options.rows.size(), kFeatures);
-  switch (options.width) {
-    case 8:
-      return make_embeddings_of_width<8>(communicator, options);
-    case 16:
-      return make_embeddings_of_width<16>(communicator, options);
-    case 32:
-      return make_embeddings_of_width<32>(communicator, options);
-    case 64:
-      return make_embeddings_of_width<64>(communicator, options);
-    case 128:
-      return make_embeddings_of_width<128>(communicator, options);
-    default:
-      throw tessera::InvalidArgument(fmt::format("embeddings of width {} are not compiled in; choose 8, 16, 32, 64 or 128", options.width));
-  }
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::ThreadCommunicator& communicator,
+                                            const tessera::Layout& layout, const EmbeddingOptions& options) {
+  if (optimizer == "sgd") return make_sgd_embeddings(communicator, layout, options);
+  if (optimizer == "adagrad") return make_adagrad_embeddings(communicator, layout, options);
+  if (optimizer == "rowwise-adagrad") return make_rowwise_adagrad_embeddings(communicator, layout, options);
+  if (optimizer == "adam") return make_adam_embeddings(communicator, layout, options);
+  throw tessera::InvalidArgument(fmt::format("there is no optimizer '{}'", optimizer));
 }
 
 }  // namespace dlrm

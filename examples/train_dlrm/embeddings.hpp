@@ -12,7 +12,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace tessera::inline v0 {
 class ThreadCommunicator;
@@ -20,23 +19,16 @@ class ThreadCommunicator;
 
 namespace dlrm {
 
-inline constexpr int kFeatures = 26;
-inline constexpr std::array<int, 5> kWidths{8, 16, 32, 64, 128};
-inline constexpr std::array<std::string_view, 6> kPlans{"table-wise", "column-wise", "row-wise", "grid", "replicated", "mixed"};
 inline constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "adagrad", "rowwise-adagrad", "adam"};
 
 struct EmbeddingOptions {
-  std::string plan = "mixed";
-  std::string optimizer = "rowwise-adagrad";
-  int width = 16;
-  std::vector<std::int64_t> rows;  ///< of the 26 tables
-  float initial_bound = 0.01f;     ///< first values are uniform in [-bound, bound)
+  float initial_bound = 0.01f;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed = 0;
   int threads = 1;
 };
 
-/// The embeddings of one rank, whatever the plan, the optimizer and the width: the one seam between what is chosen on the command line
-/// and what the compiler composes. A step costs three virtual calls.
+/// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is chosen on the command line and what is
+/// compiled. A step costs two virtual calls. A trainer that knows its plan needs nothing like it: see readme_example.cpp.
 class Embeddings {
  public:
   virtual ~Embeddings() = default;
@@ -48,11 +40,13 @@ class Embeddings {
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
 };
 
-/// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown plan, optimizer or width.
-std::unique_ptr<Embeddings> make_embeddings(tessera::ThreadCommunicator& communicator, const EmbeddingOptions& options);
+using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::ThreadCommunicator&, const tessera::Layout&, const EmbeddingOptions&);
 
-/// The same for one width; each is compiled in a file of its own (embeddings_<width>.cpp).
-template <int Width>
-std::unique_ptr<Embeddings> make_embeddings_of_width(tessera::ThreadCommunicator& communicator, const EmbeddingOptions& options);
+/// One for each of kOptimizers, compiled in files of their own.
+EmbeddingsFactory make_sgd_embeddings, make_adagrad_embeddings, make_rowwise_adagrad_embeddings, make_adam_embeddings;
+
+/// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown optimizer.
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::ThreadCommunicator& communicator,
+                                            const tessera::Layout& layout, const EmbeddingOptions& options);
 
 }  // namespace dlrm

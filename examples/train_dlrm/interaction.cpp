@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interaction.hpp"
 
-#include "embeddings.hpp"
+#include "plans.hpp"
 
 #include <tessera/core/error.hpp>
 #include <tessera/interaction/dot.hpp>

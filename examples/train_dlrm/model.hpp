@@ -5,6 +5,7 @@
 #include "embeddings.hpp"
 #include "interaction.hpp"
 #include "options.hpp"
+#include "plans.hpp"
 
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/click_batch.hpp>
@@ -39,13 +40,8 @@ class Model {
         top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
         parameters_(options.seed, bottom_, top_),
         optimizer_(make_optimizer(options)),
-        embeddings_(make_embeddings(communicator, {.plan = options.plan,
-                                                   .optimizer = options.optimizer,
-                                                   .width = width_,
-                                                   .rows = rows,
-                                                   .initial_bound = options.initial_bound,
-                                                   .seed = options.seed,
-                                                   .threads = threads_})),
+        embeddings_(make_embeddings(options.optimizer, communicator, make_layout(options.plan, width_, communicator.size(), rows),
+                                    {.initial_bound = options.initial_bound, .seed = options.seed, .threads = threads_})),
         vectors_(floats(max_batch * interaction_.input_columns)),
         vector_gradients_(vectors_.size()),
         products_(floats(max_batch * interaction_.columns)),

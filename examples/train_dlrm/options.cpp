@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include "embeddings.hpp"
+#include "plans.hpp"
 
 #include <tessera/core/error.hpp>
 

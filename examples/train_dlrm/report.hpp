@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "embeddings.hpp"
+#include <tessera/sharding/layout.hpp>
+#include <tessera/sharding/plan.hpp>
 
 #include <chrono>
 #include <cstdint>

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "plans.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/sharding/policies.hpp>
+#include <tessera/sharding/table.hpp>
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace dlrm {
+namespace {
+
+using namespace tessera;
+
+/// The tables of the given categories (from 1, as in Criteo's description); rows are known at run time.
+template <int Width, int... Categories>
+constexpr std::array<TableSpec, sizeof...(Categories)> kSpecs{TableSpec{kNames[Categories - 1], dynamic_rows, Width}...};
+template <int Width, int... Categories>
+using Some = Tables<kSpecs<Width, Categories...>>;
+template <int Width>
+using All = Some<Width, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26>;
+
+/// Outputs stand in the order of the categories, whatever the order of the plan.
+constexpr auto kFeatureSpecs = [] {
+  std::array<FeatureSpec, kFeatures> features;
+  for (std::size_t i = 0; i < kFeatures; ++i) features[i] = {.name = kNames[i], .table = kNames[i]};
+  return features;
+}();
+using InOrder = Features<FeatureArray<kFeatureSpecs>>;
+
+template <int Width>
+using AllTableWise = Plan<TableWise<All<Width>>, InOrder>;
+template <int Width>
+using AllColumnWise = Plan<ColumnWise<2, All<Width>>, InOrder>;
+template <int Width>
+using AllRowWise = Plan<RowWise<All<Width>>, InOrder>;
+template <int Width>
+using AllGrid = Plan<Grid<2, All<Width>>, InOrder>;
+template <int Width>
+using AllReplicated = Plan<Replicated<All<Width>>, InOrder>;
+
+/// Every policy at once, each where it fits the table sizes of Criteo's 1 TB logs: the largest tables are cut by rows, by columns, or
+/// both; tiny ones are copied to every rank; the rest stay whole, spread over the ranks, two of them together.
+template <int Width>
+using Mixed = Plan<RowWise<Some<Width, 1, 20>>, Grid<2, Some<Width, 22>>, ColumnWise<2, Some<Width, 10, 11, 21>>,
+                   Replicated<Some<Width, 6, 9, 13, 16, 17, 19, 25, 26>>,
+                   TableWise<Some<Width, 2, 3, 4, 5, 7, 12, 15, 18, 23, 24>, Fused<Some<Width, 8, 14>>>, InOrder>;
+
+template <template <int> class PlanOfWidth>
+Layout layout_of(int width, const Topology& topology, const std::vector<TableRows>& rows) {
+  Layout layout;
+  bool found = false;
+  const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
+    if (width == Width) {
+      layout = PlanOfWidth<Width>::layout(topology, rows);
+      found = true;
+    }
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
+  (std::make_index_sequence<kWidths.size()>{});
+  require(found, "plans of width {} are not compiled in", width);
+  return layout;
+}
+
+}  // namespace
+
+Layout make_layout(std::string_view plan, int width, int ranks, const std::vector<std::int64_t>& rows) {
+  require(rows.size() == kFeatures, "{} tables' rows are given, must be {}", rows.size(), kFeatures);
+  const Topology topology{ranks};
+  std::vector<TableRows> named;
+  for (std::size_t f = 0; f < kFeatures; ++f) named.push_back({kNames[f], rows[f]});
+  if (plan == "table-wise") return layout_of<AllTableWise>(width, topology, named);
+  if (plan == "column-wise") return layout_of<AllColumnWise>(width, topology, named);
+  if (plan == "row-wise") return layout_of<AllRowWise>(width, topology, named);
+  if (plan == "grid") return layout_of<AllGrid>(width, topology, named);
+  if (plan == "replicated") return layout_of<AllReplicated>(width, topology, named);
+  if (plan == "mixed") return layout_of<Mixed>(width, topology, named);
+  throw InvalidArgument(fmt::format("there is no plan '{}'", plan));
+}
+
+}  // namespace dlrm
