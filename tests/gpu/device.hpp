@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/cuda/backend.cuh>
+#include <tessera/op/bags.hpp>
 
 #include <cstddef>
 #include <cstdint>

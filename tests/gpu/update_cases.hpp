@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/cuda/update.cuh>
+#include <tessera/cuda/weight_gradients.cuh>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>
@@ -56,6 +57,25 @@ HostGroup<Id> with_gradients(Random& random, HostBags<Id> bags, int width, int p
   for (float& g : gradient) g = random_float(random);
   return {std::move(bags), std::move(gradient), stride};
 }
+
+template <class Id>
+class GroupsOnDevice {
+ public:
+  GroupsOnDevice(const Cuda& backend, const std::vector<HostGroup<Id>>& groups) {
+    bags_.reserve(groups.size());
+    for (const HostGroup<Id>& group : groups) {
+      bags_.emplace_back(backend, group.bags);
+      gradients_.emplace_back(backend, group.gradient);
+      views_.push_back({bags_.back().view(), gradients_.back().data(), group.stride});
+    }
+  }
+  const std::vector<GradientGroup<Id>>& views() const { return views_; }
+
+ private:
+  std::vector<DeviceBags<Id>> bags_;
+  std::vector<OnDevice<float>> gradients_;
+  std::vector<GradientGroup<Id>> views_;
+};
 
 /// Sums in a tree of fan-out 32, as cuda/merge.cuh says: 32 entries one after the other, then 32 such sums, and so on.
 template <class Id>
@@ -185,17 +205,8 @@ void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, c
   in_every_order([&] {
     const Cuda backend;
     const ArenaOnDevice<T, O> arena(backend, before, rows, Width);
-    std::vector<DeviceBags<Id>> bags;
-    std::vector<OnDevice<float>> gradients;
-    std::vector<GradientGroup<Id>> sources;
-    bags.reserve(groups.size());
-    gradients.reserve(groups.size());
-    for (const HostGroup<Id>& group : groups) {
-      bags.emplace_back(backend, group.bags);
-      gradients.emplace_back(backend, group.gradient);
-      sources.push_back({bags.back().view(), gradients.back().data(), group.stride});
-    }
-    run<Update<T, Id, Width, O>>(backend, {arena.view(), step, sources});
+    const GroupsOnDevice<Id> sources(backend, groups);
+    run<Update<T, Id, Width, O>>(backend, {arena.view(), step, sources.views()});
     const HostArena<T, O> after = arena.read();
     if (exact) {
       CHECK((after.weights == expected.weights));
@@ -302,6 +313,68 @@ TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   CHECK_THROWS_AS((run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})), InvalidArgument);
   state.rows = 5;
   run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
+}
+
+TEST_CASE("merge: the same sums, handed out in the order of rows") {
+  constexpr int width = 12, rows = 60;
+  std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(width, rows, 0);
+  for (int round = 0; round < 2; ++round) {
+    const auto expected = merge_plainly(groups, width);
+    in_every_order([&] {
+      const Cuda backend;
+      const OnDevice<std::int64_t> merged_rows(backend, std::vector<std::int64_t>(rows));
+      const OnDevice<float> gradients(backend, std::vector<float>(rows * width));
+      const GroupsOnDevice<std::int32_t> sources(backend, groups);
+      MergedGradients merged{-1, merged_rows.data(), gradients.data()};
+      run<Merge<std::int32_t, width>>(backend, {rows, width, sources.views(), &merged});
+      REQUIRE(merged.count == std::ssize(expected));
+      const std::vector<std::int64_t> got_rows = merged_rows.read();
+      const std::vector<float> got = gradients.read();
+      std::size_t k = 0;
+      for (const auto& [row, gradient] : expected) {
+        CHECK(got_rows[k] == row);
+        CHECK(std::equal(gradient.begin(), gradient.end(), got.begin() + static_cast<std::ptrdiff_t>(k++ * width)));
+      }
+    });
+    for (HostGroup<std::int32_t>& group : groups) group.bags.weights.clear();
+  }
+}
+
+TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, float, BFloat16) {
+  constexpr int width = 36, rows = 60;
+  Random random(4);
+  const std::vector<T> arena = random_elements<T>(random, rows * width);
+  const std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(width, rows, 3);
+  in_every_order([&] {
+    using Operation = WeightGradients<T, std::int32_t, width>;
+    const Cuda backend;
+    const OnDevice<T> device_arena(backend, arena);
+    const GroupsOnDevice<std::int32_t> sources(backend, groups);
+    std::vector<OnDevice<float>> outputs;
+    std::vector<typename Operation::Group> jobs;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      outputs.emplace_back(backend, std::vector<float>(groups[g].bags.ids.size()));
+      jobs.push_back({sources.views()[g], outputs.back().data()});
+    }
+    run<Operation>(backend, {device_arena.data(), width, jobs});
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const HostGroup<std::int32_t>& group = groups[g];
+      std::vector<float> expected(group.bags.ids.size());
+      for (std::int64_t bag = 0; bag < group.bags.bags; ++bag)
+        for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i) {
+          float sums[16] = {};
+          for (int c = 0; c < width; ++c)
+            sums[c % 16] = std::fma(
+                group.gradient[static_cast<std::size_t>(bag * group.stride + c)],
+                to_float(arena[static_cast<std::size_t>((group.bags.ids[static_cast<std::size_t>(i)] + group.bags.row_bias) * width + c)]),
+                sums[c % 16]);
+          for (int half = 8; half > 0; half /= 2)
+            for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
+          expected[static_cast<std::size_t>(i)] = sums[0];
+        }
+      CHECK((outputs[g].read() == expected));
+    }
+  });
 }
 
 TEST_CASE("apply: merged rows and their mean squares, as given") {

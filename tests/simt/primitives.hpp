@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
+
 #include <simt/runtime.hpp>
 
+#include <cstdint>
 #include <type_traits>
 
 // The emulator's twins of tessera/cuda/primitives.cuh.
@@ -19,6 +22,50 @@ T& block_shared() {
 template <class T>
 T* dynamic_shared() {
   return static_cast<T*>(simt::Engine::instance().shared.dynamic());
+}
+
+namespace detail {
+
+struct MatrixFragments {
+  float c[4];
+  std::uint32_t a[4], b[2];
+};
+
+template <Element T>
+SIMT_RUNTIME float half_of(std::uint32_t pair, int which) {
+  return to_float(T{static_cast<std::uint16_t>(pair >> (16 * which))});
+}
+
+/// Gathers the fragments of the 32 lanes, multiplies, scatters.
+template <Element T>
+SIMT_RUNTIME void multiply_fragments(void* const* lanes) {
+  float a[16][16], b[16][8];
+  for (int lane = 0; lane < 32; ++lane) {
+    const auto& f = *static_cast<const MatrixFragments*>(lanes[lane]);
+    const int g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 2; ++i) {
+      for (int part = 0; part < 4; ++part) a[g + part % 2 * 8][2 * t + part / 2 * 8 + i] = half_of<T>(f.a[part], i);
+      for (int part = 0; part < 2; ++part) b[2 * t + part * 8 + i][g] = half_of<T>(f.b[part], i);
+    }
+  }
+  for (int lane = 0; lane < 32; ++lane) {
+    auto& f = *static_cast<MatrixFragments*>(lanes[lane]);
+    for (int i = 0; i < 4; ++i)
+      for (int k = 0; k < 16; ++k) f.c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+  }
+}
+
+}  // namespace detail
+
+template <Element T>
+void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
+  detail::MatrixFragments fragments{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  simt::Engine::instance().collective({.kind = simt::Collective::gather,
+                                       .mask = 0xffffffffu,
+                                       .value = reinterpret_cast<std::uint64_t>(&fragments),
+                                       .function = &detail::multiply_fragments<T>,
+                                       .site = site});
+  for (int i = 0; i < 4; ++i) c[i] = fragments.c[i];
 }
 
 }  // namespace tessera::inline v0::cuda

@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(merge_threads)
     const std::uint32_t start = begin + static_cast<std::uint32_t>(b);
     if (begins_row && (longer >> b & 1u) == 0) {
       const std::int64_t target = in.rows[start];
-      auto loaded = sink.load(target, row_lane);
-      sink.store(target, row_lane, loaded, sum_entries<Lanes>(entries + b, count, in.aligned, row_lane));
+      auto loaded = sink.load(target, row_lane);  // before the gradients: both are on their way at once
+      sink.store(target, start, row_lane, loaded, sum_entries<Lanes>(entries + b, count, in.aligned, row_lane));
     } else {
       const RowPart<Lanes> sum = sum_entries<Lanes>(entries + b, count, in.aligned, row_lane);
       store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width, Sink::width % 4 == 0, row_lane, sum);
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(merge_threads)
         }
         if (finished) {
           auto loaded = sink.load(row, row_lane);
-          sink.store(row, row_lane, loaded, sum);
+          sink.store(row, start, row_lane, loaded, sum);
         } else {
           store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width, Sink::width % 4 == 0, row_lane, sum);
         }

@@ -91,13 +91,15 @@ struct ApplyOptimizer {
     return loaded;
   }
 
-  __device__ __forceinline__ void store(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient) const {
+  /// `place`: of the row's first sorted entry.
+  __device__ __forceinline__ void store(std::int64_t row, [[maybe_unused]] std::uint32_t place, int lane, Loaded& loaded,
+                                        const RowPart<Lanes>& gradient) const {
     float mean_square = 0;
     if constexpr (O::needs_mean_square) mean_square = mean_square_of<Lanes, Width>(gradient, lane);
-    store(row, lane, loaded, gradient, mean_square);
+    apply(row, lane, loaded, gradient, mean_square);
   }
 
-  __device__ __forceinline__ void store(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient,
+  __device__ __forceinline__ void apply(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient,
                                         float mean_square) const {
     float row_state[O::row_states > 0 ? O::row_states : 1];
     for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];

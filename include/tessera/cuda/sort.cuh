@@ -5,6 +5,7 @@
 #include <tessera/cuda/backend.cuh>
 
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
 
 #include <cstdint>
 
@@ -30,6 +31,14 @@ SortBuffers<Value> sort_pairs(const Cuda& backend, SortBuffers<Value> buffers, i
   void* temporary = backend.scratch(slot, bytes);
   check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, values, count, 0, bits, backend.stream()), "sorting {} pairs", count);
   return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
+}
+
+/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`.
+inline void exclusive_sum(const Cuda& backend, std::uint32_t* values, int count, std::size_t slot) {
+  std::size_t bytes = 0;
+  check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, values, values, count, backend.stream()), "measuring a sum of {} values", count);
+  void* temporary = backend.scratch(slot, bytes);
+  check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()), "summing {} values", count);
 }
 
 }  // namespace tessera::inline v0::cuda

@@ -38,8 +38,41 @@ __global__ void __launch_bounds__(merge_threads) apply_rows(const Sink sink, con
   auto loaded = sink.load(row, lane);
   const float* gradient = merged.gradients + k * Sink::width;
   const RowPart<Lanes> part = load_float_row<Lanes>(gradient, Sink::width % 4 == 0, lane);
-  sink.store(row, lane, loaded, part, mean_square == nullptr ? 0.0f : mean_square[k]);
+  sink.apply(row, lane, loaded, part, mean_square == nullptr ? 0.0f : mean_square[k]);
 }
+
+/// Which places begin a row: a word of bits per window, and how many bits.
+template <class Payload>
+__global__ void __launch_bounds__(merge_threads) mark_rows(const SortedEntries<Payload> in, std::uint32_t* marks, std::uint32_t* counts) {
+  const std::uint32_t place = blockIdx.x * merge_threads + threadIdx.x, window = place / merge_window;
+  const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
+  const bool begins = row != no_row && (place == 0 || in.rows[place - 1] != row);
+  const unsigned mark = __ballot_sync(0xffffffffu, begins);
+  if (threadIdx.x % 32 != 0 || window * merge_window >= in.count) return;
+  marks[window] = mark;
+  counts[window] = static_cast<std::uint32_t>(__popc(mark));
+}
+
+/// What becomes of a merged gradient: it is handed out, in the order of rows.
+template <int Width>
+struct HandOut {
+  using Lanes = RowLanes<float, Width>;
+  static constexpr int width = Width;
+  struct Loaded {};
+
+  std::int64_t* rows;
+  float* gradients;
+  const std::uint32_t* marks;
+  const std::uint32_t* before;  ///< per window: rows that begin in earlier ones
+
+  __device__ Loaded load(std::int64_t, int) const { return {}; }
+  __device__ void store(std::int64_t row, std::uint32_t place, int lane, Loaded&, const RowPart<Lanes>& gradient) const {
+    const std::uint32_t window = place / merge_window, earlier = marks[window] & ((1u << place % merge_window) - 1u);
+    const std::int64_t index = before[window] + static_cast<std::uint32_t>(__popc(earlier));
+    if (lane == 0) rows[index] = row;
+    store_float_row(gradients + index * Width, Width % 4 == 0, lane, gradient);
+  }
+};
 
 }  // namespace cuda
 
@@ -64,6 +97,36 @@ struct Kernel<Apply<T, Width, O>, Cuda> {
     const std::int64_t rows_per_block = cuda::merge_threads / cuda::RowLanes<T, Width>::lanes;
     backend.launch("apply_rows", cuda::ceil_divide(p.merged.count, rows_per_block), cuda::merge_threads,
                    cuda::apply_rows<cuda::ApplyOptimizer<T, Width, O>>, sink, p.merged, p.mean_square);
+  }
+};
+
+/// As Update, but the sums are handed out. The host waits: it must know how many rows there are.
+template <IdType Id, int Width>
+struct Kernel<Merge<Id, Width>, Cuda> {
+  static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
+    p.merged->count = 0;
+    if (std::any_of(p.groups.begin(), p.groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; }))
+      hand_out(backend, cuda::sort_entries<cuda::WeightedPayload>(backend, p.groups, p.arena_rows), *p.merged);
+    else
+      hand_out(backend, cuda::sort_entries<cuda::BagPayload>(backend, p.groups, p.arena_rows), *p.merged);
+  }
+
+ private:
+  template <class Payload>
+  static void hand_out(const Cuda& backend, const cuda::SortedEntries<Payload>& sorted, MergedGradients& merged) {
+    if (sorted.count == 0) return;
+    const std::int64_t windows = cuda::ceil_divide(sorted.count, cuda::merge_window);
+    auto* marks = backend.scratch_for<std::uint32_t>(6, 2 * windows + 1);
+    auto* counts = marks + windows;  // one more than windows: the last becomes the number of rows
+    backend.fill_zero(counts + windows, sizeof(*counts));
+    backend.launch("mark_rows", cuda::ceil_divide(sorted.count, cuda::merge_threads), cuda::merge_threads, cuda::mark_rows<Payload>, sorted,
+                   marks, counts);
+    cuda::exclusive_sum(backend, counts, static_cast<int>(windows + 1), 2);
+    cuda::merge_rows(backend, sorted, cuda::HandOut<Width>{merged.rows, merged.gradients, marks, counts});
+    std::uint32_t rows = 0;
+    cuda::copy(&rows, static_cast<const std::uint32_t*>(counts + windows), 1, backend.stream());
+    cuda::check(cudaStreamSynchronize(backend.stream()), "merging gradients");
+    merged.count = rows;
   }
 };
 

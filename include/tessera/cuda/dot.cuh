@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/dot_kernels.cuh>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// DLRM's interaction on a GPU: DotInteraction's result (vector 0, then the dot products of the strictly lower triangle row by row, then
+/// zeros up to a multiple of `PadTo`) for matrices in device memory. 16-bit elements on the tensor cores, sums in float.
+template <int Vectors, int Width, int PadTo = 1, Element T = float>
+class CudaDotInteraction {
+  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1, "CudaDotInteraction: Vectors, Width and PadTo must be at least 1");
+  using Shape = cuda::DotShape<Vectors, Width, PadTo>;
+  static constexpr bool is_float = std::is_same_v<T, float>;
+
+ public:
+  static constexpr std::int64_t input_columns() { return std::int64_t{Vectors} * Width; }
+  static constexpr std::int64_t columns() { return Shape::columns; }
+
+  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
+  static void forward(const Cuda& backend, MatrixView<const T> x, MatrixView<T> z) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output", z.rows, z.columns, x.rows, columns());
+    if constexpr (is_float)
+      launch(backend, "dot_forward_float", x.rows, cuda::DotForwardTile<Shape>::floats, cuda::dot_forward_float<Shape>, x, z);
+    else
+      launch(backend, "dot_forward_16bit", x.rows, Shape::pairs, cuda::dot_forward_16bit<Shape, T>, x, z);
+  }
+
+  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not overlap x or dz.
+  static void backward(const Cuda& backend, MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output gradient", dz.rows, dz.columns, x.rows, columns());
+    check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
+    if constexpr (is_float)
+      launch(backend, "dot_backward_float", x.rows, cuda::DotBackwardMatrix<Shape>::floats, cuda::dot_backward_float<Shape>, x, dz, dx);
+    else
+      launch(backend, "dot_backward_16bit", x.rows, cuda::DotBackwardTile<Shape>::elements, cuda::dot_backward_16bit<Shape, T>, x, dz, dx);
+  }
+
+ private:
+  static void check(const char* what, std::int64_t rows, std::int64_t columns, std::int64_t need_rows, std::int64_t need_columns) {
+    require(rows == need_rows && columns == need_columns, "CudaDotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width,
+            what, rows, columns, need_rows, need_columns);
+  }
+
+  /// As many warps to a block as share 64 KiB, up to dot_warps; each takes a sample.
+  template <class Function, class... Views>
+  static void launch(const Cuda& backend, const char* name, std::int64_t samples, std::int64_t elements_per_warp, Function kernel,
+                     const Views&... views) {
+    const std::int64_t bytes = (elements_per_warp * static_cast<std::int64_t>(sizeof(T)) + 15) / 16 * 16;
+    const std::int64_t warps = std::clamp<std::int64_t>(64 * 1024 / std::max<std::int64_t>(bytes, 1), 1, cuda::dot_warps);
+    cuda::launch(name,
+                 {.blocks = cuda::ceil_divide(samples, warps),
+                  .threads = static_cast<int>(32 * warps),
+                  .shared_bytes = static_cast<std::size_t>(warps * bytes),
+                  .stream = backend.stream()},
+                 kernel, views...);
+  }
+};
+
+}  // namespace tessera::inline v0

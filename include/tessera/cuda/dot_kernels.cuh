@@ -1,0 +1,288 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/cuda/row_lanes.cuh>
+
+#include <cstdint>
+
+namespace tessera::inline v0::cuda {
+
+/// The shape of a dot interaction: vectors of a sample, their width, and the columns of the result.
+template <int Vectors, int Width, int PadTo>
+struct DotShape {
+  static constexpr int vectors = Vectors, width = Width;
+  static constexpr int pairs = Vectors * (Vectors - 1) / 2;
+  static constexpr int columns = (Width + pairs + PadTo - 1) / PadTo * PadTo;
+  static constexpr TESSERA_HOST_DEVICE int pair(int i, int j) { return i * (i - 1) / 2 + j; }
+};
+
+inline constexpr int dot_warps = 4;  ///< per block, a sample each
+
+/// `Count` elements from column k on of a vector, zeros behind its end; two per word. Aligned: one load.
+template <int Width, Element T>
+__device__ __forceinline__ void load_eight(const T* vector, int k, bool aligned, std::uint32_t (&words)[4]) {
+  Packed<T, 8> packed;
+  if (Width % 8 == 0 && aligned) {
+    packed = *reinterpret_cast<const Packed<T, 8>*>(vector + k);
+  } else {
+    for (int i = 0; i < 8; ++i) packed.x[i] = k + i < Width ? vector[k + i] : T{};
+  }
+  for (int i = 0; i < 4; ++i)
+    words[i] = static_cast<std::uint32_t>(packed.x[2 * i].bits) | static_cast<std::uint32_t>(packed.x[2 * i + 1].bits) << 16;
+}
+
+/// Whether vectors of 16-bit elements may be read 16 bytes at a time.
+template <class T>
+__device__ __forceinline__ bool vectors_aligned(const MatrixView<T>& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride * static_cast<std::int64_t>(sizeof(T)) % 16 == 0;
+}
+
+/// Everything of z but the triangle, and the triangle from shared memory: neighbouring lanes, neighbouring columns.
+template <class Shape, class T>
+__device__ __forceinline__ void store_result(const T* x, const T* triangle, T* z, int lane) {
+  for (int c = lane; c < Shape::columns; c += 32)
+    z[c] = c < Shape::width ? x[c] : c < Shape::width + Shape::pairs ? triangle[c - Shape::width] : T{};
+}
+
+/// z of 16-bit vectors on the tensor cores, a warp per sample. Rows of 16 vectors times columns of 32; operands go from global memory
+/// to registers: a product's sum does not care for the order of k, so a lane takes 8 neighbouring elements of a vector, 16 bytes, and calls
+/// them k = 2t, 2t+1, 2t+8, 2t+9 of two steps.
+template <class Shape, Element T>
+__global__ void __launch_bounds__(32 * dot_warps) dot_forward_16bit(const MatrixView<const T> x, const MatrixView<T> z) {
+  constexpr int vectors = Shape::vectors, width = Shape::width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  T* triangle = dynamic_shared<T>() + warp * Shape::pairs;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const T* in = x.row(sample);
+  const bool aligned = vectors_aligned(x);
+  const auto load = [&](int vector, int k, std::uint32_t(&words)[4]) {
+    for (std::uint32_t& word : words) word = 0;
+    if (vector < vectors && k < width) load_eight<width>(in + vector * width, k, aligned, words);
+  };
+  for (int row = 0; row < vectors; row += 16) {
+    for (int column = 0; column < row + 16; column += 32) {
+      float sums[4][4] = {};
+      for (int k = 8 * t; k - 8 * t < width; k += 32) {
+        std::uint32_t upper[4], lower[4];
+        load(row + g, k, upper);
+        load(row + g + 8, k, lower);
+        for (int j = 0; j < 4; ++j) {
+          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;  // above the diagonal
+          std::uint32_t right[4];
+          load(column + 8 * j + g, k, right);
+          multiply_add_16x8x16<T>(sums[j], {upper[0], lower[0], upper[1], lower[1]}, {right[0], right[1]});
+          multiply_add_16x8x16<T>(sums[j], {upper[2], lower[2], upper[3], lower[3]}, {right[2], right[3]});
+        }
+      }
+      for (int j = 0; j < 4; ++j)
+        for (int e = 0; e < 4; ++e) {
+          const int r = row + g + e / 2 * 8, c = column + 8 * j + 2 * t + e % 2;
+          if (r < vectors && c < r) triangle[Shape::pair(r, c)] = from_float<T>(sums[j][e]);
+        }
+    }
+  }
+  __syncwarp();
+  store_result<Shape>(in, triangle, z.row(sample), lane);
+}
+
+/// Shared memory of a warp of dot_backward_16bit: the sample's vectors and the symmetric matrix of dz, rows padded against conflicts.
+template <class Shape>
+struct DotBackwardTile {
+  static constexpr int rows = (Shape::vectors + 15) / 16 * 16;
+  static constexpr int vector_pitch = (Shape::width + 31) / 32 * 32 + 8;
+  static constexpr int matrix_pitch = rows + 8;
+  static constexpr int elements = rows * (vector_pitch + matrix_pitch);
+};
+
+/// dx = S x on the tensor cores, a warp per sample, where S is dz's triangle made symmetric with a zero diagonal; dz of vector 0 is added.
+/// 32 rows by 32 columns at a time. The tensor core's columns are dealt out so that a lane ends up with 8 neighbouring ones.
+template <class Shape, Element T>
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_backward_16bit(const MatrixView<const T> x, const MatrixView<const T> dz, const MatrixView<T> dx) {
+  using Tile = DotBackwardTile<Shape>;
+  constexpr int vectors = Shape::vectors, width = Shape::width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  T* vector_tile = dynamic_shared<T>() + warp * Tile::elements;
+  T* matrix = vector_tile + Tile::rows * Tile::vector_pitch;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const T* in = x.row(sample);
+  const T* gradient = dz.row(sample);
+  T* out = dx.row(sample);
+  const bool aligned = vectors_aligned(x), aligned_out = width % 8 == 0 && vectors_aligned(dx);
+
+  constexpr int eights = (Tile::vector_pitch - 8) / 8;
+  for (int i = lane; i < Tile::rows * eights; i += 32) {
+    const int v = i / eights, k = i % eights * 8;
+    std::uint32_t words[4] = {};
+    if (v < vectors && k < width) load_eight<width>(in + v * width, k, aligned, words);
+    Packed<T, 8> packed;
+    for (int e = 0; e < 8; ++e) packed.x[e] = T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))};
+    *reinterpret_cast<Packed<T, 8>*>(vector_tile + v * Tile::vector_pitch + k) = packed;
+  }
+  for (int i = lane; i < Tile::rows * Tile::rows; i += 32) {
+    const int r = i / Tile::rows, c = i % Tile::rows, high = r > c ? r : c, low = r > c ? c : r;
+    matrix[r * Tile::matrix_pitch + c] = high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : T{};
+  }
+  __syncwarp();
+
+  const auto two = [](const T* first, const T* second) {
+    return static_cast<std::uint32_t>(first->bits) | static_cast<std::uint32_t>(second->bits) << 16;
+  };
+  for (int row = 0; row < Tile::rows; row += 32) {
+    for (int column = 0; column < width; column += 32) {
+      float sums[2][4][4] = {};
+      for (int k = 0; k < Tile::rows; k += 16) {
+        std::uint32_t left[2][4];
+        for (int m = 0; m < 2; ++m)
+          for (int part = 0; part < 4; ++part) {
+            const int r = row + 16 * m + g + part % 2 * 8;
+            const T* p = matrix + r * Tile::matrix_pitch + k + 2 * t + part / 2 * 8;
+            left[m][part] = r < Tile::rows ? two(p, p + 1) : 0;
+          }
+        for (int j = 0; j < 4; ++j) {
+          const T* p = vector_tile + (k + 2 * t) * Tile::vector_pitch + column + 8 * (g / 2) + 2 * j + g % 2;
+          const std::uint32_t right[2] = {two(p, p + Tile::vector_pitch), two(p + 8 * Tile::vector_pitch, p + 9 * Tile::vector_pitch)};
+          for (int m = 0; m < 2; ++m) multiply_add_16x8x16<T>(sums[m][j], left[m], right);
+        }
+      }
+      for (int m = 0; m < 2; ++m)
+        for (int half = 0; half < 2; ++half) {
+          const int v = row + 16 * m + g + 8 * half, c = column + 8 * t;
+          if (v >= vectors) continue;
+          Packed<T, 8> packed;
+          for (int e = 0; e < 8; ++e) {
+            float value = sums[m][e / 2][2 * half + e % 2];
+            if (v == 0 && c + e < width) value += to_float(gradient[c + e]);
+            packed.x[e] = from_float<T>(value);
+          }
+          if (aligned_out && c < width) *reinterpret_cast<Packed<T, 8>*>(out + v * width + c) = packed;
+          for (int e = 0; e < 8 && !aligned_out; ++e)
+            if (c + e < width) out[v * width + c + e] = packed.x[e];
+        }
+    }
+  }
+}
+
+/// Shared memory of a warp of dot_forward_float: a range of columns of all vectors, and the triangle.
+template <class Shape>
+struct DotForwardTile {
+  static constexpr int tiles = (Shape::vectors + 3) / 4;  ///< of 4 vectors
+  static constexpr int range = Shape::width < 128 ? (Shape::width + 3) / 4 * 4 : 128;
+  static constexpr int pitch = range + 4;
+  static constexpr int floats = tiles * 4 * pitch + (Shape::pairs + 3) / 4 * 4;
+};
+
+/// z of floats with plain multiply-adds, a warp per sample. A lane sums 4 x 4 products at a time, four columns of eight vectors in
+/// registers; tiles above the diagonal are left out, so 27 vectors keep 28 of 32 lanes busy.
+template <class Shape>
+__global__ void __launch_bounds__(32 * dot_warps) dot_forward_float(const MatrixView<const float> x, const MatrixView<float> z) {
+  using Tile = DotForwardTile<Shape>;
+  constexpr int vectors = Shape::vectors, width = Shape::width, count = Tile::tiles * (Tile::tiles + 1) / 2;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  float* tile = dynamic_shared<float>() + warp * Tile::floats;
+  float* triangle = tile + Tile::tiles * 4 * Tile::pitch;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const float* in = x.row(sample);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride);
+  for (int first = 0; first < count; first += 32) {
+    const int index = first + lane;
+    int r = 0;
+    while ((r + 1) * (r + 2) / 2 <= index) ++r;
+    const int c = index - r * (r + 1) / 2;
+    float sums[4][4] = {};
+    for (int begin = 0; begin < width; begin += Tile::range) {
+      __syncwarp();
+      for (int i = lane; i < Tile::tiles * 4 * (Tile::range / 4); i += 32) {
+        const int v = i / (Tile::range / 4), k = i % (Tile::range / 4) * 4;
+        float four[4] = {};
+        if (v < vectors && begin + k + 3 < width)
+          load_floats(in + v * width + begin + k, aligned, four);
+        else
+          for (int e = 0; e < 4; ++e)
+            if (v < vectors && begin + k + e < width) four[e] = in[v * width + begin + k + e];
+        *reinterpret_cast<float4*>(tile + v * Tile::pitch + k) = make_float4(four[0], four[1], four[2], four[3]);
+      }
+      __syncwarp();
+      if (index >= count) continue;
+      for (int k = 0; k < Tile::range; k += 4) {
+        float4 left[4];
+        for (int i = 0; i < 4; ++i) left[i] = *reinterpret_cast<const float4*>(tile + (4 * r + i) * Tile::pitch + k);
+        for (int j = 0; j < 4; ++j) {
+          const float4 right = *reinterpret_cast<const float4*>(tile + (4 * c + j) * Tile::pitch + k);
+          for (int i = 0; i < 4; ++i)
+            sums[i][j] = fmaf(left[i].w, right.w, fmaf(left[i].z, right.z, fmaf(left[i].y, right.y, fmaf(left[i].x, right.x, sums[i][j]))));
+        }
+      }
+    }
+    if (index < count)
+      for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j)
+          if (4 * r + i < vectors && 4 * c + j < 4 * r + i) triangle[Shape::pair(4 * r + i, 4 * c + j)] = sums[i][j];
+  }
+  __syncwarp();
+  store_result<Shape>(in, triangle, z.row(sample), lane);
+}
+
+/// Shared memory of a warp of dot_backward_float: the symmetric matrix of dz.
+template <class Shape>
+struct DotBackwardMatrix {
+  static constexpr int pitch = (Shape::vectors + 7) / 8 * 8;
+  static constexpr int floats = Shape::vectors * pitch;
+};
+
+/// dx of floats with plain multiply-adds, a warp per sample: a lane holds 4 columns of 8 vectors of dx and goes through the vectors of x,
+/// which later rounds find in the cache.
+template <class Shape>
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_backward_float(const MatrixView<const float> x, const MatrixView<const float> dz, const MatrixView<float> dx) {
+  using Matrix = DotBackwardMatrix<Shape>;
+  constexpr int vectors = Shape::vectors, width = Shape::width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  float* matrix = dynamic_shared<float>() + warp * Matrix::floats;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const float* in = x.row(sample);
+  const float* gradient = dz.row(sample);
+  float* out = dx.row(sample);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride), aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
+  for (int i = lane; i < Matrix::floats; i += 32) {
+    const int r = i / Matrix::pitch, c = i % Matrix::pitch, high = r > c ? r : c, low = r > c ? c : r;
+    matrix[i] = high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : 0.0f;
+  }
+  __syncwarp();
+  for (int first = 4 * lane; first < width; first += 128) {
+    const int held = width - first < 4 ? width - first : 4;
+    for (int row = 0; row < vectors; row += 8) {
+      float sums[8][4] = {};
+      for (int j = 0; j < vectors; ++j) {
+        float right[4] = {};
+        if (held == 4)
+          load_floats(in + j * width + first, aligned, right);
+        else
+          for (int e = 0; e < 4; ++e)
+            if (e < held) right[e] = in[j * width + first + e];
+        const float* left = matrix + j * Matrix::pitch + row;
+        for (int i = 0; i < 8; ++i)
+          for (int e = 0; e < 4; ++e) sums[i][e] = fmaf(left[i], right[e], sums[i][e]);
+      }
+      for (int i = 0; i < 8; ++i) {
+        if (row + i >= vectors) continue;
+        for (int e = 0; e < 4; ++e)
+          if (row + i == 0 && e < held) sums[i][e] += gradient[first + e];
+        if (held == 4) {
+          store_floats(out + (row + i) * width + first, aligned_out, sums[i]);
+        } else {
+          for (int e = 0; e < 4; ++e)
+            if (e < held) out[(row + i) * width + first + e] = sums[i][e];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera::inline v0::cuda

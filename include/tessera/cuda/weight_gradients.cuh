@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/groups.cuh>
+#include <tessera/cuda/row_lanes.cuh>
+#include <tessera/op/update.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+namespace cuda {
+
+inline constexpr int weight_threads = 256;
+inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
+
+/// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16, then the 16 sums are added as the
+/// contract's tree, the far steps between lanes.
+template <Element T, IdType Id, int Width>
+__global__ void __launch_bounds__(weight_threads)
+    weight_gradients(const T* __restrict__ arena, const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
+  constexpr bool whole = Width % 4 == 0;
+  const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
+  const GradientGroup<Id>& source = batch.groups[g].source;
+  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) + threadIdx.x / weight_lanes;
+  if (bag >= source.bags.bags) return;
+  const unsigned mask = ((1u << weight_lanes) - 1u) << (threadIdx.x % 32 / weight_lanes * weight_lanes);
+  const float* gradient = source.gradient + bag * source.gradient_stride;
+  const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
+  for (std::int64_t i = source.bags.begin(bag); i < source.bags.end(bag); ++i) {
+    const T* row = arena + (source.bags.ids[i] + source.bags.row_bias) * Width;
+    float sums[4] = {};
+    for (int column = 4 * lane; column < Width; column += 4 * weight_lanes) {
+      float left[4] = {}, right[4] = {};
+      if constexpr (whole) {
+        load_floats(gradient + column, aligned, left);
+        load_packed(row + column, right);
+      } else {
+        for (int e = 0; e < 4; ++e) {
+          if (column + e >= Width) continue;
+          left[e] = gradient[column + e];
+          right[e] = to_float(row[column + e]);
+        }
+      }
+      for (int e = 0; e < 4; ++e) sums[e] = fmaf(left[e], right[e], sums[e]);
+    }
+    for (int distance = weight_lanes / 2; distance > 0; distance /= 2)
+      for (float& sum : sums) sum += __shfl_xor_sync(mask, sum, distance);
+    if (lane == 0) batch.groups[g].output[i] = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  }
+}
+
+}  // namespace cuda
+
+template <Element T, IdType Id, int Width>
+struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
+  using Operation = WeightGradients<T, Id, Width>;
+
+  static void run(const Cuda& backend, const typename Operation::Parameters& p) {
+    const auto blocks_of = [](const typename Operation::Group& group) {
+      return cuda::ceil_divide(group.source.bags.bags, cuda::weight_threads / cuda::weight_lanes);
+    };
+    cuda::launch_by_group<typename Operation::Group>(backend, "weight_gradients", cuda::weight_threads, p.groups, blocks_of,
+                                                     cuda::weight_gradients<T, Id, Width>, p.arena);
+  }
+};
+
+}  // namespace tessera::inline v0

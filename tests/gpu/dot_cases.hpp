@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/dot.cuh>
+
+#include <doctest/doctest.h>
+#include <gpu/device.hpp>
+
+#include <cmath>
+
+namespace {
+
+using namespace tessera;
+
+/// Equal within the rounding of sums in float, of `magnitude` (the sum of absolute values), and of the stored type.
+template <class T>
+bool close(T got, double expected, double magnitude) {
+  const double unit = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8;
+  return std::fabs(static_cast<double>(to_float(got)) - expected) <= 1.01 * unit * std::fabs(expected) + 1e-6 * magnitude + 1e-6;
+}
+
+/// Forward and backward against sums in double. `shift` and `padding` move matrices off their alignment; what lies around them must stay.
+template <int Vectors, int Width, int PadTo, class T>
+void check_dot(std::int64_t batch, int shift, int padding) {
+  INFO("vectors ", Vectors, ", width ", Width, ", bytes per element ", sizeof(T), ", shift ", shift, ", padding ", padding);
+  using Dot = CudaDotInteraction<Vectors, Width, PadTo, T>;
+  Random random(Vectors * 1000 + Width);
+  const std::int64_t in_stride = Dot::input_columns() + padding, out_stride = Dot::columns() + padding;
+  const std::vector<T> x = random_elements<T>(random, shift + batch * in_stride),
+                       dz = random_elements<T>(random, shift + batch * out_stride);
+  const T mark = from_float<T>(-77.0f);
+  const std::vector<T> z_before(dz.size(), mark), dx_before(x.size(), mark);
+  const auto at = [](const std::vector<T>& m, std::int64_t i) { return static_cast<double>(to_float(m[static_cast<std::size_t>(i)])); };
+
+  in_every_order([&] {
+    const Cuda backend;
+    const OnDevice<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before), device_dx(backend, dx_before);
+    const MatrixView<const T> x_view(device_x.data() + shift, batch, Dot::input_columns(), in_stride);
+    Dot::forward(backend, x_view, MatrixView<T>(device_z.data() + shift, batch, Dot::columns(), out_stride));
+    Dot::backward(backend, x_view, MatrixView<const T>(device_dz.data() + shift, batch, Dot::columns(), out_stride),
+                  MatrixView<T>(device_dx.data() + shift, batch, Dot::input_columns(), in_stride));
+    const std::vector<T> z = device_z.read(), dx = device_dx.read();
+    std::int64_t wrong = 0;
+    const auto expect = [&](const T& got, double expected, double magnitude) { wrong += !close(got, expected, magnitude); };
+    for (std::int64_t s = 0; s < batch; ++s) {
+      const std::int64_t in = shift + s * in_stride, out = shift + s * out_stride;
+      std::vector<double> matrix(Vectors * Vectors);
+      std::int64_t pair = out + Width;
+      for (int i = 0; i < Vectors; ++i)
+        for (int j = 0; j < i; ++j, ++pair) {
+          double sum = 0, magnitude = 0;
+          for (int k = 0; k < Width; ++k) {
+            const double product = at(x, in + i * Width + k) * at(x, in + j * Width + k);
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          expect(z[static_cast<std::size_t>(pair)], sum, magnitude);
+          matrix[static_cast<std::size_t>(i * Vectors + j)] = matrix[static_cast<std::size_t>(j * Vectors + i)] = at(dz, pair);
+        }
+      for (int k = 0; k < Width; ++k) wrong += !(z[static_cast<std::size_t>(out + k)] == x[static_cast<std::size_t>(in + k)]);
+      for (; pair < out + Dot::columns(); ++pair) wrong += !(z[static_cast<std::size_t>(pair)] == T{});
+      for (; pair < out + out_stride && pair < std::ssize(z); ++pair) wrong += !(z[static_cast<std::size_t>(pair)] == mark);
+      for (int i = 0; i < Vectors; ++i)
+        for (int k = 0; k < Width; ++k) {
+          double sum = i == 0 ? at(dz, out + k) : 0, magnitude = std::fabs(sum);
+          for (int j = 0; j < Vectors; ++j) {
+            const double product = matrix[static_cast<std::size_t>(i * Vectors + j)] * at(x, in + j * Width + k);
+            sum += product;
+            magnitude += std::fabs(product);
+          }
+          expect(dx[static_cast<std::size_t>(in + i * Width + k)], sum, magnitude);
+        }
+      for (std::int64_t c = in + Dot::input_columns(); c < in + in_stride; ++c) wrong += !(dx[static_cast<std::size_t>(c)] == mark);
+    }
+    CHECK(wrong == 0);
+  });
+}
+
+}  // namespace
+
+TEST_CASE_TEMPLATE("dot interaction: DLRM's shapes", T, float, BFloat16) {
+  check_dot<27, 128, 32, T>(5, 0, 0);
+  check_dot<27, 16, 1, T>(9, 0, 8);
+}
+
+TEST_CASE_TEMPLATE("dot interaction: few and many vectors, widths that fill no register, any alignment", T, float, Half) {
+  check_dot<1, 5, 4, T>(3, 0, 0);
+  check_dot<2, 3, 1, T>(6, 1, 1);
+  check_dot<16, 8, 1, T>(2, 0, 0);
+  check_dot<17, 33, 8, T>(3, 3, 5);
+  check_dot<40, 136, 1, T>(2, 1, 0);
+}
+
+TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
+  using Dot = CudaDotInteraction<3, 4>;
+  const Cuda backend;
+  float* const none = nullptr;
+  Dot::forward(backend, {none, 0, 12}, {none, 0, 7});
+  CHECK_THROWS_AS(Dot::forward(backend, {none, 2, 12}, {none, 2, 8}), InvalidArgument);
+  CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}), InvalidArgument);
+}
