@@ -27,7 +27,7 @@ launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 if ! { cmake -S "$root/tests/golden" -B "$build/cmake" -G Ninja "-DGOLDEN_SOURCES=$build/sources" "${launcher[@]}" &&
        cmake --build "$build/cmake"; } >"$log" 2>&1; then
-  tail -n 60 "$log" >&2
+  grep -E 'error|Error' "$log" | cut -c 1-300 | head -n 20 >&2 || true
   echo "golden.sh: the cases did not compile; the whole log is $log" >&2
   echo "0 passed, 1 failed"
   exit 1

@@ -73,6 +73,8 @@ class Tally {
 
 /// A tensor of the case, read once.
 inline std::vector<float> floats(const ts::SafetensorsReader& file, const std::string& name) { return file.read<float>(name); }
-inline std::vector<std::int64_t> integers(const ts::SafetensorsReader& file, const std::string& name) { return file.read<std::int64_t>(name); }
+inline std::vector<std::int64_t> integers(const ts::SafetensorsReader& file, const std::string& name) {
+  return file.read<std::int64_t>(name);
+}
 
 }  // namespace golden

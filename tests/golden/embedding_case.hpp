@@ -73,8 +73,10 @@ class EmbeddingRun {
   }
 
   void run_rank(ts::ThreadCommunicator& communicator, bool model_parallel, Verdict& verdict) {
-    Embeddings embeddings{communicator, ts::Host{}, {.learning_rate = learning_rate_, .optimizer = optimizer_,
-                                                     .ranks_per_node = ranks_per_node(communicator.size())}};
+    Embeddings embeddings{
+        communicator,
+        ts::Host{},
+        {.learning_rate = learning_rate_, .optimizer = optimizer_, .ranks_per_node = ranks_per_node(communicator.size())}};
     const ts::Layout& layout = embeddings.layout();
     for (const ts::TableSpec& table : layout.tables) {
       const std::vector<float> initial = floats(file_, fmt::format("table.{}.initial", table.name));
@@ -123,7 +125,8 @@ class EmbeddingRun {
       const std::string name = fmt::format("step{}.feature.{}.grad_weights", step, layout.features[f].name);
       const std::vector<float> expected = floats(file_, name);
       std::vector<float> found(expected.size());
-      for (std::size_t i = 0; i < found.size(); ++i) found[i] = weight_gradients_[step][{static_cast<int>(f), static_cast<std::int64_t>(i)}];
+      for (std::size_t i = 0; i < found.size(); ++i)
+        found[i] = weight_gradients_[step][{static_cast<int>(f), static_cast<std::int64_t>(i)}];
       verdict.compare(name, found, expected);
     }
   }
@@ -134,7 +137,7 @@ class EmbeddingRun {
   std::int64_t batch_;
   int steps_;
   std::vector<std::vector<float>> final_;
-  std::vector<std::vector<std::vector<float>>> final_state_;  // by table, state
+  std::vector<std::vector<std::vector<float>>> final_state_;                     // by table, state
   std::vector<std::map<std::pair<int, std::int64_t>, float>> weight_gradients_;  // by step
 };
 

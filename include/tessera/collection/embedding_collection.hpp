@@ -45,7 +45,7 @@ class ShardedCollection {
   using element = typename Settings::element;
   using initializer = typename Settings::initializer;
   using Store = TableStore<WidthList, element, O, Backend>;
-  template <IdType Id>
+  template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
 
   struct Options {
@@ -116,20 +116,22 @@ class ShardedCollection {
     return finish_forward(step, {output_.data(), step.batch, columns()});
   }
 
-  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape. `weight_gradients`, if any, gets the
-  /// gradient of the per-id weights, parallel to the batch's ids (0 for features without weights); with model-parallel input each
-  /// rank gets its own shards' share, and the ranks' sum is the gradient.
+  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient, std::span<float> weight_gradients = {}) {
-    require(pooled.step != nullptr && pooled.step->stage == StepState<Id>::Stage::assembled,
-            "backward: call forward first, and backward once for each forward");
-    StepState<Id>& step = *pooled.step;
-    split(step, gradient);
-    exchange_gradients(step);
-    if (!weight_gradients.empty()) {
-      const auto groups_of = [&](int arena, auto&& visit) { for_each_group(step, arena, visit); };
-      weight_gradients_.run_stage(step, gradient, groups_of, weight_gradients);
-    }
+  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
+    StepState<Id>& step = start_backward(pooled, gradient);
+    update(step, gradient);
+  }
+
+  /// The same; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's ids (0 for features without weights).
+  /// With model-parallel input each rank gets its own shards' share, and the ranks' sum is the gradient. Every rank must call this form.
+  template <IdType Id>
+  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient, std::span<float> weight_gradients) {
+    StepState<Id>& step = start_backward(pooled, gradient);
+    require(static_cast<std::int64_t>(weight_gradients.size()) == step.ids, "backward: room for {} weight gradients, the batch has {} ids",
+            weight_gradients.size(), step.ids);
+    const auto groups_of = [&](int arena, auto&& visit) { for_each_group(step, arena, visit); };
+    weight_gradients_.run_stage(step, gradient, groups_of, weight_gradients);
     update(step, gradient);
   }
 
@@ -141,6 +143,7 @@ class ShardedCollection {
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = false;
     step.batch = ids.batch;
+    step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend_, layout_, all_features_, ids, Settings::bad_ids, bad_ids_);
     Router<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
@@ -150,6 +153,7 @@ class ShardedCollection {
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = true;
+    step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, Settings::bad_ids, bad_ids_);
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
@@ -187,9 +191,8 @@ class ShardedCollection {
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output) {
     check_shape("assemble: output", output.rows, output.columns, step.batch);
-    for (const int f : routing_.summed_features())
-      run<ZeroRows>(backend_,
-                    {output.data + layout_.feature_column[f], output.stride, output.rows, layout_.tables[layout_.feature_table[f]].width});
+    for (const auto& [column, width] : routing_.summed_columns())
+      run<ZeroRows>(backend_, {output.data + column, output.stride, output.rows, width});
     step.moves.clear();
     for_each_vector(step, [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
       step.moves.push_back({packed, part.width, output.data + part.column, output.stride, step.sent[s].bags, part.width,
@@ -246,6 +249,15 @@ class ShardedCollection {
   void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {
     require(rows == batch && columns_given == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what, rows,
             columns_given, batch, columns());
+  }
+
+  template <IdType Id>
+  StepState<Id>& start_backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
+    require(pooled.step != nullptr && pooled.step->stage == StepState<Id>::Stage::assembled,
+            "backward: call forward first, and backward once for each forward");
+    split(*pooled.step, gradient);
+    exchange_gradients(*pooled.step);
+    return *pooled.step;
   }
 
   template <IdType Id>
@@ -383,9 +395,18 @@ class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<P
              options) {}
 };
 
+namespace detail {
+
+template <class Embeddings, Cluster C>
+constexpr PlanFault memory_fault() {
+  const Layout layout = Embeddings::plan::layout(Topology{C.ranks, C.ranks_per_node});
+  return check_memory(layout, Embeddings::memory_cost, C.memory_per_rank);
+}
+
+}  // namespace detail
+
 /// Whether every rank's tables and optimizer state fit into its memory: `static_assert(ts::fits<Embeddings, ts::Cluster{...}>)`.
 template <class Embeddings, Cluster C>
-inline constexpr bool fits = SoundPlan<check_memory(Embeddings::plan::layout(Topology{C.ranks, C.ranks_per_node}), Embeddings::memory_cost,
-                                                    C.memory_per_rank)>::value;
+inline constexpr bool fits = SoundPlan<detail::memory_fault<Embeddings, C>()>::value;
 
 }  // namespace tessera::inline v0

@@ -46,7 +46,8 @@ class Inputs {
       const int f = features[i];
       const FeatureSpec& feature = layout.features[f];
       const TableSpec& table = layout.tables[layout.feature_table[f]];
-      require(!feature.weighted || !batch.weights.empty(), "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
+      require(!feature.weighted || batch.weights.size() == batch.ids.size(),
+              "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
       FeatureInput<Id>& input = inputs_[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
       Bags<Id>& bags = input.bags;

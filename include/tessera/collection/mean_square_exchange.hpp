@@ -30,7 +30,6 @@ class MeanSquareExchange {
     std::sort(sends_.begin(), sends_.end(), [](const Pair& x, const Pair& y) {
       return std::tuple(x.rank, x.own_shard, x.other_shard) < std::tuple(y.rank, y.own_shard, y.other_shard);
     });
-    receives_ = sends_;
     std::sort(receives_.begin(), receives_.end(), [](const Pair& x, const Pair& y) {
       return std::tuple(x.rank, x.other_shard, x.own_shard) < std::tuple(y.rank, y.other_shard, y.own_shard);
     });
@@ -94,9 +93,21 @@ class MeanSquareExchange {
       const std::int64_t begin = std::max(mine.row_begin, other.rectangle.row_begin), end = std::min(mine.row_end, other.rectangle.row_end);
       if (begin >= end) continue;
       const std::int64_t bias = plan.segments[segment].row_offset - mine.row_begin;
-      const int rank = other.rank == every_rank ? routing_.rank() : other.rank;
-      sends_.push_back({rank, own, static_cast<int>(s), arena, segment, begin + bias, end + bias});
+      const Pair pair{other.rank, own, static_cast<int>(s), arena, segment, begin + bias, end + bias};
+      // Every rank has a copy of a replicated shard: it takes from whoever holds the other one, and gives to its own rank alone.
+      const bool own_replicated = layout_.shards[own].rank == every_rank, other_replicated = other.rank == every_rank;
+      for (int rank = 0; rank < routing_.ranks(); ++rank) {
+        const bool self = rank == routing_.rank();
+        const bool holds_other = other_replicated || other.rank == rank;
+        if (holds_other && (!own_replicated || self)) add(sends_, pair, rank);
+        if (other_replicated ? self : other.rank == rank) add(receives_, pair, rank);
+      }
     }
+  }
+
+  static void add(std::vector<Pair>& pairs, Pair pair, int rank) {
+    pair.rank = rank;
+    pairs.push_back(pair);
   }
 
   static Range rows_between(const MergedGradients& m, std::int64_t begin, std::int64_t end) {

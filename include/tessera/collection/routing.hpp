@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -79,8 +80,8 @@ class Routing {
   const std::vector<SlotChain>& chains() const { return chains_; }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
-  /// Features whose vectors are sums of several ranks' (or blocks') parts.
-  const std::vector<int>& summed_features() const { return summed_features_; }
+  /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
+  const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }
   /// Features that this rank's shards read, ascending.
   const std::vector<int>& local_features() const { return local_features_; }
 
@@ -131,8 +132,9 @@ class Routing {
           replicated_slots_ += replicated;
         }
         at->parts.push_back({s, place_[s].arena, place_[s].row_bias, layout.feature_column[f] + r.column_begin, r.width()});
-        if (!whole && (summed_features_.empty() || summed_features_.back() != static_cast<int>(f)))
-          summed_features_.push_back(static_cast<int>(f));
+        const std::pair column(layout.feature_column[f] + r.column_begin, static_cast<int>(r.width()));
+        if (!whole && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) == summed_columns_.rend())
+          summed_columns_.push_back(column);
       }
     }
     std::sort(slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) {
@@ -177,7 +179,7 @@ class Routing {
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
   std::vector<SlotChain> chains_;
-  std::vector<int> summed_features_;
+  std::vector<std::pair<std::int64_t, int>> summed_columns_;
   std::vector<int> local_features_;
 };
 

@@ -53,6 +53,7 @@ struct Step {
 
   Inputs<Id> inputs;
   std::int64_t batch = 0;                               ///< of this rank
+  std::int64_t ids = 0;                                 ///< of the batch given
   bool model_parallel = false;                          ///< inputs hold the global batch of the local features
   std::vector<std::int64_t> sample_begin;               ///< model parallel: first global sample of each rank, and the end
   std::vector<Sent> sent;                               ///< by slot

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -195,6 +197,24 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
     layout.feature_table.push_back(table);
     layout.feature_column.push_back(layout.feature_column.back() + (table < 0 ? 0 : layout.tables[table].width));
   }
+}
+
+/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test. `features` empty: one per table. Its `fault`
+/// says what is wrong with it, if anything.
+constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables, std::vector<FeatureSpec> features,
+                             std::vector<Shard> shards) {
+  Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
+  const bool one_feature_per_table = layout.features.empty();
+  if (one_feature_per_table)
+    for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
+  resolve_features(layout, one_feature_per_table);
+  std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
+    const auto key = [](const Shard& s) { return std::tuple(s.table, s.rectangle.row_begin, s.rectangle.column_begin); };
+    return key(a) < key(b);
+  });
+  layout.shards = std::move(shards);
+  if (layout.fault.ok()) layout.fault = check_cover(layout);
+  return layout;
 }
 
 }  // namespace tessera::inline v0
