@@ -7,6 +7,7 @@
 
 #include <tessera/core/random.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/bag_parts.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/parallel.hpp>
 
@@ -74,13 +75,13 @@ void gather(int threads, const char* table, std::span<const Id> ids, std::int64_
     const std::int64_t first = bags * part / parts, last = bags * (part + 1) / parts;
     const std::int64_t stop = std::ssize(ids);
     for (std::int64_t i = first * bag; i < std::min(first * bag + distance, stop); ++i)
-      for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + static_cast<std::int64_t>(ids[i]) * RowBytes + line);
+      detail::prefetch(table + static_cast<std::int64_t>(ids[i]) * RowBytes, RowBytes);
     for (std::int64_t b = first; b < last; ++b) {
       detail::RowSum<row_floats> sum;
       sum.clear();
       for (std::int64_t i = b * bag; i < (b + 1) * bag; ++i) {
         const std::int64_t ahead = std::min(i + distance, stop - 1);
-        for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + static_cast<std::int64_t>(ids[ahead]) * RowBytes + line);
+        detail::prefetch(table + static_cast<std::int64_t>(ids[ahead]) * RowBytes, RowBytes);
         sum.add(reinterpret_cast<const float*>(table + static_cast<std::int64_t>(ids[i]) * RowBytes));
       }
       for (int c = 0; c < OutputFloats; c += row_floats) sum.store(output + b * OutputFloats + c);
@@ -98,9 +99,8 @@ void gather_modify_write(int threads, const std::array<char*, ElementArrays>& ta
     const std::int64_t first = std::ssize(ids) * part / parts, last = std::ssize(ids) * (part + 1) / parts;
     const auto ask = [&](std::int64_t i) {
       const auto id = static_cast<std::int64_t>(ids[i]);
-      for (char* table : tables)
-        for (int line = 0; line < RowBytes; line += 64) __builtin_prefetch(table + id * RowBytes + line, 1);
-      for (float* array : row_arrays) __builtin_prefetch(array + id, 1);
+      for (char* table : tables) detail::prefetch<true>(table + id * RowBytes, RowBytes);
+      for (float* array : row_arrays) detail::prefetch<true>(array + id, 4);
     };
     for (std::int64_t i = first; i < std::min(first + distance, last); ++i) ask(i);
     for (std::int64_t i = first; i < last; ++i) {

@@ -18,6 +18,9 @@ namespace tessera::inline v0 {
 //     HD Row row(float* row_state, float mean_square) const;          // row_state: row_states floats, read and written
 //     HD float element(float weight, float gradient, float* state, const Row&) const;   // state: element_states floats; new weight
 //   };
+//
+// `element` may be a template on the value type, V element(V weight, V gradient, V* state, const Row&), made of + - * / and
+// square_root (core/math.hpp): backends then run several columns at once.
 
 template <class O>
 concept HasStateCounts = requires {

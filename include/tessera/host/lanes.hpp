@@ -3,6 +3,8 @@
 #pragma once
 
 #include <tessera/core/element.hpp>
+#include <tessera/core/math.hpp>
+#include <tessera/op/mean_square.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -119,6 +121,72 @@ template <int Width, class F>
     chunks(std::integral_constant<int, 4>{});
     chunks(std::integral_constant<int, 1>{});
   }
+}
+
+}  // namespace detail
+
+/// Sixteen neighbouring columns as one value, for optimizers whose `element` is a template: + - * / with floats and one another, and
+/// square_root. Every lane is computed alike.
+struct Lanes {
+  static constexpr int count = 16;
+  using Values = detail::Vector<float, count>;
+  Values values;
+
+  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, const Lanes& b) { return {a.values + b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, const Lanes& b) { return {a.values - b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, const Lanes& b) { return {a.values * b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, const Lanes& b) { return {a.values / b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, float b) { return {a.values + b}; }
+  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, float b) { return {a.values - b}; }
+  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, float b) { return {a.values * b}; }
+  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, float b) { return {a.values / b}; }
+  [[gnu::always_inline]] friend inline Lanes operator+(float a, const Lanes& b) { return {a + b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator-(float a, const Lanes& b) { return {a - b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator*(float a, const Lanes& b) { return {a * b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator/(float a, const Lanes& b) { return {a / b.values}; }
+
+  /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told to forget errno, which is the user's
+  /// choice, so the instruction is named where the processor has it.
+  [[gnu::always_inline]] friend inline Lanes square_root(const Lanes& x) {
+    Lanes result;
+#if defined(__AVX512F__)
+    asm("vsqrtps %1, %0" : "=v"(result.values) : "v"(x.values));
+#elif defined(__AVX__)
+    for (int half = 0; half < 2; ++half) {
+      detail::Vector<float, 8> part;
+      std::memcpy(&part, reinterpret_cast<const float*>(&x.values) + 8 * half, sizeof(part));
+      asm("vsqrtps %0, %0" : "+x"(part));
+      std::memcpy(reinterpret_cast<float*>(&result.values) + 8 * half, &part, sizeof(part));
+    }
+#else
+    for (int i = 0; i < count; ++i) result.values[i] = square_root(x.values[i]);
+#endif
+    return result;
+  }
+};
+
+namespace detail {
+
+/// block_square_sum of a whole block in vectors: the same tree, the same bits.
+[[gnu::always_inline]] inline float whole_block_square_sum(const float* gradient) {
+  Vector<float, 8> low, high;
+  std::memcpy(&low, gradient, sizeof(low));
+  std::memcpy(&high, gradient + 8, sizeof(high));
+  using Doubles = Vector<double, 8>;
+  const Doubles a = __builtin_convertvector(low, Doubles), b = __builtin_convertvector(high, Doubles);
+  const Doubles eight = a * a + b * b;  // products are exact: a fused multiply-add rounds the same
+  const Vector<double, 4> four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  const Vector<double, 2> two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+  return static_cast<float>(two[0] + two[1]);
+}
+
+/// mean_square of op/mean_square.hpp, with the same bits.
+[[gnu::always_inline]] inline float fast_mean_square(const float* gradient, int width) {
+  float sum = 0;
+  int column = 0;
+  for (; column + mean_square_block <= width; column += mean_square_block) sum += whole_block_square_sum(gradient + column);
+  if (column < width) sum += block_square_sum(gradient + column, width - column);
+  return sum / static_cast<float>(width);
 }
 
 }  // namespace detail

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace tessera::inline v0 {
 
@@ -92,7 +93,7 @@ class RowPartition {
   /// The index of the bucket to be worked on as `i`-th: the largest come first, so that threads end together.
   std::int64_t by_size(std::int64_t i) const { return order_[i]; }
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
-  const float* coefficient(std::int64_t i) const { return coefficients_ + i; }
+  float* coefficient(std::int64_t i) const { return coefficients_ + i; }
 
   /// The gradient of a bag.
   [[gnu::always_inline]] const float* gradient(std::uint32_t source) const {
@@ -139,8 +140,8 @@ class RowPartition {
     parts_ = threads_;
     const std::int64_t wanted = std::clamp<std::int64_t>(entries_count_ / 4, 64, 65536);
     range_shift_ = 0;
-    while ((arena_rows >> range_shift_) >= wanted) ++range_shift_;
-    ranges_ = (arena_rows >> range_shift_) + 1;
+    while (((arena_rows - 1) >> range_shift_) >= wanted) ++range_shift_;
+    ranges_ = ((arena_rows - 1) >> range_shift_) + 1;
     ScratchCutter sizes(nullptr);
     cut_counts(sizes);
     ScratchCutter cut(backend_.scratch(ScratchSlot::counts, sizes.used()));
@@ -149,9 +150,9 @@ class RowPartition {
       std::uint32_t* counts = counts_ + part * ranges_;
       std::fill_n(counts, ranges_, 0u);
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        const Bags<Id>& bags = groups_[g].bags;
-        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i)
-          ++counts[(bags.ids[i] + bags.row_bias) >> range_shift_];
+        const Bags<Id> bags = groups_[g].bags;
+        const int shift = range_shift_;
+        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i) ++counts[(bags.ids[i] + bags.row_bias) >> shift];
       });
     });
   }
@@ -167,10 +168,13 @@ class RowPartition {
     cut_buckets(sizes, most);
     ScratchCutter cut(backend_.scratch(ScratchSlot::buckets, sizes.used()));
     cut_buckets(cut, most);
+    const std::int64_t wanted = wanted_entries();
     std::int64_t begin = 0, end = 0, first_range = 0;
     bucket_count_ = 0;
     const auto close = [&](std::int64_t past_range) {
-      buckets_[bucket_count_++] = {first_range << range_shift_, std::min(past_range << range_shift_, arena_rows), begin, end};
+      buckets_[bucket_count_] = {first_range << range_shift_, std::min(past_range << range_shift_, arena_rows), begin, end};
+      order_[bucket_count_] = bucket_count_;
+      ++bucket_count_;
       begin = end;
       first_range = past_range;
     };
@@ -178,27 +182,23 @@ class RowPartition {
       std::int64_t here = 0;
       for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges_ + range];
       // A heavy range stays alone, unless what waits before it is little. Rows within a bucket are numbers of 32 bits.
-      const bool full = end - begin >= wanted_entries() / 2 && end - begin + here > wanted_entries();
+      const bool full = end - begin >= wanted / 2 && end - begin + here > wanted;
       if (full || (range + 1 - first_range) << range_shift_ > std::int64_t{1} << 32) close(range);
       bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
       end += here;
     }
     close(ranges_);
 
-    for (std::int64_t i = 0; i < bucket_count_; ++i) order_[i] = i;
     std::sort(order_, order_ + bucket_count_, [&](std::int64_t a, std::int64_t b) {
       return buckets_[a].entries() != buckets_[b].entries() ? buckets_[a].entries() > buckets_[b].entries() : a < b;
     });
-    std::fill_n(places_, parts_ * bucket_count_, 0);
-    for (std::int64_t part = 0; part < parts_; ++part)
-      for (std::int64_t range = 0; range < ranges_; ++range)
-        places_[part * bucket_count_ + bucket_of_[range]] += counts_[part * ranges_ + range];
     for (std::int64_t bucket = 0; bucket < bucket_count_; ++bucket) {
+      const std::int64_t first = buckets_[bucket].row_begin >> range_shift_;
+      const std::int64_t past = bucket + 1 < bucket_count_ ? buckets_[bucket + 1].row_begin >> range_shift_ : ranges_;
       std::int64_t place = buckets_[bucket].begin;
       for (std::int64_t part = 0; part < parts_; ++part) {
-        const std::int64_t here = places_[part * bucket_count_ + bucket];
         places_[part * bucket_count_ + bucket] = place;
-        place += here;
+        for (std::int64_t range = first; range < past; ++range) place += counts_[part * ranges_ + range];
       }
     }
   }
@@ -217,21 +217,36 @@ class RowPartition {
     ScratchCutter cut(backend_.scratch(ScratchSlot::entries, sizes.used()));
     cut_entries(cut);
     parallel_for(threads_, parts_, [&](std::int64_t part, int) {
-      std::int64_t* places = places_ + part * bucket_count_;
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        const Bags<Id>& bags = groups_[g].bags;
-        const std::uint32_t first_source = first_run_[g] << source_shift_;
-        std::int64_t i = bags.begin(first);
-        for (std::int64_t bag = first; bag < last; ++bag) {
-          for (const std::int64_t end = bags.end(bag); i < end; ++i) {
-            const std::int64_t row = bags.ids[i] + bags.row_bias;
-            const std::int64_t place = places[bucket_of_[row >> range_shift_]]++;
-            entries_[place] = {static_cast<std::uint32_t>(row), first_source + static_cast<std::uint32_t>(bag)};
-            if (scaled_) coefficients_[place] = bags.coefficient(bag, i);
-          }
+        if (scaled_) {
+          scatter_bags<true>(g, first, last, places_ + part * bucket_count_);
+        } else {
+          scatter_bags<false>(g, first, last, places_ + part * bucket_count_);
         }
       });
     });
+  }
+  template <bool Scaled>
+  void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last, std::int64_t* places) const {
+    // Local copies: stores to the entries could change members, for all the compiler knows.
+    const Bags<Id> bags = groups_[g].bags;
+    const std::uint32_t* const bucket_of = bucket_of_;
+    RowEntry* const entries = entries_;
+    float* const coefficients = coefficients_;
+    const int shift = range_shift_;
+    const std::uint32_t first_source = first_run_[g] << source_shift_;
+    const auto place_entry = [&](std::int64_t bag, std::int64_t i) {
+      const std::int64_t row = bags.ids[i] + bags.row_bias;
+      const std::int64_t place = places[bucket_of[row >> shift]]++;
+      entries[place] = {static_cast<std::uint32_t>(row), first_source + static_cast<std::uint32_t>(bag)};
+      if (Scaled) coefficients[place] = bags.coefficient(bag, i);
+    };
+    if (bags.offsets == nullptr) {
+      for (std::int64_t bag = first; bag < last; ++bag) place_entry(bag, bag);
+    } else {
+      for (std::int64_t bag = first, i = bags.offsets[first]; bag < last; ++bag)
+        for (const std::int64_t end = bags.offsets[bag + 1]; i < end; ++i) place_entry(bag, i);
+    }
   }
   void cut_entries(ScratchCutter& cut) {
     entries_ = cut.array<RowEntry>(entries_count_);
@@ -261,84 +276,96 @@ class RowPartition {
   float* coefficients_ = nullptr;
 };
 
-/// The distinct rows of a bucket and the sources of each, in the order of the batch. Arrays in scratch memory, filled by `group`.
-struct GroupedRows {
-  std::int64_t count = 0;
-  std::uint32_t* rows = nullptr;       ///< relative to the bucket's first row
-  std::uint32_t* begins = nullptr;     ///< count + 1 places in sources
-  std::uint32_t* sources = nullptr;    ///< bags, row by row
-  float* coefficients = nullptr;       ///< parallel to sources, where the batch is scaled
-  std::uint64_t* table = nullptr;      ///< for hashing: hash_size
-  std::uint64_t* sort_keys = nullptr;  ///< one per distinct row, where rows are wanted in ascending order
+/// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay where they are. `spare`: room for
+/// as many entries. It beats a hash table of rows by far where rows repeat: there each look-up waits for the insertion before it.
+template <int Passes>
+void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::uint32_t row_begin, int digit_bits) {
+  constexpr int most_digits = 1 << 11;
+  std::uint32_t places[Passes][most_digits];
+  const std::uint32_t mask = (std::uint32_t{1} << digit_bits) - 1;
+  for (int pass = 0; pass < Passes; ++pass) std::fill_n(places[pass], mask + 1, 0u);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t row = entries[i].row - row_begin;
+    for (int pass = 0; pass < Passes; ++pass) ++places[pass][(row >> (pass * digit_bits)) & mask];
+  }
+  RowEntry *from = entries, *to = spare;
+  for (int pass = 0; pass < Passes; ++pass) {
+    std::uint32_t* const place = places[pass];
+    for (std::uint32_t digit = 0, sum = 0; digit <= mask; ++digit) sum += std::exchange(place[digit], sum);
+    const int shift = pass * digit_bits;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const RowEntry entry = from[i];
+      to[place[((entry.row - row_begin) >> shift) & mask]++] = entry;
+    }
+    std::swap(from, to);
+  }
+  if constexpr (Passes % 2 == 1) std::copy_n(from, count, entries);
+}
 
-  static std::int64_t hash_size(std::int64_t distinct) {
-    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(2 * distinct)));
+inline void sort_by_row(RowEntry* entries, RowEntry* spare, const RowBucket& bucket) {
+  const int bits = std::bit_width(static_cast<std::uint64_t>(bucket.row_end - bucket.row_begin - 1));
+  const auto count = static_cast<std::uint32_t>(bucket.entries());
+  const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
+  if (bits <= 10) {
+    radix_sort<1>(entries, spare, count, row_begin, bits);
+  } else if (bits <= 20) {
+    radix_sort<2>(entries, spare, count, row_begin, (bits + 1) / 2);
+  } else {
+    radix_sort<3>(entries, spare, count, row_begin, (bits + 2) / 3);
+  }
+}
+
+/// Works on one bucket at a time: sorts its entries and finds its rows. One per thread, on scratch memory.
+struct BucketRows {
+  std::int64_t count = 0;           ///< distinct rows
+  std::uint32_t* rows = nullptr;    ///< ascending, relative to the bucket's first row
+  std::uint32_t* begins = nullptr;  ///< count + 1 places in the bucket's entries
+  RowEntry* spare = nullptr;
+  std::uint32_t* sources = nullptr;  ///< only where the batch is scaled, like coefficients
+  float* coefficients = nullptr;
+
+  /// `entries`, `distinct`: of the largest bucket.
+  static BucketRows cut(ScratchCutter& cut, std::int64_t entries, std::int64_t distinct, bool scaled) {
+    BucketRows bucket;
+    bucket.rows = cut.array<std::uint32_t>(distinct + 1);
+    bucket.begins = cut.array<std::uint32_t>(distinct + 2);
+    bucket.spare = cut.array<RowEntry>(entries);
+    bucket.sources = cut.array<std::uint32_t>(scaled ? entries : 0);
+    bucket.coefficients = cut.array<float>(scaled ? entries : 0);
+    return bucket;
   }
 
-  /// Groups the bucket's entries by row, rows in the order of their first entry or (Sorted) ascending. Overwrites the entries' rows.
-  template <bool Sorted, IdType Id>
-  void group(const RowPartition<Id>& partition, const RowBucket& bucket) {
+  /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay in the order of the batch.
+  template <IdType Id>
+  void sort(const RowPartition<Id>& partition, const RowBucket& bucket) {
     RowEntry* const entries = partition.entry(bucket.begin);
+    const std::int64_t total = bucket.entries();
+    if (!partition.scaled()) {
+      sort_by_row(entries, spare, bucket);
+      return;
+    }
+    for (std::int64_t i = 0; i < total; ++i) sources[i] = std::exchange(entries[i].source, static_cast<std::uint32_t>(i));
+    sort_by_row(entries, spare, bucket);
+    float* const in_order = partition.coefficient(bucket.begin);
+    std::copy_n(in_order, total, coefficients);
+    for (std::int64_t i = 0; i < total; ++i) {
+      in_order[i] = coefficients[entries[i].source];
+      entries[i].source = sources[entries[i].source];
+    }
+  }
+
+  /// Finds the distinct rows of sorted entries, without a branch: nobody can predict whether a row repeats.
+  void find(const RowEntry* entries, const RowBucket& bucket) {
     const auto total = static_cast<std::uint32_t>(bucket.entries());
-    const std::int64_t size = hash_size(bucket.capacity());
-    const auto mask = static_cast<std::uint32_t>(size - 1);
-    // Where the table has a place for every row of the range the row is its own hash.
-    const bool direct = bucket.row_end - bucket.row_begin <= size;
-    const std::uint32_t factor = direct ? 1u : 0x9e3779b1u;
-    const int shift = direct ? 0 : 32 - std::countr_zero(static_cast<std::uint64_t>(size));
     const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
-    std::fill_n(table, size, std::uint64_t{0});
     std::uint32_t distinct = 0;
+    begins[0] = 0;
     for (std::uint32_t i = 0; i < total; ++i) {
-      const std::uint32_t row = entries[i].row - row_begin;
-      std::uint32_t place = (row * factor) >> shift;
-      // A place holds the row and its number + 1.
-      std::uint64_t held;
-      while ((held = table[place & mask]) != 0 && static_cast<std::uint32_t>(held >> 32) != row) ++place;
-      if (held == 0) {
-        rows[distinct] = row;
-        begins[distinct] = 0;
-        held = ++distinct;
-        table[place & mask] = static_cast<std::uint64_t>(row) << 32 | held;
-      }
-      const std::uint32_t number = static_cast<std::uint32_t>(held) - 1;
-      entries[i].row = number;
-      ++begins[number];
+      rows[distinct] = entries[i].row - row_begin;
+      begins[distinct + 1] = i + 1;
+      distinct += i + 1 == total || entries[i + 1].row != entries[i].row ? 1 : 0;
     }
     count = distinct;
-
-    if constexpr (Sorted) {
-      for (std::uint32_t k = 0; k < distinct; ++k) sort_keys[k] = static_cast<std::uint64_t>(rows[k]) << 32 | k;
-      std::sort(sort_keys, sort_keys + distinct);
-      std::uint32_t begin = 0;
-      for (std::uint32_t k = 0; k < distinct; ++k) {
-        rows[k] = static_cast<std::uint32_t>(sort_keys[k] >> 32);
-        const auto number = static_cast<std::uint32_t>(sort_keys[k]);
-        const std::uint32_t of_row = begins[number];
-        begins[number] = begin;  // still in the order of numbers: where the row's next source goes
-        sort_keys[k] = static_cast<std::uint64_t>(begin) + of_row;
-        begin += of_row;
-      }
-    } else {
-      std::uint32_t begin = 0;
-      for (std::uint32_t k = 0; k < distinct; ++k) {
-        const std::uint32_t of_row = begins[k];
-        begins[k] = begin;
-        begin += of_row;
-      }
-    }
-    for (std::uint32_t i = 0; i < total; ++i) {
-      const std::uint32_t place = begins[entries[i].row]++;
-      sources[place] = entries[i].source;
-      if (partition.scaled()) coefficients[place] = partition.coefficient(bucket.begin)[i];
-    }
-    // Each begin has moved to its row's end: shift them by one.
-    if constexpr (Sorted) {
-      for (std::uint32_t k = 0; k < distinct; ++k) begins[k + 1] = static_cast<std::uint32_t>(sort_keys[k]);
-    } else {
-      for (std::uint32_t k = distinct; k > 0; --k) begins[k] = begins[k - 1];
-    }
-    begins[0] = 0;
   }
 };
 

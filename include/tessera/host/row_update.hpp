@@ -4,16 +4,59 @@
 
 #include <tessera/core/stochastic_rounding.hpp>
 #include <tessera/host/bag_parts.hpp>
+#include <tessera/host/lanes.hpp>
 #include <tessera/op/update.hpp>
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 namespace tessera::inline v0 {
 
 namespace detail {
+
+/// An optimizer's formulas, compiled once for all widths and element types: whether a * b + c becomes one fused multiply-add is up to
+/// the compiler at each place where it inlines a formula, and a row's new value must not depend on the place.
+template <Optimizer O>
+struct StepMath {
+  using Step = typename O::Step;
+  using States = std::array<float*, O::element_states>;
+
+  [[gnu::noinline]] static typename Step::Row row(const Step& step, float* row_state, float mean_square_of_row) {
+    return step.row(row_state, mean_square_of_row);
+  }
+
+  /// `columns`: a multiple of 16.
+  [[gnu::noinline]] static void elements(const Step& caller_step, float* __restrict weights, const float* __restrict gradient,
+                                         const States& states, const typename Step::Row& caller_shared, std::int64_t columns) {
+    const Step step = caller_step;
+    const typename Step::Row shared = caller_shared;
+    constexpr int slots = std::max(1, O::element_states);
+    if constexpr (requires(Lanes x, Lanes * s) {
+                    { step.element(x, x, s, shared) } -> std::same_as<Lanes>;
+                  }) {
+      for (std::int64_t column = 0; column < columns; column += Lanes::count) {
+        Lanes w, g, state[slots];
+        std::memcpy(&w, weights + column, sizeof(w));
+        std::memcpy(&g, gradient + column, sizeof(g));
+        for (int k = 0; k < O::element_states; ++k) std::memcpy(&state[k], states[k] + column, sizeof(Lanes));
+        w = step.element(w, g, state, shared);
+        std::memcpy(weights + column, &w, sizeof(w));
+        for (int k = 0; k < O::element_states; ++k) std::memcpy(states[k] + column, &state[k], sizeof(Lanes));
+      }
+    } else {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        float state[slots];
+        for (int k = 0; k < O::element_states; ++k) state[k] = states[k][column];
+        weights[column] = step.element(weights[column], gradient[column], state, shared);
+        for (int k = 0; k < O::element_states; ++k) states[k][column] = state[k];
+      }
+    }
+  }
+};
 
 /// Applies one optimizer step to single rows of an arena. One per thread: it remembers the segment of the last row.
 template <Element T, int Width, Optimizer O>
@@ -27,44 +70,56 @@ class RowUpdate {
     const std::int64_t width = this->width();
     detail::prefetch<true>(state_.arena + row * width, width * static_cast<std::int64_t>(sizeof(T)));
     for (int k = 0; k < O::element_states; ++k) detail::prefetch<true>(state_.element_state[k] + row * width, width * 4);
-    for (int k = 0; k < O::row_states; ++k) __builtin_prefetch(state_.row_state[k] + row, 1);
+    for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
   /// `gradient`: the row's merged gradient, width() floats.
-  [[gnu::always_inline]] void apply(std::int64_t row, const float* __restrict gradient, float mean_square_of_row) {
+  [[gnu::always_inline]] void apply(std::int64_t row, const float* gradient, float mean_square_of_row) {
     float row_state[std::max(1, O::row_states)];
     for (int k = 0; k < O::row_states; ++k) row_state[k] = state_.row_state[k][row];
-    const typename Step::Row shared = step_.row(row_state, mean_square_of_row);
+    const typename Step::Row shared = StepMath<O>::row(step_, row_state, mean_square_of_row);
     for (int k = 0; k < O::row_states; ++k) state_.row_state[k][row] = row_state[k];
 
-    const int width = this->width();
-    T* __restrict weights = state_.arena + row * width;
-    std::array<float*, O::element_states> states;
+    const std::int64_t width = this->width();
+    T* weights = state_.arena + row * width;
+    States states;
     for (int k = 0; k < O::element_states; ++k) states[k] = state_.element_state[k] + row * width;
-    if constexpr (!std::is_same_v<T, float>) find_segment(row);
-    int column = 0;
-    for (; column + block <= width; column += block) apply_block<block>(weights, gradient, states, column, shared, block);
-    if (column < width) apply_block<0>(weights, gradient, states, column, shared, width - column);
+    if constexpr (std::is_same_v<T, float>) {
+      const std::int64_t whole = width / block * block;
+      if (whole != 0) StepMath<O>::elements(step_, weights, gradient, states, shared, whole);
+      if (whole != width) apply_copied(weights, gradient, states, whole, static_cast<int>(width - whole), shared);
+    } else {
+      find_segment(row);
+      for (std::int64_t column = 0; column < width; column += block)
+        apply_copied(weights, gradient, states, column, static_cast<int>(std::min<std::int64_t>(block, width - column)), shared);
+    }
   }
 
  private:
-  static constexpr int block = 16;
-  int width() const { return Width != dynamic_width ? Width : state_.width; }
+  using States = typename StepMath<O>::States;
+  static constexpr int block = Lanes::count;
+  std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
-  template <int Columns>
-  [[gnu::always_inline]] void apply_block(T* __restrict weights, const float* __restrict gradient,
-                                          const std::array<float*, O::element_states>& states, int column, const typename Step::Row& shared,
-                                          int columns) {
-    if constexpr (Columns != 0) columns = Columns;
-    float weight[block];
-    for (int i = 0; i < columns; ++i) {
-      float element_state[std::max(1, O::element_states)];
-      for (int k = 0; k < O::element_states; ++k) element_state[k] = states[k][column + i];
-      weight[i] = step_.element(to_float(weights[column + i]), gradient[column + i], element_state, shared);
-      for (int k = 0; k < O::element_states; ++k) states[k][column + i] = element_state[k];
+  /// Up to 16 columns from `column` on, through copies that are filled up with zeros.
+  void apply_copied(T* weights, const float* gradient, const States& states, std::int64_t column, int columns,
+                    const typename Step::Row& shared) const {
+    float weight[block] = {}, whole_gradient[block] = {}, whole_states[std::max(1, O::element_states)][block] = {};
+    States copies;
+    for (int i = 0; i < columns; ++i) weight[i] = to_float(weights[column + i]);
+    for (int i = 0; i < columns; ++i) whole_gradient[i] = gradient[column + i];
+    for (int k = 0; k < O::element_states; ++k) {
+      copies[k] = whole_states[k];
+      for (int i = 0; i < columns; ++i) whole_states[k][i] = states[k][column + i];
     }
+    StepMath<O>::elements(step_, weight, whole_gradient, copies, shared, block);
+    store(weight, weights + column, column, columns);
+    for (int k = 0; k < O::element_states; ++k)
+      for (int i = 0; i < columns; ++i) states[k][column + i] = whole_states[k][i];
+  }
+
+  [[gnu::always_inline]] void store(const float* weight, T* to, std::int64_t column, int columns) const {
     if constexpr (std::is_same_v<T, float>) {
-      for (int i = 0; i < columns; ++i) weights[column + i] = weight[i];
+      for (int i = 0; i < columns; ++i) to[i] = weight[i];
     } else {
       const std::int64_t table_column = segment_.column_begin + column;
       std::uint16_t bits[block + 4];
@@ -73,7 +128,7 @@ class RowUpdate {
         for (int i = 0; i < 4; ++i) bits[c + i] = static_cast<std::uint16_t>(word >> (16 * i));
       }
       const int first = static_cast<int>(table_column & 3);
-      for (int i = 0; i < columns; ++i) weights[column + i] = round_stochastic<T>(weight[i], bits[first + i]);
+      for (int i = 0; i < columns; ++i) to[i] = round_stochastic<T>(weight[i], bits[first + i]);
     }
   }
 

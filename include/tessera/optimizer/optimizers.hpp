@@ -4,6 +4,7 @@
 
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/config.hpp>
+#include <tessera/core/math.hpp>
 
 #include <array>
 #include <cmath>
@@ -22,7 +23,10 @@ struct Sgd {
     float learning_rate;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
-    TESSERA_HOST_DEVICE float element(float weight, float gradient, float*, const Row&) const { return weight - learning_rate * gradient; }
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row&) const {
+      return weight - learning_rate * gradient;
+    }
   };
   constexpr float initial_state(int) const { return 0; }
   constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
@@ -41,9 +45,10 @@ struct Adagrad {
     float learning_rate, epsilon;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
-    TESSERA_HOST_DEVICE float element(float weight, float gradient, float* state, const Row&) const {
-      state[0] += gradient * gradient;
-      return weight - learning_rate * gradient / (std::sqrt(state[0]) + epsilon);
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      state[0] = state[0] + gradient * gradient;
+      return weight - learning_rate * gradient / (square_root(state[0]) + epsilon);
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
@@ -66,9 +71,12 @@ struct RowWiseAdagrad {
     };
     TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
       row_state[0] += mean_square;
-      return {learning_rate / (std::sqrt(row_state[0]) + epsilon)};
+      return {learning_rate / (square_root(row_state[0]) + epsilon)};
     }
-    TESSERA_HOST_DEVICE float element(float weight, float gradient, float*, const Row& row) const { return weight - row.rate * gradient; }
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
+      return weight - row.rate * gradient;
+    }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
   constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
@@ -89,10 +97,11 @@ struct Adam {
     float rate, beta1, beta2, one_minus_beta1, one_minus_beta2, epsilon;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
-    TESSERA_HOST_DEVICE float element(float weight, float gradient, float* state, const Row&) const {
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
       state[0] = beta1 * state[0] + one_minus_beta1 * gradient;
       state[1] = beta2 * state[1] + one_minus_beta2 * (gradient * gradient);
-      return weight - rate * state[0] / (std::sqrt(state[1]) + epsilon);
+      return weight - rate * state[0] / (square_root(state[1]) + epsilon);
     }
   };
   constexpr float initial_state(int) const { return 0; }
