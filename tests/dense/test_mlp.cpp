@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "support/random_matrix.hpp"
@@ -204,26 +203,6 @@ TEST_CASE("gradients are the forward pass's central differences") {
     CHECK(mlp.gradients()[i] == doctest::Approx(derivative(reference.parameters[i])).epsilon(1e-4));
   for (std::size_t i = 0; i < input.size(); ++i)
     CHECK(dx(static_cast<std::int64_t>(i / 5), static_cast<std::int64_t>(i % 5)) == doctest::Approx(derivative(input[i])).epsilon(1e-4));
-}
-
-TEST_CASE("several ranks as threads, each with its own objects") {
-  std::vector<std::thread> ranks;
-  std::vector<float> sums(4);
-  for (int rank = 0; rank < 4; ++rank)
-    ranks.emplace_back([rank, &sums] {
-      Mlp<> mlp({20, 30, 1});
-      DenseParameters parameters(5, mlp);
-      const Matrix<float> x(100, 20, 0, 1);
-      Matrix<float> y(100, 1, 0), dx(100, 20, 0);
-      for (int step = 0; step < 5; ++step) {
-        mlp.forward(x.view(), y.view());
-        mlp.backward(y.view(), dx.view());
-        for (std::size_t i = 0; i < parameters.values().size(); ++i) parameters.values()[i] -= 1e-4f * parameters.gradients()[i];
-      }
-      for (const float value : parameters.values()) sums[static_cast<std::size_t>(rank)] += value;
-    });
-  for (std::thread& rank : ranks) rank.join();
-  for (const float sum : sums) CHECK(sum == sums[0]);
 }
 
 TEST_CASE("initial values depend on seed, layer and index alone, and have the right spread") {
