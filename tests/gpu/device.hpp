@@ -19,23 +19,23 @@ class OnDevice {
  public:
   OnDevice(const tessera::Cuda& backend, const std::vector<T>& values)
       : stream_(backend.stream()), buffer_(static_cast<std::int64_t>(values.size()), backend.stream()) {
-    tessera::cuda::copy(buffer_.data(), values.data(), buffer_.size(), stream_);
+    tessera::gpu::copy(buffer_.data(), values.data(), buffer_.size(), stream_);
     wait();
   }
 
   T* data() const { return buffer_.data(); }
   std::vector<T> read() const {
     std::vector<T> values(static_cast<std::size_t>(buffer_.size()));
-    tessera::cuda::copy(values.data(), static_cast<const T*>(buffer_.data()), buffer_.size(), stream_);
+    tessera::gpu::copy(values.data(), static_cast<const T*>(buffer_.data()), buffer_.size(), stream_);
     wait();
     return values;
   }
 
  private:
-  void wait() const { tessera::cuda::check(cudaStreamSynchronize(stream_), "waiting for the device"); }
+  void wait() const { tessera::gpu::check(cudaStreamSynchronize(stream_), "waiting for the device"); }
 
   cudaStream_t stream_;
-  tessera::cuda::DeviceBuffer<T> buffer_;
+  tessera::gpu::DeviceBuffer<T> buffer_;
 };
 
 using Random = std::mt19937;

@@ -73,11 +73,11 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
   std::vector<MoveRows::Job> jobs;
   for (int rank = 0; rank < 3; ++rank)
     for (int part = 0; part < 4; ++part) jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
-  const auto rounds = cuda::rounds_of(jobs);
+  const auto rounds = gpu::rounds_of(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
-  CHECK(cuda::rounds_of(jobs).size() == 12);
+  CHECK(gpu::rounds_of(jobs).size() == 12);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 // The emulator's twins of tessera/cuda/primitives.cuh.
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 template <class T, int Tag = 0>
 T& block_shared() {
@@ -68,4 +68,4 @@ void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std:
   for (int i = 0; i < 4; ++i) c[i] = fragments.c[i];
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace cuda = tessera::cuda;
+namespace gpu = tessera::gpu;
 
 namespace {
 
@@ -48,8 +48,8 @@ __global__ void use_every_intrinsic(const int* values, WarpResults* results) {
 }
 
 __global__ void sum_of_block(const int* in, int* out) {
-  int* tile = cuda::dynamic_shared<int>();
-  auto& warps = cuda::block_shared<int[32]>();
+  int* tile = gpu::dynamic_shared<int>();
+  auto& warps = gpu::block_shared<int[32]>();
   const unsigned t = threadIdx.x;
   tile[t] = in[blockIdx.x * blockDim.x + t];
   __syncthreads();
@@ -66,7 +66,7 @@ __global__ void sum_of_block(const int* in, int* out) {
 
 __global__ void record_order(int* next, int* order) { order[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); }
 
-__global__ void read_unwritten_shared(float* out) { out[threadIdx.x] = cuda::block_shared<float[32]>()[threadIdx.x]; }
+__global__ void read_unwritten_shared(float* out) { out[threadIdx.x] = gpu::block_shared<float[32]>()[threadIdx.x]; }
 
 // A lock that spins: works only if a thread that waits lets others run.
 __global__ void count_under_lock(int* lock, int* count) {
@@ -81,7 +81,7 @@ __global__ void count_under_lock(int* lock, int* count) {
 std::vector<int> order_of_threads(int blocks, int threads) {
   std::vector<int> order(static_cast<std::size_t>(blocks * threads), -1);
   int next = 0;
-  cuda::launch("record_order", {.blocks = blocks, .threads = threads}, record_order, &next, order.data());
+  gpu::launch("record_order", {.blocks = blocks, .threads = threads}, record_order, &next, order.data());
   return order;
 }
 
@@ -92,7 +92,7 @@ TEST_CASE("every intrinsic does what CUDA's guide says, under every order") {
   for (int i = 0; i < 128; ++i) values[static_cast<std::size_t>(i)] = (i * 37 + 11) % 13 - 6;
   simt::under_every_order([&] {
     std::vector<WarpResults> results(128);
-    cuda::launch("use_every_intrinsic", {.blocks = 2, .threads = 64}, use_every_intrinsic, values.data(), results.data());
+    gpu::launch("use_every_intrinsic", {.blocks = 2, .threads = 64}, use_every_intrinsic, values.data(), results.data());
     for (int i = 0; i < 128; ++i) {
       const int lane = i % 32, warp = i - lane, half = lane / 16 * 16;
       const auto v = [&](int l) { return values[static_cast<std::size_t>(warp + l)]; };
@@ -132,8 +132,8 @@ TEST_CASE("barriers and shared memory: the largest block, 48 KiB and more of sha
     std::iota(in.begin(), in.end(), -50);
     simt::under_every_order([&] {
       std::fill(out.begin(), out.end(), -1);
-      const cuda::LaunchShape shape{.blocks = 3, .threads = threads, .shared_bytes = threads == 96 ? 100'000u : 4u * 1024};
-      cuda::launch("sum_of_block", shape, sum_of_block, in.data(), out.data());
+      const gpu::LaunchShape shape{.blocks = 3, .threads = threads, .shared_bytes = threads == 96 ? 100'000u : 4u * 1024};
+      gpu::launch("sum_of_block", shape, sum_of_block, in.data(), out.data());
       for (int b = 0; b < 3; ++b)
         CHECK(out[static_cast<std::size_t>(b)] ==
               std::accumulate(&in[static_cast<std::size_t>(b * threads)], &in[static_cast<std::size_t>(b * threads)] + threads, 0));
@@ -167,24 +167,24 @@ TEST_CASE("orders: forward, reverse, random ones that differ by their seed; each
 
 TEST_CASE("shared memory that nobody wrote is NaN") {
   std::vector<float> out(32, 0.0f);
-  cuda::launch("read_unwritten_shared", {.blocks = 1, .threads = 32}, read_unwritten_shared, out.data());
+  gpu::launch("read_unwritten_shared", {.blocks = 1, .threads = 32}, read_unwritten_shared, out.data());
   CHECK(std::all_of(out.begin(), out.end(), [](float x) { return x != x; }));
 }
 
 TEST_CASE("threads that spin on an atomic let others run") {
   const simt::Scope scope({.order = simt::Order::random, .seed = 3, .preempt_at_atomics = true});
   int lock = 0, count = 0;
-  cuda::launch("count_under_lock", {.blocks = 2, .threads = 64}, count_under_lock, &lock, &count);
+  gpu::launch("count_under_lock", {.blocks = 2, .threads = 64}, count_under_lock, &lock, &count);
   CHECK(count == 128);
 }
 
 TEST_CASE("the launcher: nothing for an empty grid, and errors that name the kernel and its shape") {
   int next = 0, order = 0;
-  cuda::launch("record_order", {.blocks = 0, .threads = 32}, record_order, &next, &order);
+  gpu::launch("record_order", {.blocks = 0, .threads = 32}, record_order, &next, &order);
   CHECK(next == 0);
-  const auto text = [&](const cuda::LaunchShape& shape) -> std::string {
+  const auto text = [&](const gpu::LaunchShape& shape) -> std::string {
     try {
-      cuda::launch("record_order", shape, record_order, &next, &order);
+      gpu::launch("record_order", shape, record_order, &next, &order);
     } catch (const tessera::Error& e) {
       return e.what();
     }
@@ -202,7 +202,7 @@ TEST_CASE("the launcher: nothing for an empty grid, and errors that name the ker
 TEST_CASE("memory goes through the resource that the user gave, and back") {
   struct Counting {
     std::int64_t live = 0, calls = 0;
-    cuda::AsyncMemoryResource upstream;
+    gpu::AsyncMemoryResource upstream;
     void* allocate(std::size_t bytes, cudaStream_t stream) {
       live += static_cast<std::int64_t>(bytes);
       ++calls;
@@ -214,31 +214,31 @@ TEST_CASE("memory goes through the resource that the user gave, and back") {
     }
   };
   Counting counting;
-  const cuda::Stream stream;
+  const gpu::Stream stream;
   {
-    cuda::DeviceBuffer<float> a(10, stream.get(), counting), nothing(0, stream.get(), counting);
+    gpu::DeviceBuffer<float> a(10, stream.get(), counting), nothing(0, stream.get(), counting);
     CHECK(counting.live == 40);
     CHECK(reinterpret_cast<std::uintptr_t>(a.data()) % 256 == 0);
     CHECK(nothing.data() == nullptr);
-    const cuda::DeviceBuffer<float> b = std::move(a);
+    const gpu::DeviceBuffer<float> b = std::move(a);
     CHECK(a.data() == nullptr);
     CHECK(b.size() == 10);
-    a = cuda::DeviceBuffer<float>(3, stream.get(), counting);
+    a = gpu::DeviceBuffer<float>(3, stream.get(), counting);
     a.reserve_discard(2);
     CHECK(a.size() == 3);
     a.reserve_discard(100);
     CHECK(a.size() == 100);
     const std::vector<float> host{1, 2, 3};
     std::vector<float> back(3);
-    cuda::copy(a.data(), host.data(), 3, stream.get());
-    cuda::copy(back.data(), a.data(), 3, stream.get());
+    gpu::copy(a.data(), host.data(), 3, stream.get());
+    gpu::copy(back.data(), a.data(), 3, stream.get());
     CHECK(back == host);
-    cuda::zero(a.data(), 2, stream.get());
+    gpu::zero(a.data(), 2, stream.get());
     CHECK((a.data()[1] == 0 && a.data()[2] == 3));
   }
   CHECK(counting.live == 0);
   CHECK(counting.calls == 3);
-  CHECK_THROWS_AS(cuda::DeviceBuffer<float>(-1, stream.get()), tessera::InvalidArgument);
+  CHECK_THROWS_AS(gpu::DeviceBuffer<float>(-1, stream.get()), tessera::InvalidArgument);
 }
 
 TEST_CASE("host threads may launch at the same time") {
@@ -247,8 +247,8 @@ TEST_CASE("host threads may launch at the same time") {
   for (int r = 0; r < 4; ++r)
     ranks.emplace_back([&, r] {
       for (int k = 0; k < 5; ++k)
-        cuda::launch("sum_of_block", {.blocks = 2, .threads = 32, .shared_bytes = 128}, sum_of_block, in.data(),
-                     &out[static_cast<std::size_t>(2 * r)]);
+        gpu::launch("sum_of_block", {.blocks = 2, .threads = 32, .shared_bytes = 128}, sum_of_block, in.data(),
+                    &out[static_cast<std::size_t>(2 * r)]);
     });
   for (std::thread& rank : ranks) rank.join();
   CHECK(std::all_of(out.begin(), out.end(), [](int sum) { return sum == 32; }));

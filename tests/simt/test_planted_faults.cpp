@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace cuda = tessera::cuda;
+namespace gpu = tessera::gpu;
 
 namespace {
 
@@ -45,10 +45,10 @@ enum class Fault {
 // Reverses each tile of 64 numbers through shared memory, twice, and adds a warp's neighbours.
 template <Fault F>
 __global__ void reverse_tiles(const float* in, float* out, int tiles, int* total) {
-  float* tile = cuda::dynamic_shared<float>();
-  auto& warp = cuda::block_shared<float[64]>();
+  float* tile = gpu::dynamic_shared<float>();
+  auto& warp = gpu::block_shared<float[64]>();
   const int t = static_cast<int>(threadIdx.x), n = static_cast<int>(blockDim.x), lane = t % 32;
-  if constexpr (F == Fault::too_much_shared) cuda::block_shared<float[13000]>()[t] = 0;
+  if constexpr (F == Fault::too_much_shared) gpu::block_shared<float[13000]>()[t] = 0;
   if constexpr (F == Fault::divergent_barrier) {
     if (t < 32)
       __syncthreads();
@@ -90,12 +90,12 @@ constexpr int tiles = 6, blocks = 3, threads = 64;
 
 template <Fault F>
 std::vector<float> run() {
-  cuda::DeviceBuffer<float> in(tiles * threads, nullptr), out(tiles * threads, nullptr);
-  cuda::DeviceBuffer<int> total(1, nullptr);
+  gpu::DeviceBuffer<float> in(tiles * threads, nullptr), out(tiles * threads, nullptr);
+  gpu::DeviceBuffer<int> total(1, nullptr);
   for (int i = 0; i < tiles * threads; ++i) in.data()[i] = static_cast<float>(i);
   total.data()[0] = 0;
-  cuda::launch("reverse_tiles", {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)}, reverse_tiles<F>,
-               in.data(), out.data(), tiles, total.data());
+  gpu::launch("reverse_tiles", {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)}, reverse_tiles<F>, in.data(),
+              out.data(), tiles, total.data());
   return {out.data(), out.data() + tiles * threads};
 }
 

@@ -17,7 +17,7 @@ class Cuda {
  public:
   struct Options {
     cudaStream_t stream = nullptr;
-    cuda::MemoryResourceRef memory{};
+    gpu::MemoryResourceRef memory{};
   };
 
   Cuda() : Cuda(Options{}) {}
@@ -27,15 +27,15 @@ class Cuda {
 
   void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
   void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
-  void fill_zero(void* p, std::size_t bytes) const { cuda::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
+  void fill_zero(void* p, std::size_t bytes) const { gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
 
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until the slot is asked for more. Slots 0-7
   /// belong to the operations, 8-15 to whoever calls them.
   void* scratch(std::size_t slot, std::size_t bytes) const {
-    cuda::DeviceBuffer<std::byte>& block = scratch_->at(slot);
+    gpu::DeviceBuffer<std::byte>& block = scratch_->at(slot);
     if (block.bytes() < bytes) {
       block = {};
-      block = cuda::DeviceBuffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4), stream_, memory_);
+      block = gpu::DeviceBuffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4), stream_, memory_);
     }
     return block.data();
   }
@@ -46,14 +46,14 @@ class Cuda {
 
   template <class... Parameters, class... Arguments>
   void launch(std::string_view name, std::int64_t blocks, int threads, void (*kernel)(Parameters...), Arguments&&... arguments) const {
-    cuda::launch(name, {.blocks = blocks, .threads = threads, .stream = stream_}, kernel, std::forward<Arguments>(arguments)...);
+    gpu::launch(name, {.blocks = blocks, .threads = threads, .stream = stream_}, kernel, std::forward<Arguments>(arguments)...);
   }
 
  private:
-  using Scratch = std::array<cuda::DeviceBuffer<std::byte>, 16>;
+  using Scratch = std::array<gpu::DeviceBuffer<std::byte>, 16>;
 
   cudaStream_t stream_;
-  cuda::MemoryResourceRef memory_;
+  gpu::MemoryResourceRef memory_;
   std::shared_ptr<Scratch> scratch_;
 };
 

@@ -17,7 +17,7 @@ namespace tessera::inline v0 {
 template <int Vectors, int Width, int PadTo = 1, Element T = float>
 class CudaDotInteraction {
   static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1, "CudaDotInteraction: Vectors, Width and PadTo must be at least 1");
-  using Shape = cuda::DotShape<Vectors, Width, PadTo>;
+  using Shape = gpu::DotShape<Vectors, Width, PadTo>;
   static constexpr bool is_float = std::is_same_v<T, float>;
 
  public:
@@ -29,9 +29,9 @@ class CudaDotInteraction {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output", z.rows, z.columns, x.rows, columns());
     if constexpr (is_float)
-      launch(backend, "dot_forward_float", x.rows, cuda::DotForwardTile<Shape>::floats, cuda::dot_forward_float<Shape>, x, z);
+      launch(backend, "dot_forward_float", x.rows, gpu::DotForwardTile<Shape>::floats, gpu::dot_forward_float<Shape>, x, z);
     else
-      launch(backend, "dot_forward_16bit", x.rows, Shape::pairs, cuda::dot_forward_16bit<Shape, T>, x, z);
+      launch(backend, "dot_forward_16bit", x.rows, Shape::pairs, gpu::dot_forward_16bit<Shape, T>, x, z);
   }
 
   /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not overlap x or dz.
@@ -40,9 +40,9 @@ class CudaDotInteraction {
     check("output gradient", dz.rows, dz.columns, x.rows, columns());
     check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
     if constexpr (is_float)
-      launch(backend, "dot_backward_float", x.rows, cuda::DotBackwardMatrix<Shape>::floats, cuda::dot_backward_float<Shape>, x, dz, dx);
+      launch(backend, "dot_backward_float", x.rows, gpu::DotBackwardMatrix<Shape>::floats, gpu::dot_backward_float<Shape>, x, dz, dx);
     else
-      launch(backend, "dot_backward_16bit", x.rows, cuda::DotBackwardTile<Shape>::elements, cuda::dot_backward_16bit<Shape, T>, x, dz, dx);
+      launch(backend, "dot_backward_16bit", x.rows, gpu::DotBackwardTile<Shape>::elements, gpu::dot_backward_16bit<Shape, T>, x, dz, dx);
   }
 
  private:
@@ -56,13 +56,13 @@ class CudaDotInteraction {
   static void launch(const Cuda& backend, const char* name, std::int64_t samples, std::int64_t elements_per_warp, Function kernel,
                      const Views&... views) {
     const std::int64_t bytes = (elements_per_warp * static_cast<std::int64_t>(sizeof(T)) + 15) / 16 * 16;
-    const std::int64_t warps = std::clamp<std::int64_t>(64 * 1024 / std::max<std::int64_t>(bytes, 1), 1, cuda::dot_warps);
-    cuda::launch(name,
-                 {.blocks = cuda::ceil_divide(samples, warps),
-                  .threads = static_cast<int>(32 * warps),
-                  .shared_bytes = static_cast<std::size_t>(warps * bytes),
-                  .stream = backend.stream()},
-                 kernel, views...);
+    const std::int64_t warps = std::clamp<std::int64_t>(64 * 1024 / std::max<std::int64_t>(bytes, 1), 1, gpu::dot_warps);
+    gpu::launch(name,
+                {.blocks = gpu::ceil_divide(samples, warps),
+                 .threads = static_cast<int>(32 * warps),
+                 .shared_bytes = static_cast<std::size_t>(warps * bytes),
+                 .stream = backend.stream()},
+                kernel, views...);
   }
 };
 

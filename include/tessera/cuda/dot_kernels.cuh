@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// The shape of a dot interaction: vectors of a sample, their width, and the columns of the result.
 template <int Vectors, int Width, int PadTo>
@@ -285,4 +285,4 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

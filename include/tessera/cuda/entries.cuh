@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// A group's gradients, and where its bags and entries begin among those of all groups.
 template <IdType Id>
@@ -166,4 +166,4 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
           aligned};
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

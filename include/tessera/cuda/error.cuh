@@ -19,7 +19,7 @@ class CudaError : public Error {
   cudaError_t code_;
 };
 
-namespace cuda {
+namespace gpu {
 
 /// Throws CudaError unless `code` is success. The text says what was being done.
 template <class... Args>
@@ -27,5 +27,5 @@ void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) 
   if (code != cudaSuccess) throw CudaError(code, fmt::format(doing, std::forward<Args>(args)...));
 }
 
-}  // namespace cuda
+}  // namespace gpu
 }  // namespace tessera::inline v0

@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-namespace cuda {
+namespace gpu {
 
 inline constexpr int move_threads = 256;
 
@@ -79,22 +79,22 @@ inline std::vector<std::vector<MoveRows::Job>> rounds_of(std::span<const MoveRow
   return rounds;
 }
 
-}  // namespace cuda
+}  // namespace gpu
 
 /// A launch per round; jobs that add to the same columns are in different rounds.
 template <>
 struct Kernel<MoveRows, Cuda> {
   static void run(const Cuda& backend, const MoveRows::Parameters& p) {
-    const auto blocks_of = [](const MoveRows::Job& job) { return cuda::ceil_divide(job.rows * job.width, 4 * cuda::move_threads); };
-    for (const std::vector<MoveRows::Job>& round : cuda::rounds_of(p.jobs))
-      cuda::launch_by_group<MoveRows::Job>(backend, "move_rows", cuda::move_threads, round, blocks_of, cuda::move_rows<>);
+    const auto blocks_of = [](const MoveRows::Job& job) { return gpu::ceil_divide(job.rows * job.width, 4 * gpu::move_threads); };
+    for (const std::vector<MoveRows::Job>& round : gpu::rounds_of(p.jobs))
+      gpu::launch_by_group<MoveRows::Job>(backend, "move_rows", gpu::move_threads, round, blocks_of, gpu::move_rows<>);
   }
 };
 
 template <>
 struct Kernel<ZeroRows, Cuda> {
   static void run(const Cuda& backend, const ZeroRows::Parameters& p) {
-    backend.launch("zero_rows", cuda::ceil_divide(p.rows * p.width, cuda::move_threads), cuda::move_threads, cuda::zero_rows<>, p);
+    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::move_threads), gpu::move_threads, gpu::zero_rows<>, p);
   }
 };
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// Groups of bags that one launch serves; they travel as a kernel parameter, so nothing is copied ahead and a captured graph keeps
 /// them. Blocks are dealt out group by group.
@@ -79,4 +79,4 @@ void upload(const Cuda& backend, std::span<const Item> items, Item* device) {
   }
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

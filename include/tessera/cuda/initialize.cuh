@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace cuda {
+namespace gpu {
 
 inline constexpr int initialize_threads = 256;
 
@@ -24,15 +24,15 @@ __global__ void __launch_bounds__(initialize_threads) initialize(const typename 
   p.values[i] = from_float<T>(p.initializer(key));
 }
 
-}  // namespace cuda
+}  // namespace gpu
 
 template <Element T, Initializer F>
 struct Kernel<Initialize<T, F>, Cuda> {
   static void run(const Cuda& backend, const typename Initialize<T, F>::Parameters& p) {
     constexpr std::int64_t elements_per_launch = std::int64_t{1} << 38;
     for (std::int64_t first = 0; first < p.rows * p.width; first += elements_per_launch)
-      backend.launch("initialize", cuda::ceil_divide(std::min(elements_per_launch, p.rows * p.width - first), cuda::initialize_threads),
-                     cuda::initialize_threads, cuda::initialize<T, F>, p, first);
+      backend.launch("initialize", gpu::ceil_divide(std::min(elements_per_launch, p.rows * p.width - first), gpu::initialize_threads),
+                     gpu::initialize_threads, gpu::initialize<T, F>, p, first);
   }
 };
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// How a kernel is launched: blocks, threads of a block, dynamic shared memory in bytes, stream.
 struct LaunchShape {
@@ -44,4 +44,4 @@ void launch(std::string_view name, const LaunchShape& shape, void (*kernel)(Para
   failed(cudaGetLastError());
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

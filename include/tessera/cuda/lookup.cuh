@@ -10,7 +10,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace cuda {
+namespace gpu {
 
 inline constexpr int lookup_threads = 256;
 
@@ -72,22 +72,22 @@ __global__ void __launch_bounds__(lookup_threads)
   store_float_row(group.output + bag * group.output_stride, rows_aligned(group.output, group.output_stride), lane, sum);
 }
 
-}  // namespace cuda
+}  // namespace gpu
 
 /// Two launches for all groups: rows that are copied, and bags that are pooled.
 template <Element T, IdType Id, int Width>
 struct Kernel<Lookup<T, Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
-    using Lanes = cuda::RowLanes<T, Width>;
-    constexpr int groups_per_block = cuda::lookup_threads / Lanes::lanes;
+    using Lanes = gpu::RowLanes<T, Width>;
+    constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
     const auto serve = [&](const char* name, auto kernel, bool copies, int bags_per_block) {
       const auto blocks_of = [&](const LookupGroup<Id>& group) {
-        return is_copy(group.bags) == copies ? cuda::ceil_divide(group.bags.bags, bags_per_block) : 0;
+        return is_copy(group.bags) == copies ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      cuda::launch_by_group<LookupGroup<Id>>(backend, name, cuda::lookup_threads, p.groups, blocks_of, kernel, p.arena);
+      gpu::launch_by_group<LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups, blocks_of, kernel, p.arena);
     };
-    serve("copy_rows", cuda::copy_rows<T, Id, Width>, true, groups_per_block * Lanes::rows_in_flight);
-    serve("pool_rows", cuda::pool_rows<T, Id, Width>, false, groups_per_block);
+    serve("copy_rows", gpu::copy_rows<T, Id, Width>, true, groups_per_block * Lanes::rows_in_flight);
+    serve("pool_rows", gpu::pool_rows<T, Id, Width>, false, groups_per_block);
   }
 
  private:

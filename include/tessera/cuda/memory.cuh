@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// Stream-ordered device memory: what allocate returns may be used by later work of the stream; what deallocate takes is used by
 /// earlier work of its stream alone. Pointers are aligned to 256 bytes. allocate throws when there is no memory.
@@ -122,4 +122,4 @@ void zero(T* to, std::int64_t count, cudaStream_t stream) {
   if (count > 0) check(cudaMemsetAsync(to, 0, bytes, stream), "setting {} bytes to zero", bytes);
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// A static variable in the block's shared memory, uninitialized: one per type and tag.
 template <class T, int Tag = 0>
@@ -40,4 +40,4 @@ __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::u
   }
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a lane holds `pieces` vectors of
 /// `vector` neighbouring elements, loaded at once (16 bytes where the row allows), `lanes * vector` elements apart:
@@ -137,4 +137,4 @@ TESSERA_HOST_DEVICE inline bool rows_aligned(const float* data, std::int64_t str
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 4 == 0;
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

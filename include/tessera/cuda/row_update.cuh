@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// The lanes that hold the calling lane's row.
 template <class Lanes>
@@ -141,4 +141,4 @@ struct ApplyOptimizer {
   }
 };
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

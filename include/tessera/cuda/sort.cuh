@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are where they are now.
 template <class Value>
@@ -41,4 +41,4 @@ inline void exclusive_sum(const Cuda& backend, std::uint32_t* values, int count,
   check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()), "summing {} values", count);
 }
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace tessera::inline v0::cuda {
+namespace tessera::inline v0::gpu {
 
 /// Owns a stream that does not wait for the default stream. Move-only.
 class Stream {
@@ -50,4 +50,4 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-}  // namespace tessera::inline v0::cuda
+}  // namespace tessera::inline v0::gpu

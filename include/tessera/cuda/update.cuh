@@ -8,7 +8,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace cuda {
+namespace gpu {
 
 /// ArenaState with its segments in device memory (scratch slot 6).
 template <Element T, Optimizer O>
@@ -74,29 +74,29 @@ struct HandOut {
   }
 };
 
-}  // namespace cuda
+}  // namespace gpu
 
 /// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers.
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Kernel<Update<T, Id, Width, O>, Cuda> {
   static void run(const Cuda& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
-    const cuda::ApplyOptimizer<T, Width, O> sink{cuda::to_device(backend, p.state), p.step};
+    const gpu::ApplyOptimizer<T, Width, O> sink{gpu::to_device(backend, p.state), p.step};
     const bool weighted =
         std::any_of(p.groups.begin(), p.groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
     if (weighted)
-      cuda::merge_rows(backend, cuda::sort_entries<cuda::WeightedPayload>(backend, p.groups, p.state.rows), sink);
+      gpu::merge_rows(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.state.rows), sink);
     else
-      cuda::merge_rows(backend, cuda::sort_entries<cuda::BagPayload>(backend, p.groups, p.state.rows), sink);
+      gpu::merge_rows(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.state.rows), sink);
   }
 };
 
 template <Element T, int Width, Optimizer O>
 struct Kernel<Apply<T, Width, O>, Cuda> {
   static void run(const Cuda& backend, const typename Apply<T, Width, O>::Parameters& p) {
-    const cuda::ApplyOptimizer<T, Width, O> sink{cuda::to_device(backend, p.state), p.step};
-    const std::int64_t rows_per_block = cuda::merge_threads / cuda::RowLanes<T, Width>::lanes;
-    backend.launch("apply_rows", cuda::ceil_divide(p.merged.count, rows_per_block), cuda::merge_threads,
-                   cuda::apply_rows<cuda::ApplyOptimizer<T, Width, O>>, sink, p.merged, p.mean_square);
+    const gpu::ApplyOptimizer<T, Width, O> sink{gpu::to_device(backend, p.state), p.step};
+    const std::int64_t rows_per_block = gpu::merge_threads / gpu::RowLanes<T, Width>::lanes;
+    backend.launch("apply_rows", gpu::ceil_divide(p.merged.count, rows_per_block), gpu::merge_threads,
+                   gpu::apply_rows<gpu::ApplyOptimizer<T, Width, O>>, sink, p.merged, p.mean_square);
   }
 };
 
@@ -106,26 +106,26 @@ struct Kernel<Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
     p.merged->count = 0;
     if (std::any_of(p.groups.begin(), p.groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; }))
-      hand_out(backend, cuda::sort_entries<cuda::WeightedPayload>(backend, p.groups, p.arena_rows), *p.merged);
+      hand_out(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows), *p.merged);
     else
-      hand_out(backend, cuda::sort_entries<cuda::BagPayload>(backend, p.groups, p.arena_rows), *p.merged);
+      hand_out(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows), *p.merged);
   }
 
  private:
   template <class Payload>
-  static void hand_out(const Cuda& backend, const cuda::SortedEntries<Payload>& sorted, MergedGradients& merged) {
+  static void hand_out(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted, MergedGradients& merged) {
     if (sorted.count == 0) return;
-    const std::int64_t windows = cuda::ceil_divide(sorted.count, cuda::merge_window);
+    const std::int64_t windows = gpu::ceil_divide(sorted.count, gpu::merge_window);
     auto* marks = backend.scratch_for<std::uint32_t>(6, 2 * windows + 1);
     auto* counts = marks + windows;  // one more than windows: the last becomes the number of rows
     backend.fill_zero(counts + windows, sizeof(*counts));
-    backend.launch("mark_rows", cuda::ceil_divide(sorted.count, cuda::merge_threads), cuda::merge_threads, cuda::mark_rows<Payload>, sorted,
+    backend.launch("mark_rows", gpu::ceil_divide(sorted.count, gpu::merge_threads), gpu::merge_threads, gpu::mark_rows<Payload>, sorted,
                    marks, counts);
-    cuda::exclusive_sum(backend, counts, static_cast<int>(windows + 1), 2);
-    cuda::merge_rows(backend, sorted, cuda::HandOut<Width>{merged.rows, merged.gradients, marks, counts});
+    gpu::exclusive_sum(backend, counts, static_cast<int>(windows + 1), 2);
+    gpu::merge_rows(backend, sorted, gpu::HandOut<Width>{merged.rows, merged.gradients, marks, counts});
     std::uint32_t rows = 0;
-    cuda::copy(&rows, static_cast<const std::uint32_t*>(counts + windows), 1, backend.stream());
-    cuda::check(cudaStreamSynchronize(backend.stream()), "merging gradients");
+    gpu::copy(&rows, static_cast<const std::uint32_t*>(counts + windows), 1, backend.stream());
+    gpu::check(cudaStreamSynchronize(backend.stream()), "merging gradients");
     merged.count = rows;
   }
 };

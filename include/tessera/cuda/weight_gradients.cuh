@@ -9,7 +9,7 @@
 #include <cstdint>
 
 namespace tessera::inline v0 {
-namespace cuda {
+namespace gpu {
 
 inline constexpr int weight_threads = 256;
 inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(weight_threads)
   }
 }
 
-}  // namespace cuda
+}  // namespace gpu
 
 template <Element T, IdType Id, int Width>
 struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
@@ -58,10 +58,10 @@ struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
 
   static void run(const Cuda& backend, const typename Operation::Parameters& p) {
     const auto blocks_of = [](const typename Operation::Group& group) {
-      return cuda::ceil_divide(group.source.bags.bags, cuda::weight_threads / cuda::weight_lanes);
+      return gpu::ceil_divide(group.source.bags.bags, gpu::weight_threads / gpu::weight_lanes);
     };
-    cuda::launch_by_group<typename Operation::Group>(backend, "weight_gradients", cuda::weight_threads, p.groups, blocks_of,
-                                                     cuda::weight_gradients<T, Id, Width>, p.arena);
+    gpu::launch_by_group<typename Operation::Group>(backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
+                                                    gpu::weight_gradients<T, Id, Width>, p.arena);
   }
 };
 
