@@ -41,6 +41,8 @@ struct Kernel<Lookup<T, Id, Width>, Host> {
   }
 
  private:
+  static constexpr std::int64_t output_distance = 16;  ///< bags ahead
+
   template <bool Weighted>
   static void pool(const Parameters& p, const Group& group, std::int64_t first, std::int64_t last,
                    detail::RowPrefetcher<T, Group>& shared_ahead) {
@@ -50,7 +52,9 @@ struct Kernel<Lookup<T, Id, Width>, Host> {
     const T* const base = p.arena + bags.row_bias * width;
     float* output = group.output + first * group.output_stride;
     std::int64_t begin = bags.begin(first);
+    const bool scattered = group.output_stride != width;  // a stream is foreseen by the processor, columns of a wider matrix are not
     for (std::int64_t bag = first; bag < last; ++bag, output += group.output_stride) {
+      if (scattered) detail::prefetch<true>(output + output_distance * group.output_stride, width * 4);
       const std::int64_t end = bags.end(bag);
       detail::for_column_chunks<Width>(p.width, [&]<int C>(int column) {
         detail::RowSum<C> sum;

@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/optimizer.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+/// The laws of an optimizer, for any optimizer and any test framework: `optimizer_laws(optimizer)` returns what it found wrong.
+namespace tessera::laws {
+
+struct OptimizerLawOptions {
+  std::uint32_t seed = 1;
+  int rows = 50;
+  int steps = 20;
+  float learning_rate = 0.01f;
+  bool zero_gradient_keeps_weight = true;  ///< false for one with weight decay or momentum
+};
+
+namespace detail {
+
+/// A row of a few columns with its state, and the optimizer applied to it as a backend does.
+template <Optimizer O>
+struct LawRow {
+  static constexpr int width = 5;
+  std::array<float, width> weights{};
+  std::array<std::array<float, std::max(1, O::element_states)>, width> element_states{};
+  std::array<float, std::max(1, O::row_states)> row_states{};
+
+  explicit LawRow(const O& optimizer) {
+    for (auto& states : element_states)
+      for (int k = 0; k < O::element_states; ++k) states[static_cast<std::size_t>(k)] = optimizer.initial_state(k);
+    for (int k = 0; k < O::row_states; ++k) row_states[static_cast<std::size_t>(k)] = optimizer.initial_state(O::element_states + k);
+  }
+  void step(const typename O::Step& step, const std::array<float, width>& gradient) {
+    float mean_square = 0;
+    for (const float g : gradient) mean_square += g * g / width;
+    const auto shared = step.row(row_states.data(), O::needs_mean_square ? mean_square : std::nanf(""));
+    for (std::size_t c = 0; c < width; ++c) weights[c] = step.element(weights[c], gradient[c], element_states[c].data(), shared);
+  }
+  friend bool operator==(const LawRow& a, const LawRow& b) { return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b); }
+
+ private:
+  using Bits = std::array<std::uint32_t, (width + width * std::max(1, O::element_states) + std::max(1, O::row_states))>;
+};
+
+}  // namespace detail
+
+/// - Finite gradients give finite weights and states, also in the first step and with a gradient of zero.
+/// - The same steps give the same bits; a row depends on its own gradients alone; without `needs_mean_square` the mean is not read.
+/// - A learning rate of zero changes no weight; a gradient of zero neither (unless the options say otherwise).
+/// - The first step goes against the gradient.
+/// - Every state has a name, and names differ.
+template <Optimizer O>
+std::vector<std::string> optimizer_laws(const O& optimizer, const OptimizerLawOptions& options = {}) {
+  using Row = detail::LawRow<O>;
+  std::vector<std::string> faults;
+  const auto expect = [&]<class... Args>(bool right, fmt::format_string<Args...> text, Args&&... args) {
+    if (!right) faults.push_back(fmt::format(text, std::forward<Args>(args)...));
+  };
+  std::mt19937 random(options.seed);
+  std::normal_distribution<float> normal;
+  const auto random_row = [&] {
+    std::array<float, Row::width> values;
+    for (float& value : values) value = normal(random);
+    return values;
+  };
+
+  for (int r = 0; r < options.rows; ++r) {
+    Row row(optimizer);
+    row.weights = random_row();
+    Row twin = row, frozen = row;
+    const auto start = row.weights;
+    std::array<float, Row::width> gradient{};
+    for (int t = 1; t <= options.steps; ++t) {
+      gradient = random_row();
+      for (float& g : gradient) g *= std::ldexp(1.0f, static_cast<int>(random() % 21) - 10);
+      const typename O::Step step = optimizer.at(options.learning_rate, t);
+      const auto before = row.weights;
+      row.step(step, gradient);
+      twin.step(optimizer.at(options.learning_rate, t), gradient);
+      frozen.step(optimizer.at(0, t), gradient);
+      for (std::size_t c = 0; c < Row::width; ++c) {
+        expect(std::isfinite(row.weights[c]), "row {}, step {}: weight {} is {} after a finite gradient {}", r, t, c, row.weights[c],
+               gradient[c]);
+        for (const float state : row.element_states[c])
+          expect(std::isfinite(state), "row {}, step {}: an element state is {}", r, t, state);
+        if (t == 1)
+          expect((row.weights[c] - before[c]) * gradient[c] <= 0,
+                 "row {}: the first step takes weight {} from {} to {}, along its gradient {}", r, c, before[c], row.weights[c],
+                 gradient[c]);
+      }
+      for (const float state : row.row_states) expect(std::isfinite(state), "row {}, step {}: a row state is {}", r, t, state);
+    }
+    expect(row == twin, "row {}: the same steps gave other bits", r);
+    expect(frozen.weights == start, "row {}: a learning rate of 0 changed a weight", r);
+
+    Row still(optimizer);
+    still.weights = start;
+    still.step(optimizer.at(options.learning_rate, 1), {});
+    for (const float weight : still.weights)
+      expect(std::isfinite(weight), "a gradient of zero in the first step gives the weight {}", weight);
+    if (options.zero_gradient_keeps_weight) expect(still.weights == start, "row {}: a gradient of zero changed a weight", r);
+  }
+  if constexpr (O::element_states + O::row_states > 0) {
+    std::vector<std::string> names(std::begin(O::state_names), std::end(O::state_names));
+    expect(std::ssize(names) == O::element_states + O::row_states, "{} state names for {} states", names.size(),
+           O::element_states + O::row_states);
+    std::ranges::sort(names);
+    expect(std::ranges::adjacent_find(names) == names.end(), "two states have the same name");
+    expect(std::ranges::find(names, "") == names.end(), "a state has no name");
+  }
+  return faults;
+}
+
+}  // namespace tessera::laws

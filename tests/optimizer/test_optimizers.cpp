@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The laws hold for every optimizer and find broken ones; published values; vectors of columns compute what single columns do; a
+// user's own optimizer with plain floats runs on the host.
+#include <tessera/host/lanes.hpp>
+#include <tessera/host/update.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "laws/optimizer_laws.hpp"
+
+using namespace tessera;
+
+namespace {
+
+/// The smallest optimizer with a state of each kind, in plain floats: the mean of the row's gradients so far, with momentum.
+struct Plain {
+  static constexpr int element_states = 1, row_states = 1;
+  static constexpr bool needs_mean_square = true;
+  static constexpr std::array<std::string_view, 2> state_names{"momentum", "steps"};
+  struct Step {
+    float learning_rate;
+    struct Row {
+      float rate;
+    };
+    Row row(float* row_state, float mean_square) const {
+      row_state[0] += 1;
+      return {learning_rate / (row_state[0] + std::sqrt(mean_square))};
+    }
+    float element(float weight, float gradient, float* state, const Row& row) const {
+      state[0] = 0.5f * state[0] + gradient;
+      return weight - row.rate * state[0];
+    }
+  };
+  float initial_state(int) const { return 0; }
+  Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
+};
+static_assert(explain_optimizer<Plain>());
+
+/// Ascends, and forgets its epsilon.
+struct Broken : Adagrad {
+  struct Step {
+    float learning_rate;
+    struct Row {};
+    Row row(float*, float) const { return {}; }
+    float element(float weight, float gradient, float* state, const Row&) const {
+      state[0] += gradient * gradient;
+      return weight + learning_rate * gradient / std::sqrt(state[0]);
+    }
+  };
+  Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
+};
+
+/// Sixteen columns at once against one at a time.
+template <Optimizer O>
+void check_lanes(const O& optimizer) {
+  Lanes weight, gradient, state[2];
+  float w[16], g[16], s[2][16];
+  for (int i = 0; i < 16; ++i) {
+    w[i] = 0.1f * static_cast<float>(i) - 0.7f;
+    g[i] = 0.03f * static_cast<float>((i * 7) % 16) - 0.2f;
+    s[0][i] = s[1][i] = 0.5f + 0.01f * static_cast<float>(i);
+  }
+  std::memcpy(&weight, w, sizeof(w));
+  std::memcpy(&gradient, g, sizeof(g));
+  std::memcpy(&state[0], s[0], sizeof(s[0]));
+  std::memcpy(&state[1], s[1], sizeof(s[1]));
+  const auto step = optimizer.at(0.1f, 3);
+  float row_state[2] = {0.5f, 0.5f};
+  const auto row = step.row(row_state, 0.25f);
+  weight = step.element(weight, gradient, state, row);
+  float results[16], first[16];
+  std::memcpy(results, &weight, sizeof(results));
+  std::memcpy(first, &state[0], sizeof(first));
+  for (int i = 0; i < 16; ++i) {
+    float single[2] = {s[0][i], s[1][i]};
+    CHECK(results[i] == doctest::Approx(step.element(w[i], g[i], single, row)).epsilon(1e-6));
+    CHECK(first[i] == doctest::Approx(single[0]).epsilon(1e-6));
+  }
+}
+
+std::string joined(const std::vector<std::string>& faults) {
+  std::string text;
+  for (const std::string& fault : faults) text += fault + "\n";
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("the laws hold for every optimizer") {
+  CHECK(joined(laws::optimizer_laws(Sgd{})) == "");
+  CHECK(joined(laws::optimizer_laws(Adagrad{})) == "");
+  CHECK(joined(laws::optimizer_laws(Adagrad{.initial_accumulator = 0.1f})) == "");
+  CHECK(joined(laws::optimizer_laws(RowWiseAdagrad{})) == "");
+  CHECK(joined(laws::optimizer_laws(Adam{})) == "");
+  CHECK(joined(laws::optimizer_laws(Plain{})) == "");
+}
+
+TEST_CASE("the laws find a broken optimizer") {
+  const std::string faults = joined(laws::optimizer_laws(Broken{}));
+  CHECK(faults.find("along its gradient") != std::string::npos);
+  CHECK(faults.find("a gradient of zero in the first step gives the weight") != std::string::npos);
+}
+
+TEST_CASE("sixteen columns at once are sixteen single ones") {
+  check_lanes(Sgd{});
+  check_lanes(Adagrad{});
+  check_lanes(RowWiseAdagrad{});
+  check_lanes(Adam{});
+  Lanes x;
+  float values[16], roots[16];
+  for (int i = 0; i < 16; ++i) values[i] = std::ldexp(1.7f, i * 9 - 70);
+  std::memcpy(&x, values, sizeof(values));
+  x = square_root(x);
+  std::memcpy(roots, &x, sizeof(roots));
+  for (int i = 0; i < 16; ++i) CHECK(roots[i] == std::sqrt(values[i]));
+}
+
+TEST_CASE("first steps have their known values") {
+  // Adam's first step moves every weight by the learning rate; Adagrad's too; row-wise Adagrad's by it over the row's root mean square.
+  float state[2] = {0, 0};
+  CHECK(Adam{}.at(0.1f, 1).element(1.0f, -3.0f, state, {}) == doctest::Approx(1.1f));
+  CHECK(state[0] == doctest::Approx(-0.3f));
+  CHECK(state[1] == doctest::Approx(0.009f));
+  float sum = 0;
+  CHECK(Adagrad{}.at(0.1f, 1).element(1.0f, -3.0f, &sum, {}) == doctest::Approx(1.1f));
+  CHECK(sum == 9.0f);
+  float row_sum = 0;
+  const auto step = RowWiseAdagrad{}.at(0.1f, 1);
+  const auto row = step.row(&row_sum, 4.0f);
+  CHECK(row_sum == 4.0f);
+  CHECK(step.element(1.0f, -3.0f, state, row) == doctest::Approx(1.15f));
+  CHECK(Sgd{}.at(0.5f, 7).element(1.0f, 2.0f, state, {}) == 0.0f);
+}
+
+TEST_CASE("a user's optimizer in plain floats runs on the host, with the same bits for every kind of width") {
+  const auto run_steps = [](auto width_constant) {
+    constexpr int width = 20;
+    std::vector<float> weights(4 * width, 1.0f), momentum(4 * width), steps(4), gradient(3 * width, 0.5f);
+    const std::int32_t ids[] = {2, 0, 2};
+    const GradientGroup<std::int32_t> groups[] = {{.bags = {.ids = ids, .bags = 3}, .gradient = gradient.data(), .gradient_stride = width}};
+    for (int t = 1; t <= 3; ++t)
+      run<Update<float, std::int32_t, decltype(width_constant)::value, Plain>>(
+          Host(),
+          {.state = {.arena = weights.data(), .rows = 4, .width = width, .element_state = {momentum.data()}, .row_state = {steps.data()}},
+           .step = Plain{}.at(0.1f, t),
+           .groups = groups});
+    CHECK(steps == std::vector<float>{3, 0, 3, 0});
+    CHECK(momentum[2 * width] == 1.75f);  // duplicates are summed first: a gradient of 1
+    CHECK(weights[width] == 1.0f);
+    CHECK(weights[2 * width + 7] == doctest::Approx(1 - 0.1 * (1 / 2.0 + 1.5 / 3.0 + 1.75 / 4.0)));
+    return weights;
+  };
+  CHECK(run_steps(std::integral_constant<int, 20>{}) == run_steps(std::integral_constant<int, dynamic_width>{}));
+}
