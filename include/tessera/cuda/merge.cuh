@@ -142,7 +142,7 @@ template <class Sink, class Payload>
 __global__ void __launch_bounds__(merge_threads)
     merge_partials(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial, const std::uint32_t unit) {
   using Lanes = typename Sink::Lanes;
-  constexpr int flight = Lanes::rows_in_flight;
+  constexpr int flight = Lanes::pieces == 1 ? 2 : 1;
   constexpr unsigned full = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / Lanes::lanes, row_lane = lane % Lanes::lanes;
   const std::uint32_t windows = (in.count + merge_window - 1) / merge_window;
