@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -87,22 +88,32 @@ class RowUpdate {
     if constexpr (std::is_same_v<T, float>) {
       const std::int64_t whole = width / block * block;
       if (whole != 0) StepMath<O>::elements(step_, weights, gradient, states, shared, whole);
-      if (whole != width) apply_copied(weights, gradient, states, whole, static_cast<int>(width - whole), shared);
+      if (whole != width) apply_copied<0>(weights, gradient, states, whole, static_cast<int>(width - whole), shared);
     } else {
       find_segment(row);
-      for (std::int64_t column = 0; column < width; column += block)
-        apply_copied(weights, gradient, states, column, static_cast<int>(std::min<std::int64_t>(block, width - column)), shared);
+      for (std::int64_t column = 0; column < width; column += block) {
+        // Random bits of the next panel at once: computed and read back block by block they would wait for one another.
+        if (column % panel == 0) draw_bits(column, std::min(panel, width - column));
+        if (column + block <= width) {
+          apply_copied<block>(weights, gradient, states, column, block, shared);
+        } else {
+          apply_copied<0>(weights, gradient, states, column, static_cast<int>(width - column), shared);
+        }
+      }
     }
   }
 
  private:
   using States = typename StepMath<O>::States;
   static constexpr int block = Lanes::count;
+  static constexpr std::int64_t panel = 256;
   std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
-  /// Up to 16 columns from `column` on, through copies that are filled up with zeros.
-  void apply_copied(T* weights, const float* gradient, const States& states, std::int64_t column, int columns,
+  /// Up to 16 columns from `column` on, through copies that are filled up with zeros. Columns: how many, where that is known.
+  template <int Columns>
+  void apply_copied(T* __restrict weights, const float* __restrict gradient, const States& states, std::int64_t column, int columns,
                     const typename Step::Row& shared) const {
+    if constexpr (Columns != 0) columns = Columns;
     float weight[block] = {}, whole_gradient[block] = {}, whole_states[std::max(1, O::element_states)][block] = {};
     States copies;
     for (int i = 0; i < columns; ++i) weight[i] = to_float(weights[column + i]);
@@ -121,15 +132,19 @@ class RowUpdate {
     if constexpr (std::is_same_v<T, float>) {
       for (int i = 0; i < columns; ++i) to[i] = weight[i];
     } else {
-      const std::int64_t table_column = segment_.column_begin + column;
-      std::uint16_t bits[block + 4];
-      for (std::int64_t c = 0; c < block + 4; c += 4) {
-        const std::uint64_t word = rounding_word(rounding_key_, table_column + c);
-        for (int i = 0; i < 4; ++i) bits[c + i] = static_cast<std::uint16_t>(word >> (16 * i));
-      }
-      const int first = static_cast<int>(table_column & 3);
-      for (int i = 0; i < columns; ++i) to[i] = round_stochastic<T>(weight[i], bits[first + i]);
+      const std::uint16_t* bits = bits_ + ((segment_.column_begin + column - column % panel) & 3) + column % panel;
+      for (int i = 0; i < columns; ++i) to[i] = round_stochastic<T>(weight[i], bits[i]);
     }
+  }
+
+  /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns that share their first word.
+  void draw_bits(std::int64_t column, std::int64_t columns) {
+    const std::int64_t first_word = (segment_.column_begin + column) >> 2;
+    const std::int64_t words = ((segment_.column_begin + column + columns - 1) >> 2) - first_word + 1;
+    std::uint64_t drawn[panel / 4 + 1];
+    for (std::int64_t i = 0; i < words; ++i) drawn[i] = rounding_word(rounding_key_, (first_word + i) * 4);
+    static_assert(std::endian::native == std::endian::little, "the lowest 16 bits of a word come first");
+    std::memcpy(bits_, drawn, static_cast<std::size_t>(words) * sizeof(std::uint64_t));
   }
 
   void find_segment(std::int64_t row) {
@@ -145,6 +160,7 @@ class RowUpdate {
   Step step_;
   ArenaSegment segment_;
   std::uint64_t rounding_key_ = 0;
+  std::uint16_t bits_[std::is_same_v<T, float> ? 1 : panel + 4];
 };
 
 }  // namespace detail
