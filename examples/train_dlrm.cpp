@@ -73,8 +73,8 @@ void run(const Options& options) {
   fmt::print("{} parameters in embeddings, {} in linear layers\n", grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
     fmt::print("test AUC without {:<8} {:.4f}\n", f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
-  fmt::print("test AUC {:.4f}, log loss {:.4f}, {} samples/s\n", result.auc, result.logloss,
-             grouped(std::llround(result.samples_per_second)));
+  if (clicks->test_samples() > 0) fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
+  fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
   if (std::isfinite(result.best_auc)) fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
   if (json.is_open()) {
     json << to_json(options, *clicks, result).dump(2) << '\n';

@@ -7,23 +7,46 @@
 
 #include <tessera/core/error.hpp>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include <array>
+#include <cstdio>
+#include <string>
 #include <string_view>
 
 namespace dlrm {
 namespace {
 
-template <class Names>
-CLI::Validator one_of(const Names& names) {
-  return CLI::IsMember(std::vector<std::string>(names.begin(), names.end()));
+constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
+
+/// One of a list of names or numbers, which --help shows.
+template <class Values>
+CLI::Option* choose(CLI::Option* option, const Values& values) {
+  std::vector<std::string> texts;
+  for (const auto& value : values) texts.push_back(fmt::format("{}", value));
+  return option->check(CLI::IsMember(texts))->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), option->get_default_str()));
+}
+
+/// A number in [least, most], what --help calls it, and its default.
+template <class T>
+CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::string standard = "") {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    T value{};
+    if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return {};
+    return fmt::format("{} is not a number from {} to {}", text, least, most);
+  };
+  if (standard.empty()) standard = option->get_default_str();
+  return option->check(check)->option_text(fmt::format("{} [{}]", name, standard));
 }
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks are endless and seen once.
 void resolve(Options& options) {
   const bool file = !options.data.empty();
+  if (options.max_rows == 0) options.max_rows = file ? 1'000'000 : 10'000;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 4096;
-  if (options.epochs == 0) options.epochs = file ? 2 : 1;
+  if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.learning_rate == 0) {
     if (options.optimizer == "sgd") options.learning_rate = 1.0f;
     if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad") options.learning_rate = 0.02f;
@@ -42,72 +65,56 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
   CLI::App app("Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this process.", "train_dlrm");
   app.option_defaults()->always_capture_default();
-  app.formatter(std::make_shared<CLI::Formatter>());
-  app.get_formatter()->column_width(36);
+  app.get_formatter()->column_width(44);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  constexpr float kMostRate = 1e30f;
 
-  app.add_option("--data", options.data,
-                 "Criteo click file: label, 13 integers, 26 hex categories, tabs between; without: synthetic clicks")
-      ->group("Data")
-      ->capture_default_str();
-  app.add_option("--samples", options.samples, "Synthetic clicks, for training and test together")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 50))
-      ->group("Data");
-  app.add_option("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform")
-      ->check(CLI::Range(0.0, 16.0))
-      ->group("Data");
-  app.add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, that test the model")
-      ->check(CLI::Range(0.0, 0.9))
-      ->group("Data");
-  app.add_option("--max-rows", options.max_rows, "Cap of every table's rows; categories beyond it share rows")
-      ->check(CLI::Range(std::int64_t{3}, std::int64_t{1} << 31))
-      ->group("Data");
-  app.add_option("--min-count", options.min_count, "Category values of a file seen less often in training share one row per table")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
-      ->group("Data");
-  app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks and go on")->group("Data");
+  app.option_defaults()->group("Data");
+  app.add_option("--data", options.data, "Criteo click file: label, 13 integers, 26 hex categories, tabs between")
+      ->option_text("FILE [synthetic clicks]");
+  limit<std::int64_t>(app.add_option("--samples", options.samples, "Synthetic clicks, for training and test together"), 2, kMost, "N");
+  limit(app.add_option("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform"), 0.0, 16.0, "A");
+  limit(app.add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, that test the model"), 0.0, 0.9,
+        "F");
+  limit<std::int64_t>(app.add_option("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows"), 3,
+                      2147483647, "N", "file 1000000, synthetic 10000");
+  limit<std::int64_t>(app.add_option("--min-count", options.min_count,
+                                     "Category values of a file that training holds less often share one row of their table"),
+                      1, kMost, "N");
+  app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
 
-  app.add_option("--ranks", options.ranks, "Ranks, each a thread")->check(CLI::Range(1, 256))->group("Ranks");
-  app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank")->check(CLI::Range(1, 1024))->group("Ranks");
-  app.add_option("--plan", options.plan, "How tables are cut over the ranks")->check(one_of(kPlans))->group("Ranks");
+  app.option_defaults()->group("Ranks");
+  limit(app.add_option("--ranks", options.ranks, "Ranks, each a thread"), 1, 256, "N");
+  limit(app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 256, "T");
+  choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
 
-  app.add_option("--embedding-width", options.embedding_width, "Columns of every table")
-      ->check(CLI::IsMember(std::vector<int>(kWidths.begin(), kWidths.end())))
-      ->group("Model");
-  app.add_option("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->group("Model");
-  app.add_option("--top-mlp", options.top_mlp, "Hidden layers after the interaction")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->group("Model");
+  app.option_defaults()->group("Model");
+  choose(app.add_option("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
+  const auto layers = [&](const char* name, std::vector<std::int64_t>& sizes, const char* what) {
+    limit<std::int64_t>(app.add_option(name, sizes, what)->delimiter(',')->allow_extra_args(false), 1, 1 << 20, "N,N...",
+                        fmt::format("{}", fmt::join(sizes, ",")));
+  };
+  layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
+  layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
 
-  app.add_option("--optimizer", options.optimizer, "Of the embeddings")->check(one_of(kOptimizers))->group("Training");
-  app.add_option("--learning-rate", options.learning_rate, "Of the embeddings; 0: 1 (sgd), 0.02 (adagrad, rowwise-adagrad), 0.001 (adam)")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Training");
-  app.add_option("--dense-optimizer", options.dense_optimizer, "Of the linear layers")
-      ->check(CLI::IsMember({"sgd", "adagrad", "adam"}))
-      ->group("Training");
-  app.add_option("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers; 0: 0.1 (sgd), 0.01 (adagrad), 0.001 (adam)")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Training");
-  app.add_option("--weight-decay", options.weight_decay, "Of the linear layers")->check(CLI::NonNegativeNumber)->group("Training");
-  app.add_option("--initial-bound", options.initial_bound, "First embeddings are uniform in [-bound, bound)")
-      ->check(CLI::NonNegativeNumber)
-      ->group("Training");
-  app.add_flag("!--constant-rates", options.decay, "Keep the learning rates; else they fall in a straight line to 0")->group("Training");
-  app.add_option("--batch-size", options.batch_size, "Samples of a step, over all ranks; 0: 4096 (synthetic), 256 (file)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))
-      ->group("Training");
-  app.add_option("--epochs", options.epochs, "Passes over the training samples; 0: 1 (synthetic), 2 (file)")
-      ->check(CLI::Range(0, 1'000'000))
-      ->group("Training");
-  app.add_option("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks")->group("Training");
+  app.option_defaults()->group("Training");
+  choose(app.add_option("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
+  limit(app.add_option("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
+        "sgd 1, adagrad and rowwise-adagrad 0.02, adam 0.001");
+  choose(app.add_option("--dense-optimizer", options.dense_optimizer, "Of the linear layers"), kDenseOptimizers);
+  limit(app.add_option("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f, kMostRate, "R",
+        "sgd 0.1, adagrad 0.01, adam 0.001");
+  limit(app.add_option("--weight-decay", options.weight_decay, "Of the linear layers"), 0.0f, kMostRate, "R");
+  limit(app.add_option("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"), 0.0f, kMostRate, "B");
+  app.add_flag("--constant-rates", options.constant_rates, "Keep the learning rates; else they fall in a straight line to 0");
+  limit<std::int64_t>(app.add_option("--batch-size", options.batch_size, "Samples of a step, over all ranks"), 1, 1 << 30, "B",
+                      "file 256, synthetic 4096");
+  limit(app.add_option("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E", "file 3, synthetic 1");
+  app.add_option("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks")->option_text("N [1]");
 
-  app.add_flag("--feature-check", options.feature_check, "After training, test again with each category's ids exchanged between samples")
-      ->group("Results");
-  app.add_option("--json", options.json, "Write the results to this file")->group("Results");
+  app.option_defaults()->group("Results");
+  app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
+  app.add_flag("--feature-check", options.feature_check, "After training, test again with each category's ids exchanged between samples");
 
   try {
     app.parse(argc, argv);

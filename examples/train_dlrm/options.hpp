@@ -12,10 +12,10 @@ namespace dlrm {
 /// What the command line says. Rates and epochs that are not given depend on other options: `resolve` in options.cpp.
 struct Options {
   std::string data;  ///< Criteo TSV file; empty: synthetic clicks
-  std::int64_t samples = 3'000'000;
+  std::int64_t samples = 2'000'000;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;
-  std::int64_t max_rows = 100'000;
+  std::int64_t max_rows = 0;  ///< 0 here and below: not given
   std::int64_t min_count = 10;
   double power = 1.05;
 
@@ -35,7 +35,7 @@ struct Options {
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
   int epochs = 0;
-  bool decay = true;
+  bool constant_rates = false;  ///< else they fall in a straight line to 0
   std::uint64_t seed = 1;
 
   bool feature_check = false;

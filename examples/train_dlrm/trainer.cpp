@@ -90,7 +90,7 @@ class Rank {
 
   /// Rates fall in a straight line to nothing, which averages the last steps' noise out.
   float schedule(std::int64_t step, std::int64_t steps) const {
-    return options_.decay ? 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps)) : 1.0f;
+    return options_.constant_rates ? 1.0f : 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps));
   }
 
   /// Over all ranks, of the steps since the last report.

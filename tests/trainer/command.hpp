@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+/// A folder for one test's files, removed at the end.
+struct TemporaryFolder {
+  std::filesystem::path path = std::filesystem::temp_directory_path() / ("tessera_trainer_" + std::to_string(getpid()));
+  TemporaryFolder() { std::filesystem::create_directories(path); }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+};
+
+/// What a run of train_dlrm left behind.
+struct Outcome {
+  int status = -1;
+  std::string out, err;
+  nlohmann::json json;
+};
+
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The program stands beside the test. Where it was not built the whole test binary ends as skipped (exit code 77).
+inline std::string train_dlrm_path() {
+  const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "train_dlrm";
+  if (!std::filesystem::exists(path)) {
+    std::printf("skipped: there is no %s\n", path.c_str());
+    std::exit(77);
+  }
+  return path.string();
+}
+
+/// Runs train_dlrm with these arguments (as a shell reads them) and --json.
+inline Outcome train_dlrm(const std::string& arguments, bool with_json = true) {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder.path / name).string(); };
+  std::string command = "'" + train_dlrm_path() + "' " + arguments + " >'" + file("out") + "' 2>'" + file("err") + "'";
+  if (with_json) command += " --json '" + file("json") + "'";
+  const int status = std::system(command.c_str());
+  Outcome outcome;
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = text_of(file("out"));
+  outcome.err = text_of(file("err"));
+  if (with_json && outcome.status == 0) outcome.json = nlohmann::json::parse(text_of(file("json")));
+  return outcome;
+}
+
+/// The results of a run that must succeed.
+inline nlohmann::json results(const std::string& arguments) {
+  const Outcome outcome = train_dlrm(arguments);
+  INFO(arguments, "\n", outcome.err);
+  REQUIRE(outcome.status == 0);
+  CHECK(outcome.err == "");
+  return outcome.json;
+}

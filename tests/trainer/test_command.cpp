@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_dlrm from the outside: what it learns under every plan and optimizer, what it says, how it fails.
+#include <trainer/command.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace {
+
+// Few ids, so that a small number of samples teaches them; the bottom of AUC is 0.5, the best that is possible is about 0.85.
+const std::string kTiny = " --samples 16000 --max-rows 20 --batch-size 256 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+
+const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "grid", "replicated", "mixed"};
+
+double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
+
+void check_close(const nlohmann::json& a, const nlohmann::json& b) {
+  CHECK(std::abs(number(a, "auc") - number(b, "auc")) < 5e-4);
+  CHECK(std::abs(number(a, "logloss") - number(b, "logloss")) < 5e-4);
+}
+
+}  // namespace
+
+TEST_CASE("every plan and optimizer learns, and results are complete") {
+  for (const std::string optimizer : {"sgd", "adagrad", "rowwise-adagrad", "adam"}) {
+    nlohmann::json first;
+    for (const std::string& plan : kPlans) {
+      CAPTURE(plan);
+      CAPTURE(optimizer);
+      const nlohmann::json json = results(kTiny + "--ranks 3 --plan " + plan + " --optimizer " + optimizer);
+      CHECK(json.at("plan") == plan);
+      CHECK(json.at("ranks") == 3);
+      CHECK(json.at("steps") == 57);  // 14,400 / 256, rounded up
+      CHECK(json.at("train_samples") == 14400);
+      CHECK(json.at("test_samples") == 1600);
+      CHECK(number(json, "samples_per_second") > 0);
+      CHECK(number(json, "auc") > 0.70);
+      CHECK(number(json, "auc") < number(json, "best_auc") + 0.01);
+      CHECK(number(json, "logloss") < 0.58);
+      if (first.is_null()) first = json;
+      check_close(first, json);
+    }
+  }
+}
+
+TEST_CASE("every width") {
+  for (const int width : {8, 16, 32, 64, 128}) {
+    CAPTURE(width);
+    const nlohmann::json json = results(
+        "--samples 4000 --max-rows 20 --batch-size 256 --bottom-mlp 16 --top-mlp 32 --ranks 2 --embedding-width " + std::to_string(width));
+    CHECK(number(json, "auc") > 0.6);
+    CHECK(json.at("embedding_width") == width);
+  }
+}
+
+TEST_CASE("one answer for any number of ranks and threads, the same bits for the same options") {
+  // 100 samples are not divided by 3 or 7 ranks; the last batch of 1,442 has 42.
+  const std::string options =
+      " --samples 1602 --test-fraction 0.1 --max-rows 20 --batch-size 100 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+  const nlohmann::json one = results(options + "--ranks 1");
+  CHECK(one.at("steps") == 15);
+  for (const std::string other :
+       {"--ranks 2", "--ranks 3", "--ranks 4", "--ranks 7", "--ranks 1 --threads-per-rank 2", "--ranks 2 --threads-per-rank 2"}) {
+    CAPTURE(other);
+    check_close(one, results(options + other));
+  }
+  const nlohmann::json a = results(options + "--ranks 4"), b = results(options + "--ranks 4");
+  CHECK(a.at("auc") == b.at("auc"));
+  CHECK(a.at("logloss") == b.at("logloss"));
+  CHECK(a.at("logloss") != results(options + "--ranks 4 --seed 9").at("logloss"));
+}
+
+TEST_CASE("fewer samples than ranks") {
+  const nlohmann::json json =
+      results("--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 5 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8");
+  CHECK(json.at("steps") == 10);
+  CHECK(json.at("test_samples") == 10);
+  check_close(
+      json,
+      results("--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 1 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8"));
+}
+
+TEST_CASE("the plan is shown: every table, every rank, rows and columns of each rectangle") {
+  const Outcome outcome = train_dlrm(kTiny + "--ranks 4 --samples 600");
+  REQUIRE(outcome.status == 0);
+  for (int f = 1; f <= 26; ++f) CHECK(outcome.out.find("\nC" + std::to_string(f) + " ") != std::string::npos);
+  for (const char* piece : {"every", "[0, 4)", "[4, 8)", "rank 3 ", "KiB", "test AUC", "log loss", "samples/s", "best possible"}) {
+    CAPTURE(piece);
+    CHECK(outcome.out.find(piece) != std::string::npos);
+  }
+  CHECK(outcome.out.find('\r') == std::string::npos);  // no bar where there is no terminal
+}
+
+TEST_CASE("help names every option") {
+  const Outcome outcome = train_dlrm("--help", false);
+  CHECK(outcome.status == 0);
+  for (const char* option : {"--data",
+                             "--samples",
+                             "--test-fraction",
+                             "--ranks",
+                             "--threads-per-rank",
+                             "--plan",
+                             "--embedding-width",
+                             "--max-rows",
+                             "--min-count",
+                             "--optimizer",
+                             "--dense-optimizer",
+                             "--batch-size",
+                             "--epochs",
+                             "--learning-rate",
+                             "--dense-learning-rate",
+                             "--weight-decay",
+                             "--bottom-mlp",
+                             "--top-mlp",
+                             "--seed",
+                             "--json",
+                             "--feature-check"}) {
+    CAPTURE(option);
+    CHECK(outcome.out.find(option) != std::string::npos);
+  }
+  for (const std::string& plan : kPlans) CHECK(outcome.out.find(plan) != std::string::npos);
+}
+
+namespace {
+
+/// One line on stderr that holds `what`, and a status that is not 0.
+void check_fails(const std::string& arguments, const std::string& what) {
+  const Outcome outcome = train_dlrm(arguments, false);
+  CAPTURE(arguments);
+  CAPTURE(outcome.err);
+  CHECK((outcome.status == 1 || outcome.status == 2));
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK(outcome.err.starts_with("train_dlrm: "));
+  CHECK(outcome.err.find(what) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("bad options are one clear line") {
+  check_fails("--no-such-option", "--no-such-option");
+  check_fails("stray", "stray");
+  check_fails("--plan diagonal", "--plan");
+  check_fails("--optimizer lion", "--optimizer");
+  check_fails("--embedding-width 17", "--embedding-width");
+  check_fails("--ranks 0", "--ranks");
+  check_fails("--ranks many", "--ranks");
+  check_fails("--threads-per-rank 0", "--threads-per-rank");
+  check_fails("--test-fraction 1.5", "--test-fraction");
+  check_fails("--max-rows 2", "--max-rows");
+  check_fails("--batch-size -5", "--batch-size");
+  check_fails("--epochs -1", "--epochs");
+  check_fails("--learning-rate -1", "--learning-rate");
+  check_fails("--learning-rate nan --samples 1000 --max-rows 10", "--learning-rate");
+  check_fails("--bottom-mlp 512,0", "--bottom-mlp");
+  check_fails("--top-mlp 512,x", "--top-mlp");
+  check_fails("--seed", "--seed");
+  check_fails("--samples 1", "--samples");
+  check_fails("--json /no/such/folder/file", "/no/such/folder/file");
+}
+
+TEST_CASE("unreadable and malformed files are one clear line") {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path / name) << text;
+    return "--data '" + (folder.path / name).string() + "' ";
+  };
+  check_fails("--data /no/such/file", "cannot open '/no/such/file'");
+  check_fails("--data /", "is a directory");
+  check_fails(file("empty", ""), "holds no clicks");
+  std::string good;
+  for (int i = 0; i < 40; ++i)
+    good += std::string(i % 2 == 0 ? "1" : "0") + "\t1\t\t3" + std::string(10, '\t') + (i % 2 == 0 ? "\tab" : "\tcd") +
+            std::string(25, '\t') + "\n";
+  check_fails(file("bad", good + "1\t2\tthree\n" + good), "line 41");
+  check_fails(file("binary", std::string(5000, '\1')), "line 1");
+  const std::string small = " --batch-size 8 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --ranks 2";
+  CHECK(results(file("good", good) + small).at("train_samples") == 36);
+  const Outcome skipped = train_dlrm(file("skipped", good + "1\t2\tthree\n" + good) + small + " --skip-bad-lines");
+  CHECK(skipped.status == 0);
+  CHECK(skipped.json.at("train_samples") == 72);
+  CHECK(skipped.out.find("1 bad line") != std::string::npos);
+}
+
+TEST_CASE("a training that diverges says so") { check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged"); }
