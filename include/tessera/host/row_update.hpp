@@ -24,7 +24,7 @@ namespace detail {
 template <Optimizer O>
 struct StepMath {
   using Step = typename O::Step;
-  using States = std::array<float*, O::element_states>;
+  using States = std::array<float*, std::max(1, O::element_states)>;
 
   [[gnu::noinline]] static typename Step::Row row(const Step& step, float* row_state, float mean_square_of_row) {
     return step.row(row_state, mean_square_of_row);
