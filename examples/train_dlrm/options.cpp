@@ -49,7 +49,7 @@ void resolve(Options& options) {
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.learning_rate == 0) {
     if (options.optimizer == "sgd") options.learning_rate = 1.0f;
-    if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad") options.learning_rate = 0.02f;
+    if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad") options.learning_rate = 0.04f;
     if (options.optimizer == "adam") options.learning_rate = 0.001f;
   }
   if (options.dense_learning_rate == 0) {
@@ -100,7 +100,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Training");
   choose(app.add_option("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
   limit(app.add_option("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
-        "sgd 1, adagrad and rowwise-adagrad 0.02, adam 0.001");
+        "sgd 1, adagrad and rowwise-adagrad 0.04, adam 0.001");
   choose(app.add_option("--dense-optimizer", options.dense_optimizer, "Of the linear layers"), kDenseOptimizers);
   limit(app.add_option("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f, kMostRate, "R",
         "sgd 0.1, adagrad 0.01, adam 0.001");
