@@ -97,7 +97,7 @@ class EmbeddingRun {
       const std::size_t first = static_cast<std::size_t>(begin * columns), count = static_cast<std::size_t>((end - begin) * columns);
       verdict.compare(fmt::format("step{}.output, rank {}", step, communicator.rank()), {pooled.values.data, count},
                       std::span(output).subspan(first, count));
-      std::vector<float> weight_gradients(part.weighted ? part.ids.size() : 0);
+      std::vector<float> weight_gradients(part.ids.size());
       embeddings.backward(pooled, {gradient.data() + first, end - begin, columns}, weight_gradients);
       for (int rank = 0; rank < communicator.size(); ++rank) {
         if (rank == communicator.rank())

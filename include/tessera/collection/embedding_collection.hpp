@@ -376,15 +376,7 @@ class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<P
   using typename Base::Options;
 
   /// The collectives that this plan needs on more than one rank.
-  static constexpr Collective needs = [] {
-    std::vector<TableRows> rows;
-    for (const TableSpec& table : PlanT::tables)
-      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
-    Collective set = Collective::none;
-    for (const Shard& shard : PlanT::layout(Topology{2}, rows).shards)
-      set = set | (shard.rank == every_rank ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all);
-    return set;
-  }();
+  static constexpr Collective needs = PlanT::replicates ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all;
   static_assert(Communicator<Comm, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");

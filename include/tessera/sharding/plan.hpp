@@ -66,15 +66,24 @@ struct PlanArithmetic {
     return all;
   }
 
-  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows) {
+  static constexpr auto tables = all_tables();
+
+  /// Tables and rectangles, before features are resolved and places chosen.
+  static constexpr Layout cut(const Topology& topology, std::span<const TableRows> rows, std::vector<PlacementRequest>& requests) {
     Layout layout{.topology = topology};
-    for (const TableSpec& table : all_tables()) layout.tables.push_back(table);
+    layout.tables.reserve(table_count);
+    for (const TableSpec& table : tables) layout.tables.push_back(table);
     if (!rows.empty()) set_rows(layout, rows);
-    add_features(layout);
-    std::vector<PlacementRequest> requests;
     std::size_t first_table = 0;
     int units = 0;
     (add_requests<Entries>(layout, requests, first_table, units), ...);
+    return layout;
+  }
+
+  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows) {
+    std::vector<PlacementRequest> requests;
+    Layout layout = cut(topology, rows, requests);
+    add_features(layout);
     if (!layout.fault.ok()) return layout;
     const Placement placement(layout, requests);
     if (layout.fault.ok()) layout.fault = check_cover(layout);
@@ -128,27 +137,52 @@ struct PlanArithmetic {
     }
   }
 
-  /// Tables whose rows are unknown stand in with 4096 rows: their cut is checked again when the rows are known.
-  static constexpr Layout layout_for_check(int ranks) {
-    std::vector<TableRows> rows;
-    for (const TableSpec& table : all_tables())
-      if (table.rows == dynamic_rows) rows.push_back({table.name, 4096});
-    return layout(Topology{ranks}, rows);
+  // Checks while compiling. Each is a constant expression of its own and none chooses places, so that plans of hundreds of tables stay
+  // within compilers' limits. Tables whose rows are unknown stand in with 4096 rows: their cut is checked again when the rows are known.
+
+  static constexpr Layout cut_for_check(int ranks) {
+    Layout layout{.topology = Topology{ranks}};
+    layout.tables.reserve(table_count);
+    for (const TableSpec& table : tables) {
+      layout.tables.push_back(table);
+      if (table.rows == dynamic_rows) layout.tables.back().rows = 4096;
+    }
+    std::vector<PlacementRequest> requests;
+    std::size_t first_table = 0;
+    int units = 0;
+    (add_requests<Entries>(layout, requests, first_table, units), ...);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const Place& place = requests[i].request.place;
+      layout.shards[i].rank = place.kind == Place::Kind::every ? every_rank : place.kind == Place::Kind::rank ? place.index : 0;
+    }
+    return layout;
   }
 
-  static constexpr PlanFault check() {
-    for (const int ranks : {1, 2, 4})
-      if (const Layout layout = layout_for_check(ranks); !layout.fault.ok()) return layout.fault;
-    return {};
+  static constexpr PlanFault check_shards(int ranks) { return check_cover(cut_for_check(ranks)); }
+
+  static constexpr PlanFault check_names() {
+    Layout layout;
+    layout.tables.reserve(table_count);
+    for (const TableSpec& table : tables) {
+      layout.tables.push_back(table);
+      if (table.rows == dynamic_rows) layout.tables.back().rows = 4096;
+    }
+    add_features(layout);
+    return layout.fault;
   }
 
   static constexpr std::vector<int> shard_widths() {
     std::vector<int> found;
     for (const int ranks : {1, 2, 4})
-      for (const Shard& shard : layout_for_check(ranks).shards) found.push_back(shard.rectangle.width());
+      for (const Shard& shard : cut_for_check(ranks).shards)
+        if (const int width = shard.rectangle.width(); std::find(found.begin(), found.end(), width) == found.end()) found.push_back(width);
     std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
+  }
+  static constexpr bool replicates() {
+    for (const Shard& shard : cut_for_check(2).shards)
+      if (shard.rank == every_rank) return true;
+    return false;
   }
   static constexpr std::size_t width_count() { return shard_widths().size(); }
 };
@@ -163,13 +197,18 @@ class Plan {
                 "Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)");
   static_assert((0 + ... + int{FeatureList<Entries>}) <= 1, "Plan: give one Features<...> that lists all features");
   using Arithmetic = detail::PlanArithmetic<Entries...>;
-  static_assert(SoundPlan<Arithmetic::check()>::value);
+  static_assert(SoundPlan<Arithmetic::check_names()>::value);
+  static_assert(SoundPlan<Arithmetic::check_shards(1)>::value && SoundPlan<Arithmetic::check_shards(2)>::value &&
+                SoundPlan<Arithmetic::check_shards(4)>::value);
 
  public:
   static constexpr std::size_t table_count = Arithmetic::table_count;
 
   /// All tables, in the order of the plan.
-  static constexpr std::array<TableSpec, table_count> tables = Arithmetic::all_tables();
+  static constexpr std::array<TableSpec, table_count> tables = Arithmetic::tables;
+
+  /// Whether some rectangle has a copy on every rank.
+  static constexpr bool replicates = Arithmetic::replicates();
 
   /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never throws for a bad plan: the result's
   /// `fault` says what is wrong. `rows` fills in (or replaces) tables' rows.

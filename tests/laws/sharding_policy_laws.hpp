@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The laws of a sharding policy, for any policy, a user's own too: `CHECK(sharding_policy_faults<Mine<...>>() == "")`.
+#pragma once
+
+#include <tessera/sharding/plan.hpp>
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+namespace tessera::laws {
+
+/// Empty, or the first law that `P` breaks for tables of awkward sizes on 1 to 9 ranks. `columns`: a number that divides the widths
+/// which the policy can cut.
+///   cover      every element of the table is in exactly one rectangle, on a rank that exists
+///   pure       asked again, it answers the same
+///   placeable  every request for a place can be met
+template <class P>
+std::string sharding_policy_faults(int columns = 1) {
+  for (const std::int64_t rows : {1, 2, 7, 64, 1000})
+    for (const int width : {columns, 2 * columns, 3 * columns, 16 * columns})
+      for (int ranks = 1; ranks <= 9; ++ranks)
+        for (int per_node = 1; per_node <= ranks; ++per_node) {
+          const TableSpec table{"t", rows, width};
+          const Topology topology{ranks, per_node};
+          Layout layout{.topology = topology, .tables = {table}, .features = {{"t", "t"}}};
+          resolve_features(layout, true);
+          std::vector<PlacementRequest> requests;
+          for (int i = 0; i < P::count(table, topology); ++i) {
+            const ShardRequest request = P::shard(table, topology, i), again = P::shard(table, topology, i);
+            if (!(request.rectangle == again.rectangle && request.place == again.place))
+              return fmt::format("pure: shard {} of {} x {} differs when asked again", i, rows, width);
+            if (request.rectangle.empty()) continue;
+            const int unit = request.place.kind == Place::Kind::node_member ? request.place.group : i;
+            requests.push_back({0, request, unit});
+            layout.shards.push_back({0, request.rectangle, unplaced_rank});
+          }
+          const Placement placement(layout, requests);
+          const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
+          if (!fault.ok()) return fmt::format("{} x {} on {} ranks, {} per node: {}", rows, width, ranks, per_node, describe(fault));
+        }
+  return "";
+}
+
+}  // namespace tessera::laws

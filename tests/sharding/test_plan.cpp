@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include <tessera/sharding/plan.hpp>
+
+#include <laws/sharding_policy_laws.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+using namespace tessera;
+
+namespace {
+
+using Query = Table<"query", 1000, 64>;
+using User = Table<"user", 400, 32>;
+using Genres = Table<"genres", 100, 16, Mean>;
+using Country = Table<"country", 25, 16>;
+
+/// The ranks that hold a table's rectangles.
+std::multiset<int> ranks_of(const Layout& layout, std::string_view table) {
+  std::multiset<int> ranks;
+  for (const Shard& shard : layout.shards)
+    if (layout.tables[shard.table].name == table) ranks.insert(shard.rank);
+  return ranks;
+}
+
+// Facts are known while compiling.
+using Small = Plan<RowWise<Query>, ColumnWise<4, User>, TableWise<Fused<Genres, Country>>>;
+static_assert(Small::layout({8}).fault.ok());
+static_assert(Small::layout({8}).columns() == 64 + 32 + 16 + 16);
+static_assert(Small::widths.size() == 3 && Small::widths[0] == 8 && Small::widths[1] == 16 && Small::widths[2] == 64);
+
+/// A user's policy: the first hundredth of the rows on every rank, the rest on one.
+template <class... Sources>
+struct HotRowsEverywhere {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return 2; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int i) {
+    const std::int64_t hot = table.rows / 100;
+    return i == 0 ? ShardRequest{{0, hot, 0, table.width}, {.kind = Place::Kind::every}}
+                  : ShardRequest{{hot, table.rows, 0, table.width}, {}};
+  }
+};
+static_assert(explain_sharding_policy<HotRowsEverywhere<>>());
+
+}  // namespace
+
+TEST_CASE("every policy keeps the laws") {
+  CHECK(laws::sharding_policy_faults<Replicated<>>() == "");
+  CHECK(laws::sharding_policy_faults<TableWise<>>() == "");
+  CHECK(laws::sharding_policy_faults<TableWise<OnRank<5>>>() == "");
+  CHECK(laws::sharding_policy_faults<ColumnWise<1>>() == "");
+  CHECK(laws::sharding_policy_faults<ColumnWise<3>>(3) == "");
+  CHECK(laws::sharding_policy_faults<ColumnWise<8>>(8) == "");
+  CHECK(laws::sharding_policy_faults<RowWise<>>() == "");
+  CHECK(laws::sharding_policy_faults<RowWise<Shares<3, 0, 1>>>() == "");
+  CHECK(laws::sharding_policy_faults<Grid<1>>() == "");
+  CHECK(laws::sharding_policy_faults<Grid<4>>(4) == "");
+  CHECK(laws::sharding_policy_faults<HotRowsEverywhere<>>() == "");
+}
+
+TEST_CASE("the laws find a policy that breaks them") {
+  struct LosesARow {
+    static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) { return {{0, t.rows - 1, 0, t.width}, {}}; }
+  };
+  struct TwiceTheSame {
+    static constexpr int count(const TableSpec&, const Topology&) { return 2; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) { return {{0, t.rows, 0, t.width}, {}}; }
+  };
+  struct WrongRank {
+    static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int) {
+      return {{0, t.rows, 0, t.width}, {.kind = Place::Kind::rank, .index = p.ranks}};
+    }
+  };
+  CHECK(laws::sharding_policy_faults<LosesARow>().find("cover") != std::string::npos);
+  CHECK(laws::sharding_policy_faults<TwiceTheSame>().find("overlap") != std::string::npos);
+  CHECK(laws::sharding_policy_faults<WrongRank>().find("there are 1 ranks") != std::string::npos);
+}
+
+TEST_CASE("row blocks: even ones differ by a row at most, uneven ones follow their shares") {
+  const Layout even = Plan<RowWise<Table<"t", 10, 4>>>::layout({4});
+  REQUIRE(even.shards.size() == 4);
+  std::int64_t next = 0;
+  for (int r = 0; r < 4; ++r) {
+    CHECK(even.shards[r].rank == r);
+    CHECK(even.shards[r].rectangle.row_begin == next);
+    CHECK((even.shards[r].rectangle.rows() == 2 || even.shards[r].rectangle.rows() == 3));
+    next = even.shards[r].rectangle.row_end;
+  }
+  CHECK(next == 10);
+  const Layout uneven = Plan<RowWise<Shares<3, 0, 1>, Table<"t", 100, 4>>>::layout({4});
+  REQUIRE(uneven.shards.size() == 2);
+  CHECK(uneven.shards[0].rectangle.rows() == 75);
+  CHECK(uneven.shards[0].rank == 0);
+  CHECK(uneven.shards[1].rank == 2);
+}
+
+TEST_CASE("fewer rows than ranks: the ranks without a row hold nothing") {
+  const Layout layout = Plan<RowWise<Table<"t", 2, 4>>>::layout({5});
+  CHECK(layout.fault.ok());
+  CHECK(layout.shards.size() == 2);
+}
+
+TEST_CASE("column parts go to different ranks while there are enough") {
+  const Layout layout = Plan<ColumnWise<4, User>, ColumnWise<2, Query>>::layout({4});
+  CHECK(ranks_of(layout, "user") == std::multiset<int>{0, 1, 2, 3});
+  const std::multiset<int> query = ranks_of(layout, "query");
+  CHECK(std::set<int>(query.begin(), query.end()).size() == 2);
+}
+
+TEST_CASE("fused tables share a rank, pinned ones go where they were told") {
+  const Layout layout = Plan<TableWise<Fused<Genres, Country, User>>, TableWise<OnRank<2>, Query>>::layout({4});
+  CHECK(ranks_of(layout, "genres") == ranks_of(layout, "country"));
+  CHECK(ranks_of(layout, "genres") == ranks_of(layout, "user"));
+  CHECK(ranks_of(layout, "query") == std::multiset<int>{2});
+  CHECK(ranks_of(Plan<TableWise<OnRank<2>, Query>>::layout({2}), "query") == std::multiset<int>{0});
+}
+
+TEST_CASE("a grid's columns sit on one node each, their rows on all its ranks") {
+  const Layout layout = Plan<Grid<2, Query>>::layout({8, 4});
+  REQUIRE(layout.shards.size() == 8);
+  std::map<int, std::set<int>> ranks_of_column;
+  for (const Shard& shard : layout.shards) ranks_of_column[shard.rectangle.column_begin].insert(shard.rank);
+  for (const auto& [column, ranks] : ranks_of_column) CHECK((ranks == std::set<int>{0, 1, 2, 3} || ranks == std::set<int>{4, 5, 6, 7}));
+  CHECK(ranks_of_column[0] != ranks_of_column[32]);
+}
+
+namespace many {
+constexpr std::size_t kCount = 600;
+constexpr auto kNames = [] {
+  std::array<std::array<char, 6>, kCount> names{};
+  for (std::size_t i = 0; i < kCount; ++i)
+    names[i] = {'t', static_cast<char>('0' + i / 100), static_cast<char>('0' + i / 10 % 10), static_cast<char>('0' + i % 10), 0, 0};
+  return names;
+}();
+constexpr auto kSpecs = [] {
+  std::array<TableSpec, kCount> specs{};
+  for (std::size_t i = 0; i < kCount; ++i)
+    specs[i] = {std::string_view(kNames[i].data(), 4), static_cast<std::int64_t>(10 + i * i % 977 * 100), 8 << (i % 3)};
+  return specs;
+}();
+using Tables600 = Plan<TableWise<Tables<kSpecs>>>;
+}  // namespace many
+
+TEST_CASE("600 tables from an array: placed so that memory is level") {
+  const Layout layout = many::Tables600::layout({8});
+  REQUIRE(layout.fault.ok());
+  std::int64_t most = 0, total = 0;
+  for (int rank = 0; rank < 8; ++rank) {
+    most = std::max(most, layout.elements(rank));
+    total += layout.elements(rank);
+  }
+  CHECK(static_cast<double>(most) * 8 / static_cast<double>(total) < 1.05);
+}
+
+TEST_CASE("lookups are balanced too: equal tables of many features spread over the ranks") {
+  // Four small tables that everybody reads often, four large ones read once.
+  using Hot = TableWise<Table<"h0", 10, 16>, Table<"h1", 10, 16>, Table<"h2", 10, 16>, Table<"h3", 10, 16>>;
+  using Cold = TableWise<Table<"c0", 10000, 16>, Table<"c1", 10000, 16>, Table<"c2", 10000, 16>, Table<"c3", 10000, 16>>;
+  const Layout layout = Plan<Hot, Cold>::layout({4});
+  for (const auto* group : {"h", "c"}) {
+    std::set<int> ranks;
+    for (int i = 0; i < 4; ++i) ranks.insert(*ranks_of(layout, group + std::to_string(i)).begin());
+    CHECK(ranks.size() == 4);
+  }
+}
+
+TEST_CASE("features: several read one table; columns follow their order") {
+  using P = Plan<TableWise<Query>, TableWise<Genres>,
+                 Features<Feature<"clicked", "genres", Mean>, Feature<"q", "query">, Feature<"seen", "genres", Sum, Weighted>>>;
+  const Layout l = P::layout({2});
+  REQUIRE(l.features.size() == 3);
+  CHECK(l.feature_table == std::vector<int>{1, 0, 1});
+  CHECK(l.feature_column == std::vector<std::int64_t>{0, 16, 80, 96});
+  CHECK(l.features[2].weighted);
+  CHECK(l.features[0].pooling == Pooling::mean);
+}
+
+TEST_CASE("rows given at run time; faults are named") {
+  using P = Plan<RowWise<Table<"a", dynamic_rows, 8>>, TableWise<Table<"b", 5, 8>>>;
+  const TableRows good[] = {{"a", 100}};
+  CHECK(P::layout({4}, good).fault.ok());
+  CHECK(P::layout({4}, good).tables[0].rows == 100);
+  CHECK(describe(P::layout({4}).fault).find("'a' has -1 rows") != std::string::npos);
+  const TableRows unknown[] = {{"a", 100}, {"nobody", 3}};
+  CHECK(describe(P::layout({4}, unknown).fault).find("nobody") != std::string::npos);
+  const TableRows none[] = {{"a", 0}};
+  CHECK(describe(P::layout({4}, none).fault).find("'a' has 0 rows") != std::string::npos);
+}
+
+TEST_CASE("layouts made by hand are checked") {
+  const std::vector<TableSpec> tables{{"a", 10, 4}, {"b", 6, 2}};
+  const auto fault = [&](std::vector<Shard> shards) { return describe(make_layout({2}, tables, {}, std::move(shards)).fault); };
+  CHECK(fault({{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}) == "no fault");
+  CHECK(fault({{1, {0, 6, 0, 2}, 1}, {0, {5, 10, 0, 4}, 0}, {0, {0, 5, 0, 4}, 1}}) == "no fault");
+  CHECK(fault({{0, {0, 9, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("'a' cover 36 of its 40") != std::string::npos);
+  CHECK(fault({{0, {0, 10, 0, 4}, 0}, {0, {9, 10, 0, 1}, 0}, {1, {0, 6, 0, 2}, 1}}).find("'a' overlap") != std::string::npos);
+  CHECK(fault({{0, {0, 11, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("outside") != std::string::npos);
+  CHECK(fault({{0, {0, 10, 0, 4}, 2}, {1, {0, 6, 0, 2}, 1}}).find("rank 2") != std::string::npos);
+  CHECK(fault({{0, {0, 10, 0, 4}, 0}}).find("'b'") != std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 1}, {"a", 1, 1}}, {}, {}).fault).find("placed twice") != std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 0}}, {}, {}).fault).find("width 0") != std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 1}}, {{"f", "x"}}, {{0, {0, 1, 0, 1}, 0}}).fault).find("'f'") != std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 1}}, {{"f", "a"}, {"f", "a"}}, {{0, {0, 1, 0, 1}, 0}}).fault).find("listed twice") !=
+        std::string::npos);
+}
+
+TEST_CASE("memory: the fault names the table, what is needed and what is there") {
+  const Layout layout = Plan<RowWise<Query>, TableWise<User>>::layout({2});
+  CHECK(check_memory(layout, {4, 0}, 1_GiB).ok());
+  const PlanFault fault = check_memory(layout, {8, 4}, 1000);
+  CHECK(std::string(fault.name) == "query");
+  CHECK(fault.limit == 1000);
+  // The rank with the user table: half of query's rows and all of user's, 8 bytes an element and 4 a row.
+  CHECK(fault.found == (500 * 64 + 400 * 32) * 8 + (500 + 400) * 4);
+}
