@@ -40,7 +40,7 @@ struct StepMath {
                     { step.element(x, x, s, shared) } -> std::same_as<Lanes>;
                   }) {
       for (std::int64_t column = 0; column < columns; column += Lanes::count) {
-        Lanes w, g, state[slots];
+        Lanes w, g, state[slots] = {};
         std::memcpy(&w, weights + column, sizeof(w));
         std::memcpy(&g, gradient + column, sizeof(g));
         for (int k = 0; k < O::element_states; ++k) std::memcpy(&state[k], states[k] + column, sizeof(Lanes));
@@ -50,7 +50,7 @@ struct StepMath {
       }
     } else {
       for (std::int64_t column = 0; column < columns; ++column) {
-        float state[slots];
+        float state[slots] = {};
         for (int k = 0; k < O::element_states; ++k) state[k] = states[k][column];
         weights[column] = step.element(weights[column], gradient[column], state, shared);
         for (int k = 0; k < O::element_states; ++k) states[k][column] = state[k];
@@ -76,14 +76,14 @@ class RowUpdate {
 
   /// `gradient`: the row's merged gradient, width() floats.
   [[gnu::always_inline]] void apply(std::int64_t row, const float* gradient, float mean_square_of_row) {
-    float row_state[std::max(1, O::row_states)];
+    float row_state[std::max(1, O::row_states)] = {};
     for (int k = 0; k < O::row_states; ++k) row_state[k] = state_.row_state[k][row];
     const typename Step::Row shared = StepMath<O>::row(step_, row_state, mean_square_of_row);
     for (int k = 0; k < O::row_states; ++k) state_.row_state[k][row] = row_state[k];
 
     const std::int64_t width = this->width();
     T* weights = state_.arena + row * width;
-    States states;
+    States states{};
     for (int k = 0; k < O::element_states; ++k) states[k] = state_.element_state[k] + row * width;
     if constexpr (std::is_same_v<T, float>) {
       const std::int64_t whole = width / block * block;
@@ -115,7 +115,7 @@ class RowUpdate {
                     const typename Step::Row& shared) const {
     if constexpr (Columns != 0) columns = Columns;
     float weight[block] = {}, whole_gradient[block] = {}, whole_states[std::max(1, O::element_states)][block] = {};
-    States copies;
+    States copies{};
     for (int i = 0; i < columns; ++i) weight[i] = to_float(weights[column + i]);
     for (int i = 0; i < columns; ++i) whole_gradient[i] = gradient[column + i];
     for (int k = 0; k < O::element_states; ++k) {
