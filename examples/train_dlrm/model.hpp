@@ -14,6 +14,8 @@
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -51,6 +53,12 @@ class Model {
 
   const Embeddings& embeddings() const { return *embeddings_; }
   std::int64_t dense_parameters() const { return parameters_.size(); }
+
+  /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.
+  bool gradients_finite() const {
+    const std::span<const float> gradients = parameters_.gradients();
+    return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
+  }
 
   /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) {

@@ -45,12 +45,12 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::
 void resolve(Options& options) {
   const bool file = !options.data.empty();
   if (options.max_rows == 0) options.max_rows = file ? 1'000'000 : 10'000;
-  if (options.batch_size == 0) options.batch_size = file ? 256 : 4096;
+  if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.learning_rate == 0) {
-    if (options.optimizer == "sgd") options.learning_rate = 1.0f;
+    if (options.optimizer == "sgd") options.learning_rate = 10.0f;
     if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad") options.learning_rate = 0.04f;
-    if (options.optimizer == "adam") options.learning_rate = 0.001f;
+    if (options.optimizer == "adam") options.learning_rate = 0.01f;
   }
   if (options.dense_learning_rate == 0) {
     if (options.dense_optimizer == "sgd") options.dense_learning_rate = 0.1f;
@@ -100,7 +100,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Training");
   choose(app.add_option("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
   limit(app.add_option("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
-        "sgd 1, adagrad and rowwise-adagrad 0.04, adam 0.001");
+        "sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01");
   choose(app.add_option("--dense-optimizer", options.dense_optimizer, "Of the linear layers"), kDenseOptimizers);
   limit(app.add_option("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f, kMostRate, "R",
         "sgd 0.1, adagrad 0.01, adam 0.001");
@@ -108,7 +108,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit(app.add_option("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"), 0.0f, kMostRate, "B");
   app.add_flag("--constant-rates", options.constant_rates, "Keep the learning rates; else they fall in a straight line to 0");
   limit<std::int64_t>(app.add_option("--batch-size", options.batch_size, "Samples of a step, over all ranks"), 1, 1 << 30, "B",
-                      "file 256, synthetic 4096");
+                      "file 256, synthetic 2048");
   limit(app.add_option("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E", "file 3, synthetic 1");
   app.add_option("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks")->option_text("N [1]");
 

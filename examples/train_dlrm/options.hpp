@@ -12,7 +12,7 @@ namespace dlrm {
 /// What the command line says. Rates and epochs that are not given depend on other options: `resolve` in options.cpp.
 struct Options {
   std::string data;  ///< Criteo TSV file; empty: synthetic clicks
-  std::int64_t samples = 2'000'000;
+  std::int64_t samples = 3'000'000;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;
   std::int64_t max_rows = 0;  ///< 0 here and below: not given

@@ -97,8 +97,8 @@ class Rank {
   double mean_loss(double sum, std::int64_t step) {
     communicator_.all_reduce(std::span<double>(&sum, 1));
     const double mean = sum / static_cast<double>(step - last_report_);
-    require<Error>(std::isfinite(mean), "the training diverged before step {} (loss {}): lower --learning-rate or --dense-learning-rate",
-                   step, mean);
+    require<Error>(std::isfinite(mean) && model_.gradients_finite(),
+                   "the training diverged before step {}: lower --learning-rate or --dense-learning-rate", step);
     return mean;
   }
 

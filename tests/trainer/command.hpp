@@ -16,8 +16,12 @@
 
 /// A folder for one test's files, removed at the end.
 struct TemporaryFolder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("tessera_trainer_" + std::to_string(getpid()));
-  TemporaryFolder() { std::filesystem::create_directories(path); }
+  std::filesystem::path path;
+  TemporaryFolder() {
+    static int count = 0;
+    path = std::filesystem::temp_directory_path() / ("tessera_trainer_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    std::filesystem::create_directories(path);
+  }
   ~TemporaryFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);

@@ -8,6 +8,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/data/criteo.hpp>
 
+#include <cmath>
 #include <string>
 
 using namespace tessera;
@@ -24,7 +25,7 @@ std::string clicks(int telling, int lines) {
       record.categories[f] = static_cast<std::uint32_t>(100 * f + random_word(telling, i, f) % 12);
     const bool noise = random_word(telling, i, 99) % 20 == 0;
     // Neighbouring values disagree, so that what is learned must be learned value by value.
-    record.label = static_cast<std::uint8_t>((mix64(record.categories[telling]) % 2 == 0) != noise);
+    record.label = static_cast<std::uint8_t>((record.categories[telling] % 2 == 0) != noise);
     append_criteo_line(text, record);
   }
   return text;
@@ -43,15 +44,19 @@ TEST_CASE("each category alone decides the label") {
       const nlohmann::json json =
           results("--data '" + path + "' --test-fraction 0.2 --ranks 3 --batch-size 100 --embedding-width 8 --bottom-mlp 8 " +
                   "--top-mlp 16 --epochs 6 --learning-rate 0.05 --dense-learning-rate 0.01 --feature-check --plan " + plan);
-      CHECK(json.at("auc").get<double>() > 0.88);
+      const double auc = json.at("auc").get<double>();
+      CHECK(auc > 0.88);
       const auto& without = json.at("auc_without");
       REQUIRE(without.size() == 27);
       for (int g = 0; g < kCriteoCategories; ++g) {
-        const double auc = without.at(g).get<double>();
         CAPTURE(g);
-        CHECK((g == f ? (auc > 0.38 && auc < 0.62) : auc > 0.85));
+        const double exchanged = without.at(g).get<double>();
+        if (g == f) {
+          CHECK(std::abs(exchanged - 0.5) < 0.12);  // 500 samples: a deviation of 0.026
+        } else {
+          CHECK(exchanged > auc - 0.05);
+        }
       }
-      const double all = without.at(26).get<double>();
-      CHECK((all > 0.38 && all < 0.62));
+      CHECK(std::abs(without.at(26).get<double>() - 0.5) < 0.12);
     }
 }
