@@ -84,8 +84,14 @@ void check_widths(std::integer_sequence<int, Widths...>) {
   for (const std::int64_t batch : {0, 1, 5, 33}) (check_dot<Vectors, Widths, 1, T>(batch, 1), ...);
 }
 
+// Unrolled kernels take the address sanitizer long to compile: it gets the shapes with tails, and one without.
+#ifdef __SANITIZE_ADDRESS__
+using AllWidths = std::integer_sequence<int, 3, 16, 100>;
+using SomeWidths = std::integer_sequence<int, 130>;
+#else
 using AllWidths = std::integer_sequence<int, 1, 3, 4, 8, 12, 16, 64, 100, 128, 130, 256>;
 using SomeWidths = std::integer_sequence<int, 1, 12, 16, 130>;
+#endif
 
 }  // namespace
 
