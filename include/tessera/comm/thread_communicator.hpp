@@ -227,9 +227,15 @@ class ThreadCommunicator {
     check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(), counts[static_cast<std::size_t>(rank_)]);
     Call call = make_call<T>(Collective::reduce_scatter, send, receive);
     call.send_counts = counts.data();
+    // All counts, not only this rank's: they say where its block begins in the peers' memory.
     const auto check = [&](const CallHeader& header) {
-      return disagreement_of_counts(
-          header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; }, [&](int) { return receive.size(); });
+      for (int to = 0; to < size(); ++to)
+        if (Disagreement found = disagreement_of_counts(
+                header, to, size(), [&](int peer) { return peer_call(peer).send_counts[to]; },
+                [&](int) { return peer_call(to).send_counts[to]; });
+            !found.text.empty())
+          return found;
+      return Disagreement{};
     };
     group_->run(rank_, call, check, [&] {
       const std::size_t begin = offset(counts.data(), rank_);
