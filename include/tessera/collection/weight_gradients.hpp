@@ -72,7 +72,7 @@ class WeightGradientStage {
     std::vector<Group> groups;
     for_each_group(
         static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
-          if (!weighted(slot)) return;
+          if (!weighted(slot) || bags.entries() == 0) return;
           const bool direct = packed == nullptr;
           const SlotPart& p = slot.parts[part];
           float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entries());
