@@ -83,8 +83,10 @@ TEST_CASE("ranks that disagree all throw, and the communicator is dead") {
   {
     auto c = world();
     std::vector<float> values(c.rank() == 1 ? 9 : 8);
-    CHECK(text_of([&] { c.all_reduce(std::span(values)); }) ==
-          "all_reduce (call 1): rank 0 has 8 elements, but rank 1 has 9 elements; all ranks must make the same calls in the same order");
+    // Found by a rank itself, or heard from one that was faster.
+    CHECK(
+        has(text_of([&] { c.all_reduce(std::span(values)); }),
+            "all_reduce (call 1): rank 0 has 8 elements, but rank 1 has 9 elements; all ranks must make the same calls in the same order"));
   }
   {
     auto c = world();
@@ -115,20 +117,20 @@ TEST_CASE("a rank that fails ends the wait of all") {
     c.fail("the disk is full");
   } else {
     std::vector<float> values(100);
-    CHECK(text_of([&] { c.all_reduce(std::span(values)); }) ==
-          fmt::format("all_reduce (call 2) on rank {} cannot finish: rank 1 failed: the disk is full", c.rank()));
+    CHECK(has(text_of([&] { c.all_reduce(std::span(values)); }),
+              fmt::format("all_reduce (call 2) on rank {} cannot finish: rank 1 failed: the disk is full", c.rank())));
   }
   CHECK(has(text_of([&] { c.barrier(); }), "rank 1 failed: the disk is full"));
 }
 
 TEST_CASE("a late rank is named") {
-  auto c = world({.timeout = 300ms});
+  auto c = world({.timeout = 1500ms});
   if (c.size() == 1) return;
   c.barrier();
-  if (c.rank() == 1) std::this_thread::sleep_for(1500ms);
+  if (c.rank() == 1) std::this_thread::sleep_for(4000ms);
   const std::string text = text_of([&] { c.barrier(); });
   CHECK(has(text, "rank 1 failed: late: rank"));
-  CHECK(has(text, "waited 300 ms in barrier (call 2) for rank(s) 1;"));
+  CHECK(has(text, "waited 1500 ms in barrier (call 2) for rank(s) 1;"));
 }
 
 TEST_CASE("bad input") {
