@@ -116,7 +116,7 @@ def model(case):
     if case["kind"] == "dlrm":
         interaction = f"golden::Dot<{len(tables) + 1}, {bottom[-1]}>"
     else:
-        interaction = f"golden::Cross<{columns}, {case['cross']['layers']}, {case['cross']['rank']}>"
+        interaction = f"golden::Cross<{columns}, {case['cross']['layers']}, {case['cross'].get('rank') or 0}>"
     losses = ", ".join(repr(x) for x in case["losses"])
     return f"""#include <golden/model_case.hpp>
 
