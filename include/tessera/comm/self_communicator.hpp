@@ -3,17 +3,23 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/host_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
 
 #include <cstddef>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace tessera::inline v0 {
 
-/// The communicator of a single rank: what it sends it receives. Arguments are checked as with many ranks.
-class SelfCommunicator {
+/// The communicator of a single rank: what it sends it receives. Arguments are checked as with many ranks. `Memory` moves the bytes:
+/// HostMemory, or a backend's (host_memory.hpp says what it offers), in whose order of work the copies then are.
+template <class Memory>
+class BasicSelfCommunicator {
  public:
+  explicit BasicSelfCommunicator(Memory memory = {}) : memory_(std::move(memory)) {}
+
   int rank() const { return 0; }
   int size() const { return 1; }
 
@@ -49,12 +55,17 @@ class SelfCommunicator {
 
  private:
   template <class T>
-  static void copy(Collective collective, std::span<const T> send, std::span<T> receive) {
+  void copy(Collective collective, std::span<const T> send, std::span<T> receive) const {
     require(send.size() == receive.size(), "{} on rank 0: {} elements to send, but room to receive {}", name_of(collective), send.size(),
             receive.size());
-    detail::copy_bytes(receive.data(), send.data(), send.size_bytes());
+    memory_.copy(receive.data(), send.data(), send.size_bytes());
   }
+
+  Memory memory_;
 };
+
+/// The single rank whose buffers are in host memory.
+class SelfCommunicator : public BasicSelfCommunicator<HostMemory> {};
 
 static_assert(Communicator<SelfCommunicator>);
 

@@ -4,11 +4,11 @@
 
 #include <tessera/comm/breakable_barrier.hpp>
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/host_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -30,7 +31,7 @@ struct ThreadGroupOptions {
 };
 
 /// What the thread ranks of one process share. A collective publishes every rank's buffers, lets each rank copy what it needs
-/// straight from its peers' memory (one copy per byte, no allocation), and ends when nobody reads a peer any more. Peers must
+/// straight from its peers' memory (one copy per byte), and ends when nobody reads a peer any more. Peers must
 /// agree about every call; where they don't, all of them throw the same CommunicatorError. Not movable; outlives its users.
 class ThreadGroup {
  public:
@@ -50,7 +51,8 @@ class ThreadGroup {
   }
 
  private:
-  friend class ThreadCommunicator;
+  template <class Memory>
+  friend class BasicThreadCommunicator;
 
   /// One rank's part of a collective.
   struct Call {
@@ -86,20 +88,21 @@ class ThreadGroup {
     mine.fault.text.clear();
     mine.step.store(step, std::memory_order_relaxed);
     enter(rank, collective, step);
-    exchange(mine, step, check, move);
+    exchange(rank, mine, step, check, move);
     if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
   }
 
   template <class Check, class Move>
-  void exchange(Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
+  void exchange(int rank, Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
     const auto header_of = [&](int rank) -> const CallHeader& { return call_of(rank).header; };
     mine.fault = disagreement_of_calls(mine.call.header.collective, size(), header_of);
     if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
-    if (mine.fault.text.empty()) {
-      move();
-    } else {
-      faulty_step_.store(step, std::memory_order_relaxed);
+    try {
+      if (mine.fault.text.empty()) move();
+    } catch (const std::exception& error) {
+      mine.fault = {rank, fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective), step, rank, error.what())};
     }
+    if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
     barrier_.arrive_committed();
   }
 
@@ -157,9 +160,11 @@ class ThreadGroup {
 /// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
 /// on one rank or between ranks. Sums are in rank order, the same bits on every rank. Throws CommunicatorError (a peer failed, is
 /// late or disagrees), InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other ranks).
-class ThreadCommunicator {
+/// `Memory` moves the bytes: HostMemory, or a backend's (host_memory.hpp says what it offers).
+template <class Memory>
+class BasicThreadCommunicator {
  public:
-  ThreadCommunicator(ThreadGroup& group, int rank) : group_(&group), rank_(rank) {
+  BasicThreadCommunicator(ThreadGroup& group, int rank, Memory memory = {}) : group_(&group), rank_(rank), memory_(std::move(memory)) {
     require(rank >= 0 && rank < group.size(), "ThreadCommunicator: rank {} is not in 0..{}", rank, group.size() - 1);
   }
 
@@ -180,11 +185,11 @@ class ThreadCommunicator {
           header, rank_, size(), [&](int peer) { return peer_call(peer).send_counts[rank_]; },
           [&](int peer) { return receive_counts[peer]; });
     };
-    group_->run(rank_, call, check, [&] {
+    run(call, check, [&] {
       for_each_peer([&](int peer) {
         const Call& from = peer_call(peer);
-        detail::copy_bytes(receive.data() + offset(receive_counts.data(), peer), elements<T>(from) + offset(from.send_counts, rank_),
-                           receive_counts[peer] * sizeof(T));
+        memory_.copy(receive.data() + offset(receive_counts.data(), peer), elements<T>(from) + offset(from.send_counts, rank_),
+                     receive_counts[peer] * sizeof(T));
       });
     });
   }
@@ -197,9 +202,9 @@ class ThreadCommunicator {
       return disagreement_of_counts(
           header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; }, [&](int peer) { return counts[peer]; });
     };
-    group_->run(rank_, make_call<T>(Collective::all_gather, send, receive), check, [&] {
+    run(make_call<T>(Collective::all_gather, send, receive), check, [&] {
       for_each_peer([&](int peer) {
-        detail::copy_bytes(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)), counts[peer] * sizeof(T));
+        memory_.copy(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)), counts[peer] * sizeof(T));
       });
     });
   }
@@ -209,14 +214,14 @@ class ThreadCommunicator {
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
     Call call = make_call<T>(Collective::all_reduce, values, values);
     call.header.reduction = reduction;
-    group_->run(rank_, call, nothing_more, [&] {
+    run(call, nothing_more, [&] {
       // Rank r alone touches slice r of anybody's values: it reduces the slice and writes the result to all.
       const std::size_t ranks = static_cast<std::size_t>(size());
       const std::size_t begin = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_));
       const std::size_t end = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_) + 1);
-      reduce<T>(begin, end, reduction, [&](std::size_t at, const T* block, std::size_t count) {
-        for (int peer = 0; peer < size(); ++peer) std::copy_n(block, count, reinterpret_cast<T*>(peer_call(peer).receive) + at);
-      });
+      std::vector<T*> everybody;
+      for (int peer = 0; peer < size(); ++peer) everybody.push_back(reinterpret_cast<T*>(peer_call(peer).receive) + begin);
+      memory_.reduce(std::span<const T* const>(sources<T>(begin)), std::span<T* const>(everybody), end - begin, reduction);
     });
   }
 
@@ -237,10 +242,10 @@ class ThreadCommunicator {
           return found;
       return Disagreement{};
     };
-    group_->run(rank_, call, check, [&] {
-      const std::size_t begin = offset(counts.data(), rank_);
-      reduce<T>(begin, begin + receive.size(), Reduction::sum,
-                [&](std::size_t at, const T* block, std::size_t count) { std::copy_n(block, count, receive.data() + (at - begin)); });
+    run(call, check, [&] {
+      T* const mine = receive.data();
+      memory_.reduce(std::span<const T* const>(sources<T>(offset(counts.data(), rank_))), std::span<T* const>(&mine, 1), receive.size(),
+                     Reduction::sum);
     });
   }
 
@@ -250,8 +255,8 @@ class ThreadCommunicator {
     check_root(rank_, size(), root);
     Call call = make_call<T>(Collective::broadcast, values, values);
     call.header.root = root;
-    group_->run(rank_, call, nothing_more, [&] {
-      if (rank_ != root) detail::copy_bytes(values.data(), peer_call(root).send, values.size_bytes());
+    run(call, nothing_more, [&] {
+      if (rank_ != root) memory_.copy(values.data(), peer_call(root).send, values.size_bytes());
     });
   }
 
@@ -259,7 +264,7 @@ class ThreadCommunicator {
   void barrier() {
     Call call;
     call.header.collective = Collective::barrier;
-    group_->run(rank_, call, nothing_more, [] {});
+    run(call, nothing_more, [] {});
   }
 
  private:
@@ -290,20 +295,34 @@ class ThreadCommunicator {
             .receive = reinterpret_cast<std::byte*>(receive.data())};
   }
 
-  /// Reduces elements [begin, end) of all ranks' `send` in rank order and hands the result to `store`, block by block.
-  template <class T, class Store>
-  void reduce(std::size_t begin, std::size_t end, Reduction reduction, Store store) const {
-    std::array<T, 1024> block;
-    for (std::size_t at = begin; at < end; at += block.size()) {
-      const std::size_t count = std::min(block.size(), end - at);
-      std::copy_n(elements<T>(peer_call(0)) + at, count, block.data());
-      for (int peer = 1; peer < size(); ++peer) detail::reduce_into(block.data(), elements<T>(peer_call(peer)) + at, count, reduction);
-      store(at, block.data(), count);
-    }
+  /// Element `begin` of every rank's `send`.
+  template <class T>
+  std::vector<const T*> sources(std::size_t begin) const {
+    std::vector<const T*> all;
+    for (int peer = 0; peer < size(); ++peer) all.push_back(elements<T>(peer_call(peer)) + begin);
+    return all;
+  }
+
+  /// One collective, with this rank's memory ready before peers use it and this rank's own work done before they go on.
+  template <class Check, class Move>
+  void run(const Call& call, Check check, Move move) {
+    memory_.publish(call.send);
+    memory_.publish(call.receive);
+    group_->run(rank_, call, check, [&] {
+      move();
+      memory_.complete();
+    });
   }
 
   ThreadGroup* group_;
   int rank_;
+  Memory memory_;
+};
+
+/// Ranks whose buffers are in host memory.
+class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
+ public:
+  using BasicThreadCommunicator::BasicThreadCommunicator;
 };
 
 static_assert(Communicator<ThreadCommunicator>);

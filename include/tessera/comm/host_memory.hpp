@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/comm/collective_checks.hpp>
+#include <tessera/concepts/communicator.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// How the communicators of one process read and write buffers: here, in host memory, by the calling thread. A backend whose memory the
+/// host cannot touch brings a class of its own with the same members, which takes host memory, too.
+struct HostMemory {
+  /// Before peers may read or write `buffer`: earlier work on it is done.
+  void publish(const void*) const {}
+  void copy(void* to, const void* from, std::size_t bytes) const { detail::copy_bytes(to, from, bytes); }
+  /// Element i of every `to` becomes the reduction of element i of all `from`, in their order. `to` may be some of `from`.
+  template <Reducible T>
+  void reduce(std::span<const T* const> from, std::span<T* const> to, std::size_t count, Reduction reduction) const {
+    std::array<T, 1024> block;
+    for (std::size_t at = 0; at < count; at += block.size()) {
+      const std::size_t size = std::min(block.size(), count - at);
+      std::copy_n(from[0] + at, size, block.data());
+      for (std::size_t i = 1; i < from.size(); ++i) detail::reduce_into(block.data(), from[i] + at, size, reduction);
+      for (T* target : to) std::copy_n(block.data(), size, target + at);
+    }
+  }
+  /// Before peers are told that this rank is done: its copies and reductions are.
+  void complete() const {}
+};
+
+}  // namespace tessera::inline v0
