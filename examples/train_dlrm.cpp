@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks that are threads.
+// Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks that are
+// threads or processes.
 //   train_dlrm --help
 #include "train_dlrm/clicks.hpp"
 #include "train_dlrm/options.hpp"
 #include "train_dlrm/plans.hpp"
+#include "train_dlrm/ranks.hpp"
 #include "train_dlrm/report.hpp"
 #include "train_dlrm/trainer.hpp"
 
@@ -27,13 +29,14 @@ namespace {
 
 using namespace dlrm;
 
-nlohmann::ordered_json to_json(const Options& options, const Clicks& clicks, const Result& result) {
+nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks, const Result& result) {
   nlohmann::ordered_json json{{"auc", result.auc},
                               {"logloss", result.logloss},
                               {"samples_per_second", result.samples_per_second},
                               {"seconds", result.seconds},
                               {"steps", result.steps},
-                              {"ranks", options.ranks},
+                              {"communicator", options.communicator},
+                              {"ranks", ranks},
                               {"threads_per_rank", options.threads_per_rank},
                               {"plan", options.plan},
                               {"train_samples", clicks.train_samples()},
@@ -63,21 +66,29 @@ std::ofstream open_json(const std::string& path) {
   return file;
 }
 
-void run(const Options& options) {
-  std::ofstream json = open_json(options.json);
-  const std::unique_ptr<Clicks> clicks = make_clicks(options);
-  fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}\n", clicks->description(),
-             grouped(clicks->train_samples()), grouped(clicks->test_samples()), options.ranks, options.threads_per_rank, options.plan,
-             options.embedding_width, options.optimizer);
-  const Result result = train(options, *clicks);
+void print(const Clicks& clicks, const Result& result) {
   fmt::print("{} parameters in embeddings, {} in linear layers\n", grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
     fmt::print("test AUC without {:<8} {:.4f}\n", f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
-  if (clicks->test_samples() > 0) fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
+  if (clicks.test_samples() > 0) fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
   fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
   if (std::isfinite(result.best_auc)) fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
+}
+
+/// What this process does; only that of rank 0 speaks.
+void run(const Options& options, Ranks& ranks) {
+  const bool speaks = ranks.first_is_here();
+  std::ofstream json = open_json(speaks ? options.json : "");
+  const std::unique_ptr<Clicks> clicks = make_clicks(options);
+  if (speaks)
+    fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}\n", clicks->description(),
+               grouped(clicks->train_samples()), grouped(clicks->test_samples()), ranks.size(), options.threads_per_rank, options.plan,
+               options.embedding_width, options.optimizer);
+  const Result result = train(options, *clicks, ranks);
+  if (!speaks) return;
+  print(*clicks, result);
   if (json.is_open()) {
-    json << to_json(options, *clicks, result).dump(2) << '\n';
+    json << to_json(options, ranks.size(), *clicks, result).dump(2) << '\n';
     tessera::require<tessera::Error>(json.flush().good(), "--json: writing '{}' failed", options.json);
   }
 }
@@ -94,8 +105,7 @@ int fail(std::string text, int code) {
 
 int main(int argc, char** argv) try {
   const auto options = parse_options(argc, argv);
-  if (options) run(*options);
-  return 0;
+  return options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
 } catch (const CLI::Error& error) {
   return fail(std::string(error.what()) + " (see --help)", 2);
 } catch (const std::bad_alloc&) {

@@ -6,7 +6,7 @@
 
 namespace dlrm {
 
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::ThreadCommunicator& communicator,
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout, const EmbeddingOptions& options) {
   if (optimizer == "sgd") return make_sgd_embeddings(communicator, layout, options);
   if (optimizer == "adagrad") return make_adagrad_embeddings(communicator, layout, options);

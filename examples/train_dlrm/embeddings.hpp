@@ -14,7 +14,7 @@
 #include <string_view>
 
 namespace tessera::inline v0 {
-class ThreadCommunicator;
+class AnyCommunicator;
 }
 
 namespace dlrm {
@@ -40,13 +40,13 @@ class Embeddings {
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
 };
 
-using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::ThreadCommunicator&, const tessera::Layout&, const EmbeddingOptions&);
+using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::AnyCommunicator&, const tessera::Layout&, const EmbeddingOptions&);
 
 /// One for each of kOptimizers, compiled in files of their own.
 EmbeddingsFactory make_sgd_embeddings, make_adagrad_embeddings, make_rowwise_adagrad_embeddings, make_adam_embeddings;
 
 /// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown optimizer.
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::ThreadCommunicator& communicator,
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout, const EmbeddingOptions& options);
 
 }  // namespace dlrm

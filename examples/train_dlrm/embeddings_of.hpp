@@ -4,6 +4,7 @@
 
 #include "embeddings.hpp"
 
+#include <tessera/comm/any_communicator.hpp>
 #include <tessera/tessera.hpp>
 
 #include <memory>
@@ -13,11 +14,11 @@ namespace dlrm {
 template <class Optimizer>
 class EmbeddingsOf final : public Embeddings {
   // Widths of whole tables, and of their halves under a plan that cuts columns.
-  using Collection = tessera::ShardedCollection<tessera::Widths<4, 8, 16, 32, 64, 128>, Optimizer, tessera::Host,
-                                                tessera::ThreadCommunicator, tessera::InitializeWith<tessera::Uniform>>;
+  using Collection = tessera::ShardedCollection<tessera::Widths<4, 8, 16, 32, 64, 128>, Optimizer, tessera::Host, tessera::AnyCommunicator,
+                                                tessera::InitializeWith<tessera::Uniform>>;
 
  public:
-  EmbeddingsOf(tessera::ThreadCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options)
+  EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options)
       : collection_(communicator, tessera::Host({.threads = options.threads}), layout,
                     {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {}
 

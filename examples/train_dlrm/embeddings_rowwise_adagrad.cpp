@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "embeddings_of.hpp"
 
-std::unique_ptr<dlrm::Embeddings> dlrm::make_rowwise_adagrad_embeddings(tessera::ThreadCommunicator& communicator,
+std::unique_ptr<dlrm::Embeddings> dlrm::make_rowwise_adagrad_embeddings(tessera::AnyCommunicator& communicator,
                                                                         const tessera::Layout& layout, const EmbeddingOptions& options) {
   return std::make_unique<EmbeddingsOf<tessera::RowWiseAdagrad>>(communicator, layout, options);
 }

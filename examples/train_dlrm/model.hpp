@@ -7,7 +7,7 @@
 #include "options.hpp"
 #include "plans.hpp"
 
-#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/comm/any_communicator.hpp>
 #include <tessera/data/click_batch.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
@@ -33,7 +33,7 @@ namespace dlrm {
 ///                                       dot products -> top MLP -> logit
 class Model {
  public:
-  Model(tessera::ThreadCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+  Model(tessera::AnyCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
       : communicator_(communicator),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
@@ -107,7 +107,7 @@ class Model {
   tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, interaction_.input_columns}; }
   tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_.columns}; }
 
-  tessera::ThreadCommunicator& communicator_;
+  tessera::AnyCommunicator& communicator_;
   int threads_;
   int width_;
   Interaction interaction_;

@@ -20,6 +20,7 @@ namespace dlrm {
 namespace {
 
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
+constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 
 /// One of a list of names or numbers, which --help shows.
 template <class Values>
@@ -45,6 +46,7 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::
 void resolve(Options& options) {
   const bool file = !options.data.empty();
   if (options.max_rows == 0) options.max_rows = file ? 1'000'000 : 10'000;
+  if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.learning_rate == 0) {
@@ -63,7 +65,8 @@ void resolve(Options& options) {
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this process.", "train_dlrm");
+  CLI::App app("Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this process or processes.",
+               "train_dlrm");
   app.option_defaults()->always_capture_default();
   app.get_formatter()->column_width(44);
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -84,7 +87,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
 
   app.option_defaults()->group("Ranks");
-  limit(app.add_option("--ranks", options.ranks, "Ranks, each a thread"), 1, 256, "N");
+  choose(app.add_option("--communicator", options.communicator, "What ranks are: threads of this process, or processes of mpirun"),
+         kCommunicators);
+  limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N", "threads 4, mpi as many as mpirun starts");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 256, "T");
   choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
 

@@ -19,7 +19,8 @@ struct Options {
   std::int64_t min_count = 10;
   double power = 1.05;
 
-  int ranks = 4;
+  std::string communicator = "threads";
+  int ranks = 0;
   int threads_per_rank = 1;
   std::string plan = "mixed";
 

@@ -5,7 +5,7 @@
 #include "model.hpp"
 #include "report.hpp"
 
-#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/comm/any_communicator.hpp>
 #include <tessera/data/metrics.hpp>
 #include <tessera/sharding/policies.hpp>
 
@@ -22,7 +22,7 @@ using namespace tessera;
 /// A rank's part of a global batch.
 struct Part {
   std::int64_t first, count;
-  Part(std::int64_t begin, std::int64_t size, const ThreadCommunicator& c)
+  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c)
       : first(begin + even_cut(size, c.size(), c.rank())), count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
 };
 
@@ -33,7 +33,7 @@ struct Quality {
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
-  Rank(const Options& options, const Clicks& clicks, ThreadCommunicator& communicator)
+  Rank(const Options& options, const Clicks& clicks, AnyCommunicator& communicator)
       : options_(options),
         clicks_(clicks),
         communicator_(communicator),
@@ -140,7 +140,7 @@ class Rank {
 
   const Options& options_;
   const Clicks& clicks_;
-  ThreadCommunicator& communicator_;
+  AnyCommunicator& communicator_;
   Model model_;
   Batch batch_;
   std::int64_t last_report_ = 0;
@@ -148,10 +148,10 @@ class Rank {
 
 }  // namespace
 
-Result train(const Options& options, const Clicks& clicks) {
+Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
-  run_ranks(options.ranks, [&](ThreadCommunicator& communicator) { Rank(options, clicks, communicator).run(result); });
-  result.best_auc = clicks.best_auc();
+  ranks.run([&](AnyCommunicator& communicator) { Rank(options, clicks, communicator).run(result); });
+  if (ranks.first_is_here()) result.best_auc = clicks.best_auc();
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include "clicks.hpp"
 #include "options.hpp"
+#include "ranks.hpp"
 
 #include <array>
 #include <cstdint>
@@ -20,7 +21,7 @@ struct Result {
   std::vector<double> auc_without;  ///< of each category: its ids exchanged between samples; the last: of all categories
 };
 
-/// Trains on `options.ranks` threads, tests, prints what happens. Throws what the first rank that failed threw.
-Result train(const Options& options, const Clicks& clicks);
+/// Trains, tests, prints what happens. The result is that of the process of rank 0. Throws what the first rank that failed here threw.
+Result train(const Options& options, const Clicks& clicks, Ranks& ranks);
 
 }  // namespace dlrm

@@ -52,11 +52,11 @@ inline std::string train_dlrm_path() {
   return path.string();
 }
 
-/// Runs train_dlrm with these arguments (as a shell reads them) and --json.
-inline Outcome train_dlrm(const std::string& arguments, bool with_json = true) {
+/// Runs train_dlrm with these arguments (as a shell reads them) and --json; `launcher` is a command before it, as mpirun.
+inline Outcome train_dlrm(const std::string& arguments, bool with_json = true, const std::string& launcher = "") {
   const TemporaryFolder folder;
   const auto file = [&](const char* name) { return (folder.path / name).string(); };
-  std::string command = "'" + train_dlrm_path() + "' " + arguments + " >'" + file("out") + "' 2>'" + file("err") + "'";
+  std::string command = launcher + " '" + train_dlrm_path() + "' " + arguments + " >'" + file("out") + "' 2>'" + file("err") + "'";
   if (with_json) command += " --json '" + file("json") + "'";
   const int status = std::system(command.c_str());
   Outcome outcome;

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks.hpp"
+
+#include <tessera/comm/mpi_communicator.hpp>
+#include <tessera/core/error.hpp>
+
+namespace dlrm {
+namespace {
+
+using namespace tessera;
+
+class MpiRank final : public Ranks {
+ public:
+  explicit MpiRank(MpiCommunicator& mpi) : mpi_(mpi) {}
+  int size() const override { return mpi_.size(); }
+  bool first_is_here() const override { return mpi_.rank() == 0; }
+  void run(const std::function<void(AnyCommunicator&)>& rank) override {
+    AnyCommunicator communicator(mpi_);
+    rank(communicator);
+  }
+
+ private:
+  MpiCommunicator& mpi_;
+};
+
+int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
+  return run_mpi_rank([&](MpiCommunicator& mpi) {
+    require(options.ranks == 0 || options.ranks == mpi.size(), "--ranks {}: mpirun started {}; leave --ranks out", options.ranks,
+            mpi.size());
+    MpiRank rank(mpi);
+    job(rank);
+  });
+}
+
+[[maybe_unused]] const bool added = launchers().emplace("mpi", &launch_mpi).second;
+
+}  // namespace
+}  // namespace dlrm

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+
+#include <tessera/comm/any_communicator.hpp>
+
+#include <functional>
+#include <map>
+#include <string>
+
+namespace dlrm {
+
+/// The ranks of a job that this process runs: all of them where ranks are threads, one where they are processes.
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  /// Of the whole job.
+  virtual int size() const = 0;
+  /// Whether rank 0, the one that reports, is in this process.
+  virtual bool first_is_here() const = 0;
+  /// Runs `rank` once for each rank here, at the same time. Throws what the first one that failed threw.
+  virtual void run(const std::function<void(tessera::AnyCommunicator&)>& rank) = 0;
+};
+
+/// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.
+using Launcher = int(const Options& options, const std::function<void(Ranks&)>& job);
+
+/// What --communicator names. Files that need a library add theirs when the program starts; without the library they are not there.
+std::map<std::string, Launcher*>& launchers();
+
+/// Throws tessera::InvalidArgument where `options.communicator` is not compiled in.
+int launch(const Options& options, const std::function<void(Ranks&)>& job);
+
+}  // namespace dlrm

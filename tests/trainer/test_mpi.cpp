@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_dlrm on MPI processes: what thread ranks give, bit for bit.
+#include <trainer/command.hpp>
+
+#include <algorithm>
+#include <string>
+
+namespace {
+
+const std::string kOptions = " --samples 2050 --max-rows 40 --batch-size 250 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+
+std::string mpirun(int ranks) {
+  return "OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe --bind-to none "
+         "-np " +
+         std::to_string(ranks);
+}
+
+/// The results without what differs from run to run.
+nlohmann::json kept(nlohmann::json results) {
+  for (const char* key : {"seconds", "samples_per_second", "communicator"}) results.erase(key);
+  return results;
+}
+
+void skip_without_mpi() {
+  const Outcome probe = train_dlrm("--communicator mpi --samples 40 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8");
+  if (probe.status == 0) return;
+  REQUIRE(probe.err ==
+          "train_dlrm: --communicator mpi: this program was built without it; install its library (docs/clusters.md) and "
+          "configure and build again\n");
+  std::exit(77);
+}
+
+}  // namespace
+
+TEST_CASE("4 processes and 4 threads: one result, and only rank 0 speaks") {
+  skip_without_mpi();
+  for (const std::string plan : {"mixed", "replicated"}) {
+    CAPTURE(plan);
+    const nlohmann::json threads = results(kOptions + "--ranks 4 --plan " + plan);
+    const Outcome processes = train_dlrm(kOptions + "--communicator mpi --plan " + plan, true, mpirun(4));
+    INFO(processes.err);
+    REQUIRE(processes.status == 0);
+    CHECK(kept(processes.json) == kept(threads));
+    CHECK(processes.json.at("communicator") == "mpi");
+    CHECK(processes.json.at("ranks") == 4);
+    std::size_t reports = 0;
+    for (std::size_t at = 0; (at = processes.out.find("test AUC", at)) != std::string::npos; ++at) ++reports;
+    CHECK(reports == 2);  // of the model, and the best possible
+  }
+}
+
+TEST_CASE("one process without mpirun is one rank") {
+  skip_without_mpi();
+  const nlohmann::json process = results(kOptions + "--communicator mpi");
+  CHECK(process.at("ranks") == 1);
+  CHECK(kept(process) == kept(results(kOptions + "--ranks 1")));
+}
+
+TEST_CASE("a fault of all ranks and a wrong number of ranks end the job") {
+  skip_without_mpi();
+  const Outcome file = train_dlrm("--communicator mpi --data /no/such/file", false, mpirun(2));
+  CHECK(file.status != 0);
+  CHECK(file.err.find("rank 1: cannot open '/no/such/file'") != std::string::npos);
+  const Outcome ranks = train_dlrm("--communicator mpi --ranks 3", false, mpirun(2));
+  CHECK(ranks.status != 0);
+  CHECK(ranks.err.find("--ranks 3: mpirun started 2; leave --ranks out") != std::string::npos);
+}
