@@ -9,6 +9,7 @@
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
+#include <tessera/host/row_statistics.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/interaction/concat.hpp>

@@ -15,6 +15,7 @@
 #include <tessera/table/buffer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -70,7 +71,7 @@ class ShardedCollection {
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
-        bad_ids_(layout_.tables.size(), 0) {
+        report_(backend_, layout_.tables.size()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
   }
   ShardedCollection(const ShardedCollection&) = delete;
@@ -84,8 +85,9 @@ class ShardedCollection {
   /// Updates so far.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
-  /// Bad ids seen by this rank so far, per table of the layout.
-  std::span<const std::uint64_t> bad_ids() const { return bad_ids_; }
+  /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it waits for the backend's work, and
+  /// throws a fault that `forward` has not.
+  std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
   /// Features (indices into layout().features) whose ids this rank needs in model-parallel input, in the order of that batch.
   std::span<const int> local_features() const { return routing_.local_features(); }
 
@@ -144,7 +146,8 @@ class ShardedCollection {
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
-    step.inputs.prepare(backend_, layout_, all_features_, ids, Settings::bad_ids, bad_ids_);
+    step.inputs.prepare(backend_, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
+                        routing_.ranks() > 1);
     Router<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
   }
@@ -155,7 +158,8 @@ class ShardedCollection {
     step.model_parallel = true;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
-    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, Settings::bad_ids, bad_ids_);
+    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
+                        routing_.ranks() > 1);
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepState<Id>::Stage::routed;
   }
@@ -353,7 +357,7 @@ class ShardedCollection {
   const Routing& routing_;
   Updater<Store, O, Backend, Comm> updater_;
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
-  std::vector<std::uint64_t> bad_ids_;
+  mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/options.hpp>
-#include <tessera/op/exchange.hpp>
+#include <tessera/collection/id_report.hpp>
+#include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
 
 #include <algorithm>
@@ -21,33 +21,58 @@ struct FeatureInput {
   Bags<Id> bags;                            ///< row_bias 0
   std::int64_t base = 0;                    ///< index in the batch's ids of entry 0
   const std::int64_t* positions = nullptr;  ///< where ids were dropped: index in the batch's ids of each entry; else null
-  std::span<const float> length_scale;      ///< of a weighted mean: 1 / ids, per bag (its weights already contain it)
+  const float* length_scale = nullptr;      ///< of a weighted mean: 1 / ids, per bag (its weights already contain it); else null
   bool weighted = false;
   bool scaled = false;  ///< has bag_scale
-
-  /// Index in the batch's ids of entry i.
-  std::int64_t position(std::int64_t i) const { return positions != nullptr ? positions[i] : base + i; }
 };
 
-/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where some are bad. Keeps its memory.
+/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at `first_entry`.
 template <IdType Id>
+Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int64_t entries, std::int64_t first_entry) {
+  if (bags.offsets != nullptr) {
+    bags.offsets += first;
+  } else {
+    bags.ids += first;
+    if (bags.weights != nullptr) bags.weights += first;
+  }
+  if (bags.bag_scale != nullptr) bags.bag_scale += first;
+  bags.bags = count;
+  bags.entry_bound = entries;
+  bags.first_entry = first_entry;
+  return bags;
+}
+
+namespace detail {
+
+inline void check_features(std::int64_t given, std::size_t needed) {
+  require(given == static_cast<std::int64_t>(needed), "forward: the batch has {} features, the plan needs {}", given, needed);
+}
+inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::size_t ids) {
+  require(!feature.weighted || weights == ids, "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
+}
+
+}  // namespace detail
+
+/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where some are bad. Keeps its memory.
+/// For backends whose memory the host can read; DeviceInputs is for the others.
+template <IdType Id, class Backend>
 class Inputs {
  public:
-  /// `features`: which features of the layout the batch holds, in its order. `bad_counts`: per table, added to.
-  template <class Backend>
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch, BadIds policy,
-               std::span<std::uint64_t> bad_counts) {
-    require(batch.features == static_cast<std::int64_t>(features.size()), "forward: the batch has {} features, the plan needs {}",
-            batch.features, features.size());
+  /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples [cuts[i], cuts[i+1]) are one part.
+  /// `exact`: for DeviceInputs.
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
+               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, [[maybe_unused]] bool exact) {
+    detail::check_features(batch.features, features.size());
     batch.validate();
+    cuts_.assign(cuts.begin(), cuts.end());
+    const std::span<std::uint64_t> bad_counts = report.counts();
     inputs_.assign(layout.features.size(), {});
     if (owned_.size() < features.size()) owned_.resize(features.size());
     for (std::size_t i = 0; i < features.size(); ++i) {
       const int f = features[i];
       const FeatureSpec& feature = layout.features[f];
       const TableSpec& table = layout.tables[layout.feature_table[f]];
-      require(!feature.weighted || batch.weights.size() == batch.ids.size(),
-              "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
+      detail::check_weights(feature, batch.weights.size(), batch.ids.size());
       FeatureInput<Id>& input = inputs_[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
       Bags<Id>& bags = input.bags;
@@ -63,6 +88,14 @@ class Inputs {
   }
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+
+  /// A feature's bags of part i, with exact entry_bound and first_entry.
+  Bags<Id> part(int feature, std::size_t i) const {
+    const Bags<Id>& bags = inputs_[feature].bags;
+    const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
+    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
+    return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first], bags.offsets[first]);
+  }
 
  private:
   struct Owned {
@@ -90,7 +123,7 @@ class Inputs {
     owned.weights.resize(static_cast<std::size_t>(last - first));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag)
       for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) owned.weights[i - first] = bags.weights[i] * owned.scale[bag];
-    input.length_scale = owned.scale;
+    input.length_scale = owned.scale.data();
     rebase(input, owned, first);
     bags.weights = owned.weights.data();
   }
@@ -106,7 +139,6 @@ class Inputs {
     bags.ids += first;
   }
 
-  template <class Backend>
   static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned, const FeatureSpec& feature, const TableSpec& table,
                     BadIds policy, std::uint64_t& bad_count) {
     Bags<Id>& bags = input.bags;
@@ -169,6 +201,7 @@ class Inputs {
   }
 
   std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::int64_t> cuts_;
   std::vector<Owned> owned_;
 };
 

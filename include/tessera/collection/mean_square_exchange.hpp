@@ -3,7 +3,8 @@
 #pragma once
 
 #include <tessera/collection/routing.hpp>
-#include <tessera/op/mean_square.hpp>
+#include <tessera/op/row_statistics.hpp>
+#include <tessera/op/update.hpp>
 #include <tessera/table/buffer.hpp>
 
 #include <algorithm>
@@ -36,28 +37,14 @@ class MeanSquareExchange {
   }
 
   /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square per merged row. Collective.
-  std::vector<std::span<const float>> run_stage(std::span<const MergedGradients> merged) {
+  std::vector<const float*> run_stage(std::span<const MergedGradients> merged) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    counts_out_.assign(ranks, 0);
-    counts_in_.assign(ranks, 0);
-    std::size_t out = 0, in = 0;
-    for (Pair& pair : sends_) {
-      pair.at = out;
-      pair.rows = rows_between(merged[pair.arena], pair.row_begin, pair.row_end);
-      const std::size_t floats = static_cast<std::size_t>(pair.rows.count) * partials(pair.own_shard);
-      counts_out_[pair.rank] += floats;
-      out += floats;
-    }
-    for (Pair& pair : receives_) {
-      pair.at = in;
-      pair.rows = rows_between(merged[pair.arena], pair.row_begin, pair.row_end);
-      const std::size_t floats = static_cast<std::size_t>(pair.rows.count) * partials(pair.other_shard);
-      counts_in_[pair.rank] += floats;
-      in += floats;
-    }
+    find_rows(merged);
+    const std::size_t out = place(sends_, counts_out_, ranks, [](const Pair& pair) { return pair.own_shard; });
+    const std::size_t in = place(receives_, counts_in_, ranks, [](const Pair& pair) { return pair.other_shard; });
     send_.resize(backend_, out);
     receive_.resize(backend_, in);
-    for (const Pair& pair : sends_) write(pair, merged);
+    write(merged);
     communicator_.all_to_all(std::span<const float>(send_.span()), counts_out_, receive_.span(), counts_in_);
     return combine(merged);
   }
@@ -77,11 +64,9 @@ class MeanSquareExchange {
   };
 
   const Rectangle& rectangle(int shard) const { return layout_.shards[shard].rectangle; }
-  std::size_t partials(int shard) const {
-    const Rectangle& r = rectangle(shard);
-    return static_cast<std::size_t>(mean_square_partials(r.column_begin, r.column_end, table_width(shard)));
+  ColumnRange columns(int shard) const {
+    return {rectangle(shard).column_begin, rectangle(shard).column_end, layout_.tables[layout_.shards[shard].table].width};
   }
-  int table_width(int shard) const { return layout_.tables[layout_.shards[shard].table].width; }
 
   void add_pairs(std::size_t arena, std::size_t segment) {
     const ArenaPlan& plan = routing_.arenas()[arena];
@@ -110,72 +95,95 @@ class MeanSquareExchange {
     pairs.push_back(pair);
   }
 
-  static Range rows_between(const MergedGradients& m, std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = std::lower_bound(m.rows, m.rows + m.count, begin) - m.rows;
-    const std::int64_t last = std::lower_bound(m.rows + first, m.rows + m.count, end) - m.rows;
-    return {first, last - first};
+  /// Merged rows of every pair and of every segment of cut arenas.
+  void find_rows(std::span<const MergedGradients> merged) {
+    searches_.clear();
+    const auto search = [&](std::size_t arena, std::int64_t begin, std::int64_t end) {
+      for (const std::int64_t row : {begin, end}) searches_.push_back({merged[arena].rows, merged[arena].count, row});
+    };
+    for (const Pair& pair : sends_) search(pair.arena, pair.row_begin, pair.row_end);
+    for (const Pair& pair : receives_) search(pair.arena, pair.row_begin, pair.row_end);
+    for_each_segment(
+        [&](std::size_t arena, std::size_t, const ArenaSegment& rows) { search(arena, rows.row_offset, rows.row_offset + rows.rows); });
+    found_.resize(searches_.size());
+    if (!searches_.empty()) run<FindRows>(backend_, {searches_, found_});
+    std::size_t next = 0;
+    const auto answer = [&] {
+      const Range range{found_[next], found_[next + 1] - found_[next]};
+      next += 2;
+      return range;
+    };
+    for (Pair& pair : sends_) pair.rows = answer();
+    for (Pair& pair : receives_) pair.rows = answer();
+    segment_rows_.clear();
+    for_each_segment([&](std::size_t, std::size_t, const ArenaSegment&) { segment_rows_.push_back(answer()); });
   }
 
-  void write(const Pair& pair, std::span<const MergedGradients> merged) {
-    const Rectangle& r = rectangle(pair.own_shard);
-    const std::size_t step = partials(pair.own_shard);
-    float* to = send_.data() + pair.at;
-    for (std::int64_t i = 0; i < pair.rows.count; ++i, to += step)
-      write_mean_square_partials(merged[pair.arena].gradients + (pair.rows.first + i) * r.width(), r.column_begin, r.column_end,
-                                 table_width(pair.own_shard), to);
+  template <class Visit>
+  void for_each_segment(Visit&& visit) const {
+    for (std::size_t a = 0; a < routing_.arenas().size(); ++a)
+      if (routing_.arenas()[a].columns_split)
+        for (std::size_t i = 0; i < routing_.arenas()[a].segments.size(); ++i) visit(a, i, routing_.arenas()[a].segments[i]);
   }
 
-  std::vector<std::span<const float>> combine(std::span<const MergedGradients> merged) {
+  /// Where each pair's floats begin in the message; how many go to each rank. Answers their sum.
+  template <class ShardOf>
+  std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts, std::size_t ranks, ShardOf shard_of) const {
+    counts.assign(ranks, 0);
+    std::size_t at = 0;
+    for (Pair& pair : pairs) {
+      const std::size_t floats = static_cast<std::size_t>(pair.rows.count * columns(shard_of(pair)).partials());
+      pair.at = at;
+      counts[pair.rank] += floats;
+      at += floats;
+    }
+    return at;
+  }
+
+  void write(std::span<const MergedGradients> merged) {
+    writes_.clear();
+    for (const Pair& pair : sends_)
+      if (pair.rows.count != 0)
+        writes_.push_back({merged[pair.arena].gradients + pair.rows.first * rectangle(pair.own_shard).width(), pair.rows.count,
+                           columns(pair.own_shard), send_.data() + pair.at});
+    if (!writes_.empty()) run<WriteMeanSquares>(backend_, {writes_});
+  }
+
+  std::vector<const float*> combine(std::span<const MergedGradients> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
       if (routing_.arenas()[a].columns_split) total += static_cast<std::size_t>(merged[a].count);
     float* next = result_.resize(backend_, total).data();
-    std::vector<std::span<const float>> results(merged.size());
-    std::vector<float> own_partials;
-    std::vector<const Pair*> others;
-    for (std::size_t a = 0; a < merged.size(); ++a) {
-      const ArenaPlan& plan = routing_.arenas()[a];
-      if (!plan.columns_split) continue;
-      results[a] = {next, static_cast<std::size_t>(merged[a].count)};
-      for (std::size_t segment = 0; segment < plan.shards.size(); ++segment) {
-        const int own = plan.shards[segment];
-        others.clear();
-        for (const Pair& pair : receives_)
-          if (pair.arena == a && pair.segment == segment) others.push_back(&pair);
-        std::sort(others.begin(), others.end(), [&](const Pair* x, const Pair* y) {
-          return rectangle(x->other_shard).column_begin < rectangle(y->other_shard).column_begin;
-        });
-        own_partials.resize(partials(own));
-        const ArenaSegment& rows = plan.segments[segment];
-        const Range range = rows_between(merged[a], rows.row_offset, rows.row_offset + rows.rows);
-        for (std::int64_t i = range.first; i < range.first + range.count; ++i)
-          *next++ = mean_of_row(merged[a], i, own, others, own_partials);
+    std::vector<const float*> results(merged.size());
+    std::vector<float*> means(merged.size());
+    for (std::size_t a = 0; a < merged.size(); ++a)
+      if (routing_.arenas()[a].columns_split) {
+        results[a] = means[a] = next;
+        next += merged[a].count;
       }
-    }
+    std::vector<std::vector<CombineMeanSquares::Part>> parts;
+    std::vector<CombineMeanSquares::Job> jobs;
+    std::size_t segment = 0;
+    for_each_segment([&](std::size_t a, std::size_t i, const ArenaSegment& rows) {
+      const Range range = segment_rows_[segment++];
+      if (range.count == 0) return;
+      parts.push_back(parts_of(a, i, rows));
+      jobs.push_back({merged[a].rows, merged[a].gradients, range.first, range.count, {}, means[a]});
+    });
+    for (std::size_t j = 0; j < jobs.size(); ++j) jobs[j].parts = parts[j];
+    if (!jobs.empty()) run<CombineMeanSquares>(backend_, {jobs});
     return results;
   }
 
-  /// Adds the row's parts in column order: the other shards' from the message, this shard's own where its columns come.
-  float mean_of_row(const MergedGradients& m, std::int64_t i, int own, const std::vector<const Pair*>& others,
-                    std::vector<float>& own_partials) {
-    const Rectangle& mine = rectangle(own);
-    const int width = table_width(own);
-    MeanSquareSum sum;
-    bool own_added = false;
-    const auto add_own = [&] {
-      write_mean_square_partials(m.gradients + i * mine.width(), mine.column_begin, mine.column_end, width, own_partials.data());
-      sum.add(own_partials.data(), mine.column_begin, mine.column_end, width);
-      own_added = true;
-    };
-    for (const Pair* pair : others) {
-      if (m.rows[i] < pair->row_begin || m.rows[i] >= pair->row_end) continue;
-      const Rectangle& r = rectangle(pair->other_shard);
-      if (!own_added && r.column_begin > mine.column_begin) add_own();
-      const std::size_t index = static_cast<std::size_t>(i - pair->rows.first);
-      sum.add(receive_.data() + pair->at + index * partials(pair->other_shard), r.column_begin, r.column_end, width);
-    }
-    if (!own_added) add_own();
-    return sum.mean(width);
+  /// What is known of the rows of a segment: this shard's own part, and the others' from the message.
+  std::vector<CombineMeanSquares::Part> parts_of(std::size_t arena, std::size_t segment, const ArenaSegment& rows) const {
+    const int own = routing_.arenas()[arena].shards[segment];
+    std::vector<CombineMeanSquares::Part> parts{{rows.row_offset, rows.row_offset + rows.rows, 0, nullptr, columns(own)}};
+    for (const Pair& pair : receives_)
+      if (pair.arena == arena && pair.segment == segment && pair.rows.count != 0)
+        parts.push_back({pair.row_begin, pair.row_end, pair.rows.first, receive_.data() + pair.at, columns(pair.other_shard)});
+    std::stable_sort(parts.begin(), parts.end(), [](const auto& x, const auto& y) { return x.columns.begin < y.columns.begin; });
+    return parts;
   }
 
   const Backend& backend_;
@@ -184,6 +192,10 @@ class MeanSquareExchange {
   const Routing& routing_;
   std::vector<Pair> sends_, receives_;
   std::vector<std::size_t> counts_out_, counts_in_;
+  std::vector<FindRows::Job> searches_;
+  std::vector<std::int64_t> found_;
+  std::vector<Range> segment_rows_;
+  std::vector<WriteMeanSquares::Job> writes_;
   Buffer<float, Backend> send_, receive_, result_;
 };
 

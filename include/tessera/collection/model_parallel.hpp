@@ -29,7 +29,7 @@ class LocalRouter {
     measure(step);
     cut(step);
     tell_samples(step);
-    add_direct_slots(step, routing_, step.sample_begin[routing_.rank()]);
+    add_direct_slots(step, routing_, static_cast<std::size_t>(routing_.rank()));
   }
 
  private:
@@ -40,16 +40,29 @@ class LocalRouter {
     for (int r = 0; r < routing_.ranks(); ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        const Bags<Id> bags =
-            part_of(step.inputs[slot.feature].bags, step.sample_begin[r], step.sample_begin[r + 1] - step.sample_begin[r]);
-        visit(slot, r, k * ranks + static_cast<std::size_t>(r), bags);
+        visit(slot, r, k * ranks + static_cast<std::size_t>(r), step.inputs.part(slot.feature, static_cast<std::size_t>(r)));
       }
   }
 
+  /// A job per own slot and source that is not whole, in step.pack_jobs; its block in step.blocks.
+  void list_cuts(StepState& step) {
+    step.pack_jobs.clear();
+    step.blocks.clear();
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t, const Bags<Id>& bags) {
+      if (slot.whole) return;
+      step.blocks.push_back({slot.row_begin, slot.row_end});
+      step.pack_jobs.push_back({bags, {}, false});
+    });
+    for (std::size_t j = 0; j < step.blocks.size(); ++j) step.pack_jobs[j].blocks = {&step.blocks[j], 1};
+    if (!step.pack_jobs.empty()) run<PackBags<Id>>(backend_, {step.pack_jobs, true});
+  }
+
   void measure(StepState& step) {
+    list_cuts(step);
     step.headers_in.clear();
     step.counts_out.assign(static_cast<std::size_t>(routing_.ranks()), 0);  // samples per rank
     std::size_t bytes = 0, samples = 0, offsets = 0, positions = 0;
+    auto next_block = step.blocks.begin();
     for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const Bags<Id>& bags) {
       SlotHeader& header = step.headers_in.emplace_back();
       if (slot.whole) {
@@ -57,8 +70,7 @@ class LocalRouter {
         header.bags = bags.bags;
         return;
       }
-      Block block{slot.row_begin, slot.row_end};
-      run<PackBags<Id>>(backend_, {bags, {&block, 1}, false, true});
+      const Block& block = *next_block++;
       header = {block.bags, block.entries, bags.offsets == nullptr, step.inputs[slot.feature].scaled};
       bytes += SlotMessage(header, sizeof(Id), layout_.features[slot.feature]).size;
       samples += static_cast<std::size_t>(block.bags);
@@ -79,13 +91,15 @@ class LocalRouter {
     std::int64_t* next_position = step.positions.data();
     step.offset_jobs.clear();
     auto next_header = step.headers_in.begin();
-    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const Bags<Id>& bags) {
+    auto next_block = step.blocks.begin();
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const Bags<Id>&) {
       const SlotHeader& header = *next_header++;
       if (slot.whole) return;
       const SlotMessage m(header, sizeof(Id), layout_.features[slot.feature]);
-      Block block{slot.row_begin, slot.row_end};
+      Block& block = *next_block++;
       Bags<Id>& received = step.received[i];
       received.bags = header.bags;
+      received.entry_bound = header.entries;
       received.ids = block.ids = reinterpret_cast<Id*>(at + m.ids);
       if (m.has_lengths) {
         block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
@@ -101,9 +115,10 @@ class LocalRouter {
       }
       block.samples = next_sample;
       next_sample += header.bags;
-      run<PackBags<Id>>(backend_, {bags, {&block, 1}, false, false});
       at += m.size;
     });
+    if (step.pack_jobs.empty()) return;
+    run<PackBags<Id>>(backend_, {step.pack_jobs, false});
     run<OffsetsFromLengths>(backend_, {step.offset_jobs});
   }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/element.hpp>
+#include <tessera/op/inputs.hpp>
 #include <tessera/table/initializers.hpp>
 
 #include <concepts>
@@ -20,10 +21,8 @@ struct Storage {
   using element = T;
 };
 
-/// What happens to ids outside [0, rows). All but Throw count them, per table.
-enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
-
-/// Throws BadId that names feature, sample, id and rows, before anything is looked up or sent.
+/// Throws BadId that names feature, sample, id and rows, before anything is looked up or sent. Where the host cannot see ids and has
+/// nothing to wait for (IdReport), the error comes later, and until then bad ids are treated as by ZeroVector.
 struct Throw {
   static constexpr BadIds bad_ids = BadIds::throw_error;
 };

@@ -14,28 +14,13 @@
 
 namespace tessera::inline v0 {
 
-/// The bags of samples [first, first + count).
-template <IdType Id>
-Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count) {
-  if (bags.offsets != nullptr) {
-    bags.offsets += first;
-  } else {
-    bags.ids += first;
-    if (bags.weights != nullptr) bags.weights += first;
-  }
-  if (bags.bag_scale != nullptr) bags.bag_scale += first;
-  bags.bags = count;
-  return bags;
-}
-
-/// Slots that a rank serves from its own ids read the inputs in place; its own samples begin at `first_sample` of them.
+/// Slots that a rank serves from its own ids read the inputs in place; its own samples are part `own_part` of them.
 template <IdType Id, class Backend>
-void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::int64_t first_sample) {
+void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size_t own_part) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     if (const Slot& slot = routing.own_slot(k); slot.whole)
-      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] =
-          part_of(step.inputs[slot.feature].bags, first_sample, step.batch);
+      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] = step.inputs.part(slot.feature, own_part);
 }
 
 /// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain of slots, one exchange of sizes and
@@ -53,7 +38,7 @@ class Router {
   void data_parallel(StepState& step) {
     const std::size_t slots = routing_.slots().size();
     step.sent.assign(slots, {});
-    for (const SlotChain& chain : routing_.chains()) count(step, chain, step.inputs[chain.feature].bags);
+    count(step);
     exchange_headers(step);
     pack(step);
     communicator_.all_to_all(std::span<const std::byte>(step.ids_out.span()), step.counts_out, step.ids_in.span(), step.counts_in);
@@ -64,19 +49,30 @@ class Router {
  private:
   SlotMessage message(const Slot& slot, const SlotHeader& header) const { return {header, sizeof(Id), layout_.features[slot.feature]}; }
 
-  std::span<Block> blocks_of(StepState& step, const SlotChain& chain) {
+  /// A job per chain; its blocks stand in step.blocks in the order of the chain's slots.
+  void list_chains(StepState& step) {
     step.blocks.clear();
-    for (const int s : chain.slots) step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
-    return step.blocks;
+    step.pack_jobs.clear();
+    for (const SlotChain& chain : routing_.chains())
+      for (const int s : chain.slots) step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
+    std::span<Block> rest = step.blocks;
+    for (const SlotChain& chain : routing_.chains()) {
+      step.pack_jobs.push_back(
+          {step.inputs.part(chain.feature, 0), rest.first(chain.slots.size()), routing_.slots()[chain.slots.front()].whole});
+      rest = rest.subspan(chain.slots.size());
+    }
   }
 
-  void count(StepState& step, const SlotChain& chain, const Bags<Id>& bags) {
-    const std::span<Block> blocks = blocks_of(step, chain);
-    run<PackBags<Id>>(backend_, {bags, blocks, routing_.slots()[chain.slots.front()].whole, true});
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      step.sent[chain.slots[i]].bags = blocks[i].bags;
-      step.sent[chain.slots[i]].entries = blocks[i].entries;
-    }
+  void count(StepState& step) {
+    list_chains(step);
+    if (step.pack_jobs.empty()) return;
+    run<PackBags<Id>>(backend_, {step.pack_jobs, true});
+    const Block* block = step.blocks.data();
+    for (const SlotChain& chain : routing_.chains())
+      for (const int s : chain.slots) {
+        step.sent[s].bags = block->bags;
+        step.sent[s].entries = block++->entries;
+      }
   }
 
   void exchange_headers(StepState& step) {
@@ -126,29 +122,28 @@ class Router {
     step.positions.resize(backend_, positions);
     std::int32_t* next_sample = step.samples.data();
     std::int64_t* next_position = step.positions.data();
-    for (const SlotChain& chain : routing_.chains()) {
-      const FeatureInput<Id>& input = step.inputs[chain.feature];
-      const std::span<Block> blocks = blocks_of(step, chain);
-      for (std::size_t i = 0; i < blocks.size(); ++i) {
-        const std::size_t s = static_cast<std::size_t>(chain.slots[i]);
+    if (step.pack_jobs.empty()) return;
+    Block* next_block = step.blocks.data();
+    for (const SlotChain& chain : routing_.chains())
+      for (const int s : chain.slots) {
+        Block& block = *next_block++;
         const Slot& slot = routing_.slots()[s];
         const SlotMessage m = message(slot, step.headers_out[s]);
         std::byte* at = step.ids_out.data() + step.message_begin[s];
-        if (m.has_lengths) blocks[i].lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
-        blocks[i].ids = reinterpret_cast<Id*>(at + m.ids);
-        if (m.has_weights) blocks[i].weights = reinterpret_cast<float*>(at + m.weights);
-        if (m.has_scales) blocks[i].bag_scale = reinterpret_cast<float*>(at + m.scales);
+        if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
+        block.ids = reinterpret_cast<Id*>(at + m.ids);
+        if (m.has_weights) block.weights = reinterpret_cast<float*>(at + m.weights);
+        if (m.has_scales) block.bag_scale = reinterpret_cast<float*>(at + m.scales);
         if (slot.whole) continue;
         typename StepState::Sent& sent = step.sent[s];
-        sent.samples = blocks[i].samples = next_sample;
+        sent.samples = block.samples = next_sample;
         next_sample += sent.bags;
         if (m.has_weights) {
-          sent.positions = blocks[i].positions = next_position;
+          sent.positions = block.positions = next_position;
           next_position += sent.entries;
         }
       }
-      run<PackBags<Id>>(backend_, {input.bags, blocks, routing_.slots()[chain.slots.front()].whole, false});
-    }
+    run<PackBags<Id>>(backend_, {step.pack_jobs, false});
   }
 
   void unpack(StepState& step) {
@@ -167,6 +162,7 @@ class Router {
         const SlotMessage m = message(routing_.own_slot(k), header);
         Bags<Id>& bags = step.received[k * static_cast<std::size_t>(ranks) + r];
         bags.bags = header.bags;
+        bags.entry_bound = header.entries;
         bags.ids = reinterpret_cast<const Id*>(at + m.ids);
         if (m.has_lengths) {
           bags.offsets = next_offsets;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/inputs.hpp>
+#include <tessera/collection/device_inputs.hpp>
+#include <tessera/op/exchange.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/table/buffer.hpp>
@@ -51,7 +52,7 @@ struct Step {
     const std::int64_t* positions = nullptr;  ///< index into the feature's entries of each id; null: all entries, in order
   };
 
-  Inputs<Id> inputs;
+  InputsOn<Id, Backend> inputs;
   std::int64_t batch = 0;                               ///< of this rank
   std::int64_t ids = 0;                                 ///< of the batch given
   bool model_parallel = false;                          ///< inputs hold the global batch of the local features
@@ -60,6 +61,7 @@ struct Step {
   std::vector<Bags<Id>> received;                       ///< by own slot * ranks + source
   std::vector<const std::int64_t*> received_positions;  ///< model parallel, weighted, cut: entries' indices in the inputs
   std::vector<typename PackBags<Id>::Block> blocks;
+  std::vector<typename PackBags<Id>::Job> pack_jobs;
   std::vector<std::size_t> message_begin;  ///< by slot, in ids_out
 
   std::vector<SlotHeader> headers_out, headers_in;

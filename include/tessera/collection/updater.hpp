@@ -57,7 +57,7 @@ class Updater {
   template <IdType Id>
   static std::int64_t entries_of(const std::vector<GradientGroup<Id>>& groups) {
     std::int64_t entries = 0;
-    for (const GradientGroup<Id>& group : groups) entries += group.bags.entries();
+    for (const GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
     return entries;
   }
 
@@ -107,7 +107,7 @@ class Updater {
     for (std::size_t r = 0; r < ranks; ++r) {
       Bags<std::int64_t> bags;
       bags.ids = rows;
-      bags.bags = all_counts[r];
+      bags.bags = bags.entry_bound = all_counts[r];
       if (bags.bags != 0) replica_groups_.push_back({bags, gradients, static_cast<std::int64_t>(width)});
       rows += row_counts[r];
       gradients += float_counts[r];
@@ -116,11 +116,11 @@ class Updater {
   }
 
   void apply_split_arenas(std::int64_t step, const typename O::Step& functor) {
-    const std::vector<std::span<const float>> mean_squares = mean_squares_.run_stage(merged_);
+    const std::vector<const float*> mean_squares = mean_squares_.run_stage(merged_);
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (routing_.arenas()[a].columns_split)
         Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-          run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], mean_squares[a].data()});
+          run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], mean_squares[a]});
         });
   }
 

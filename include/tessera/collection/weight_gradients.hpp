@@ -5,6 +5,7 @@
 #include <tessera/collection/step.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/op/entry_values.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,7 +27,7 @@ class WeightGradientStage {
   /// `for_each_group(arena, visit)` visits what this rank serves, as the update does; gradients have arrived. Collective.
   template <IdType Id, class ForEachGroup>
   void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, std::span<float> out) {
-    std::fill(out.begin(), out.end(), 0.0f);
+    backend_.fill_zero(out.data(), out.size_bytes());
     size_owner(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) compute<Id>(a, gradient, for_each_group);
     if (step.model_parallel) {
@@ -43,7 +44,7 @@ class WeightGradientStage {
   bool weighted(const Slot& slot) const { return layout_.features[slot.feature].weighted; }
   template <IdType Id>
   static std::int64_t entries(const Bags<Id>& bags) {
-    return bags.bags == 0 ? 0 : bags.entries();
+    return bags.bags == 0 ? 0 : bags.entry_bound;
   }
 
   /// Own slots' dots lie by source rank, slot, part.
@@ -70,14 +71,14 @@ class WeightGradientStage {
     using T = typename Store::element;
     using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
     std::vector<Group> groups;
-    for_each_group(
-        static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
-          if (!weighted(slot) || bags.entries() == 0) return;
-          const bool direct = packed == nullptr;
-          const SlotPart& p = slot.parts[part];
-          float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entries());
-          groups.push_back({{bags, direct ? gradient.data + p.column : packed, direct ? gradient.stride : p.width}, dots - bags.begin(0)});
-        });
+    for_each_group(static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
+                                                float* packed) {
+      if (!weighted(slot) || bags.entry_bound == 0) return;
+      const bool direct = packed == nullptr;
+      const SlotPart& p = slot.parts[part];
+      float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
+      groups.push_back({{bags, direct ? gradient.data + p.column : packed, direct ? gradient.stride : p.width}, dots - bags.first_entry});
+    });
     Store::with_width(store_.arenas()[arena].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       using Op = WeightGradients<T, Id, Width>;
       std::vector<typename Op::Group> of_width;
@@ -90,7 +91,7 @@ class WeightGradientStage {
   template <IdType Id>
   std::int64_t sent_entries(const Step<Id, Backend>& step, std::size_t s) const {
     const Slot& slot = routing_.slots()[s];
-    return routing_.direct(slot) ? entries(step.inputs[slot.feature].bags) : step.sent[s].entries;
+    return routing_.direct(slot) ? entries(step.inputs.part(slot.feature, 0)) : step.sent[s].entries;
   }
 
   template <IdType Id>
@@ -109,21 +110,22 @@ class WeightGradientStage {
 
   template <IdType Id>
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
-    const float* dot = requester_dots_.data();
+    std::vector<AddEntryValues::Job> jobs;
+    const float* dots = requester_dots_.data();
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
       if (!weighted(slot)) continue;
       const FeatureInput<Id>& input = step.inputs[slot.feature];
-      const std::int64_t count = sent_entries(step, s), first = input.bags.bags == 0 ? 0 : input.bags.begin(0);
-      for (std::size_t part = 0; part < slot.parts.size(); ++part)
-        for (std::int64_t i = 0; i < count; ++i)
-          out[input.position(step.sent[s].positions != nullptr ? step.sent[s].positions[i] : first + i)] += *dot++;
+      const std::int64_t first = input.bags.bags == 0 ? 0 : step.inputs.part(slot.feature, 0).first_entry;
+      add_parts(jobs, slot, dots, sent_entries(step, s), step.sent[s].positions, first, input, out);
     }
+    run<AddEntryValues>(backend_, {jobs});
   }
 
   /// Model-parallel input: the ids are this rank's own.
   template <IdType Id>
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
+    std::vector<AddEntryValues::Job> jobs;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
@@ -131,25 +133,35 @@ class WeightGradientStage {
         const Bags<Id>& bags = step.received[k * ranks + r];
         if (!weighted(slot) || bags.bags == 0) continue;
         const FeatureInput<Id>& input = step.inputs[slot.feature];
-        // One-hot parts of the batch count their entries from their first sample.
+        // One-hot parts of the batch count their entries from their first sample. What was cut knows its entries' positions in the part.
         const std::int64_t shift = input.bags.offsets == nullptr ? step.sample_begin[r] : 0;
-        const std::int64_t* positions = step.received_positions[k * ranks + r];
-        const float* dot = owner_dots_.data() + first_dot_[k * ranks + r];
-        for (std::size_t part = 0; part < slot.parts.size(); ++part)
-          for (std::int64_t i = 0; i < bags.entries(); ++i)
-            out[input.position(shift + (positions != nullptr ? positions[i] : bags.begin(0) + i))] += *dot++;
+        const float* dots = owner_dots_.data() + first_dot_[k * ranks + r];
+        FeatureInput<Id> shifted = input;
+        shifted.base += shift;
+        if (shifted.positions != nullptr) shifted.positions += shift;
+        add_parts(jobs, slot, dots, bags.entry_bound, step.received_positions[k * ranks + r], bags.first_entry, shifted, out);
       }
+    run<AddEntryValues>(backend_, {jobs});
+  }
+
+  /// `dots` moves behind what the slot's parts have.
+  template <IdType Id>
+  static void add_parts(std::vector<AddEntryValues::Job>& jobs, const Slot& slot, const float*& dots, std::int64_t count,
+                        const std::int64_t* entries, std::int64_t first, const FeatureInput<Id>& input, std::span<float> out) {
+    for (std::size_t part = 0; part < slot.parts.size(); ++part, dots += count)
+      if (count != 0) jobs.push_back({dots, count, entries, first, input.positions, input.base, out.data()});
   }
 
   /// The weights that were used are w / ids of the bag.
   template <IdType Id>
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
+    std::vector<ScaleEntryValues::Job> jobs;
     for (std::size_t f = 0; f < layout_.features.size(); ++f) {
       const FeatureInput<Id>& input = step.inputs[static_cast<int>(f)];
-      for (std::size_t bag = 0; bag < input.length_scale.size(); ++bag)
-        for (std::int64_t i = input.bags.begin(static_cast<std::int64_t>(bag)); i < input.bags.end(static_cast<std::int64_t>(bag)); ++i)
-          out[input.position(i)] *= input.length_scale[bag];
+      if (input.length_scale != nullptr)
+        jobs.push_back({input.bags.offsets, input.length_scale, input.bags.bags, input.positions, input.base, out.data()});
     }
+    run<ScaleEntryValues>(backend_, {jobs});
   }
 
   const Backend& backend_;

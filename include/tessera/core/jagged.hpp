@@ -25,6 +25,8 @@ struct KeyedJagged {
   std::span<const Id> ids;
   std::span<const std::int64_t> offsets;  ///< features*batch + 1 of them, the first 0, never decreasing; empty: one-hot
   std::span<const float> weights;         ///< as many as ids, or none
+  /// Where ids and offsets are in device memory: at most so many ids per feature, in host memory; or empty. See DeviceInputs.
+  std::span<const std::int64_t> bounds = {};
 
   constexpr bool one_hot() const { return offsets.empty(); }
   constexpr std::int64_t begin(std::int64_t feature) const { return one_hot() ? feature * batch : offsets[feature * batch]; }
@@ -35,8 +37,8 @@ struct KeyedJagged {
   }
   constexpr std::int64_t bag_end(std::int64_t feature, std::int64_t sample) const { return bag_begin(feature, sample + 1); }
 
-  /// Checks sizes and offsets, O(features*batch). Throws InvalidArgument that names the first fault.
-  void validate() const {
+  /// Checks sizes alone. Throws InvalidArgument that names the first fault.
+  void validate_sizes() const {
     require(features >= 0 && batch >= 0, "KeyedJagged: features ({}) and batch ({}) must not be negative", features, batch);
     const std::int64_t count = static_cast<std::int64_t>(ids.size());
     if (one_hot()) {
@@ -45,6 +47,18 @@ struct KeyedJagged {
     } else {
       require(static_cast<std::int64_t>(offsets.size()) == features * batch + 1,
               "KeyedJagged: {} features x {} samples need {} offsets, got {}", features, batch, features * batch + 1, offsets.size());
+    }
+    require(weights.empty() || weights.size() == ids.size(), "KeyedJagged: {} weights for {} ids; give one per id or none", weights.size(),
+            ids.size());
+    require(bounds.empty() || static_cast<std::int64_t>(bounds.size()) == features, "KeyedJagged: {} bounds for {} features", bounds.size(),
+            features);
+  }
+
+  /// Checks sizes and offsets, O(features*batch). Throws InvalidArgument that names the first fault.
+  void validate() const {
+    validate_sizes();
+    const std::int64_t count = static_cast<std::int64_t>(ids.size());
+    if (!one_hot()) {
       require(offsets.front() == 0, "KeyedJagged: the first offset must be 0, is {}", offsets.front());
       for (std::int64_t i = 0; i < features * batch; ++i)
         if (offsets[i + 1] < offsets[i])
@@ -52,8 +66,6 @@ struct KeyedJagged {
                                             offsets[i + 1], offsets[i]));
       require(offsets.back() == count, "KeyedJagged: the last offset is {} but there are {} ids", offsets.back(), count);
     }
-    require(weights.empty() || weights.size() == ids.size(), "KeyedJagged: {} weights for {} ids; give one per id or none", weights.size(),
-            ids.size());
   }
 };
 

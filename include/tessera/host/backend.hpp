@@ -30,6 +30,9 @@ class Host {
 
   int threads() const { return threads_; }
 
+  /// The host can read and write this backend's memory.
+  static constexpr bool host_readable = true;
+
   /// Memory aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked for: they double the speed of narrow rows.
   static void* allocate(std::size_t bytes) {
     const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
@@ -40,6 +43,17 @@ class Host {
     return memory;
   }
   static void deallocate(void* memory, std::size_t) noexcept { std::free(memory); }
+
+  /// Memory of the host that the backend can read and write, too.
+  static void* allocate_host(std::size_t bytes) { return allocate(bytes); }
+  static void deallocate_host(void* memory, std::size_t bytes) noexcept { deallocate(memory, bytes); }
+
+  /// Between memories of the host and of the backend.
+  static void copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+  /// Waits for all work that was given to the backend.
+  static void synchronize() {}
 
   static void fill_zero(void* memory, std::size_t bytes) {
     if (bytes != 0) std::memset(memory, 0, bytes);

@@ -4,6 +4,7 @@
 
 #include <tessera/host/backend.hpp>
 #include <tessera/op/exchange.hpp>
+#include <tessera/op/inputs.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -36,15 +37,24 @@ struct Kernel<PackBags<Id>, Host> {
   using Block = typename PackBags<Id>::Block;
 
   static void run(const Host& backend, const typename PackBags<Id>::Parameters& p) {
-    if (p.whole)
-      whole(p);
-    else
-      split(backend, p);
+    for (const typename PackBags<Id>::Job& job : p.jobs) {
+      const One one{job.bags, job.blocks, p.count_only};
+      if (job.whole)
+        whole(one);
+      else
+        split(backend, one);
+    }
   }
 
  private:
+  struct One {
+    const Bags<Id>& bags;
+    std::span<Block> blocks;
+    bool count_only;
+  };
+
   /// Every bag with every id: no test per id.
-  static void whole(const typename PackBags<Id>::Parameters& p) {
+  static void whole(const One& p) {
     Block& block = p.blocks.front();
     const Bags<Id>& bags = p.bags;
     const std::int64_t first = bags.begin(0), entries = bags.bags == 0 ? 0 : bags.entries();
@@ -63,7 +73,7 @@ struct Kernel<PackBags<Id>, Host> {
       for (std::int64_t i = 0; i < entries; ++i) block.positions[i] = first + i;
   }
 
-  static void split(const Host& backend, const typename PackBags<Id>::Parameters& p) {
+  static void split(const Host& backend, const One& p) {
     // The bag that each block last opened.
     auto* last = static_cast<std::int64_t*>(backend.scratch(0, p.blocks.size() * sizeof(std::int64_t)));
     std::fill_n(last, p.blocks.size(), std::int64_t{-1});
@@ -78,7 +88,7 @@ struct Kernel<PackBags<Id>, Host> {
     }
   }
 
-  static void open(const typename PackBags<Id>::Parameters& p, std::size_t b, std::int64_t bag, std::int64_t* last) {
+  static void open(const One& p, std::size_t b, std::int64_t bag, std::int64_t* last) {
     Block& block = p.blocks[b];
     last[b] = bag;
     const std::int64_t at = block.bags++;
@@ -88,7 +98,7 @@ struct Kernel<PackBags<Id>, Host> {
     if (block.bag_scale != nullptr) block.bag_scale[at] = p.bags.bag_scale[bag];
   }
 
-  static void add(const typename PackBags<Id>::Parameters& p, std::size_t b, std::int64_t i) {
+  static void add(const One& p, std::size_t b, std::int64_t i) {
     Block& block = p.blocks[b];
     const std::int64_t at = block.entries++;
     if (p.count_only) return;

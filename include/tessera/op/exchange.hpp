@@ -10,30 +10,16 @@
 
 namespace tessera::inline v0 {
 
-/// Looks for ids outside [0, rows).
-template <IdType Id>
-struct CheckIds {
-  struct Result {
-    std::int64_t bad = 0;     ///< how many
-    std::int64_t first = -1;  ///< index of the first of them
-  };
-  struct Parameters {
-    const Id* ids = nullptr;
-    std::int64_t count = 0;
-    std::int64_t rows = 0;
-    Result* result = nullptr;
-  };
-};
-
-/// Splits the bags of one feature by blocks of rows. Each block gets the bags that have ids in it, with those ids alone, in order.
-/// `whole`: there is one block, which takes every bag as it is, empty ones too.
+/// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it, with those ids alone, in order.
+/// `whole`: there is one block, which takes every bag as it is, empty ones too. Sizes are for the host, which waits for them unless all
+/// jobs are whole.
 template <IdType Id>
 struct PackBags {
   struct Block {
     std::int64_t row_begin = 0;
     std::int64_t row_end = 0;
-    std::int64_t bags = 0;              ///< out
-    std::int64_t entries = 0;           ///< out
+    std::int64_t bags = 0;              ///< out of a call that counts, in to one that does not
+    std::int64_t entries = 0;           ///< likewise
     std::int32_t* samples = nullptr;    ///< [bags] which bag of the input; or null
     std::uint32_t* lengths = nullptr;   ///< [bags]; or null
     Id* ids = nullptr;                  ///< [entries]
@@ -41,10 +27,13 @@ struct PackBags {
     float* bag_scale = nullptr;         ///< [bags]; or null
     std::int64_t* positions = nullptr;  ///< [entries] index into the input's ids; or null
   };
-  struct Parameters {
-    Bags<Id> bags;
+  struct Job {
+    Bags<Id> bags;            ///< with exact entry_bound and first_entry
     std::span<Block> blocks;  ///< disjoint, ascending
     bool whole = false;
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
     bool count_only = false;  ///< sets bags and entries of each block and writes nothing else
   };
 };

@@ -91,6 +91,21 @@ class MeanSquareSum {
       column = part.stop;
     }
   }
+  /// The same from a row's gradients of these columns.
+  TESSERA_HOST_DEVICE void add_gradients(const float* gradient, int column_begin, int column_end, int table_width) {
+    for (int column = column_begin; column < column_end;) {
+      const BlockPart part(column, column_end, table_width);
+      const float* values = gradient + (column - column_begin);
+      if (part.whole) {
+        sum_ += block_square_sum(values, part.stop - column);
+      } else {
+        const int first = column % mean_square_block;
+        for (int i = 0; i < part.stop - column; ++i) cut_[first + i] = values[i];
+        if (part.stop == part.block_end) sum_ += block_square_sum(cut_, first + part.stop - column);
+      }
+      column = part.stop;
+    }
+  }
   TESSERA_HOST_DEVICE float mean(int table_width) const { return sum_ / static_cast<float>(table_width); }
 
  private:

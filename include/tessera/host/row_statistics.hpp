@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/backend.hpp>
+#include <tessera/op/entry_values.hpp>
+#include <tessera/op/row_statistics.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+template <>
+struct Kernel<FindRows, Host> {
+  static void run(const Host&, const FindRows::Parameters& p) {
+    for (std::size_t i = 0; i < p.jobs.size(); ++i)
+      p.found[i] = std::lower_bound(p.jobs[i].rows, p.jobs[i].rows + p.jobs[i].count, p.jobs[i].row) - p.jobs[i].rows;
+  }
+};
+
+template <>
+struct Kernel<WriteMeanSquares, Host> {
+  static void run(const Host&, const WriteMeanSquares::Parameters& p) {
+    for (const WriteMeanSquares::Job& job : p.jobs)
+      for (std::int64_t i = 0; i < job.rows; ++i)
+        write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end, job.columns.table_width,
+                                   job.partials + i * job.columns.partials());
+  }
+};
+
+template <>
+struct Kernel<CombineMeanSquares, Host> {
+  static void run(const Host&, const CombineMeanSquares::Parameters& p) {
+    for (const CombineMeanSquares::Job& job : p.jobs)
+      for (std::int64_t i = job.first; i < job.first + job.count; ++i) {
+        MeanSquareSum sum;
+        int table_width = 1;
+        for (const CombineMeanSquares::Part& part : job.parts) {
+          const ColumnRange& c = part.columns;
+          table_width = c.table_width;
+          if (job.rows[i] < part.row_begin || job.rows[i] >= part.row_end) continue;
+          if (part.partials == nullptr)
+            sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
+          else
+            sum.add(part.partials + (i - part.first) * c.partials(), c.begin, c.end, c.table_width);
+        }
+        job.means[i] = sum.mean(table_width);
+      }
+  }
+};
+
+template <>
+struct Kernel<AddEntryValues, Host> {
+  static void run(const Host&, const AddEntryValues::Parameters& p) {
+    for (const AddEntryValues::Job& job : p.jobs)
+      for (std::int64_t i = 0; i < job.count; ++i) {
+        const std::int64_t entry = job.entries != nullptr ? job.entries[i] : job.first + i;
+        job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
+      }
+  }
+};
+
+template <>
+struct Kernel<ScaleEntryValues, Host> {
+  static void run(const Host&, const ScaleEntryValues::Parameters& p) {
+    for (const ScaleEntryValues::Job& job : p.jobs)
+      for (std::int64_t bag = 0; bag < job.bags; ++bag)
+        for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
+          job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *= job.factors[bag];
+  }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/kernel.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// Adds one float per entry to where the entry stands in the batch: with e = entries[i] (or first + i where null), values[i] goes to
+/// target[positions[e]] (or target[base + e] where null). Jobs run in order; within a job no two entries meet.
+struct AddEntryValues {
+  struct Job {
+    const float* values = nullptr;
+    std::int64_t count = 0;
+    const std::int64_t* entries = nullptr;
+    std::int64_t first = 0;
+    const std::int64_t* positions = nullptr;
+    std::int64_t base = 0;
+    float* target = nullptr;
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
+  };
+};
+
+/// Multiplies the values of each bag's entries, which stand as in AddEntryValues, by the bag's factor.
+struct ScaleEntryValues {
+  struct Job {
+    const std::int64_t* offsets = nullptr;  ///< [bags + 1]
+    const float* factors = nullptr;
+    std::int64_t bags = 0;
+    const std::int64_t* positions = nullptr;
+    std::int64_t base = 0;
+    float* target = nullptr;
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
+  };
+};
+
+}  // namespace tessera::inline v0

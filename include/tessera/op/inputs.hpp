@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/bags.hpp>
+#include <tessera/op/kernel.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// What happens to ids outside [0, rows). All but Throw count them, per table.
+enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
+
+/// Looks for ids outside [0, rows).
+template <IdType Id>
+struct CheckIds {
+  struct Result {
+    std::int64_t bad = 0;     ///< how many
+    std::int64_t first = -1;  ///< index of the first of them
+  };
+  struct Parameters {
+    const Id* ids = nullptr;
+    std::int64_t count = 0;
+    std::int64_t rows = 0;
+    Result* result = nullptr;
+  };
+};
+
+/// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host has cleared it.
+struct InputFault {
+  enum Kind : std::int32_t { none, bad_id, offsets_backwards, first_offset, last_offset };
+  unsigned long long found = 0;  ///< of the operation: orders faults
+  std::int32_t kind = none;
+  std::int32_t feature = 0;  ///< index into the jobs
+  std::int64_t sample = 0;
+  std::int64_t value = 0;   ///< the id, or the offset
+  std::int64_t before = 0;  ///< the offset before it
+};
+
+/// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends whose memory the host cannot read:
+/// copies ids and offsets, replaces bad ids under the policy (throw_error and zero_vector: by -1), clamps offsets to [0, ids], and works
+/// out the coefficients of means. The first fault is noted: offsets that are wrong, and under throw_error bad ids.
+template <IdType Id>
+struct AdmitIds {
+  /// A feature of the batch; the k-th job is that of bags [k*batch, (k+1)*batch).
+  struct Job {
+    std::int64_t rows = 0;
+    std::int32_t table = 0;
+    bool weighted_mean = false;  ///< scaled_weights are wanted
+    bool mean = false;           ///< scale is wanted
+  };
+  struct Parameters {
+    const Id* ids = nullptr;
+    std::int64_t count = 0;                 ///< of ids
+    const std::int64_t* offsets = nullptr;  ///< null: one-hot
+    const float* weights = nullptr;
+    std::int64_t batch = 0;
+    std::span<const Job> jobs;
+    BadIds policy = BadIds::throw_error;
+    Id* admitted = nullptr;                    ///< [ids]
+    std::int64_t* admitted_offsets = nullptr;  ///< as offsets
+    float* scale = nullptr;                    ///< [jobs*batch] 1 / ids of the bag (0: none), of jobs that want it; or null
+    float* scaled_weights = nullptr;           ///< [ids] of jobs that want them; or null
+    unsigned long long* bad_counts = nullptr;  ///< per table, added to
+    InputFault* fault = nullptr;
+  };
+};
+
+/// Copies chosen elements of an array to host memory and waits for them: values[i] = array[indices[i]].
+struct ReadNumbers {
+  struct Parameters {
+    const std::int64_t* array = nullptr;
+    std::span<const std::int64_t> indices;  ///< host memory, as values
+    std::span<std::int64_t> values;
+  };
+};
+
+}  // namespace tessera::inline v0
