@@ -3,6 +3,7 @@
 #include "clicks.hpp"
 
 #include <tessera/core/random.hpp>
+#include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/data/metrics.hpp>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -63,6 +65,31 @@ class Synthetic final : public Clicks {
   std::vector<std::int64_t> rows_;
 };
 
+/// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power of four, walked until the value
+/// falls into the range.
+class Permutation {
+ public:
+  Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
+    while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
+  }
+  std::int64_t operator()(std::int64_t i) const {
+    auto x = static_cast<std::uint64_t>(i);
+    do x = once(x);
+    while (x >= n_);
+    return static_cast<std::int64_t>(x);
+  }
+
+ private:
+  std::uint64_t once(std::uint64_t x) const {
+    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
+    std::uint64_t left = x >> half_, right = x & mask;
+    for (int round = 0; round < 4; ++round) left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
+    return left << half_ | right;
+  }
+  std::uint64_t n_, key_;
+  int half_ = 1;
+};
+
 /// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random order.
 class CriteoFile final : public Clicks {
  public:
@@ -113,31 +140,6 @@ class CriteoFile final : public Clicks {
     float label;
   };
 
-  /// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power of four, walked until the value
-  /// falls into the range.
-  class Permutation {
-   public:
-    Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
-      while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
-    }
-    std::int64_t operator()(std::int64_t i) const {
-      auto x = static_cast<std::uint64_t>(i);
-      do x = once(x);
-      while (x >= n_);
-      return static_cast<std::int64_t>(x);
-    }
-
-   private:
-    std::uint64_t once(std::uint64_t x) const {
-      const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
-      std::uint64_t left = x >> half_, right = x & mask;
-      for (int round = 0; round < 4; ++round) left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
-      return left << half_ | right;
-    }
-    std::uint64_t n_, key_;
-    int half_ = 1;
-  };
-
   template <class Visit>
   void for_each_block(const CriteoReaderOptions& reading, Visit visit) {
     CriteoReader reader(path_, reading);
@@ -182,10 +184,48 @@ class CriteoFile final : public Clicks {
   std::vector<Sample> samples_;
 };
 
+/// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches ask for it, in a random order.
+class BinaryFolder final : public Clicks {
+ public:
+  explicit BinaryFolder(const Options& options)
+      : seed_(options.seed),
+        path_(options.data),
+        spec_(read_feature_spec(path_)),
+        train_(path_, spec_, "train"),
+        test_(path_, spec_, "test") {
+    require<DataError>(std::ssize(train_.rows()) == kCriteoCategories && train_.dense_columns() == kCriteoIntegers,
+                       "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_, train_.rows().size(),
+                       train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
+    require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
+  }
+
+  const std::vector<std::int64_t>& rows() const override { return train_.rows(); }
+  std::int64_t train_samples() const override { return train_.size(); }
+  std::int64_t test_samples() const override { return test_.size(); }
+  std::string description() const override { return path_; }
+
+  void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
+    const Permutation order(train_.size(), random_word(seed_, epoch));
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = order(first + i);
+    train_.gather(samples, batch);
+  }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override { test_.read(first, count, batch); }
+  double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+
+ private:
+  std::uint64_t seed_;
+  std::string path_;
+  DatasetSpec spec_;
+  BinaryDataset train_, test_;
+};
+
 }  // namespace
 
 std::unique_ptr<Clicks> make_clicks(const Options& options) {
   if (options.data.empty()) return std::make_unique<Synthetic>(options);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.data, ignored)) return std::make_unique<BinaryFolder>(options);
   return std::make_unique<CriteoFile>(options);
 }
 

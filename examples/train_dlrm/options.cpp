@@ -73,8 +73,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   constexpr float kMostRate = 1e30f;
 
   app.option_defaults()->group("Data");
-  app.add_option("--data", options.data, "Criteo click file: label, 13 integers, 26 hex categories, tabs between")
-      ->option_text("FILE [synthetic clicks]");
+  app.add_option("--data", options.data,
+                 "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a folder that convert_criteo or "
+                 "NVIDIA's tools made")
+      ->option_text("FILE|DIR [synthetic clicks]");
   limit<std::int64_t>(app.add_option("--samples", options.samples, "Synthetic clicks, for training and test together"), 2, kMost, "N");
   limit(app.add_option("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform"), 0.0, 16.0, "A");
   limit(app.add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, that test the model"), 0.0, 0.9,

@@ -11,7 +11,7 @@ namespace dlrm {
 
 /// What the command line says. Rates and epochs that are not given depend on other options: `resolve` in options.cpp.
 struct Options {
-  std::string data;  ///< Criteo TSV file; empty: synthetic clicks
+  std::string data;  ///< Criteo TSV file, or folder of a binary dataset; empty: synthetic clicks
   std::int64_t samples = 3'000'000;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;

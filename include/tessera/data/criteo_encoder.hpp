@@ -177,6 +177,19 @@ class CriteoEncoder {
   /// Rows of the 26 tables.
   const std::array<std::int64_t, kCriteoCategories>& rows() const { return rows_; }
 
+  /// The value that each row of a category stands for, where values have rows of their own: row -> value (0 for the two first rows).
+  /// Of values that share a row, one. Empty without statistics.
+  std::vector<std::uint32_t> values(int category) const {
+    if (!by_frequency_) return {};
+    std::vector<std::uint32_t> values(static_cast<std::size_t>(rows_[category]));
+    vocabulary_[category].for_each([&](std::uint32_t value, std::uint32_t row) { values[row] = std::max(values[row], value); });
+    return values;
+  }
+
+  /// What is subtracted from the logarithms of the integers, and by what they are then multiplied.
+  const std::array<float, kCriteoIntegers>& shift() const { return shift_; }
+  const std::array<float, kCriteoIntegers>& scale() const { return scale_; }
+
   /// The row of a category's value.
   std::int64_t row(int category, std::uint32_t value) const {
     if (!by_frequency_) return 1 + detail::scale_hash(hash(category, value), rows_[category] - 1);

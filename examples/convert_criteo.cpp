@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.
+//   convert_criteo --help
+#include <tessera/data/binary_dataset.hpp>
+#include <tessera/data/criteo.hpp>
+#include <tessera/data/criteo_encoder.hpp>
+#include <tessera/data/safetensors.hpp>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+
+constexpr std::size_t kBlock = 4096;
+/// Beside the layout's files: the value that each row stands for, and how the integers were shifted and scaled.
+constexpr const char* kOriginals = "criteo.safetensors";
+
+struct Options {
+  std::string from, to;
+  double test_fraction = 0.1;
+  std::int64_t max_rows = 1'000'000, min_count = 10;
+  bool skip_bad_lines = false;
+};
+
+template <class Visit>
+void for_each_block(const Options& options, Visit visit) {
+  CriteoReader reader(options.from, {.bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal});
+  std::vector<CriteoRecord> records(kBlock);
+  while (const std::size_t count = reader.read(records)) visit(std::span<const CriteoRecord>(records.data(), count));
+}
+
+void write_originals(const std::filesystem::path& path, const CriteoEncoder& encoder) {
+  SafetensorsWriter writer;
+  std::vector<std::vector<std::int64_t>> values;
+  for (int f = 0; f < kCriteoCategories; ++f) {
+    const std::vector<std::uint32_t> of_rows = encoder.values(f);
+    values.emplace_back(of_rows.begin(), of_rows.end());
+  }
+  for (int f = 0; f < kCriteoCategories; ++f)
+    writer.add<std::int64_t>(fmt::format("cat_{}", f), {std::ssize(values[static_cast<std::size_t>(f)])},
+                             values[static_cast<std::size_t>(f)]);
+  writer.add<float>("shift", {kCriteoIntegers}, encoder.shift());
+  writer.add<float>("scale", {kCriteoIntegers}, encoder.scale());
+  writer.write(path);
+}
+
+void to_binary(const Options& options) {
+  std::int64_t lines = 0;
+  for_each_block(options, [&](std::span<const CriteoRecord> records) { lines += std::ssize(records); });
+  const std::int64_t train = lines - std::llround(static_cast<double>(lines) * options.test_fraction);
+  require<DataError>(train > 0, "file '{}' holds no clicks to train on", options.from);
+  CriteoStatistics statistics;
+  std::int64_t left = train;
+  for_each_block(options, [&](std::span<const CriteoRecord> records) {
+    const std::int64_t count = std::min(left, std::ssize(records));
+    statistics.add(records.first(static_cast<std::size_t>(count)));
+    left -= count;
+  });
+  const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
+  BinaryDatasetWriter writer(options.to, kCriteoIntegers, {encoder.rows().begin(), encoder.rows().end()});
+  ClickBatch<std::int32_t> batch;
+  left = train;
+  for_each_block(options, [&](std::span<const CriteoRecord> records) {
+    const auto count = static_cast<std::size_t>(std::min(left, std::ssize(records)));
+    for (const auto& [part, of_part] : {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
+      encoder.encode(of_part, batch);
+      writer.add(part, batch);
+    }
+    left -= static_cast<std::int64_t>(count);
+  });
+  write_originals(std::filesystem::path(options.to) / kOriginals, encoder);
+  writer.finish();
+  fmt::print("{} training and {} test samples in '{}'\n", train, lines - train, options.to);
+}
+
+/// Turns rows and numbers back into what they were made from; without the file of originals, into the rows and whole numbers.
+class Decoder {
+ public:
+  explicit Decoder(const std::filesystem::path& path) {
+    scale_.fill(1.0f);
+    if (!std::filesystem::exists(path)) return;
+    const SafetensorsReader reader(path);
+    for (int f = 0; f < kCriteoCategories; ++f) values_.push_back(reader.read<std::int64_t>(fmt::format("cat_{}", f)));
+    for (const auto& [name, array] : {std::pair("shift", &shift_), std::pair("scale", &scale_)}) {
+      const std::vector<float> numbers = reader.read<float>(name);
+      require<DataError>(numbers.size() == array->size(), "file '{}': tensor '{}' must have {} numbers", reader.name(), name,
+                         array->size());
+      std::copy(numbers.begin(), numbers.end(), array->begin());
+    }
+  }
+
+  CriteoRecord record(const ClickBatch<std::int32_t>& batch, std::int64_t sample) const {
+    CriteoRecord record;
+    record.label = batch.labels[static_cast<std::size_t>(sample)] != 0.0f;
+    for (int i = 0; i < kCriteoIntegers; ++i) {
+      const double log = batch.dense[static_cast<std::size_t>(sample * kCriteoIntegers + i)] / static_cast<double>(scale_[i]) + shift_[i];
+      // A missing integer lies at -1.
+      record.integers[i] =
+          log < -0.5 ? CriteoRecord::kMissing : static_cast<std::int32_t>(std::clamp(std::round(std::exp(log) - 1), 0.0, 2147483647.0));
+    }
+    for (int f = 0; f < kCriteoCategories; ++f) {
+      const auto row = static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(f * batch.size + sample)]);
+      if (row == CriteoEncoder::kMissingRow) {
+        record.missing_categories |= 1u << f;
+      } else if (row == CriteoEncoder::kRareRow || values_.empty()) {
+        record.categories[f] = static_cast<std::uint32_t>(row);
+      } else {
+        const std::vector<std::int64_t>& values = values_[static_cast<std::size_t>(f)];
+        require<DataError>(row < values.size(), "'{}' has no value for row {} of category {}", kOriginals, row, f);
+        record.categories[f] = static_cast<std::uint32_t>(values[row]);
+      }
+    }
+    return record;
+  }
+
+ private:
+  std::vector<std::vector<std::int64_t>> values_;
+  std::array<float, kCriteoIntegers> shift_{}, scale_{};
+};
+
+void to_tsv(const Options& options) {
+  const std::filesystem::path folder = options.from;
+  const DatasetSpec spec = read_feature_spec(folder);
+  const Decoder decoder(folder / kOriginals);
+  std::ofstream file(options.to, std::ios::binary);
+  require<DataError>(file.is_open(), "cannot create '{}': {}", options.to, std::strerror(errno));
+  ClickBatch<std::int32_t> batch;
+  std::int64_t written = 0;
+  for (const char* part : {"train", "test"}) {
+    const BinaryDataset data(folder, spec, part);
+    require<DataError>(std::ssize(data.rows()) == kCriteoCategories && data.dense_columns() == kCriteoIntegers,
+                       "'{}' has {} categories and {} numbers; Criteo's have {} and {}", options.from, data.rows().size(),
+                       data.dense_columns(), kCriteoCategories, kCriteoIntegers);
+    for (std::int64_t first = 0; first < data.size(); first += kBlock) {
+      data.read(first, std::min<std::int64_t>(kBlock, data.size() - first), batch);
+      std::string text;
+      for (std::int64_t s = 0; s < batch.size; ++s) append_criteo_line(text, decoder.record(batch, s));
+      file << text;
+    }
+    written += data.size();
+  }
+  file.close();
+  require<DataError>(file.good(), "cannot write '{}': {}", options.to, std::strerror(errno));
+  fmt::print("{} lines in '{}'\n", written, options.to);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options;
+  CLI::App app("Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.", "convert_criteo");
+  app.require_subcommand(1);
+  CLI::App* binary = app.add_subcommand("to-binary", "FILE, a Criteo click file, to the folder DIR");
+  binary->add_option("FILE", options.from)->required();
+  binary->add_option("DIR", options.to)->required();
+  binary->add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, for the test")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  binary->add_option("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows")
+      ->check(CLI::Range(std::int64_t{3}, std::int64_t{2147483646}))
+      ->capture_default_str();
+  binary->add_option("--min-count", options.min_count, "Values that training holds less often share row 1 of their table")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  binary->add_flag("--skip-bad-lines", options.skip_bad_lines, "Leave out lines that are no clicks");
+  CLI::App* tsv = app.add_subcommand(
+      "to-tsv",
+      "The folder DIR to FILE. Values come back where DIR holds criteo.safetensors, else rows; rare values as 1; integers nearly");
+  tsv->add_option("DIR", options.from)->required();
+  tsv->add_option("FILE", options.to)->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  *binary ? to_binary(options) : to_tsv(options);
+  return 0;
+} catch (const std::exception& error) {
+  std::fflush(stdout);
+  fmt::print(stderr, "convert_criteo: {}\n", error.what());
+  return 1;
+}

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// convert_criteo and train_dlrm --data DIR: Python's standard library reads the same clicks from the binary files as from the text, a
+// model learns from them what it learns from the text, and they come back as text.
+#include <trainer/command.hpp>
+
+#include <tessera/core/random.hpp>
+#include <tessera/data/criteo.hpp>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+/// Text with categories of different sizes, so that ids of one, two and four bytes occur, and what the label depends on.
+std::vector<CriteoRecord> records(int lines) {
+  std::vector<CriteoRecord> made(static_cast<std::size_t>(lines));
+  for (int i = 0; i < lines; ++i) {
+    CriteoRecord& record = made[static_cast<std::size_t>(i)];
+    for (int k = 0; k < kCriteoIntegers; ++k) {
+      const std::uint64_t word = random_word(1, i, k);
+      record.integers[k] = word % 7 == 0 ? CriteoRecord::kMissing : static_cast<std::int32_t>((word >> 8) % (k < 6 ? 40 : 100'000));
+    }
+    for (int f = 0; f < kCriteoCategories; ++f) {
+      const std::uint64_t word = random_word(2, i, f);
+      if (word % 9 == 0 && f != 3) {
+        record.missing_categories |= 1u << f;
+      } else {
+        record.categories[f] = static_cast<std::uint32_t>(mix64((word >> 8) % (f == 0 ? 50'000 : f == 1 ? 500 : 12)) >> 32);
+      }
+    }
+    record.label = static_cast<std::uint8_t>(record.categories[3] % 2);
+  }
+  return made;
+}
+
+Outcome convert(const std::string& arguments) {
+  const TemporaryFolder folder;
+  const std::string program = (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_criteo").string();
+  const int status = std::system(
+      ("'" + program + "' " + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'").c_str());
+  Outcome outcome;
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  outcome.out = text_of(folder.path / "out");
+  outcome.err = text_of(folder.path / "err");
+  return outcome;
+}
+
+// Reads both forms with nothing but the standard library. Rows must be a renaming of the text's values, numbers log(1 + x) shifted and
+// scaled, both the same for all samples.
+const char* const kPython = R"(
+import json, math, struct, sys
+tsv, folder = sys.argv[1:]
+lines = [line.rstrip("\n").split("\t") for line in open(tsv)]
+train = len(lines) - round(len(lines) * 0.1)
+def load(name, code, width=1):
+    data = b"".join(open(f"{folder}/{part}/{name}", "rb").read() for part in ("train", "test"))
+    return [v for (v,) in struct.iter_unpack("<" + code, data)]
+assert len(open(folder + "/test/label.bin", "rb").read()) == len(lines) - train
+assert load("label.bin", "B") == [int(l[0]) for l in lines]
+text = open(folder + "/feature_spec.yaml").read()
+codes = {"int8": "b", "int16": "h", "int32": "i"}
+for f in range(26):
+    part = text.split(f"\n  cat_{f}.bin:\n    cardinality: ")[1].split("\n")
+    rows, code = int(part[0]), codes[part[1].split("dtype: ")[1]]
+    assert code == ("b" if rows < 127 else "h" if rows < 32767 else "i"), (f, rows, code)
+    ids = load(f"cat_{f}.bin", code)
+    assert len(ids) == len(lines) and min(ids) >= 0 and max(ids) < rows
+    value_of, row_of = {}, {}
+    for i, (row, line) in enumerate(zip(ids, lines)):
+        value = line[14 + f]
+        assert (row == 0) == (value == "")
+        if row > 1:
+            assert value_of.setdefault(row, value) == value and row_of.setdefault(value, row) == row
+        elif row == 1:
+            assert all(l[14 + f] != value for l in lines[:train]), "a value of the training samples has no row of its own"
+numbers = load("numerical.bin", "e")
+assert len(numbers) == 13 * len(lines)
+for k in range(13):
+    column = numbers[k::13]
+    logs = [math.log1p(int(l[1 + k])) if l[1 + k] else -1.0 for l in lines]
+    mean = sum(logs[:train]) / train
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in logs[:train]) / train)
+    for x, log in zip(column, logs):
+        assert abs(x - (log - mean) / deviation) < 4e-3
+header = open(folder + "/criteo.safetensors", "rb").read()
+size = struct.unpack("<Q", header[:8])[0]
+assert set(json.loads(header[8:8 + size])) == {"shift", "scale"} | {f"cat_{f}" for f in range(26)}
+print("same")
+)";
+
+}  // namespace
+
+TEST_CASE("to binary files and back") {
+  const TemporaryFolder folder;
+  const std::string tsv = (folder.path / "clicks.tsv").string(), dir = (folder.path / "dir").string(),
+                    back = (folder.path / "back.tsv").string();
+  const std::vector<CriteoRecord> original = records(4001);
+  std::string text;
+  for (const CriteoRecord& record : original) append_criteo_line(text, record);
+  std::ofstream(tsv) << text;
+  const Outcome there = convert("to-binary '" + tsv + "' '" + dir + "' --min-count 1");
+  INFO(there.err);
+  REQUIRE(there.status == 0);
+  CHECK(there.out.find("3601 training and 400 test samples") != std::string::npos);
+
+  std::ofstream(folder.path / "check.py") << kPython;
+  const std::string check =
+      "python3 '" + (folder.path / "check.py").string() + "' '" + tsv + "' '" + dir + "' > '" + (folder.path / "answer").string() + "'";
+  CHECK(std::system(check.c_str()) == 0);
+  CHECK(text_of(folder.path / "answer") == "same\n");
+
+  const Outcome again = convert("to-tsv '" + dir + "' '" + back + "'");
+  INFO(again.err);
+  REQUIRE(again.status == 0);
+  const std::vector<CriteoRecord> returned = read_criteo(back);
+  REQUIRE(returned.size() == original.size());
+  std::int64_t rare = 0;
+  for (std::size_t i = 0; i < original.size(); ++i) {
+    CHECK(returned[i].label == original[i].label);
+    CHECK(returned[i].missing_categories == original[i].missing_categories);
+    for (int f = 0; f < kCriteoCategories; ++f) {
+      if (returned[i].categories[f] == original[i].categories[f]) continue;
+      CHECK(returned[i].categories[f] == 1);  // a value that only test samples hold
+      CHECK(i >= 3601);
+      ++rare;
+    }
+    for (int k = 0; k < kCriteoIntegers; ++k) {
+      const double x = original[i].integers[k], y = returned[i].integers[k];
+      CHECK((x == y || std::abs(x - y) < 0.5 + 0.01 * x));
+    }
+  }
+  CHECK(rare > 0);
+  CHECK(rare < 400);
+
+  // The model learns the same, but for what float16 rounds.
+  const std::string options = " --batch-size 64 --embedding-width 8 --bottom-mlp 8 --top-mlp 16 --epochs 2 --ranks 2 --learning-rate 0.05";
+  const nlohmann::json from_text = results("--data '" + tsv + "' --min-count 1" + options),
+                       from_binary = results("--data '" + dir + "'" + options);
+  CHECK(from_binary.at("train_samples") == 3601);
+  CHECK(from_binary.at("embedding_parameters") == from_text.at("embedding_parameters"));
+  CHECK(from_binary.at("auc").get<double>() > 0.99);
+  CHECK(std::abs(from_binary.at("logloss").get<double>() - from_text.at("logloss").get<double>()) < 2e-3);
+
+  SUBCASE("damaged folders are one clear line") {
+    const auto fails = [&](const std::string& part) {
+      const Outcome outcome = train_dlrm("--data '" + dir + "'", false);
+      CHECK(outcome.status == 1);
+      CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+      INFO(outcome.err);
+      CHECK(outcome.err.find(part) != std::string::npos);
+    };
+    std::string ids = text_of(dir + "/train/cat_3.bin");
+    ids[17] = 126;
+    std::ofstream(dir + "/train/cat_3.bin") << ids;
+    fails("sample 17: id 126 of feature 'cat_3.bin'");
+    std::ofstream(dir + "/train/cat_3.bin") << ids.substr(1);
+    fails("holds 3600 samples");
+    std::filesystem::remove(dir + "/train/cat_3.bin");
+    fails("cannot open");
+    std::ofstream(dir + "/feature_spec.yaml") << "channel_spec: [\n";
+    fails("line 1: a bracket is not closed");
+    std::filesystem::remove(dir + "/feature_spec.yaml");
+    fails("cannot open");
+  }
+}
+
+TEST_CASE("what cannot be converted") {
+  const TemporaryFolder folder;
+  const std::string empty = (folder.path / "empty").string();
+  std::ofstream(empty) << "";
+  CHECK(convert("").status == 2);
+  CHECK(convert("to-binary x").status == 2);
+  CHECK(convert("to-binary x y --test-fraction 1").status == 2);
+  CHECK(convert("to-binary /no/such/file '" + empty + "x'").err.find("cannot open '/no/such/file'") != std::string::npos);
+  CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").err.find("holds no clicks") != std::string::npos);
+  CHECK(convert("to-tsv '" + folder.path.string() + "' x").err.find("feature_spec.yaml") != std::string::npos);
+}
