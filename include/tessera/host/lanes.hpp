@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/element.hpp>
+#include <tessera/core/lanes.hpp>
 #include <tessera/core/math.hpp>
 #include <tessera/op/mean_square.hpp>
 
@@ -14,19 +15,6 @@
 namespace tessera::inline v0 {
 
 namespace detail {
-
-template <class T, int N>
-struct VectorOf {
-  typedef T Type __attribute__((vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
-};
-template <class T>
-struct VectorOf<T, 1> {
-  using Type = T;
-};
-
-/// N values of T in one vector register, or in several where the processor's are shorter (a GNU extension of g++ and clang).
-template <class T, int N>
-using Vector = typename VectorOf<T, N>::Type;
 
 /// Loads N elements as floats; 16-bit ones with the arithmetic of to_float, for all N at once.
 template <int N, Element T>
@@ -50,11 +38,11 @@ template <int N, Element T>
   }
 }
 
-/// Accumulators of `Columns` neighbouring columns of a row. The columns are split into vectors of 16, then 8, 4 and single ones, each a
+/// Accumulators of `Columns` neighbouring columns of a row. The columns are split into whole vector registers, then smaller ones, each a
 /// member of its own: so they live in registers while a bag is read. Every column is computed alike, whatever vector it falls in.
 template <int Columns>
 struct RowSum {
-  static constexpr int lanes = Columns >= 16 ? 16 : Columns >= 8 ? 8 : Columns >= 4 ? 4 : 1;
+  static constexpr int lanes = Columns >= native_lanes ? native_lanes : Columns >= 8 ? 8 : Columns >= 4 ? 4 : 1;
 
   [[gnu::always_inline]] void clear() {
     head = Vector<float, lanes>{};
@@ -71,7 +59,7 @@ struct RowSum {
   [[gnu::always_inline]] void add(const T* row, float coefficient) {
     Vector<float, lanes> x;
     load<lanes>(row, x);
-    head = head + coefficient * x;
+    head = multiply_add<lanes>(broadcast<lanes>(coefficient), x, head);
     tail.add(row + lanes, coefficient);
   }
   [[gnu::always_inline]] void scale(float factor) {
@@ -98,11 +86,11 @@ struct RowSum<0> {
   void store(float*) const {}
 };
 
-/// Most columns whose accumulators are held at once: 16 registers of AVX-512.
-inline constexpr int largest_chunk = 256;
+/// Most columns whose accumulators are held at once: 16 registers.
+inline constexpr int largest_chunk = 16 * native_lanes;
 
-/// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A compile-time width up to 256 is one
-/// chunk; a width known at run time is put together from the chunks that there are.
+/// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A compile-time width up to
+/// largest_chunk is one chunk; a width known at run time is put together from the chunks that there are.
 template <int Width, class F>
 [[gnu::always_inline]] inline void for_column_chunks(int width, const F& f) {
   if constexpr (Width != 0) {
@@ -125,10 +113,10 @@ template <int Width, class F>
 
 }  // namespace detail
 
-/// Sixteen neighbouring columns as one value, for optimizers whose `element` is a template: + - * / with floats and one another, and
-/// square_root. Every lane is computed alike.
+/// The neighbouring columns of one vector register as one value, for optimizers whose `element` is a template: + - * / with floats and one
+/// another, and square_root. Every lane is computed alike.
 struct Lanes {
-  static constexpr int count = 16;
+  static constexpr int count = detail::native_lanes;
   using Values = detail::Vector<float, count>;
   Values values;
 
@@ -152,12 +140,7 @@ struct Lanes {
 #if defined(__AVX512F__)
     asm("vsqrtps %1, %0" : "=v"(result.values) : "v"(x.values));
 #elif defined(__AVX__)
-    for (int half = 0; half < 2; ++half) {
-      detail::Vector<float, 8> part;
-      std::memcpy(&part, reinterpret_cast<const float*>(&x.values) + 8 * half, sizeof(part));
-      asm("vsqrtps %0, %0" : "+x"(part));
-      std::memcpy(reinterpret_cast<float*>(&result.values) + 8 * half, &part, sizeof(part));
-    }
+    asm("vsqrtps %1, %0" : "=x"(result.values) : "x"(x.values));
 #else
     for (int i = 0; i < count; ++i) result.values[i] = square_root(x.values[i]);
 #endif
@@ -169,13 +152,15 @@ namespace detail {
 
 /// block_square_sum of a whole block in vectors: the same tree, the same bits.
 [[gnu::always_inline]] inline float whole_block_square_sum(const float* gradient) {
-  Vector<float, 8> low, high;
-  std::memcpy(&low, gradient, sizeof(low));
-  std::memcpy(&high, gradient + 8, sizeof(high));
-  using Doubles = Vector<double, 8>;
-  const Doubles a = __builtin_convertvector(low, Doubles), b = __builtin_convertvector(high, Doubles);
-  const Doubles eight = a * a + b * b;  // products are exact: a fused multiply-add rounds the same
-  const Vector<double, 4> four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  using Doubles = Vector<double, 4>;
+  Doubles square[4];
+  unrolled<4>([&](auto i) __attribute__((always_inline)) {
+    Vector<float, 4> x;
+    std::memcpy(&x, gradient + 4 * i(), sizeof(x));
+    const Doubles wide = __builtin_convertvector(x, Doubles);
+    square[i()] = wide * wide;  // exact: a fused multiply-add rounds the same
+  });
+  const Doubles four = (square[0] + square[2]) + (square[1] + square[3]);
   const Vector<double, 2> two = __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
   return static_cast<float>(two[0] + two[1]);
 }

@@ -86,19 +86,20 @@ class RowUpdate {
     States states{};
     for (int k = 0; k < O::element_states; ++k) states[k] = state_.element_state[k] + row * width;
     if constexpr (std::is_same_v<T, float>) {
-      const std::int64_t whole = width / block * block;
-      if (whole != 0) StepMath<O>::elements(step_, weights, gradient, states, shared, whole);
-      if (whole != width) apply_copied<0>(weights, gradient, states, whole, static_cast<int>(width - whole), shared);
+      apply_floats(weights, gradient, states, width, shared, step_);
     } else {
       find_segment(row);
-      for (std::int64_t column = 0; column < width; column += block) {
-        // Random bits of the next panel at once: computed and read back block by block they would wait for one another.
-        if (column % panel == 0) draw_bits(column, std::min(panel, width - column));
-        if (column + block <= width) {
-          apply_copied<block>(weights, gradient, states, column, block, shared);
-        } else {
-          apply_copied<0>(weights, gradient, states, column, static_cast<int>(width - column), shared);
-        }
+      // A panel at once: widening, random bits and rounding are loops over many columns, and the formulas are called once.
+      float widened[panel];
+      for (std::int64_t column = 0; column < width; column += panel) {
+        const std::int64_t columns = std::min(panel, width - column);
+        for (std::int64_t i = 0; i < columns; ++i) widened[i] = to_float(weights[column + i]);
+        States panel_states{};
+        for (int k = 0; k < O::element_states; ++k) panel_states[k] = states[k] + column;
+        apply_floats(widened, gradient + column, panel_states, columns, shared, step_);
+        draw_bits(column, columns);
+        const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
+        for (std::int64_t i = 0; i < columns; ++i) weights[column + i] = round_stochastic<T>(widened[i], bits[i]);
       }
     }
   }
@@ -109,32 +110,24 @@ class RowUpdate {
   static constexpr std::int64_t panel = 256;
   std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
-  /// Up to 16 columns from `column` on, through copies that are filled up with zeros. Columns: how many, where that is known.
-  template <int Columns>
-  void apply_copied(T* __restrict weights, const float* __restrict gradient, const States& states, std::int64_t column, int columns,
-                    const typename Step::Row& shared) const {
-    if constexpr (Columns != 0) columns = Columns;
-    float weight[block] = {}, whole_gradient[block] = {}, whole_states[std::max(1, O::element_states)][block] = {};
+  static void apply_floats(float* __restrict weights, const float* __restrict gradient, const States& states, std::int64_t columns,
+                           const typename Step::Row& shared, const Step& step) {
+    const std::int64_t whole = columns / block * block;
+    if (whole != 0) StepMath<O>::elements(step, weights, gradient, states, shared, whole);
+    if (whole == columns) return;
+    // The last columns through copies that are filled up with zeros.
+    const std::int64_t rest = columns - whole;
+    float last_weights[block] = {}, last_gradient[block] = {}, last_states[std::max(1, O::element_states)][block] = {};
     States copies{};
-    for (int i = 0; i < columns; ++i) weight[i] = to_float(weights[column + i]);
-    for (int i = 0; i < columns; ++i) whole_gradient[i] = gradient[column + i];
+    std::copy_n(weights + whole, rest, last_weights);
+    std::copy_n(gradient + whole, rest, last_gradient);
     for (int k = 0; k < O::element_states; ++k) {
-      copies[k] = whole_states[k];
-      for (int i = 0; i < columns; ++i) whole_states[k][i] = states[k][column + i];
+      copies[k] = last_states[k];
+      std::copy_n(states[k] + whole, rest, last_states[k]);
     }
-    StepMath<O>::elements(step_, weight, whole_gradient, copies, shared, block);
-    store(weight, weights + column, column, columns);
-    for (int k = 0; k < O::element_states; ++k)
-      for (int i = 0; i < columns; ++i) states[k][column + i] = whole_states[k][i];
-  }
-
-  [[gnu::always_inline]] void store(const float* weight, T* to, std::int64_t column, int columns) const {
-    if constexpr (std::is_same_v<T, float>) {
-      for (int i = 0; i < columns; ++i) to[i] = weight[i];
-    } else {
-      const std::uint16_t* bits = bits_ + ((segment_.column_begin + column - column % panel) & 3) + column % panel;
-      for (int i = 0; i < columns; ++i) to[i] = round_stochastic<T>(weight[i], bits[i]);
-    }
+    StepMath<O>::elements(step, last_weights, last_gradient, copies, shared, block);
+    std::copy_n(last_weights, rest, weights + whole);
+    for (int k = 0; k < O::element_states; ++k) std::copy_n(last_states[k], rest, states[k] + whole);
   }
 
   /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns that share their first word.

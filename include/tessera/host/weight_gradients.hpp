@@ -42,16 +42,21 @@ struct Kernel<WeightGradients<T, Id, Width>, Host> {
   }
 
  private:
-  static constexpr int lanes = 16;
+  static constexpr int lanes = 16, registers = lanes / detail::native_lanes;
 
   [[gnu::always_inline]] static float dot(const float* gradient, const T* row, int width) {
-    detail::Vector<float, lanes> sum{}, g, w;
+    using Register = detail::Vector<float, detail::native_lanes>;
+    Register sum[registers] = {};
+    const auto add = [&](const float* g, const T* w) __attribute__((always_inline)) {
+      detail::unrolled<registers>([&](auto r) __attribute__((always_inline)) {
+        Register x, y;
+        detail::load<detail::native_lanes>(g + r() * detail::native_lanes, x);
+        detail::load<detail::native_lanes>(w + r() * detail::native_lanes, y);
+        sum[r()] = detail::multiply_add<detail::native_lanes>(x, y, sum[r()]);
+      });
+    };
     int column = 0;
-    for (; column + lanes <= width; column += lanes) {
-      detail::load<lanes>(gradient + column, g);
-      detail::load<lanes>(row + column, w);
-      sum = sum + g * w;
-    }
+    for (; column + lanes <= width; column += lanes) add(gradient + column, row + column);
     if (column < width) {
       float rest_of_gradient[lanes] = {};
       T rest_of_row[lanes] = {};
@@ -59,12 +64,10 @@ struct Kernel<WeightGradients<T, Id, Width>, Host> {
         rest_of_gradient[i] = gradient[column + i];
         rest_of_row[i] = row[column + i];
       }
-      detail::load<lanes>(rest_of_gradient, g);
-      detail::load<lanes>(rest_of_row, w);
-      sum = sum + g * w;
+      add(rest_of_gradient, rest_of_row);
     }
     float lane[lanes];
-    std::memcpy(lane, &sum, sizeof(lane));
+    std::memcpy(lane, sum, sizeof(lane));
     for (int half = lanes / 2; half > 0; half /= 2)
       for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
     return lane[0];

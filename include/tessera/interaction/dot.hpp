@@ -90,7 +90,7 @@ class DotInteraction {
 
  private:
   /// Narrow vectors take narrower registers; otherwise rows are padded with zeros to whole registers.
-  static constexpr int kLanes = std::clamp(static_cast<int>(std::bit_ceil(static_cast<unsigned>(Width))), 4, detail::kNativeLanes);
+  static constexpr int kLanes = std::clamp(static_cast<int>(std::bit_ceil(static_cast<unsigned>(Width))), 4, detail::native_lanes);
   static constexpr int kStride = (Width + kLanes - 1) / kLanes * kLanes;
   static constexpr bool kInPlace = std::is_same_v<T, float> && kStride == Width;
   using Lanes = detail::Floats<kLanes>;

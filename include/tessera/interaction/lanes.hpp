@@ -2,29 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/lanes.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace tessera::inline v0::detail {
 
-/// Floats in a vector register of the processor that is compiled for.
-#if defined(__AVX512F__)
-inline constexpr int kNativeLanes = 16;
-#elif defined(__AVX__)
-inline constexpr int kNativeLanes = 8;
-#else
-inline constexpr int kNativeLanes = 4;
-#endif
-
 template <int Lanes>
-struct FloatLanes {
-  typedef float type __attribute__((vector_size(Lanes * sizeof(float))));
-};
-
-/// A vector of floats with arithmetic operators, in the compiler's own extension (g++ and clang, any processor).
-template <int Lanes>
-using Floats = typename FloatLanes<Lanes>::type;
+using Floats = Vector<float, Lanes>;
 
 template <int Lanes>
 [[gnu::always_inline]] inline Floats<Lanes> load_lanes(const float* p) {
@@ -36,13 +23,6 @@ template <int Lanes>
 template <int Lanes>
 [[gnu::always_inline]] inline void store_lanes(float* p, Floats<Lanes> v) {
   std::memcpy(p, &v, sizeof v);
-}
-
-/// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors stay in registers.
-template <int N, class F>
-[[gnu::always_inline]] inline void unrolled(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) { (f(std::integral_constant<int, I>{}), ...); }
-  (std::make_integer_sequence<int, N>{});
 }
 
 /// Adds neighbouring groups of `Half` lanes: even groups of the result come from a, odd ones from b.
