@@ -126,7 +126,7 @@ TEST_CASE("header text that is not what the format allows: the message names the
   CHECK(has(t(R"({"dtype":"F32","shape":[2,],"data_offsets":[0,8]})"), "a whole number"));
   CHECK(has(t(R"({"dtype":"F32","shape":["2"],"data_offsets":[0,8]})"), "a whole number"));
   CHECK(has(t(R"({"dtype":"F32","shape":[[2]],"data_offsets":[0,8]})"), "a whole number"));
-  CHECK(has(t(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})"), "an array of numbers"));
+  CHECK(has(t(R"({"dtype":"F32","shape":2,"data_offsets":[0,8]})"), "an array is expected here"));
   CHECK(has(t(R"({"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8]})"), "the number is too large"));
   CHECK(has(t(R"({"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8]})"), "an extent is too large"));
   CHECK(has(t(R"({"dtype":"F32","shape":[2],"data_offsets":[0]})"), "data_offsets must be two numbers"));
@@ -136,8 +136,8 @@ TEST_CASE("header text that is not what the format allows: the message names the
   CHECK(has(t(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8],})"), "a string is expected"));
 
   CHECK(has(fault(file_of("{\"w\":" + good + ",\"w\":" + good + "}", "12345678")), "tensor 'w', offset 62: the key appears twice"));
-  CHECK(has(fault(file_of("{\"w\":" + good + "} x", "12345678")), "text follows the header's last brace"));
-  CHECK(has(fault(file_of("{\"w\":" + good, "12345678")), "the header ends too early"));
+  CHECK(has(fault(file_of("{\"w\":" + good + "} x", "12345678")), "text follows the last brace"));
+  CHECK(has(fault(file_of("{\"w\":" + good, "12345678")), "the text ends too early"));
   CHECK(has(fault(file_of(R"({"__metadata__":{"a":"1","a":"2"}})")), "tensor '__metadata__', offset 33: the key appears twice"));
   CHECK(has(fault(file_of(R"({"__metadata__":{"a":1}})")), "a string is expected"));
   CHECK(has(fault(file_of(R"({"__metadata__":{"a":{"b":"c"}}})")), "a string is expected"));

@@ -33,6 +33,8 @@ ALLOWED = {
     "dense": VOCABULARY | {"op"},
     "table": VOCABULARY | {"op"},
     "collection": VOCABULARY | {"op", "sharding", "pooling", "optimizer", "codec", "table"},
+    # what goes to disk and comes back: any model with local shards, told of by duck typing
+    "checkpoint": VOCABULARY | {"data"},
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}

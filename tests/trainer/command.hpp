@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <support/temporary_folder.hpp>
+
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,22 +15,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-
-/// A folder for one test's files, removed at the end.
-struct TemporaryFolder {
-  std::filesystem::path path;
-  TemporaryFolder() {
-    static int count = 0;
-    path = std::filesystem::temp_directory_path() / ("tessera_trainer_" + std::to_string(getpid()) + "_" + std::to_string(count++));
-    std::filesystem::create_directories(path);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-};
 
 /// What a run of train_dlrm left behind.
 struct Outcome {

@@ -60,6 +60,10 @@ class TableStore {
   const Routing& routing() const { return routing_; }
   const std::vector<Arena<T, O, Backend>>& arenas() const { return arenas_; }
 
+  /// The seed of stochastic rounding, and of the first values.
+  std::uint64_t seed() const { return seed_; }
+  void set_seed(std::uint64_t seed) { seed_ = seed; }
+
   /// Arena `a` as the update of step `step` sees it.
   ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
     return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
@@ -74,6 +78,9 @@ class TableStore {
   struct LocalShard {
     int table = 0;
     Rectangle rectangle;
+    int arena = 0;                                                            ///< index into arenas()
+    std::int64_t arena_row = 0;                                               ///< where the first row stands there
+    bool replicated = false;                                                  ///< every rank has a copy
     MatrixView<element> weights;                                              ///< [rows, width]
     std::array<MatrixView<float>, O::element_states + O::row_states> states;  ///< [rows, width], then [rows, 1]; as in O::state_names
   };
@@ -85,7 +92,13 @@ class TableStore {
       for (std::size_t i = 0; i < routing_.arenas()[a].shards.size(); ++i) {
         const Shard& shard = layout_.shards[routing_.arenas()[a].shards[i]];
         const std::int64_t first = routing_.arenas()[a].segments[i].row_offset, rows = shard.rectangle.rows(), width = arenas_[a].width();
-        LocalShard local{shard.table, shard.rectangle, {arenas_[a].weights() + first * width, rows, width}, {}};
+        LocalShard local{shard.table,
+                         shard.rectangle,
+                         static_cast<int>(a),
+                         first,
+                         routing_.arenas()[a].replicated,
+                         {arenas_[a].weights() + first * width, rows, width},
+                         {}};
         for (int k = 0; k < O::element_states; ++k) local.states[k] = {arenas_[a].element_state(k) + first * width, rows, width};
         for (int k = 0; k < O::row_states; ++k) local.states[O::element_states + k] = {arenas_[a].row_state(k) + first, rows, 1};
         shards.push_back(local);

@@ -64,6 +64,9 @@ class SafetensorsReader {
   /// All tensors, in the order of their data.
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
 
+  /// Bytes of the file before the tensors' data.
+  std::uint64_t data_offset() const { return header_.data_offset; }
+
   bool contains(std::string_view tensor) const { return index_.find(tensor) != index_.end(); }
 
   /// Type, shape and place of a tensor. Throws DataError if there is none of that name.

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/file_plan.hpp>
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/data/safetensors.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its optimizer state, or a dense tensor.
+struct CheckpointRows {
+  struct Part {
+    int tensor = 0;                 ///< index into CheckpointContents::tensors
+    std::int64_t column_begin = 0;  ///< elements
+    std::int64_t columns = 0;
+    std::byte* data = nullptr;
+    std::int64_t stride = 0;  ///< bytes from one row to the next
+    bool write = true;        ///< false: a copy that another rank writes
+  };
+
+  std::int64_t row_begin = 0;  ///< in the tensors
+  std::int64_t rows = 0;
+  int arena = -1;                      ///< of the collection, for those who watch updates
+  std::int64_t arena_row = 0;          ///< of the first row
+  std::vector<std::int64_t> chosen{};  ///< where not empty: row i of these is row chosen[i] in memory
+  std::vector<Part> parts{};
+};
+
+/// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows of them are in memory. Saving reads
+/// from there, loading writes there; so that what was added must stay where it is. Build it once, after the model.
+class CheckpointContents {
+ public:
+  struct Number {
+    std::function<std::uint64_t()> get;
+    std::function<void(std::uint64_t)> set;
+  };
+
+  /// A collection's tables, as "NAME.weight", and its optimizer's state, as "NAME.sum" and the like; its step and seed. `prefix` keeps
+  /// several collections apart. Each table has files of its own.
+  template <class Collection>
+  void add(Collection& collection, const std::string& prefix = "") {
+    using T = typename Collection::element;
+    using O = typename Collection::optimizer;
+    const auto& tables = collection.layout().tables;
+    std::vector<int> first;
+    for (const auto& table : tables) {
+      const std::string name = prefix + std::string(table.name);
+      first.push_back(add_tensor({name + ".weight", name, tensor_type_of<T>(), {table.rows, table.width}}));
+      for (int k = 0; k < O::element_states + O::row_states; ++k)
+        add_tensor(
+            {fmt::format("{}.{}", name, O::state_names[k]), name, TensorType::f32, {table.rows, k < O::element_states ? table.width : 1}});
+    }
+    for (const auto& shard : collection.tables().local_shards()) {
+      const bool write = !shard.replicated || shard.table % collection.layout().ranks() == collection.tables().routing().rank();
+      const std::int64_t column = shard.rectangle.column_begin;
+      CheckpointRows rows{
+          .row_begin = shard.rectangle.row_begin, .rows = shard.rectangle.rows(), .arena = shard.arena, .arena_row = shard.arena_row};
+      const int t = first[static_cast<std::size_t>(shard.table)];
+      rows.parts.push_back(part(t, column, shard.weights, write));
+      for (int k = 0; k < O::element_states; ++k) rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
+      // A row's state lies with every part of the row: who holds the first columns writes it.
+      for (int k = O::element_states; k < O::element_states + O::row_states; ++k)
+        rows.parts.push_back(part(t + 1 + k, 0, shard.states[k], write && column == 0));
+      rows_.push_back(std::move(rows));
+    }
+    add_number(
+        prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
+        [&collection](std::uint64_t step) { collection.set_steps(static_cast<std::int64_t>(step)); });
+    add_number(
+        prefix + "seed", [&collection] { return collection.tables().seed(); },
+        [&collection](std::uint64_t seed) { collection.tables().set_seed(seed); });
+  }
+
+  /// A tensor that every rank holds whole, row-major: dense parameters, an optimizer's state. Rank 0's is saved. Those of one group
+  /// share a file.
+  template <class T>
+  void add(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group = "dense") {
+    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
+    const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
+    require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
+            "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name, detail::shape_text(stored.shape),
+            stored.rows() * stored.columns(), values.size());
+    CheckpointRows rows{.rows = stored.rows()};
+    rows.parts.push_back({t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
+    whole_.push_back(rows_.size());
+    rows_.push_back(std::move(rows));
+  }
+
+  /// A number that every rank has: a step, an epoch, a seed.
+  void add_number(std::string name, std::function<std::uint64_t()> get, std::function<void(std::uint64_t)> set) {
+    require(numbers_.emplace(name, Number{std::move(get), std::move(set)}).second, "checkpoint: number '{}' was added before", name);
+  }
+  void add_number(std::string name, std::int64_t& value) {
+    add_number(
+        std::move(name), [&value] { return static_cast<std::uint64_t>(value); },
+        [&value](std::uint64_t number) { value = static_cast<std::int64_t>(number); });
+  }
+
+  /// Rows that each rank has some of, in any number, such as the keys of a vocabulary: the tensor [rows of all ranks, columns] holds the
+  /// ranks' rows in rank order. Saved only: as its size says nothing about the model, who needs it reads it before the load by
+  /// CheckpointReader, the whole of it or parts. `columns` 0: the shape is [rows].
+  template <class T>
+  void add_rows(std::string name, std::int64_t columns, std::span<const T> values, std::string group = "extra") {
+    const std::int64_t width = std::max<std::int64_t>(columns, 1), count = static_cast<std::int64_t>(values.size());
+    require(columns >= 0 && count % width == 0, "checkpoint: tensor '{}': {} values are no rows of {}", name, count, columns);
+    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), {0}});
+    if (columns > 0) tensors_.back().shape.push_back(columns);
+    CheckpointRows rows{.rows = count / width};
+    rows.parts.push_back({t, 0, width, const_cast<std::byte*>(std::as_bytes(values).data()), width * static_cast<std::int64_t>(sizeof(T))});
+    ragged_.push_back(rows_.size());
+    rows_.push_back(std::move(rows));
+  }
+
+  /// A text for the manifest.
+  void set_text(std::string name, std::string text) { texts_[std::move(name)] = std::move(text); }
+
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  const std::vector<CheckpointRows>& rows() const { return rows_; }
+  const std::map<std::string, Number>& numbers() const { return numbers_; }
+  const std::map<std::string, std::string>& texts() const { return texts_; }
+  /// Whether a tensor's size is known only when it is saved.
+  bool ragged(std::size_t tensor) const {
+    return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) { return rows_[i].parts[0].tensor == static_cast<int>(tensor); });
+  }
+
+  /// The contents of one save, once the ranks have told each other how many rows they have. gather(n) gives every rank's n.
+  template <class Gather>
+  CheckpointContents for_saving(int rank, Gather&& gather) const {
+    CheckpointContents copy = *this;
+    for (const std::size_t i : whole_) copy.rows_[i].parts[0].write = rank == 0;
+    for (const std::size_t i : ragged_) {
+      const std::vector<std::int64_t> counts = gather(rows_[i].rows);
+      for (std::size_t r = 0; r < counts.size(); ++r) {
+        if (static_cast<int>(r) < rank) copy.rows_[i].row_begin += counts[r];
+        copy.tensors_[static_cast<std::size_t>(rows_[i].parts[0].tensor)].shape[0] += counts[r];
+      }
+    }
+    return copy;
+  }
+
+ private:
+  int add_tensor(TensorSpec tensor) {
+    require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before", tensor.name);
+    tensors_.push_back(std::move(tensor));
+    return static_cast<int>(tensors_.size()) - 1;
+  }
+
+  template <class T>
+  static CheckpointRows::Part part(int tensor, std::int64_t column_begin, MatrixView<T> view, bool write) {
+    return {tensor, column_begin, view.columns, reinterpret_cast<std::byte*>(view.data), view.stride * static_cast<std::int64_t>(sizeof(T)),
+            write};
+  }
+
+  std::vector<TensorSpec> tensors_;
+  std::vector<CheckpointRows> rows_;
+  std::vector<std::size_t> whole_, ragged_;  // indices into rows_
+  std::map<std::string, Number> numbers_;
+  std::map<std::string, std::string> texts_;
+  std::set<std::string> names_;
+};
+
+}  // namespace tessera::inline v0

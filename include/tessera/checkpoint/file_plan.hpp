@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/manifest.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/data/safetensors_header.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// A tensor to be written, and the files that it goes to: tensors of one group share files.
+struct TensorSpec {
+  std::string name;
+  std::string group;
+  TensorType type = TensorType::f32;
+  std::vector<std::int64_t> shape;
+};
+
+/// Where every row of every tensor will lie: safetensors files with their headers. All ranks work out the same from the same tensors.
+struct FilePlan {
+  struct Piece {
+    std::int64_t row_begin = 0;
+    std::int64_t row_end = 0;
+    std::size_t file = 0;
+    std::uint64_t offset = 0;  ///< of row_begin in the file
+  };
+  struct File {
+    std::string name;
+    std::string header;
+    std::uint64_t bytes = 0;
+  };
+
+  std::vector<File> files;
+  std::vector<std::vector<Piece>> pieces;  ///< by tensor
+
+  /// Groups whose tensors have the same number of rows are cut into files of at most about `max_file_bytes`.
+  FilePlan(std::span<const TensorSpec> tensors, std::uint64_t max_file_bytes) : pieces(tensors.size()) {
+    std::vector<std::string_view> groups;
+    std::map<std::string_view, std::vector<std::size_t>> members;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      auto& of_group = members[tensors[t].group];
+      if (of_group.empty()) groups.push_back(tensors[t].group);
+      of_group.push_back(t);
+    }
+    for (std::size_t g = 0; g < groups.size(); ++g) add_group(tensors, g, groups[g], members[groups[g]], max_file_bytes);
+  }
+
+ private:
+  void add_group(std::span<const TensorSpec> tensors, std::size_t number, std::string_view group, std::vector<std::size_t> members,
+                 std::uint64_t max_file_bytes) {
+    // Wider elements first: every tensor is aligned.
+    std::stable_sort(members.begin(), members.end(),
+                     [&](std::size_t a, std::size_t b) { return tensor_type_size(tensors[a].type) > tensor_type_size(tensors[b].type); });
+    const std::int64_t rows = stored(tensors[members.front()]).rows();
+    std::uint64_t row_bytes = 0;
+    bool same_rows = true;
+    for (const std::size_t t : members) {
+      same_rows = same_rows && !tensors[t].shape.empty() && stored(tensors[t]).rows() == rows;
+      row_bytes += static_cast<std::uint64_t>(stored(tensors[t]).row_bytes());
+    }
+    const std::int64_t rows_per_file =
+        same_rows && row_bytes != 0 ? static_cast<std::int64_t>(std::max<std::uint64_t>(1, max_file_bytes / row_bytes)) : rows;
+    const std::int64_t parts =
+        same_rows ? std::max<std::int64_t>(1, (rows + rows_per_file - 1) / std::max<std::int64_t>(1, rows_per_file)) : 1;
+    for (std::int64_t part = 0; part < parts; ++part) {
+      std::vector<TensorInfo> infos;
+      std::uint64_t at = 0;
+      const std::size_t file = files.size();
+      std::int64_t begin = 0, end = 0;
+      for (const std::size_t t : members) {
+        const StoredTensor tensor = stored(tensors[t]);
+        begin = same_rows ? part * rows_per_file : 0;
+        end = same_rows ? std::min(rows, begin + rows_per_file) : tensor.rows();
+        TensorInfo info{tensor.name, tensor.type, tensor.shape, at, at + static_cast<std::uint64_t>((end - begin) * tensor.row_bytes())};
+        if (!info.shape.empty()) info.shape.front() = end - begin;
+        pieces[t].push_back({begin, end, file, at});
+        at = info.end;
+        infos.push_back(std::move(info));
+      }
+      std::map<std::string, std::string> metadata{{"format", "pt"}};
+      if (parts > 1) metadata["rows"] = fmt::format("{}:{}", begin, end);
+      files.push_back({file_name(number, group, part, parts), detail::format_safetensors_header(metadata, infos), 0});
+      files.back().bytes = files.back().header.size() + at;
+      for (const std::size_t t : members) pieces[t].back().offset += files.back().header.size();
+    }
+  }
+
+  static StoredTensor stored(const TensorSpec& t) { return {t.name, t.type, t.shape}; }
+
+  /// A group's number keeps names apart that differ only in what file names do not allow.
+  static std::string file_name(std::size_t number, std::string_view group, std::int64_t part, std::int64_t parts) {
+    std::string name = fmt::format("{:04}-", number);
+    for (const char c : group.substr(0, 64)) {
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+      name.push_back(plain ? c : '_');
+    }
+    if (parts > 1) name += fmt::format("-{:05}-of-{:05}", part + 1, parts);
+    return name + ".safetensors";
+  }
+};
+
+}  // namespace tessera::inline v0

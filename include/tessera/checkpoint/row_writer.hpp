@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/chunk_sums.hpp>
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/file.hpp>
+#include <tessera/checkpoint/file_plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Where a block of rows of one part lies in memory.
+struct RowBlock {
+  const std::byte* data = nullptr;
+  std::int64_t stride = 0;  ///< bytes
+};
+
+/// Copies rows into one dense block.
+inline void copy_rows(const RowBlock& from, std::int64_t rows, std::int64_t row_bytes, std::byte* to) {
+  for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * row_bytes, from.data + r * from.stride, static_cast<std::size_t>(row_bytes));
+}
+
+/// The rows of a checkpoint as they are in memory now.
+class LiveRows {
+ public:
+  /// Rows [first, first + count) of every part, valid until the next call.
+  std::vector<RowBlock>& operator()(const CheckpointRows& rows, std::span<const std::int64_t> row_bytes, std::int64_t first,
+                                    std::int64_t count) {
+    blocks_.clear();
+    if (rows.chosen.empty()) {
+      for (const CheckpointRows::Part& part : rows.parts) blocks_.push_back({part.data + first * part.stride, part.stride});
+      return blocks_;
+    }
+    std::int64_t bytes = 0;
+    for (const std::int64_t n : row_bytes) bytes += n;
+    memory_.resize(static_cast<std::size_t>(bytes * count));
+    std::byte* to = memory_.data();
+    for (std::size_t p = 0; p < rows.parts.size(); ++p) {
+      const CheckpointRows::Part& part = rows.parts[p];
+      blocks_.push_back({to, row_bytes[p]});
+      for (std::int64_t i = first; i < first + count; ++i, to += row_bytes[p])
+        std::memcpy(to, part.data + rows.chosen[static_cast<std::size_t>(i)] * part.stride, static_cast<std::size_t>(row_bytes[p]));
+    }
+    return blocks_;
+  }
+
+ private:
+  std::vector<RowBlock> blocks_;
+  std::vector<std::byte> memory_;
+};
+
+/// Writes this rank's rows into the files of a checkpoint and sums them up. Extra memory: about two blocks of 1 MiB, and 4 bytes for each
+/// MiB of the files that this rank writes to.
+class RowWriter {
+ public:
+  RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors, const FilePlan& plan)
+      : folder_(std::move(folder)), tensors_(tensors), plan_(plan) {}
+
+  /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows that nobody here writes are passed over.
+  template <class Source>
+  void write(const CheckpointRows& rows, Source&& source) {
+    if (std::none_of(rows.parts.begin(), rows.parts.end(), [](const CheckpointRows::Part& part) { return part.write; })) return;
+    std::vector<std::int64_t> row_bytes;
+    std::int64_t all_bytes = 0;
+    for (const CheckpointRows::Part& part : rows.parts) {
+      row_bytes.push_back(part.columns * static_cast<std::int64_t>(tensor_type_size(tensors_[static_cast<std::size_t>(part.tensor)].type)));
+      all_bytes += row_bytes.back();
+    }
+    std::vector<Run> runs(rows.parts.size());
+    const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(all_bytes, 1));
+    for (std::int64_t first = 0; first < rows.rows; first += step) {
+      const std::int64_t count = std::min(step, rows.rows - first);
+      const std::vector<RowBlock>& blocks = source(rows, std::span<const std::int64_t>(row_bytes), first, count);
+      for (std::size_t p = 0; p < rows.parts.size(); ++p)
+        if (rows.parts[p].write) write_block(rows.parts[p], runs[p], rows.row_begin + first, count, row_bytes[p], blocks[p]);
+    }
+  }
+
+  /// Bytes at the beginning of a file.
+  void write_header(std::size_t file) {
+    const std::span<const std::byte> header = std::as_bytes(std::span(plan_.files[file].header));
+    open(file).write_at(0, header);
+    ChunkSums::Cursor(files_.at(file).sums).add(0, header);
+  }
+
+  /// Returns when all that this rank wrote is on the disk.
+  void sync() {
+    for (auto& [index, written] : files_) {
+      open(index).sync();
+      written.file.reset();
+    }
+  }
+
+  struct Sum {
+    std::uint32_t file = 0, sum = 0;
+    std::uint64_t chunk = 0;
+  };
+  /// What this rank knows of the chunks' checksums; ends the writing.
+  std::vector<Sum> take_sums() {
+    std::vector<Sum> sums;
+    for (auto& [index, written] : files_)
+      for (std::uint64_t chunk = 0; chunk < chunks_of(written.sums.file_bytes()); ++chunk)
+        if (written.sums.sum(chunk) != 0) sums.push_back({static_cast<std::uint32_t>(index), written.sums.sum(chunk), chunk});
+    files_.clear();
+    return sums;
+  }
+
+ private:
+  static constexpr std::int64_t kBlockBytes = 1 << 20;
+
+  static constexpr int kOpenFiles = 64;
+
+  struct Written {
+    explicit Written(std::uint64_t bytes) : sums(bytes) {}
+    std::optional<File> file{};
+    ChunkSums sums;
+  };
+  /// The piece being written, and its sums.
+  struct Run {
+    const FilePlan::Piece* piece = nullptr;
+    std::optional<ChunkSums::Cursor> cursor{};
+  };
+
+  /// A model may have more tables than a process may have open files.
+  File& open(std::size_t index) {
+    Written& written = files_.try_emplace(index, plan_.files[index].bytes).first->second;
+    if (written.file) return *written.file;
+    if (std::count_if(files_.begin(), files_.end(), [](const auto& entry) { return entry.second.file.has_value(); }) >= kOpenFiles)
+      for (auto& [other, entry] : files_) entry.file.reset();
+    return written.file.emplace(folder_ / plan_.files[index].name, File::Mode::write);
+  }
+
+  void write_block(const CheckpointRows::Part& part, Run& run, std::int64_t row, std::int64_t count, std::int64_t bytes, RowBlock block) {
+    const TensorSpec& tensor = tensors_[static_cast<std::size_t>(part.tensor)];
+    const StoredTensor stored{tensor.name, tensor.type, tensor.shape};
+    if (bytes == 0) return;
+    for (const FilePlan::Piece& piece : plan_.pieces[static_cast<std::size_t>(part.tensor)]) {
+      const std::int64_t begin = std::max(row, piece.row_begin), end = std::min(row + count, piece.row_end);
+      if (begin >= end) continue;
+      if (run.piece != &piece) {
+        run.cursor.reset();
+        run.piece = &piece;
+        open(piece.file);
+        run.cursor.emplace(files_.at(piece.file).sums);
+      }
+      const std::uint64_t offset =
+          piece.offset + static_cast<std::uint64_t>((begin - piece.row_begin) * stored.row_bytes() +
+                                                    part.column_begin * static_cast<std::int64_t>(tensor_type_size(tensor.type)));
+      const RowBlock rows{block.data + (begin - row) * block.stride, block.stride};
+      if (bytes == stored.row_bytes())
+        write_whole_rows(run, offset, rows, end - begin, bytes);
+      else
+        write_columns(run, offset, static_cast<std::uint64_t>(stored.row_bytes()), rows, end - begin, bytes);
+    }
+  }
+
+  void write_whole_rows(Run& run, std::uint64_t offset, RowBlock rows, std::int64_t count, std::int64_t bytes) {
+    const std::size_t size = static_cast<std::size_t>(count * bytes);
+    if (rows.stride != bytes) {
+      dense_.resize(size);
+      copy_rows(rows, count, bytes, dense_.data());
+      rows.data = dense_.data();
+    }
+    run.cursor->add(offset, {rows.data, size});
+    open(run.piece->file).write_at(offset, {rows.data, size});
+  }
+
+  /// Rows of other ranks lie between: a call of the system for each would cost more than its bytes.
+  void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows, std::int64_t count, std::int64_t bytes) {
+    const File::Window window(open(run.piece->file), offset,
+                              static_cast<std::uint64_t>(count - 1) * file_stride + static_cast<std::uint64_t>(bytes));
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::span<const std::byte> row(rows.data + r * rows.stride, static_cast<std::size_t>(bytes));
+      std::memcpy(window.data() + static_cast<std::uint64_t>(r) * file_stride, row.data(), row.size());
+      run.cursor->add(offset + static_cast<std::uint64_t>(r) * file_stride, row);
+    }
+  }
+
+  std::filesystem::path folder_;
+  const std::vector<TensorSpec>& tensors_;
+  const FilePlan& plan_;
+  std::map<std::size_t, Written> files_;
+  std::vector<std::byte> dense_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/agreement.hpp>
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/file.hpp>
+#include <tessera/checkpoint/file_plan.hpp>
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/manifest.hpp>
+#include <tessera/checkpoint/row_writer.hpp>
+#include <tessera/concepts/communicator.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct SaveOptions {
+  int keep = 0;                                           ///< complete checkpoints that stay, this one included; 0: all
+  std::uint64_t max_file_bytes = std::uint64_t{4} << 30;  ///< larger tables are cut by rows into several files
+};
+
+/// The other checkpoint that an increment needs.
+struct CheckpointBase {
+  std::string name;  ///< of its folder, beside this one
+  std::uint32_t crc = 0;
+};
+
+/// One save, in the three parts that an asynchronous one runs at different times. `begin` and `publish` are collective, `write` is not.
+/// A save that is not published leaves nothing behind but a folder that the next save removes.
+class Save {
+ public:
+  /// Makes the files, at their full size, in a folder that no reader looks at.
+  template <Communicator<kCheckpointCollectives> Comm>
+  Save(Comm& communicator, std::filesystem::path directory, const CheckpointContents& contents, std::int64_t step, SaveOptions options,
+       std::optional<CheckpointBase> base = std::nullopt)
+      : directory_(std::move(directory)),
+        partial_(directory_ / partial_checkpoint_name(step)),
+        contents_(contents.for_saving(communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); })),
+        options_(options),
+        plan_(contents_.tensors(), options.max_file_bytes),
+        writer_(partial_, contents_.tensors(), plan_) {
+    manifest_.step = step;
+    if (base) {
+      manifest_.base = base->name;
+      manifest_.base_crc = base->crc;
+    }
+    for (const auto& [name, number] : contents_.numbers()) manifest_.numbers[name] = number.get();
+    manifest_.texts = contents_.texts();
+    on_all_ranks(communicator, [&] { check_same(communicator); });
+    try {
+      on_all_ranks(communicator, [&] {
+        if (communicator.rank() == 0) make_files();
+      });
+    } catch (const DataError&) {
+      give_up(communicator);
+      throw;
+    }
+  }
+  Save(const Save&) = delete;
+  Save& operator=(const Save&) = delete;
+
+  const CheckpointContents& contents() const { return contents_; }
+
+  /// Writes this rank's rows and waits until they are on the disk. May run on any one thread.
+  template <class Source>
+  void write(Source&& source) {
+    for (const CheckpointRows& rows : contents_.rows()) writer_.write(rows, source);
+    writer_.sync();
+  }
+
+  /// Makes the checkpoint visible, once `written()`, called on every rank, has not thrown on any; else removes what was written and throws
+  /// on all ranks. Answers the name of its folder and the checksum of its manifest.
+  template <class Comm, class Written>
+  CheckpointBase publish(Comm& communicator, Written&& written) {
+    CheckpointBase published;
+    try {
+      on_all_ranks(communicator, written);
+      const std::vector<RowWriter::Sum> own = writer_.take_sums();
+      const std::vector<RowWriter::Sum> sums = gather_on_first(communicator, std::span<const RowWriter::Sum>(own));
+      on_all_ranks(communicator, [&] {
+        if (communicator.rank() == 0) published = write_manifest(sums);
+      });
+    } catch (const DataError&) {
+      give_up(communicator);
+      throw;
+    }
+    published.crc = gather_one(communicator, published.crc).front();
+    published.name = checkpoint_name(manifest_.step);
+    return published;
+  }
+
+ private:
+  /// Ranks that describe different models would write nonsense.
+  template <class Comm>
+  void check_same(Comm& communicator) {
+    std::string text = fmt::format("{} {}", manifest_.step, options_.max_file_bytes);
+    for (const TensorSpec& t : contents_.tensors())
+      fmt::format_to(std::back_inserter(text), "\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
+    const std::vector<std::uint32_t> all = gather_one(communicator, crc32(text));
+    for (std::size_t r = 1; r < all.size(); ++r)
+      require(all[r] == all[0], "checkpoint: ranks 0 and {} do not give the same step, options and tensors", r);
+  }
+
+  void make_files() {
+    std::filesystem::create_directories(directory_);
+    remove_partial_checkpoints(directory_);
+    std::filesystem::create_directory(partial_);
+    for (std::size_t f = 0; f < plan_.files.size(); ++f) {
+      File(partial_ / plan_.files[f].name, File::Mode::create).reserve(plan_.files[f].bytes);
+      writer_.write_header(f);
+    }
+  }
+
+  CheckpointBase write_manifest(const std::vector<RowWriter::Sum>& sums) {
+    for (const TensorSpec& t : contents_.tensors()) manifest_.tensors.push_back({t.name, t.type, t.shape, {}});
+    for (std::size_t t = 0; t < plan_.pieces.size(); ++t)
+      for (const FilePlan::Piece& piece : plan_.pieces[t])
+        manifest_.tensors[t].pieces.push_back({static_cast<std::int64_t>(piece.file), piece.row_begin, piece.row_end});
+    std::vector<ChunkSums> chunks;
+    for (const FilePlan::File& file : plan_.files) chunks.emplace_back(file.bytes);
+    for (const RowWriter::Sum& sum : sums) chunks[sum.file].combine(sum.chunk, sum.sum);
+    for (std::size_t f = 0; f < plan_.files.size(); ++f) {
+      StoredFile file{plan_.files[f].name, plan_.files[f].bytes, {}};
+      for (std::uint64_t c = 0; c < chunks_of(file.bytes); ++c) file.crcs.push_back(chunks[f].crc(c));
+      manifest_.files.push_back(std::move(file));
+    }
+    const std::string text = format_manifest(manifest_);
+    File file(partial_ / Manifest::kFile, File::Mode::create);
+    file.write_at(0, std::as_bytes(std::span(text)));
+    file.sync();
+    sync_folder(partial_);
+    replace_folder(partial_, directory_ / checkpoint_name(manifest_.step));
+    sync_folder(directory_);
+    if (options_.keep > 0) remove_old_checkpoints(directory_, options_.keep);
+    return {"", crc32(text)};
+  }
+
+  template <class Comm>
+  void give_up(Comm& communicator) {
+    writer_.take_sums();
+    if (communicator.rank() != 0) return;
+    std::error_code ignored;
+    std::filesystem::remove_all(partial_, ignored);
+  }
+
+  std::filesystem::path directory_, partial_;
+  CheckpointContents contents_;
+  SaveOptions options_;
+  Manifest manifest_;
+  FilePlan plan_;
+  RowWriter writer_;
+};
+
+/// Saves to DIRECTORY/step-N, from which `load_checkpoint` reads under any layout and number of ranks. Collective: every rank gives the
+/// same step, options and tensors, and a folder that all ranks see. The checkpoint appears when all of it is on the disk; before, and
+/// where anything fails on any rank (all ranks then throw DataError), earlier ones are as they were.
+template <Communicator<kCheckpointCollectives> Comm>
+CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& directory, const CheckpointContents& contents,
+                               std::int64_t step, const SaveOptions& options = {}) {
+  Save save(communicator, directory, contents, step, options);
+  return save.publish(communicator, [&] { save.write(LiveRows{}); });
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// Reads JSON by calls that say what must come next: an object, an array, a text, a whole number. What was not asked for (other kinds
+/// of values, deeper nesting, a number that is no count) is an error, so that no input recurses or surprises.
+/// Every fault is a DataError that names the file, the part being read and the offset.
+class JsonReader {
+ public:
+  /// `text` begins `base` bytes into the file. Both texts must outlive the reader.
+  JsonReader(std::string_view text, std::string_view file, std::uint64_t base = 0) : text_(text), file_(file), base_(base) {}
+
+  /// Where the next text that is not blank begins.
+  std::size_t next_position() {
+    skip_space();
+    return at_;
+  }
+  /// What messages name beside the file, as "tensor 'x'"; empty: nothing.
+  void set_context(std::string context) { context_ = std::move(context); }
+
+  /// Calls member(key, position of the key) with the reader placed at the member's value.
+  template <class Member>
+  void object(Member member) {
+    expect('{', "an object is expected here");
+    list('}', "a comma or a closing brace is expected here", [&] {
+      const std::size_t key_at = at_;
+      std::string key = string();
+      expect(':', "a colon is expected after a key");
+      member(std::move(key), key_at);
+    });
+  }
+
+  /// Calls element(position of the element) with the reader placed at each element.
+  template <class Element>
+  void array(Element element) {
+    expect('[', "an array is expected here");
+    list(']', "a comma or a closing bracket is expected here", [&] { element(at_); });
+  }
+
+  /// A whole number, not negative.
+  std::uint64_t number() {
+    skip_space();
+    const std::size_t begin = at_;
+    std::uint64_t value = 0;
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
+      const std::uint64_t digit = static_cast<std::uint64_t>(text_[at_++] - '0');
+      check(!__builtin_mul_overflow(value, std::uint64_t{10}, &value) && !__builtin_add_overflow(value, digit, &value), begin,
+            "the number is too large");
+    }
+    check(at_ > begin, begin, "a whole number, not negative, is expected here");
+    check(at_ - begin == 1 || text_[begin] != '0', begin, "a number begins with 0");
+    return value;
+  }
+
+  /// The same for a size or a place in memory or files.
+  std::int64_t count(std::string_view what) {
+    const std::size_t begin = at_;
+    const std::uint64_t value = number();
+    check(value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()), begin, what);
+    return static_cast<std::int64_t>(value);
+  }
+
+  std::string string() {
+    expect('"', "a string is expected here");
+    std::string value;
+    for (;;) {
+      const std::size_t begin = at_;
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20) ++at_;
+      value.append(text_, begin, at_ - begin);
+      check(at_ < text_.size(), at_, "the text ends inside a string");
+      const char c = text_[at_++];
+      if (c == '"') return value;
+      check(c == '\\', at_ - 1, "a control character stands in a string");
+      escape(value);
+    }
+  }
+
+  /// Nothing but blanks may follow.
+  void end() {
+    skip_space();
+    check(at_ == text_.size(), at_, "text follows the last brace");
+  }
+
+  /// Throws unless `good`.
+  void check(bool good, std::size_t at, std::string_view fault) const {
+    if (good) return;
+    throw DataError(context_.empty() ? fmt::format("file '{}', offset {}: {}", file_, base_ + at, fault)
+                                     : fmt::format("file '{}', {}, offset {}: {}", file_, context_, base_ + at, fault));
+  }
+
+ private:
+  template <class Item>
+  void list(char close, std::string_view fault, Item item) {
+    skip_space();
+    if (peek() == close) {
+      ++at_;
+      return;
+    }
+    for (;;) {
+      skip_space();
+      item();
+      skip_space();
+      if (peek() != ',') break;
+      ++at_;
+    }
+    expect(close, fault);
+  }
+
+  void escape(std::string& value) {
+    static constexpr std::string_view kShort = "\"\\/bfnrt";
+    static constexpr std::string_view kMeaning = "\"\\/\b\f\n\r\t";
+    const std::size_t begin = at_ - 1;
+    const char c = peek();
+    ++at_;
+    if (const std::size_t i = kShort.find(c); i != std::string_view::npos) {
+      value.push_back(kMeaning[i]);
+      return;
+    }
+    check(c == 'u', begin, "an unknown escape stands in a string");
+    std::uint32_t code = hex4(begin);
+    if (code >= 0xd800 && code < 0xdc00) {
+      check(text_.substr(at_, 2) == "\\u", begin, "half of a surrogate pair stands in a string");
+      at_ += 2;
+      const std::uint32_t low = hex4(begin);
+      check(low >= 0xdc00 && low < 0xe000, begin, "half of a surrogate pair stands in a string");
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    } else {
+      check(code < 0xdc00 || code >= 0xe000, begin, "half of a surrogate pair stands in a string");
+    }
+    append_utf8(value, code);
+  }
+
+  std::uint32_t hex4(std::size_t begin) {
+    std::uint32_t code = 0;
+    for (int i = 0; i < 4; ++i) {
+      const char c = peek();
+      ++at_;
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      check(digit >= 0, begin, "an escape needs four hexadecimal digits");
+      code = code << 4 | static_cast<std::uint32_t>(digit);
+    }
+    return code;
+  }
+
+  static void append_utf8(std::string& value, std::uint32_t code) {
+    const auto push = [&](std::uint32_t byte) { value.push_back(static_cast<char>(byte)); };
+    if (code < 0x80) {
+      push(code);
+    } else if (code < 0x800) {
+      push(0xc0 | code >> 6), push(0x80 | (code & 0x3f));
+    } else if (code < 0x10000) {
+      push(0xe0 | code >> 12), push(0x80 | (code >> 6 & 0x3f)), push(0x80 | (code & 0x3f));
+    } else {
+      push(0xf0 | code >> 18), push(0x80 | (code >> 12 & 0x3f)), push(0x80 | (code >> 6 & 0x3f)), push(0x80 | (code & 0x3f));
+    }
+  }
+
+  void skip_space() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
+  }
+
+  char peek() const {
+    check(at_ < text_.size(), at_, "the text ends too early");
+    return text_[at_];
+  }
+
+  void expect(char c, std::string_view fault) {
+    skip_space();
+    check(peek() == c, at_, fault);
+    ++at_;
+  }
+
+  std::string_view text_;
+  std::string_view file_;
+  std::uint64_t base_;
+  std::size_t at_ = 0;
+  std::string context_;
+};
+
+/// Appends a text as JSON writes it.
+inline void append_json_string(std::string& out, std::string_view text) {
+  out.push_back('"');
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out.push_back('\\');
+      out.push_back(c);
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  out.push_back('"');
+}
+
+}  // namespace tessera::inline v0
