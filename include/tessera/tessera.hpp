@@ -6,6 +6,7 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
+#include <tessera/host/codec.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>

@@ -8,6 +8,7 @@
 #include <tessera/collection/step.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/collection/updater.hpp>
+#include <tessera/collection/vector_exchange.hpp>
 #include <tessera/collection/weight_gradients.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -169,7 +170,7 @@ class ShardedCollection {
   void lookup(StepState<Id>& step, MatrixView<float> output) {
     require(step.stage == StepState<Id>::Stage::routed, "lookup: route the step first");
     check_shape("lookup: output", output.rows, output.columns, step.batch);
-    size_vectors(step);
+    vectors_.size(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const Arena<element, O, Backend>& arena = store_.arenas()[a];
       step.lookups.clear();
@@ -187,22 +188,14 @@ class ShardedCollection {
   /// Pooled vectors go back to the ranks that own the samples.
   template <IdType Id>
   void exchange(StepState<Id>& step) {
-    communicator_.all_to_all(std::span<const float>(step.owner_vectors.span()), step.owner_counts, step.requester_vectors.span(),
-                             step.requester_counts);
+    vectors_.to_requesters(step);
   }
 
   /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output) {
     check_shape("assemble: output", output.rows, output.columns, step.batch);
-    for (const auto& [column, width] : routing_.summed_columns())
-      run<ZeroRows>(backend_, {output.data + column, output.stride, output.rows, width});
-    step.moves.clear();
-    for_each_vector(step, [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-      step.moves.push_back({packed, part.width, output.data + part.column, output.stride, step.sent[s].bags, part.width,
-                            step.sent[s].samples, true, !slot.whole});
-    });
-    run<MoveRows>(backend_, {step.moves});
+    vectors_.assemble(step, output);
     step.stage = StepState<Id>::Stage::assembled;
   }
 
@@ -210,19 +203,13 @@ class ShardedCollection {
   template <IdType Id>
   void split(StepState<Id>& step, MatrixView<const float> gradient) {
     check_shape("backward: gradient", gradient.rows, gradient.columns, step.batch);
-    step.moves.clear();
-    for_each_vector(step, [&](const Slot&, const SlotPart& part, std::size_t s, float* packed) {
-      step.moves.push_back({gradient.data + part.column, gradient.stride, packed, part.width, step.sent[s].bags, part.width,
-                            step.sent[s].samples, false, false});
-    });
-    run<MoveRows>(backend_, {step.moves});
+    vectors_.split(step, gradient);
   }
 
   /// Gradients go to the owners.
   template <IdType Id>
   void exchange_gradients(StepState<Id>& step) {
-    communicator_.all_to_all(std::span<const float>(step.requester_vectors.span()), step.requester_counts, step.owner_vectors.span(),
-                             step.owner_counts);
+    vectors_.to_owners(step);
   }
 
   /// Merges the gradients of each row over the global batch and applies the optimizer once per row. Ends the step.
@@ -285,30 +272,6 @@ class ShardedCollection {
     step.batch = step.sample_begin[routing_.rank() + 1] - step.sample_begin[routing_.rank()];
   }
 
-  /// Sizes of the vector exchange: what this rank, as owner, has for each source; and, as requester, gets from each owner.
-  template <IdType Id>
-  void size_vectors(StepState<Id>& step) {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    step.owner_counts.assign(ranks, 0);
-    step.requester_counts.assign(ranks, 0);
-    for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k)
-      if (const Slot& slot = routing_.own_slot(k); true)
-        for (std::size_t r = 0; r < ranks; ++r)
-          if (!(slot.whole && static_cast<int>(r) == routing_.rank()))
-            step.owner_counts[r] += static_cast<std::size_t>(step.received[k * ranks + r].bags) * static_cast<std::size_t>(slot.width());
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
-        step.requester_counts[slot.rank] += static_cast<std::size_t>(step.sent[s].bags) * static_cast<std::size_t>(slot.width());
-    step.owner_vectors.resize(backend_, sum(step.owner_counts));
-    step.requester_vectors.resize(backend_, sum(step.requester_counts));
-  }
-
-  static std::size_t sum(const std::vector<std::size_t>& counts) {
-    std::size_t total = 0;
-    for (const std::size_t n : counts) total += n;
-    return total;
-  }
-
   /// Visits what this rank serves from arena `arena` (-1: all), in the order in which a row's gradients are summed: feature, source
   /// rank. visit(bags, slot, part, index into step.received, packed); `packed`: the vectors' place in owner_vectors (by source, slot,
   /// part), or null where they are in the caller's matrix.
@@ -335,20 +298,6 @@ class ShardedCollection {
     }
   }
 
-  /// Visits the vectors that this rank gets from (or gives back to) owners: slot, part, index of the slot, place in requester_vectors.
-  template <IdType Id, class Visit>
-  void for_each_vector(StepState<Id>& step, Visit&& visit) {
-    float* packed = step.requester_vectors.data();
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (routing_.direct(slot)) continue;
-      for (const SlotPart& part : slot.parts) {
-        if (step.sent[s].bags != 0) visit(slot, part, s, packed);
-        packed += step.sent[s].bags * part.width;
-      }
-    }
-  }
-
   Comm& communicator_;
   Backend backend_;
   Options options_;
@@ -357,6 +306,8 @@ class ShardedCollection {
   const Routing& routing_;
   Updater<Store, O, Backend, Comm> updater_;
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
+  VectorExchange<Backend, Comm, typename Settings::forward_codec, typename Settings::backward_codec> vectors_{backend_, communicator_,
+                                                                                                              routing_};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
@@ -370,7 +321,7 @@ class ShardedCollection {
 /// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
 /// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
 /// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
-/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>.
+/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>, EncodeWith<Forward, Backward>.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...> {
   using Base = ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...>;

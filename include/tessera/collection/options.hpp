@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/codec/codecs.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/table/initializers.hpp>
@@ -13,7 +14,8 @@
 
 namespace tessera::inline v0 {
 
-// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, InitializeWith<F>.
+// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, InitializeWith<F>,
+// EncodeWith<Forward, Backward>.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are stored with stochastic rounding.
 template <Element T>
@@ -45,6 +47,14 @@ struct InitializeWith {
   using initializer = F;
 };
 
+/// How vectors travel between ranks: pooled vectors under the first codec, their gradients under the second. What a rank looks up whole
+/// in its own tables does not travel and is not encoded. Without this policy floats travel as they are.
+template <Codec Forward, Codec Backward = Forward>
+struct EncodeWith {
+  using forward_codec = Forward;
+  using backward_codec = Backward;
+};
+
 namespace detail {
 
 template <class P>
@@ -60,16 +70,24 @@ concept InitializerPolicy = requires {
   typename P::initializer;
 };
 
+template <class P>
+concept CodecPolicy = requires {
+  typename P::forward_codec;
+  typename P::backward_codec;
+};
+
 template <class... Policies>
 struct CollectionPolicies {
   using element = float;
   static constexpr BadIds bad_ids = BadIds::throw_error;
   using initializer = UniformByRows;
+  using forward_codec = Fp32;
+  using backward_codec = Fp32;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || BadIdPolicy<First> || InitializerPolicy<First>,
-                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap or InitializeWith<F>");
+  static_assert(StoragePolicy<First> || BadIdPolicy<First> || InitializerPolicy<First> || CodecPolicy<First>,
+                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, InitializeWith<F> or EncodeWith<F, B>");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -82,6 +100,11 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 template <InitializerPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   using initializer = typename First::initializer;
+};
+template <CodecPolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  using forward_codec = typename First::forward_codec;
+  using backward_codec = typename First::backward_codec;
 };
 
 }  // namespace detail

@@ -76,6 +76,8 @@ struct Step {
   Buffer<float, Backend> owner_vectors;                     ///< pooled vectors to send, or gradients received: by source rank, slot, part
   Buffer<float, Backend> requester_vectors;                 ///< pooled vectors received, or gradients to send: by rank, slot, part
   std::vector<std::size_t> owner_counts, requester_counts;  ///< floats per rank
+  Buffer<std::byte, Backend> owner_encoded, requester_encoded;  ///< the same vectors in a codec's form
+  std::vector<std::size_t> owner_bytes, requester_bytes;        ///< per rank
   std::vector<LookupGroup<Id>> lookups;
   std::vector<GradientGroup<Id>> gradients;
   std::vector<MoveRows::Job> moves;

@@ -53,15 +53,14 @@ TESSERA_HOST_DEVICE constexpr T from_float(float x) {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
     const std::uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};   // NaN
-    if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};  // rounds to 2^16 or above: infinity
-    if (magnitude < 0x38800000u) {
-      // Below 2^-14: adding 0.5 leaves the subnormal's bits, rounded to nearest even by the adder, in the low mantissa.
-      const float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
-      return {static_cast<std::uint16_t>(sign | (__builtin_bit_cast(std::uint32_t, shifted) - 0x3f000000u))};
-    }
-    const std::uint32_t rounded = magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u;
-    return {static_cast<std::uint16_t>(sign | (rounded >> 13))};
+    // Without branches, so that loops over it vectorize. Below 2^-14 (`small`: all ones): adding 0.5 leaves the subnormal's bits, rounded
+    // to nearest even by the adder, in the low mantissa. What rounds to 2^16 or above becomes infinity.
+    const std::uint32_t small = 0u - ((magnitude - 0x38800000u) >> 31), nan = 0u - ((0x7f800000u - magnitude) >> 31);
+    const std::uint32_t subnormal = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude& small) + 0.5f) - 0x3f000000u;
+    const std::uint32_t normal = (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    const std::uint32_t rounded = (subnormal & small) | (normal & ~small);
+    const std::uint32_t result = (rounded < 0x7c00u ? rounded : 0x7c00u) | (nan & 0x0200u);
+    return {static_cast<std::uint16_t>(sign | result)};
   }
 }
 

@@ -130,36 +130,43 @@ struct Kernel<OffsetsFromLengths, Host> {
   }
 };
 
+namespace detail {
+
+/// Calls move(job, first row, last row) so that every row of every job is moved. Rows are shared out among the threads, each of which
+/// takes its rows of all jobs in order: jobs that add to the same target row do so in order, on one thread. Packed targets have no order to
+/// keep; scattered ones (`by_sample`, for jobs with samples) are cut by target row.
+template <class Job, class BySample, class Move>
+void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySample& by_sample, const Move& move) {
+  if (backend.threads() == 1) {
+    for (const Job& job : jobs) move(job, 0, job.rows);
+    return;
+  }
+  const auto scattered = [&](const Job& job) { return job.samples != nullptr && by_sample(job); };
+  std::int64_t target_rows = 0;
+  for (const Job& job : jobs)
+    if (job.rows != 0) target_rows = std::max<std::int64_t>(target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
+#pragma omp parallel for num_threads(backend.threads()) schedule(static)
+  for (int thread = 0; thread < backend.threads(); ++thread) {
+    const std::int64_t low = target_rows * thread / backend.threads(), high = target_rows * (thread + 1) / backend.threads();
+    for (const Job& job : jobs) {
+      const auto at = [&](std::int64_t row) {
+        return scattered(job) ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples : std::min(row, job.rows);
+      };
+      move(job, at(low), at(high));
+    }
+  }
+}
+
+}  // namespace detail
+
 template <>
 struct Kernel<MoveRows, Host> {
-  /// Rows are shared out among the threads, each of which runs all jobs on its rows' targets: jobs that add to the same target row do so
-  /// in order, on one thread. Packed targets (gather) have no order to keep; scattered ones are cut by target row.
   static void run(const Host& backend, const MoveRows::Parameters& p) {
-    if (backend.threads() == 1) {
-      for (const MoveRows::Job& job : p.jobs) move(job, 0, job.rows);
-      return;
-    }
-    std::int64_t target_rows = 0;
-    for (const MoveRows::Job& job : p.jobs) target_rows = std::max(target_rows, end_of_targets(job));
-#pragma omp parallel for num_threads(backend.threads()) schedule(static)
-    for (int thread = 0; thread < backend.threads(); ++thread) {
-      const std::int64_t low = target_rows * thread / backend.threads(), high = target_rows * (thread + 1) / backend.threads();
-      for (const MoveRows::Job& job : p.jobs) {
-        const bool by_sample = job.samples != nullptr && job.scatter;
-        const auto at = [&](std::int64_t row) {
-          return by_sample ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples : std::min(row, job.rows);
-        };
-        move(job, at(low), at(high));
-      }
-    }
+    detail::for_rows_of_jobs(
+        backend, p.jobs, [](const MoveRows::Job& job) { return job.scatter; }, move);
   }
 
  private:
-  static std::int64_t end_of_targets(const MoveRows::Job& job) {
-    if (job.rows == 0) return 0;
-    return job.samples != nullptr && job.scatter ? job.samples[job.rows - 1] + 1 : job.rows;
-  }
-
   static void move(const MoveRows::Job& job, std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t sample = job.samples != nullptr ? job.samples[i] : i;

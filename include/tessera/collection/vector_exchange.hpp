@@ -1,0 +1,186 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/codec/codecs.hpp>
+#include <tessera/collection/routing.hpp>
+#include <tessera/collection/step.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/codec.hpp>
+#include <tessera/op/exchange.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the way back; encoded where a codec is
+/// not Fp32. A codec's rows lie as the floats would: by rank, slot, part. Encoding and decoding are one pass together with the packing.
+template <class Backend, class Comm, Codec Forward, Codec Backward>
+class VectorExchange {
+  static constexpr bool encodes_forward = !std::is_same_v<Forward, Fp32>, encodes_backward = !std::is_same_v<Backward, Fp32>;
+
+ public:
+  VectorExchange(const Backend& backend, Comm& communicator, const Routing& routing)
+      : backend_(backend), communicator_(communicator), routing_(routing) {}
+
+  /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
+  template <IdType Id>
+  void size(Step<Id, Backend>& step) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    step.owner_counts.assign(ranks, 0);
+    step.requester_counts.assign(ranks, 0);
+    for_each_owned(step, [&](std::size_t rank, std::int64_t rows, int width) { step.owner_counts[rank] += floats(rows, width); });
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
+        step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
+    step.owner_vectors.resize(backend_, sum(step.owner_counts));
+    if (!encodes_forward || !encodes_backward) step.requester_vectors.resize(backend_, sum(step.requester_counts));
+  }
+
+  /// Owners' pooled vectors go to the ranks of the samples.
+  template <IdType Id>
+  void to_requesters(Step<Id, Backend>& step) {
+    if constexpr (encodes_forward) {
+      size_encoded<Forward>(step);
+      std::vector<typename EncodeRows<Forward>::Job> jobs;
+      for_each_owner_row<Forward>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+        jobs.push_back({vectors, width, encoded, rows, width, nullptr});
+      });
+      run<EncodeRows<Forward>>(backend_, {jobs});
+      communicator_.all_to_all(std::span<const std::byte>(step.owner_encoded.span()), step.owner_bytes, step.requester_encoded.span(),
+                               step.requester_bytes);
+    } else {
+      communicator_.all_to_all(std::span<const float>(step.owner_vectors.span()), step.owner_counts, step.requester_vectors.span(),
+                               step.requester_counts);
+    }
+  }
+
+  /// What came is put into its columns of `output`, or added where a table is cut by rows.
+  template <IdType Id>
+  void assemble(Step<Id, Backend>& step, MatrixView<float> output) {
+    for (const auto& [column, width] : routing_.summed_columns())
+      run<ZeroRows>(backend_, {output.data + column, output.stride, output.rows, width});
+    if constexpr (encodes_forward) {
+      std::vector<typename DecodeRows<Forward>::Job> jobs;
+      for_each_requested<
+          Forward>(step, step.requester_encoded.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
+        jobs.push_back({at, output.data + part.column, output.stride, step.sent[s].bags, part.width, step.sent[s].samples, !slot.whole});
+      });
+      run<DecodeRows<Forward>>(backend_, {jobs});
+    } else {
+      step.moves.clear();
+      for_each_requested<Fp32>(step, step.requester_vectors.data(),
+                               [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
+                                 step.moves.push_back({packed, part.width, output.data + part.column, output.stride, step.sent[s].bags,
+                                                       part.width, step.sent[s].samples, true, !slot.whole});
+                               });
+      run<MoveRows>(backend_, {step.moves});
+    }
+  }
+
+  /// Cuts the gradient into what each owner needs.
+  template <IdType Id>
+  void split(Step<Id, Backend>& step, MatrixView<const float> gradient) {
+    if constexpr (encodes_backward) {
+      size_encoded<Backward>(step);
+      std::vector<typename EncodeRows<Backward>::Job> jobs;
+      for_each_requested<Backward>(
+          step, step.requester_encoded.data(), [&](const Slot&, const SlotPart& part, std::size_t s, std::byte* at) {
+            jobs.push_back({gradient.data + part.column, gradient.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
+          });
+      run<EncodeRows<Backward>>(backend_, {jobs});
+    } else {
+      step.moves.clear();
+      for_each_requested<Fp32>(step, step.requester_vectors.data(), [&](const Slot&, const SlotPart& part, std::size_t s, float* packed) {
+        step.moves.push_back({gradient.data + part.column, gradient.stride, packed, part.width, step.sent[s].bags, part.width,
+                              step.sent[s].samples, false, false});
+      });
+      run<MoveRows>(backend_, {step.moves});
+    }
+  }
+
+  /// Gradients go to the owners, as floats in step.owner_vectors.
+  template <IdType Id>
+  void to_owners(Step<Id, Backend>& step) {
+    if constexpr (encodes_backward) {
+      communicator_.all_to_all(std::span<const std::byte>(step.requester_encoded.span()), step.requester_bytes, step.owner_encoded.span(),
+                               step.owner_bytes);
+      std::vector<typename DecodeRows<Backward>::Job> jobs;
+      for_each_owner_row<Backward>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+        jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
+      });
+      run<DecodeRows<Backward>>(backend_, {jobs});
+    } else {
+      communicator_.all_to_all(std::span<const float>(step.requester_vectors.span()), step.requester_counts, step.owner_vectors.span(),
+                               step.owner_counts);
+    }
+  }
+
+ private:
+  static std::size_t floats(std::int64_t rows, int width) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width); }
+  static std::size_t sum(const std::vector<std::size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+
+  /// Visits the vectors that this rank has for others, in their order: f(source rank, rows, width).
+  template <IdType Id, class F>
+  void for_each_owned(const Step<Id, Backend>& step, F&& f) const {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
+        const Slot& slot = routing_.own_slot(k);
+        if (slot.whole && static_cast<int>(r) == routing_.rank()) continue;
+        for (const SlotPart& part : slot.parts) f(r, step.received[k * ranks + r].bags, part.width);
+      }
+  }
+
+  /// The same with their places as floats and in the form of codec C: f(floats, encoded, rows, width).
+  template <Codec C, IdType Id, class F>
+  void for_each_owner_row(Step<Id, Backend>& step, F&& f) const {
+    float* vectors = step.owner_vectors.data();
+    std::byte* encoded = step.owner_encoded.data();
+    for_each_owned(step, [&](std::size_t, std::int64_t rows, int width) {
+      if (rows != 0) f(vectors, encoded, rows, width);
+      vectors += floats(rows, width);
+      encoded += static_cast<std::size_t>(rows) * C::bytes(width);
+    });
+  }
+
+  /// Visits the vectors that this rank gets from (or gives back to) owners: f(slot, part, index of the slot, place behind `first`).
+  template <Codec C, IdType Id, class T, class F>
+  void for_each_requested(const Step<Id, Backend>& step, T* first, F&& f) const {
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
+      const Slot& slot = routing_.slots()[s];
+      if (routing_.direct(slot)) continue;
+      for (const SlotPart& part : slot.parts) {
+        if (step.sent[s].bags != 0) f(slot, part, s, first);
+        first += static_cast<std::size_t>(step.sent[s].bags) * (C::bytes(part.width) / sizeof(T));
+      }
+    }
+  }
+
+  template <Codec C, IdType Id>
+  void size_encoded(Step<Id, Backend>& step) {
+    step.owner_bytes.assign(step.owner_counts.size(), 0);
+    step.requester_bytes.assign(step.owner_counts.size(), 0);
+    for_each_owned(step, [&](std::size_t rank, std::int64_t rows, int width) {
+      step.owner_bytes[rank] += static_cast<std::size_t>(rows) * C::bytes(width);
+    });
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
+        for (const SlotPart& part : slot.parts)
+          step.requester_bytes[slot.rank] += static_cast<std::size_t>(step.sent[s].bags) * C::bytes(part.width);
+    step.owner_encoded.resize(backend_, sum(step.owner_bytes));
+    step.requester_encoded.resize(backend_, sum(step.requester_bytes));
+  }
+
+  const Backend& backend_;
+  Comm& communicator_;
+  const Routing& routing_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <string_view>
+
+namespace tessera::inline v0 {
+
+// A codec is a stateless struct that writes a row of floats in fewer bytes for its way between ranks:
+//
+//   static constexpr std::string_view name = "...";                            // the same on every rank, another for every codec
+//   static constexpr std::size_t bytes(int width);                             // of an encoded row: a multiple of 4
+//   HD static void encode(const float* row, int width, std::byte* to);         // `to` is aligned to 4
+//   HD static void decode(const std::byte* from, int width, float* row);
+//
+// HD: TESSERA_HOST_DEVICE, for codecs that CUDA kernels are to use.
+
+template <class C>
+concept HasCodecName = requires {
+  { C::name } -> std::convertible_to<std::string_view>;
+};
+template <class C>
+concept HasEncodedBytes = requires {
+  { C::bytes(16) } -> std::same_as<std::size_t>;
+  requires C::bytes(1)
+  % 4 == 0 && C::bytes(3) % 4 == 0 && C::bytes(16) % 4 == 0;
+};
+template <class C>
+concept HasEncode = requires(const float* row, std::byte* to) {
+  C::encode(row, 16, to);
+};
+template <class C>
+concept HasDecode = requires(const std::byte* from, float* row) {
+  C::decode(from, 16, row);
+};
+
+/// Writes rows of floats in fewer bytes. Meaning, laws and the smallest model: docs/concepts/codec.md.
+template <class C>
+concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDecode<C>;
+
+/// Lists every requirement that `C` misses, one error each.
+template <class C>
+consteval bool explain_codec() {
+  static_assert(HasCodecName<C>, "Codec: need static constexpr std::string_view name (docs/concepts/codec.md)");
+  static_assert(HasEncodedBytes<C>,
+                "Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every width (docs/concepts/codec.md)");
+  static_assert(HasEncode<C>, "Codec: need static void encode(const float* row, int width, std::byte* to) (docs/concepts/codec.md)");
+  static_assert(HasDecode<C>, "Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)");
+  return Codec<C>;
+}
+
+}  // namespace tessera::inline v0

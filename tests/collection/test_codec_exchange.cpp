@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Codecs under the collection: a user's codec that loses nothing gives the bits of no codec, whatever the cut; the library's codecs err
+// and save as they say.
+#include <support/small_model.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+using namespace tessera;
+using namespace small_model;
+
+namespace {
+
+/// The smallest codec, as a user may write it: mirrored floats behind a word of its own, so that a row read as floats would be seen.
+struct Mirrored {
+  static constexpr std::string_view name = "mirrored";
+  static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
+  static void encode(const float* row, int width, std::byte* to) {
+    std::memcpy(to, &width, 4);
+    for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);
+  }
+  static void decode(const std::byte* from, int width, float* row) {
+    int written = 0;
+    std::memcpy(&written, from, 4);
+    for (int c = 0; c < width; ++c) row[c] = NAN;
+    if (written != width) return;
+    for (int c = 0; c < width; ++c) std::memcpy(row + c, from + 4 * (width - c), 4);
+  }
+};
+
+template <class... Policies>
+void expect_the_bits_of_no_codec() {
+  for (const int ranks : {1, 3})
+    for (const bool replicated : {false, true}) {
+      const auto plain = train_ranks<>(ranks, 4, replicated);
+      const auto coded = train_ranks<Policies...>(ranks, 4, replicated, 2);
+      for (std::size_t r = 0; r < plain.size(); ++r) {
+        CHECK(same_bits(coded[r].outputs, plain[r].outputs));
+        CHECK(same_bits(coded[r].weight_gradients, plain[r].weight_gradients));
+        CHECK(same_bits(coded[r].shards, plain[r].shards));
+      }
+    }
+}
+
+struct Measured {
+  std::vector<float> first_output, shards;
+  Traffic vectors;
+};
+
+/// One step of three ranks: what rank 0 sees, and what all send in the two exchanges of vectors.
+template <class... Policies>
+Measured one_step() {
+  Measured result;
+  run_ranks(3, [&](ThreadCommunicator& threads) {
+    Counting c(threads);
+    Embeddings<Counting, Policies...> e(c, Host{}, layout(3), {.learning_rate = 0.125f, .seed = 7});
+    const Batch batch(c.rank(), 0, 400, e.columns());
+    std::vector<float> output(batch.gradient.size());
+    const MatrixView<float> out{output.data(), 400, e.columns()};
+    typename decltype(e)::template StepState<std::int64_t> step;
+    e.route(step, batch.keyed());
+    c.reset();
+    e.lookup(step, out);
+    e.exchange(step);
+    e.assemble(step, out);
+    const MatrixView<const float> gradient{batch.gradient.data(), 400, e.columns()};
+    e.split(step, gradient);
+    e.exchange_gradients(step);
+    std::int64_t sent[] = {static_cast<std::int64_t>(c.traffic(Collective::all_to_all).messages),
+                           static_cast<std::int64_t>(c.traffic(Collective::all_to_all).bytes)};
+    c.all_reduce(std::span<std::int64_t>(sent));
+    if (c.rank() == 0) result.vectors = {2, static_cast<std::uint64_t>(sent[0]), static_cast<std::uint64_t>(sent[1])};
+    e.update(step, gradient);
+    if (c.rank() == 0) {
+      result.first_output = output;
+      result.shards = shards_of(e);
+    }
+  });
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a user's codec that loses nothing gives the bits of no codec") { expect_the_bits_of_no_codec<EncodeWith<Mirrored>>(); }
+
+TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they should") {
+  const Measured plain = one_step<>();
+  const auto check = [&](const Measured& coded, double output_error, double update_error, double share) {
+    CHECK(coded.vectors.messages == plain.vectors.messages);
+    CHECK(static_cast<double>(coded.vectors.bytes) / static_cast<double>(plain.vectors.bytes) == doctest::Approx(share).epsilon(0.02));
+    const double first = largest_difference(coded.first_output, plain.first_output);
+    const double second = largest_difference(coded.shards, plain.shards);
+    CHECK(first <= output_error);
+    CHECK((first > 0) == (output_error > 0));  // the codec was at work
+    CHECK(second <= update_error);
+    CHECK((second > 0) == (update_error > 0));
+  };
+  // Outputs are below 2 (sums of up to 3 rows within 1/sqrt(5) times weights up to 2, in up to 2 parts); an update is a sum of some
+  // hundreds of gradients of up to 1 in size, weighted by up to 2, whose errors are of both signs.
+  check(one_step<EncodeWith<Bf16>>(), 2 * 2 * 0x1p-8, 0.5, 0.5);
+  check(one_step<EncodeWith<Fp32, Bf16>>(), 0, 0.5, 0.75);
+  check(one_step<EncodeWith<Int8, Fp16>>(), 2 * 4.0 / 510, 0.1, (0.39 + 0.5) / 2);
+}
+
+TEST_CASE("same inputs, same bits, whatever the number of threads") {
+  const auto once = train_ranks<EncodeWith<Int8, Fp16>>(3, 3, false, 1), again = train_ranks<EncodeWith<Int8, Fp16>>(3, 3, false, 2);
+  for (std::size_t r = 0; r < 3; ++r) {
+    CHECK(same_bits(once[r].outputs, again[r].outputs));
+    CHECK(same_bits(once[r].shards, again[r].shards));
+  }
+}

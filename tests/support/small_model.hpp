@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A small model with a table of every kind of cut, and a training loop over it that keeps what it sees: for tests that compare runs.
+#pragma once
+
+#include <tessera/comm/counting_communicator.hpp>
+#include <tessera/tessera.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace small_model {
+
+using namespace tessera;  // NOLINT: a header of tests
+
+inline std::vector<TableSpec> tables() {
+  return {{"query", 200, 16}, {"user", 60, 32}, {"genre", 9, 16}, {"word", 300, 20}, {"country", 5, 16}};
+}
+inline std::vector<FeatureSpec> features() {
+  return {{"query", "query", Pooling::sum, false}, {"last query", "query", Pooling::mean, false},
+          {"user", "user", Pooling::sum, true},    {"genre", "genre", Pooling::mean, false},
+          {"word", "word", Pooling::mean, true},   {"country", "country", Pooling::sum, false}};
+}
+
+/// query by rows, user by columns, word by both, genre whole on the last rank, country whole on rank 0 or a copy on every rank.
+inline Layout layout(int ranks, bool replicated = false) {
+  std::vector<Shard> shards;
+  for (int r = 0; r < ranks; ++r) shards.push_back({0, {even_cut(200, ranks, r), even_cut(200, ranks, r + 1), 0, 16}, r});
+  shards.push_back({1, {0, 60, 0, 16}, 0});
+  shards.push_back({1, {0, 60, 16, 32}, ranks - 1});
+  shards.push_back({2, {0, 9, 0, 16}, ranks - 1});
+  shards.push_back({3, {0, 100, 0, 20}, ranks / 2});
+  shards.push_back({3, {100, 300, 0, 4}, ranks - 1});
+  shards.push_back({3, {100, 300, 4, 20}, 0});
+  shards.push_back({4, {0, 5, 0, 16}, replicated ? every_rank : 0});
+  return make_layout({ranks}, tables(), features(), shards);
+}
+
+/// Samples of one rank at one step, and the gradient that comes back for them; many ids repeat.
+struct Batch {
+  std::int64_t samples;
+  std::vector<std::int64_t> ids, offsets{0};
+  std::vector<float> weights, gradient;
+
+  Batch(int rank, int step, std::int64_t batch, std::int64_t columns, bool one_hot = false)
+      : samples(batch), gradient(static_cast<std::size_t>(batch * columns)) {
+    std::minstd_rand random(static_cast<unsigned>(1000 * step + rank + 1));
+    random.discard(3);
+    for (const FeatureSpec& feature : features())
+      for (std::int64_t s = 0; s < batch; ++s) {
+        std::int64_t rows = 0;
+        for (const TableSpec& table : tables())
+          if (table.name == feature.table) rows = table.rows;
+        for (unsigned n = one_hot ? 1 : random() % 4; n > 0; --n) {
+          const std::int64_t id = static_cast<std::int64_t>(random() % static_cast<unsigned>(rows));
+          ids.push_back(random() % 2 == 0 ? id % 4 : id);
+          weights.push_back(static_cast<float>(static_cast<int>(random() % 17) - 8) / 4);
+        }
+        offsets.push_back(static_cast<std::int64_t>(ids.size()));
+      }
+    if (one_hot) offsets.clear();
+    for (float& g : gradient) g = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000;
+  }
+  KeyedJagged<std::int64_t> keyed() const { return {static_cast<std::int64_t>(features().size()), samples, ids, offsets, weights}; }
+};
+
+struct Result {
+  std::vector<float> outputs;           // of all steps of this rank
+  std::vector<float> weight_gradients;  // the same
+  std::vector<float> shards;            // this rank's rectangles and their optimizer state at the end
+};
+
+template <class Embeddings>
+std::vector<float> shards_of(const Embeddings& embeddings) {
+  std::vector<float> all;
+  for (const auto& shard : embeddings.tables().local_shards()) {
+    for (std::int64_t row = 0; row < shard.weights.rows; ++row)
+      for (std::int64_t c = 0; c < shard.weights.columns; ++c) all.push_back(to_float(shard.weights(row, c)));
+    for (const auto& state : shard.states)
+      for (std::int64_t row = 0; row < state.rows; ++row) all.insert(all.end(), state.row(row), state.row(row) + state.columns);
+  }
+  return all;
+}
+
+// One optimizer, and kernels for widths known at run time only: so each collection costs a test few seconds of the compiler.
+template <class Comm, class... Policies>
+using Embeddings = ShardedCollection<Widths<>, RowWiseAdagrad, Host, Comm, Policies...>;
+using Counting = CountingCommunicator<ThreadCommunicator>;
+
+/// Samples of a rank: ranks have different batches, and rank 1 none at step 2.
+inline std::int64_t samples_of(int rank, int step) { return rank == 1 && step == 2 ? 0 : 11 + 5 * rank; }
+
+template <class E>
+Result train(E& embeddings, int rank, int steps, bool one_hot = false) {
+  Result result;
+  for (int step = 0; step < steps; ++step) {
+    const Batch batch(rank, step, samples_of(rank, step), embeddings.columns(), one_hot);
+    const auto pooled = embeddings.forward(batch.keyed());
+    result.outputs.insert(result.outputs.end(), pooled.values.data, pooled.values.data + batch.samples * embeddings.columns());
+    std::vector<float> of_weights(batch.ids.size());
+    embeddings.backward(pooled, {batch.gradient.data(), batch.samples, embeddings.columns()}, of_weights);
+    result.weight_gradients.insert(result.weight_gradients.end(), of_weights.begin(), of_weights.end());
+  }
+  result.shards = shards_of(embeddings);
+  return result;
+}
+
+/// Every rank's result.
+template <class... Policies>
+std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
+  std::vector<Result> results(static_cast<std::size_t>(ranks));
+  run_ranks(ranks, [&](ThreadCommunicator& thread_rank) {
+    Counting c(thread_rank);
+    Embeddings<Counting, Policies...> embeddings(c, Host({.threads = threads}), layout(ranks, replicated),
+                                                 {.learning_rate = 0.125f, .seed = 7});
+    results[static_cast<std::size_t>(c.rank())] = train(embeddings, c.rank(), steps, one_hot);
+  });
+  return results;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return 1e300;
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (!(difference <= largest)) largest = difference;  // NaN shows
+  }
+  return largest;
+}
+
+}  // namespace small_model
