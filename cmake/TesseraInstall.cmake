@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # cmake --install puts the headers and the package "tessera" where find_package finds it. One export file per component, so that a
-# machine without oneDNN or MPI can use the rest.
+# machine without oneDNN, MPI or NCCL can use the rest.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tessera")
 install(DIRECTORY include/tessera DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
-foreach(component IN ITEMS core dense mpi)
+foreach(component IN ITEMS core dense mpi nccl)
   set(target tessera_${component})
   if(component STREQUAL "core")
     set(target tessera)
@@ -21,5 +21,5 @@ endforeach()
 
 configure_package_config_file(cmake/tesseraConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake"
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" cmake/FindNCCL.cmake
   DESTINATION "${package_dir}")

@@ -4,6 +4,7 @@
 # tessera::tessera  the library: headers, fmt, OpenMP
 # tessera::dense    the same and oneDNN (linear layers)
 # tessera::mpi      the same as tessera::tessera and MPI
+# tessera::nccl     the same as tessera::tessera, NCCL and the CUDA runtime
 add_library(tessera INTERFACE)
 add_library(tessera::tessera ALIAS tessera)
 target_include_directories(tessera INTERFACE
@@ -22,4 +23,10 @@ if(MPI_CXX_FOUND)
   add_library(tessera::mpi ALIAS tessera_mpi)
   set_target_properties(tessera_mpi PROPERTIES EXPORT_NAME mpi)
   target_link_libraries(tessera_mpi INTERFACE tessera MPI::MPI_CXX)
+endif()
+if(NCCL_FOUND)
+  add_library(tessera_nccl INTERFACE)
+  add_library(tessera::nccl ALIAS tessera_nccl)
+  set_target_properties(tessera_nccl PROPERTIES EXPORT_NAME nccl)
+  target_link_libraries(tessera_nccl INTERFACE tessera NCCL::nccl)
 endif()

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-#include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/fault_injecting_communicator.hpp>
 #include <tessera/comm/self_communicator.hpp>
@@ -8,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <laws/communicator_laws.hpp>
+#include <support/communicator_laws.hpp>
 
 #include <string>
 #include <vector>
@@ -65,7 +64,7 @@ TEST_CASE("wrappers obey the laws") {
     Counting counting(threads);
     ts::FaultInjectingCommunicator<Counting> injecting(counting, {});
     ts::AnyCommunicator any(injecting);
-    faults[static_cast<std::size_t>(threads.rank())] = ts::laws::communicator_laws(any);
+    faults[static_cast<std::size_t>(threads.rank())] = laws_of(any);
   });
   for (const Faults& rank : faults) CHECK(rank == Faults{});
 }

@@ -16,8 +16,11 @@ done
 mkdir -p build/gpu
 for source in tests/gpu/test_*.cu; do
   name=$(basename "$source" .cu)
+  libraries=()
+  # The other machine's NCCL, or the file beside the program: no build of it is static.
+  if [ "$name" = test_nccl ]; then libraries=(-lnccl -Xlinker -rpath '-Xlinker=$ORIGIN'); fi
   echo "building $name"
   "$nvcc" -std=c++20 -O3 "${targets[@]}" -I include -I tests -DFMT_HEADER_ONLY -cudart static -Xcompiler -fopenmp,-static-libgcc,-static-libstdc++ \
-    "$source" tests/support/main.cpp -o "build/gpu/$name"
+    "$source" tests/support/main.cpp -o "build/gpu/$name" ${libraries[@]+"${libraries[@]}"}
 done
 cp tests/gpu/run.sh build/gpu/

@@ -1,0 +1,346 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// NcclCommunicator over the doubles of NCCL and the CUDA runtime: thread ranks, each with its own stream, between which bytes move.
+#include <nccl_double/nccl.h>
+
+#include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/nccl_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+
+#include <doctest/doctest.h>
+
+#include <nccl/through_device.hpp>
+#include <support/communicator_laws.hpp>
+
+#include <unistd.h>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace ts = tessera;
+using namespace std::chrono_literals;
+using Texts = std::vector<std::string>;
+
+namespace {
+
+/// Runs `body(communicator, stream)` on thread ranks and returns what each threw ("" for nothing).
+template <class Body>
+Texts on_ranks(int ranks, Body body, ts::NcclOptions options = {.timeout = 30s}) {
+  Texts texts(static_cast<std::size_t>(ranks));
+  ts::run_ranks(ranks, [&](ts::ThreadCommunicator& threads) {
+    nccl_double::log.clear();
+    nccl_double::faults = {};
+    Stream stream;
+    ts::NcclOptions mine = options;
+    mine.stream = stream.get;
+    const ncclUniqueId id = ts::share_nccl_id(threads);
+    try {
+      ts::NcclCommunicator c(id, threads.rank(), threads.size(), mine);
+      nccl_double::log.clear();
+      body(c, stream.get);
+    } catch (const std::exception& error) {
+      texts[static_cast<std::size_t>(threads.rank())] = error.what();
+    }
+  });
+  return texts;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+Texts laws(ts::NcclCommunicator& c, bool device, ts::laws::CommunicatorLawOptions options) {
+  ThroughDevice through(c);
+  ts::AnyCommunicator any = device ? ts::AnyCommunicator(through) : ts::AnyCommunicator(c);
+  return laws_of(any, options);
+}
+
+}  // namespace
+
+TEST_CASE("NCCL ranks obey the laws, in device memory and from host memory") {
+  for (const int ranks : {1, 2, 4})
+    for (const bool device : {false, true}) {
+      CAPTURE(ranks);
+      CAPTURE(device);
+      const Texts texts = on_ranks(ranks, [&](auto& c, auto) { CHECK(laws(c, device, {.seed = 3, .large = 20'000}) == Texts{}); },
+                                   {.timeout = 30s, .check_calls = ranks == 2});
+      CHECK(texts == Texts(static_cast<std::size_t>(ranks)));
+    }
+}
+
+TEST_CASE("sums in an order of NCCL's own are right within rounding") {
+  nccl_double::sums_in_reverse = true;
+  on_ranks(3, [](auto& c, auto) {
+    CHECK(laws(c, true, {.seed = 1, .large = 100, .rank_order = false}) == Texts{});
+    CHECK(laws(c, true, {.seed = 1, .large = 100}) != Texts{});
+  });
+  nccl_double::sums_in_reverse = false;
+}
+
+TEST_CASE("which calls of NCCL a collective makes, and in which groups") {
+  const auto calls = [](auto body) {
+    std::vector<Texts> logs(3);
+    const Texts texts = on_ranks(3, [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+      const std::vector<float> zeros(12);
+      const Device<float> a(zeros, stream), b(zeros, stream);
+      body(c, a.span(), b.span());
+      c.wait();
+      logs[static_cast<std::size_t>(c.rank())] = nccl_double::log;
+    });
+    CHECK(texts == Texts(3));
+    return logs;
+  };
+  const std::vector<std::size_t> equal{2, 2, 2};
+  const auto ragged = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    // Rank r sends r floats to rank 0 and 1 to rank 2.
+    const std::vector<std::size_t> send{static_cast<std::size_t>(c.rank()), 0, 1};
+    const std::vector<std::size_t> receive = c.rank() == 0   ? std::vector<std::size_t>{0, 1, 2}
+                                             : c.rank() == 1 ? std::vector<std::size_t>{0, 0, 0}
+                                                             : std::vector<std::size_t>{1, 1, 1};
+    c.template all_to_all<float>(a.first(send[0] + 1), send, b.first(receive[0] + receive[1] + receive[2]), receive);
+  };
+  auto logs = calls(ragged);
+  CHECK(logs[0] == Texts{"ncclGroupStart", "ncclRecv 4 @1", "ncclSend 4 @2", "ncclRecv 8 @2", "ncclGroupEnd"});
+  CHECK(logs[1] == Texts{"ncclGroupStart", "ncclSend 4 @0", "ncclSend 4 @2", "ncclGroupEnd"});
+  CHECK(logs[2] ==
+        Texts{"ncclGroupStart", "ncclSend 8 @0", "ncclRecv 4 @0", "ncclRecv 4 @1", "ncclSend 4 @2", "ncclRecv 4 @2", "ncclGroupEnd"});
+
+  // Blocks of one size: one call where the library has it.
+  const auto blocks = [](ts::NcclCommunicator& c, auto a, auto b) { c.template all_to_all<float>(a, b); };
+  CHECK(calls(blocks)[1] == Texts{"ncclGroupStart", "ncclAlltoAll 16", "ncclGroupEnd"});
+  nccl_double::version = 22802;
+  CHECK(calls(blocks)[1] == Texts{"ncclGroupStart", "ncclSend 16 @0", "ncclRecv 16 @0", "ncclSend 16 @1", "ncclRecv 16 @1",
+                                  "ncclSend 16 @2", "ncclRecv 16 @2", "ncclGroupEnd"});
+  nccl_double::version = NCCL_VERSION_CODE;
+
+  const auto gather = [&](ts::NcclCommunicator& c, auto a, auto b) { c.template all_gather<float>(a.first(2), b.first(6), equal); };
+  CHECK(calls(gather)[2] == Texts{"ncclGroupStart", "ncclAllGather 8", "ncclGroupEnd"});
+  const std::vector<std::size_t> uneven{3, 0, 1};
+  const auto gather_uneven = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    c.template all_gather<float>(a.first(uneven[static_cast<std::size_t>(c.rank())]), b.first(4), uneven);
+  };
+  CHECK(calls(gather_uneven)[2] == Texts{"ncclGroupStart", "ncclBroadcast 12 @0", "ncclBroadcast 4 @2", "ncclGroupEnd"});
+  const auto scatter = [&](ts::NcclCommunicator& c, auto a, auto b) { c.template reduce_scatter<float>(a.first(6), b.first(2), equal); };
+  CHECK(calls(scatter)[0] == Texts{"ncclGroupStart", "ncclReduceScatter 2", "ncclGroupEnd"});
+  const auto scatter_uneven = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    c.template reduce_scatter<float>(a.first(4), b.first(uneven[static_cast<std::size_t>(c.rank())]), uneven);
+  };
+  CHECK(calls(scatter_uneven)[1] == Texts{"ncclGroupStart", "ncclReduce 3 @0", "ncclReduce 1 @2", "ncclGroupEnd"});
+
+  const auto grouped = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    c.group([&] {
+      c.all_reduce(a);
+      c.broadcast(b, 1);
+    });
+  };
+  CHECK(calls(grouped)[0] == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 12", "ncclGroupEnd", "ncclGroupStart",
+                                   "ncclBroadcast 48 @1", "ncclGroupEnd", "ncclGroupEnd"});
+}
+
+TEST_CASE("calls go to the stream and return; a graph of them can be launched again") {
+  const Texts texts = on_ranks(3, [](ts::NcclCommunicator& c, cudaStream_t stream) {
+    const auto ranks = static_cast<std::size_t>(c.size()), mine = static_cast<std::size_t>(c.rank());
+    std::vector<float> values(ranks * 4), seen(ranks * 4);
+    const Device<float> a(values, stream), b(values, stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    c.all_to_all<float>(a.span(), b.span());
+    c.all_reduce(b.span());
+    CHECK_THROWS_AS(c.wait(), ts::InvalidArgument);
+    float on_host = 0;
+    CHECK_THROWS_WITH_AS(c.all_reduce(std::span(&on_host, 1)),
+                         fmt::format("all_reduce on rank {}: buffers in host memory cannot be part of a CUDA graph", mine).c_str(),
+                         ts::InvalidArgument);
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t exec = nullptr;
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&exec, graph, 0);
+    for (int step = 1; step <= 3; ++step) {
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(100 * step * (c.rank() + 1)) + static_cast<float>(i);
+      cudaMemcpyAsync(a.data, values.data(), values.size() * 4, cudaMemcpyDefault, stream);
+      cudaGraphLaunch(exec, stream);
+      c.wait();
+      b.read(seen);
+      // Block s of b on rank r is what s sent to r; the sum over r adds the columns of all blocks.
+      for (std::size_t s = 0; s < ranks; ++s)
+        for (std::size_t i = 0; i < 4; ++i)
+          CHECK(seen[s * 4 + i] == 3.0f * (100.0f * static_cast<float>(step) * static_cast<float>(s + 1) + static_cast<float>(i)) + 12.0f);
+    }
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(exec);
+  });
+  CHECK(texts == Texts(3));
+}
+
+TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
+  std::vector<Texts> logs(2);
+  const auto begin = std::chrono::steady_clock::now();
+  const Texts texts = on_ranks(2,
+                               [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+                                 const Device<float> a(std::vector<float>(6), stream), b(std::vector<float>(6), stream);
+                                 const std::vector<std::size_t> counts{3, 3};
+                                 c.all_to_all<float>(a.span(), counts, b.span(), counts);
+                                 c.wait();
+                                 nccl_double::log.clear();
+                                 if (c.rank() == 1) nccl_double::faults = {.call = "ncclRecv", .nth = 2};
+                                 try {
+                                   c.all_to_all<float>(a.span(), counts, b.span(), counts);
+                                   c.wait();
+                                 } catch (const ts::CommunicatorError& error) {
+                                   CHECK(error.collective() == "all_to_all");
+                                   CHECK(c.failed());
+                                   CHECK_THROWS_WITH_AS(c.all_reduce(a.span()), error.what(), ts::CommunicatorError);
+                                   CHECK_THROWS_WITH_AS(c.wait(), error.what(), ts::CommunicatorError);
+                                   logs[static_cast<std::size_t>(c.rank())] = nccl_double::log;
+                                   throw;
+                                 }
+                               },
+                               {.timeout = 300ms});
+  CHECK(texts[1] ==
+        "rank 1 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: ncclRecv: NCCL says: unhandled system error (last error "
+        "of the double)");
+  CHECK(texts[0] ==
+        "rank 0 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: late: waited 300 ms; a peer has failed, or makes other "
+        "calls, or raise NcclOptions::timeout");
+  // The open group is closed before the abort; nothing follows it.
+  CHECK(logs[1] ==
+        Texts{"ncclGroupStart", "ncclSend 12 @0", "ncclRecv 12 @0", "ncclSend 12 @1", "ncclRecv 12 @1", "ncclGroupEnd", "ncclCommAbort"});
+  CHECK(logs[0].back() == "ncclCommAbort");
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+}
+
+TEST_CASE("a failed peer ends the waits of all where NCCL hears of it") {
+  nccl_double::aborts_reach_peers = true;
+  const Texts texts = on_ranks(3, [](ts::NcclCommunicator& c, cudaStream_t stream) {
+    const Device<float> a(std::vector<float>(8), stream);
+    c.all_reduce(a.span());
+    c.wait();
+    if (c.rank() == 2) throw std::runtime_error("the disk is full");
+    c.all_reduce(a.span());
+    c.wait();
+  });
+  nccl_double::aborts_reach_peers = false;
+  CHECK(texts[2] == "the disk is full");
+  for (const std::size_t rank : {0u, 1u})
+    CHECK(has(texts[rank], "32 bytes to send and 32 to receive: waiting: NCCL says: remote process exited"));
+}
+
+TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
+  const Texts texts = on_ranks(2,
+                               [](ts::NcclCommunicator& c, cudaStream_t stream) {
+                                 const Device<float> a(std::vector<float>(8), stream);
+                                 if (c.rank() == 0) nccl_double::set_async_error(c.get(), ncclInternalError);
+                                 if (c.rank() == 1) stream->sticky = cudaErrorIllegalAddress;
+                                 if (c.rank() == 0) c.all_reduce(a.span());
+                                 c.wait();
+                               },
+                               {.timeout = 500ms});
+  CHECK(has(texts[0], "NCCL says: internal error"));
+  CHECK(has(texts[1], "CUDA says: cudaErrorIllegalAddress"));
+}
+
+TEST_CASE("joining: a rank that never comes, ids through files") {
+  Stream stream;
+  const ncclUniqueId lonely = ts::detail::new_nccl_id();
+  CHECK_THROWS_WITH_AS(ts::NcclCommunicator(lonely, 1, 3, {.stream = stream.get, .timeout = 200ms}),
+                       "rank 1 of 3: joining: late: waited 200 ms; a peer has failed, or makes other calls, or raise "
+                       "NcclOptions::timeout",
+                       ts::CommunicatorError);
+  CHECK_THROWS_AS(ts::NcclCommunicator(lonely, 3, 3), ts::InvalidArgument);
+
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("tessera_nccl_id_{}", getpid());
+  std::vector<std::int32_t> sums(3);
+  ts::run_ranks(3, [&](ts::ThreadCommunicator& threads) {
+    Stream mine;
+    if (threads.rank() == 0) std::this_thread::sleep_for(50ms);
+    ts::NcclCommunicator c = ts::NcclCommunicator::from_file(file, threads.rank(), 3, {.stream = mine.get, .timeout = 30s});
+    std::int32_t value = c.rank() + 1;
+    c.all_reduce(std::span(&value, 1));
+    sums[static_cast<std::size_t>(c.rank())] = value;
+  });
+  CHECK(sums == std::vector<std::int32_t>{6, 6, 6});
+  CHECK_FALSE(std::filesystem::exists(file));
+  CHECK_THROWS_WITH_AS(ts::share_nccl_id(file, 1, 50ms),
+                       fmt::format("share_nccl_id: rank 1 waited 50 ms for rank 0 to write '{}'", file.string()).c_str(),
+                       ts::CommunicatorError);
+  std::ofstream(file) << "an earlier job's";
+  CHECK_THROWS_AS(ts::share_nccl_id(file, 0, 50ms), ts::InvalidArgument);
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("a communicator of the user's stays the user's") {
+  ts::run_ranks(2, [](ts::ThreadCommunicator& threads) {
+    Stream stream;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t user = nullptr;
+    REQUIRE(ncclCommInitRankConfig(&user, 2, ts::share_nccl_id(threads), threads.rank(), &config) == ncclSuccess);
+    {
+      ts::NcclCommunicator c(user, {.stream = stream.get, .timeout = 30s});
+      CHECK(c.rank() == threads.rank());
+      CHECK(c.size() == 2);
+      std::int64_t value = 5;
+      c.all_reduce(std::span(&value, 1));
+      CHECK(value == 10);
+      nccl_double::log.clear();
+    }
+    CHECK(nccl_double::log == Texts{});
+    ncclCommDestroy(user);
+  });
+}
+
+TEST_CASE("ranks that disagree are told, where calls are checked, and can go on") {
+  const auto run = [](auto body) {
+    return on_ranks(3,
+                    [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+                      const Device<float> a(std::vector<float>(12), stream), b(std::vector<float>(12), stream);
+                      std::string text;
+                      try {
+                        body(c, a.span(), b.span());
+                      } catch (const ts::CommunicatorError& error) {
+                        text = error.what();
+                      }
+                      CHECK_FALSE(c.failed());
+                      c.all_reduce(a.span());
+                      c.wait();
+                      if (!text.empty()) throw std::runtime_error(text);
+                    },
+                    {.timeout = 30s, .check_calls = true});
+  };
+  CHECK(run([](auto& c, auto a, auto) {
+          if (c.rank() == 2)
+            c.barrier();
+          else
+            c.all_reduce(a);
+        })[0] ==
+        "all_reduce (call 1): rank 0 calls all_reduce, but rank 2 calls barrier; all ranks must make the same calls in the same order");
+  const Texts counts = run([](auto& c, auto a, auto b) {
+    std::vector<std::size_t> send{1, 2, 3}, receive(3, static_cast<std::size_t>(c.rank()) + 1);
+    if (c.rank() == 2) receive[1] = 7;
+    c.template all_to_all<float>(a.first(6), send, b.first(receive[0] + receive[1] + receive[2]), receive);
+  });
+  for (const std::string& text : counts) CHECK(text == "all_to_all (call 1): rank 1 sends 3 elements to rank 2, which expects 7");
+}
+
+TEST_CASE("groups: an exception inside one aborts, and host memory has no place there") {
+  const Texts texts = on_ranks(2,
+                               [](ts::NcclCommunicator& c, cudaStream_t stream) {
+                                 const Device<float> a(std::vector<float>(4), stream);
+                                 nccl_double::log.clear();
+                                 try {
+                                   c.group([&] {
+                                     c.all_reduce(a.span());
+                                     float on_host = 0;
+                                     c.broadcast(std::span(&on_host, 1), 0);
+                                   });
+                                 } catch (const ts::InvalidArgument&) {
+                                   CHECK(nccl_double::log == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 4", "ncclGroupEnd",
+                                                                   "ncclGroupEnd", "ncclCommAbort"});
+                                   throw;
+                                 }
+                               },
+                               {.timeout = 500ms});
+  for (int rank = 0; rank < 2; ++rank)
+    CHECK(texts[static_cast<std::size_t>(rank)] ==
+          fmt::format("broadcast on rank {}: buffers in host memory cannot be part of a group", rank));
+}
