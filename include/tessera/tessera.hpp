@@ -16,4 +16,5 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>

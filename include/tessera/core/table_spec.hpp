@@ -21,7 +21,8 @@ struct TableSpec {
   std::int64_t rows = 0;  ///< or `dynamic_rows`
   std::int32_t width = 0;
   Pooling pooling = Pooling::sum;  ///< of the feature of the same name, where the plan lists no features
-  double hotness = 1;              ///< ids per sample expected; only weighs the placement
+  double hotness = 1;              ///< ids per sample expected of each feature; only weighs placement and predicted times
+  double skew = -1;                ///< exponent of the ids' power law, for predicted times; negative: the workload's
 };
 
 /// One input column: which table it reads, and how its bags are pooled.
@@ -30,6 +31,7 @@ struct FeatureSpec {
   std::string_view table;
   Pooling pooling = Pooling::sum;
   bool weighted = false;  ///< reads the batch's per-id weights (and gets their gradient)
+  double hotness = 0;     ///< ids per sample expected; 0: the table's
 };
 
 }  // namespace tessera::inline v0

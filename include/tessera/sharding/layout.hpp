@@ -46,12 +46,17 @@ struct PlanFault {
     gap,
     bad_rank,
     node_too_small,
-    does_not_fit
+    does_not_fit,
+    no_plan_fits
   };
+  /// The cheapest change that would make a plan fit.
+  enum class Remedy : std::uint8_t { none, lift_constraints, free_reserve, store_16_bit, more_ranks };
   Kind kind = Kind::none;
   char name[64]{};         ///< table or feature at fault
   std::int64_t found = 0;  ///< what was found (meaning depends on the kind)
   std::int64_t limit = 0;  ///< what was allowed
+  Remedy remedy = Remedy::none;
+  std::int64_t remedy_amount = 0;  ///< bytes of the reserve, or ranks
 
   constexpr bool ok() const { return kind == Kind::none; }
   static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
@@ -60,6 +65,23 @@ struct PlanFault {
     return fault;
   }
 };
+
+/// What would make it fit, in words.
+inline std::string describe_remedy(const PlanFault& fault) {
+  switch (fault.remedy) {
+    case PlanFault::Remedy::lift_constraints:
+      return "without the pins and forbidden policies it would fit";
+    case PlanFault::Remedy::free_reserve:
+      return fmt::format("without the reserve of {} bytes it would fit", fault.remedy_amount);
+    case PlanFault::Remedy::store_16_bit:
+      return "with tables of 16-bit elements it would fit";
+    case PlanFault::Remedy::more_ranks:
+      return fmt::format("with {} ranks it would fit", fault.remedy_amount);
+    case PlanFault::Remedy::none:
+      break;
+  }
+  return "no number of ranks would help: give each more memory";
+}
 
 /// The fault in words.
 inline std::string describe(const PlanFault& fault) {
@@ -92,6 +114,9 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::does_not_fit:
       return fmt::format("Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts or use more ranks", name,
                          fault.found, fault.limit);
+    case PlanFault::Kind::no_plan_fits:
+      return fmt::format("AutoPlan: no plan fits: table '{}' has {} bytes, and with the others it exceeds ranks of {} bytes; {}", name,
+                         fault.found, fault.limit, describe_remedy(fault));
   }
   return "unknown fault";
 }

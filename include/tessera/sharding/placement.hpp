@@ -45,8 +45,9 @@ class Placement {
 
   constexpr void measure() {
     lookups_.assign(layout_.tables.size(), 0.0);  // ids per sample of each table
-    for (const int table : layout_.feature_table)
-      if (table >= 0) lookups_[table] += layout_.tables[table].hotness;
+    for (std::size_t f = 0; f < layout_.feature_table.size(); ++f)
+      if (const int table = layout_.feature_table[f]; table >= 0)
+        lookups_[table] += layout_.features[f].hotness > 0 ? layout_.features[f].hotness : layout_.tables[table].hotness;
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       total_bytes_ += static_cast<double>(layout_.tables[t].rows) * layout_.tables[t].width;
       total_lookups_ += lookups_[t] * layout_.tables[t].width;

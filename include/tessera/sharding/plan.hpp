@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/placement.hpp>
 #include <tessera/sharding/policies.hpp>
 
@@ -41,6 +42,19 @@ struct SoundPlan {
   static constexpr bool value = Fault.ok();
 };
 
+/// Replaces tables' rows; a name that no table has is the layout's fault.
+constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
+  if (rows.empty()) return;
+  const NameIndex names(layout.tables);
+  for (const TableRows& given : rows) {
+    const int table = names.find(layout.tables, given.table);
+    if (table < 0)
+      layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, given.table);
+    else
+      layout.tables[table].rows = given.rows;
+  }
+}
+
 namespace detail {
 
 /// The arithmetic of a plan: its tables, and its layout for any topology.
@@ -73,7 +87,7 @@ struct PlanArithmetic {
     Layout layout{.topology = topology};
     layout.tables.reserve(table_count);
     for (const TableSpec& table : tables) layout.tables.push_back(table);
-    if (!rows.empty()) set_rows(layout, rows);
+    set_rows(layout, rows);
     std::size_t first_table = 0;
     int units = 0;
     (add_requests<Entries>(layout, requests, first_table, units), ...);
@@ -88,17 +102,6 @@ struct PlanArithmetic {
     const Placement placement(layout, requests);
     if (layout.fault.ok()) layout.fault = check_cover(layout);
     return layout;
-  }
-
-  static constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
-    const NameIndex names(layout.tables);
-    for (const TableRows& given : rows) {
-      const int table = names.find(layout.tables, given.table);
-      if (table < 0)
-        layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, given.table);
-      else
-        layout.tables[table].rows = given.rows;
-    }
   }
 
   static constexpr void add_features(Layout& layout) {
@@ -224,25 +227,6 @@ class Plan {
     for (std::size_t i = 0; i < result.size(); ++i) result[i] = found[i];
     return result;
   }();
-};
-
-/// A job's machines, for `fits` and for the planner.
-struct Cluster {
-  int ranks = 1;
-  int ranks_per_node = 0;            ///< 0: one node
-  std::int64_t memory_per_rank = 0;  ///< bytes
-};
-
-inline namespace literals {
-constexpr std::int64_t operator""_KiB(unsigned long long n) { return static_cast<std::int64_t>(n << 10); }
-constexpr std::int64_t operator""_MiB(unsigned long long n) { return static_cast<std::int64_t>(n << 20); }
-constexpr std::int64_t operator""_GiB(unsigned long long n) { return static_cast<std::int64_t>(n << 30); }
-}  // namespace literals
-
-/// Bytes that one element and one row of a table cost, optimizer state included.
-struct MemoryCost {
-  std::int64_t per_element = 4;
-  std::int64_t per_row = 0;
 };
 
 /// No fault if every rank's tables fit into its memory; else names the largest table of the fullest rank, what is needed and what is there.

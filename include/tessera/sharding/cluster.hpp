@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/rectangle.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+inline namespace literals {
+constexpr std::int64_t operator""_KiB(unsigned long long n) { return static_cast<std::int64_t>(n << 10); }
+constexpr std::int64_t operator""_MiB(unsigned long long n) { return static_cast<std::int64_t>(n << 20); }
+constexpr std::int64_t operator""_GiB(unsigned long long n) { return static_cast<std::int64_t>(n << 30); }
+}  // namespace literals
+
+/// Bytes that one element and one row of a table cost, optimizer state included.
+struct MemoryCost {
+  std::int64_t per_element = 4;
+  std::int64_t per_row = 0;
+
+  constexpr std::int64_t of(const Rectangle& r) const { return r.elements() * per_element + r.rows() * per_row; }
+};
+
+/// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model (docs/cost_model.md) needs to know of their
+/// speed, per rank. The speeds' defaults are those of an A100 in a DGX; `bench_sharding --calibrate` writes those of a host.
+struct Cluster {
+  int ranks = 1;
+  int ranks_per_node = 0;            ///< 0: one node
+  std::int64_t memory_per_rank = 0;  ///< bytes; the planner takes 0 for no limit
+
+  double stream_bandwidth = 1.6e12;   ///< bytes/s read or written in order
+  double gather_bandwidth = 1.2e12;   ///< bytes/s of rows in random order, from memory
+  double cache_bandwidth = 4.0e12;    ///< bytes/s of rows that were just touched
+  double lookup_seconds = 2e-12;      ///< per id, besides its row's bytes
+  double route_seconds = 1e-11;       ///< per id that a rank sends or receives
+  double merge_seconds = 4e-11;       ///< per id of an update: sorting
+  double block_seconds = 0;           ///< per block (a rectangle, a feature, a source rank) and stage
+  double launch_seconds = 8e-6;       ///< per stage and row width, and per collective
+  double node_bandwidth = 2.2e11;     ///< bytes/s that a rank sends to ranks of its node
+  double node_latency = 1e-6;         ///< seconds per message
+  double network_bandwidth = 2.0e10;  ///< the same to ranks of other nodes
+  double network_latency = 2e-6;
+  double flops = 6e13;       ///< of dense layers, reached in practice
+  int concurrent_ranks = 0;  ///< ranks of a node that run at one time (threads on few cores); 0: all
+
+  constexpr Topology topology() const { return {ranks, ranks_per_node}; }
+};
+
+/// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25 GB/s of InfiniBand per GPU.
+constexpr Cluster dgx_a100(int ranks) { return {.ranks = ranks, .ranks_per_node = 8, .memory_per_rank = 80'000'000'000}; }
+
+/// HGX H200, 141 GB per GPU: 4.8 TB/s of memory, NVLink 450 GB/s each way, 50 GB/s of InfiniBand per GPU.
+constexpr Cluster hgx_h200(int ranks) {
+  return {.ranks = ranks,
+          .ranks_per_node = 8,
+          .memory_per_rank = 141'000'000'000,
+          .stream_bandwidth = 3.8e12,
+          .gather_bandwidth = 2.9e12,
+          .cache_bandwidth = 8e12,
+          .node_bandwidth = 3.3e11,
+          .network_bandwidth = 4.0e10,
+          .flops = 2e14};
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/sharding/layout.hpp>
+#include <tessera/sharding/policies.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// How one table is cut; the names of the policies.
+enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid };
+
+constexpr std::string_view to_string(Cut cut) {
+  constexpr std::array<std::string_view, 5> names{"replicated", "table-wise", "column-wise", "row-wise", "grid"};
+  return names[static_cast<std::size_t>(cut)];
+}
+
+/// The cut of one table and where its parts are: ranks of table_wise and column_wise, nodes of a grid's columns.
+struct TableCut {
+  Cut cut = Cut::table_wise;
+  int parts = 1;  ///< columns
+  std::vector<int> places{};
+};
+
+/// A whole plan as data: one cut per table.
+struct PlanChoice {
+  std::vector<TableCut> tables{};
+  bool fits = true;
+};
+
+/// The rectangles of one table under a cut, appended to `shards` in row order.
+constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec, const TableCut& cut, const Topology& topology) {
+  const int size = cut.cut == Cut::grid ? topology.node_size() : topology.ranks;
+  const int blocks = cut.cut == Cut::row_wise || cut.cut == Cut::grid ? size : 1;
+  const std::int32_t width = spec.width / cut.parts;
+  for (int b = 0; b < blocks; ++b)
+    for (int k = 0; k < cut.parts; ++k) {
+      const Rectangle r{even_cut(spec.rows, blocks, b), even_cut(spec.rows, blocks, b + 1), k * width, (k + 1) * width};
+      const int rank = cut.cut == Cut::replicated ? every_rank
+                       : cut.cut == Cut::row_wise ? b
+                       : cut.cut == Cut::grid     ? cut.places[k] * size + b
+                                                  : cut.places[k];
+      if (!r.empty()) shards.push_back({table, r, rank});
+    }
+}
+
+constexpr std::vector<Shard> shards_of(const PlanChoice& choice, const Layout& layout) {
+  std::vector<Shard> shards;
+  for (std::size_t t = 0; t < choice.tables.size(); ++t)
+    append_shards(shards, static_cast<int>(t), layout.tables[t], choice.tables[t], layout.topology);
+  return shards;
+}
+
+/// Plans that need no model. The first three are those of NVIDIA Merlin's distributed-embeddings (DistEmbeddingStrategy): tables in turn
+/// (`basic`); largest first, there and back over the ranks (`memory_balanced`); largest first, each to the rank that holds least
+/// (`memory_optimized`). The others cut every table alike.
+enum class Strategy : std::uint8_t { round_robin, memory_balanced, memory_optimized, column_wise, row_wise, replicated };
+
+inline constexpr std::array<Strategy, 6> all_strategies{Strategy::round_robin, Strategy::memory_balanced, Strategy::memory_optimized,
+                                                        Strategy::column_wise, Strategy::row_wise,        Strategy::replicated};
+
+constexpr std::string_view to_string(Strategy strategy) {
+  constexpr std::array<std::string_view, 6> names{
+      "table-wise, round robin", "memory balanced", "memory optimized", "column-wise", "row-wise", "replicated"};
+  return names[static_cast<std::size_t>(strategy)];
+}
+
+constexpr Cut cut_of(Strategy strategy) {
+  return strategy == Strategy::column_wise  ? Cut::column_wise
+         : strategy == Strategy::row_wise   ? Cut::row_wise
+         : strategy == Strategy::replicated ? Cut::replicated
+                                            : Cut::table_wise;
+}
+
+namespace detail {
+
+/// Merlin's order: by size, then by index, both falling.
+constexpr std::vector<int> largest_first(const Layout& layout) {
+  std::vector<std::pair<std::int64_t, int>> sizes;
+  for (std::size_t t = 0; t < layout.tables.size(); ++t)
+    sizes.push_back({-layout.tables[t].rows * layout.tables[t].width, -static_cast<int>(t)});
+  std::sort(sizes.begin(), sizes.end());
+  std::vector<int> order;
+  for (const auto& [size, t] : sizes) order.push_back(-t);
+  return order;
+}
+
+constexpr void place_whole_tables(Strategy strategy, const Layout& layout, PlanChoice& choice) {
+  const int ranks = layout.ranks();
+  const std::vector<int> order = largest_first(layout);
+  std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const int turn = static_cast<int>(i % static_cast<std::size_t>(2 * ranks)), t = order[i];
+    int rank = turn < ranks ? turn : 2 * ranks - 1 - turn;
+    if (strategy == Strategy::memory_optimized) rank = static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin());
+    load[rank] += layout.tables[t].rows * layout.tables[t].width;
+    choice.tables[t].places = std::vector<int>{rank};
+  }
+}
+
+}  // namespace detail
+
+/// A strategy's plan for the layout's tables and ranks. Columns: the most parts that divide the width, up to the ranks, dealt out in turn.
+constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
+  PlanChoice choice;
+  int next = 0;
+  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+    TableCut cut{.cut = cut_of(strategy)};
+    if (strategy == Strategy::column_wise)
+      for (int k = 2; k <= layout.ranks() && k <= layout.tables[t].width; ++k)
+        if (layout.tables[t].width % k == 0) cut.parts = k;
+    if (strategy == Strategy::column_wise || strategy == Strategy::round_robin)
+      for (int k = 0; k < cut.parts; ++k) cut.places.push_back(next++ % layout.ranks());
+    choice.tables.push_back(std::move(cut));
+  }
+  if (strategy == Strategy::memory_balanced || strategy == Strategy::memory_optimized) detail::place_whole_tables(strategy, layout, choice);
+  return choice;
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The cost model's formulas against samples and against counted traffic.
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/comm/counting_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/data/synthetic.hpp>
+#include <tessera/host/exchange.hpp>
+#include <tessera/host/initialize.hpp>
+#include <tessera/host/lookup.hpp>
+#include <tessera/host/update.hpp>
+#include <tessera/host/weight_gradients.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/cost.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+/// Ids drawn as data/synthetic.hpp draws them, most frequent first.
+struct Sample {
+  std::vector<std::int64_t> ids;
+  Sample(std::int64_t rows, double skew, std::int64_t count, unsigned seed) {
+    const PowerLaw law(rows, skew);
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    for (std::int64_t i = 0; i < count; ++i) ids.push_back(law(uniform(random)));
+    std::sort(ids.begin(), ids.end());
+  }
+  double within(std::int64_t begin, std::int64_t end) const {
+    return static_cast<double>(std::lower_bound(ids.begin(), ids.end(), end) - std::lower_bound(ids.begin(), ids.end(), begin));
+  }
+  double distinct_within(std::int64_t begin, std::int64_t end) const {
+    double n = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) n += ids[i] >= begin && ids[i] < end && (i == 0 || ids[i] != ids[i - 1]);
+    return n;
+  }
+};
+
+/// A law of five standard deviations, and half a percent for the formulas' own approximations.
+bool close(double predicted, double drawn) { return std::abs(predicted - drawn) < 5 * std::sqrt(drawn + 1) + 0.005 * drawn; }
+
+}  // namespace
+
+TEST_CASE("exp, log and pow of constant expressions are those of the library") {
+  static_assert(constexpr_exp(1) > 2.7182818284590 && constexpr_exp(1) < 2.7182818284591);
+  static_assert(constexpr_log(1) == 0 && constexpr_pow(2, 10) > 1023.9999999 && constexpr_pow(2, 10) < 1024.0000001);
+  for (double x = -690; x < 690; x += 0.37) CHECK(constexpr_exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-13));
+  for (double x = 1e-300; x < 1e300; x *= 3.7) CHECK(constexpr_log(x) == doctest::Approx(std::log(x)).epsilon(1e-13));
+  CHECK(constexpr_exp(-1000) == 0);
+  CHECK(constexpr_pow(0, 3) == 0);
+  CHECK(constexpr_pow(0.3, 0) == 1);
+  CHECK(constexpr_pow(0.3, 7.5) == doctest::Approx(std::pow(0.3, 7.5)).epsilon(1e-13));
+}
+
+TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
+  for (const std::int64_t rows : {7, 1000, 200'000, 30'000'000})
+    for (const double skew : {0.0, 0.4, 1.0, 1.05, 1.6})
+      for (const std::int64_t count : {50, 5000, 400'000}) {
+        CAPTURE(rows);
+        CAPTURE(skew);
+        CAPTURE(count);
+        const Sample sample(rows, skew, count, 7);
+        const double n = static_cast<double>(count), r = static_cast<double>(rows);
+        CHECK(close(distinct_rows(n, r, 0, r, skew), sample.distinct_within(0, rows)));
+        const std::int64_t cuts[] = {0, rows / 10, rows / 3, rows};
+        double ids = 0, distinct = 0;
+        for (int i = 0; i < 3; ++i) {
+          const double begin = static_cast<double>(cuts[i]), end = static_cast<double>(cuts[i + 1]);
+          CHECK(close(n * share_of_ids(r, begin, end, skew), sample.within(cuts[i], cuts[i + 1])));
+          // Within a few rows the smooth law differs from its steps; the sum below is exact again.
+          if (rows > 100) CHECK(close(distinct_rows(n, r, begin, end, skew), sample.distinct_within(cuts[i], cuts[i + 1])));
+          ids += share_of_ids(r, begin, end, skew);
+          distinct += distinct_rows(n, r, begin, end, skew);
+        }
+        CHECK(ids == doctest::Approx(1));
+        CHECK(distinct == doctest::Approx(distinct_rows(n, r, 0, r, skew)).epsilon(1e-3));
+      }
+  CHECK(distinct_rows(0, 100, 0, 100, 1.05) == 0);
+}
+
+TEST_CASE("predicted traffic is what a step sends") {
+  // Every way of cutting, one-hot features alone, so that nothing is left to chance but the owner of a row-wise id.
+  const std::int64_t batch = 4096;
+  const int ranks = 4;
+  Layout layout{.topology = {ranks}, .tables = {{"whole", 300, 8}, {"columns", 500, 16}, {"rows", 40'000, 8}, {"grid", 40'000, 16}}};
+  for (const TableSpec& t : layout.tables) layout.features.push_back({t.name, t.name});
+  const std::vector<Shard> shards{{0, {0, 300, 0, 8}, 2},     {1, {0, 500, 0, 4}, 0},         {1, {0, 500, 4, 16}, 3},
+                                  {2, {0, 20'000, 0, 8}, 1},  {2, {20'000, 40'000, 0, 8}, 2}, {3, {0, 10'000, 0, 8}, 0},
+                                  {3, {0, 10'000, 8, 16}, 1}, {3, {10'000, 40'000, 0, 16}, 3}};
+  layout = make_layout({ranks}, layout.tables, layout.features, shards);
+  REQUIRE(layout.fault.ok());
+  const Prediction p = predict(layout, {.ranks = ranks}, {.batch = batch, .skew = 0, .id_bytes = 4}, true);
+
+  std::vector<double> sent(ranks);
+  run_ranks(ranks, [&](ThreadCommunicator& threads) {
+    using Counting = CountingCommunicator<ThreadCommunicator>;
+    Counting communicator(threads);
+    ShardedCollection<Widths<8>, Sgd, Host, Counting> embeddings(communicator, Host({.threads = 1}), layout, {});
+    const std::int64_t n = batch / ranks;
+    std::vector<std::int32_t> ids;
+    for (std::size_t f = 0; f < layout.tables.size(); ++f)
+      for (std::int64_t s = 0; s < n; ++s)
+        ids.push_back(
+            static_cast<std::int32_t>(random_word(5, f, threads.rank() * n + s) % static_cast<std::uint64_t>(layout.tables[f].rows)));
+    const KeyedJagged<std::int32_t> keyed{static_cast<std::int64_t>(layout.tables.size()), n, ids, {}, {}};
+    const auto pooled = embeddings.forward(keyed);
+    std::vector<float> gradient(static_cast<std::size_t>(n * embeddings.columns()), 1.0f);
+    embeddings.backward(pooled, MatrixView<const float>{gradient.data(), n, embeddings.columns()});
+    sent[threads.rank()] = static_cast<double>(communicator.total().bytes);
+  });
+  const std::size_t slots = 8;  // each has a header of 32 bytes for its rank
+  for (int r = 0; r < ranks; ++r) {
+    double predicted = 0;
+    for (int to = 0; to < ranks; ++to)
+      if (to != r) {
+        predicted += p.id_traffic[r * ranks + to] + p.vector_traffic[r * ranks + to] + p.vector_traffic[to * ranks + r];
+      }
+    std::size_t own_slots = 0;
+    for (const Shard& s : layout.shards) own_slots += s.rank == r;
+    CAPTURE(r);
+    CHECK(sent[r] - 32.0 * static_cast<double>(slots - own_slots) == doctest::Approx(predicted).epsilon(0.02));
+  }
+}
+
+TEST_CASE("predictions follow the load") {
+  const std::vector<TableSpec> tables{{"a", 1'000'000, 64}, {"b", 1'000'000, 64}};
+  const Layout level = make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 1}});
+  const Layout skewed = make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 0}});
+  const Cluster cluster{.ranks = 2};
+  const Prediction a = predict(level, cluster, {}), b = predict(skewed, cluster, {});
+  CHECK(a.memory_imbalance() == doctest::Approx(1));
+  CHECK(b.memory_imbalance() == doctest::Approx(2));
+  CHECK(b.stages.lookup > 1.5 * a.stages.lookup);
+  CHECK(b.stages.exchange > 1.5 * a.stages.exchange);
+  CHECK(a.most_bytes() == 1'000'000 * (64 * 4 + 4));
+  // Fast ranks wait for the slowest; where one core serves both, work adds up instead.
+  Cluster one_core = cluster;
+  one_core.concurrent_ranks = 1;
+  CHECK(predict(level, one_core, {}).stages.lookup == doctest::Approx(2 * a.stages.lookup));
+  // Dense layers hide the routing of the next batch.
+  Workload dense{.dense_flops = 1e9};
+  const double apart = predict(level, cluster, dense).step_seconds;
+  dense.overlap_route = true;
+  CHECK(predict(level, cluster, dense).step_seconds == doctest::Approx(apart - a.stages.route));
+  // Frequent rows first: the first block of rows gets nearly all ids.
+  const Layout rows =
+      make_layout({2}, tables, {}, {{0, {0, 500'000, 0, 64}, 0}, {0, {500'000, 1'000'000, 0, 64}, 1}, {1, {0, 1'000'000, 0, 64}, 1}});
+  const Prediction sorted = predict(rows, cluster, {.sorted_ids = true}, true), mixed = predict(rows, cluster, {}, true);
+  CHECK(sorted.id_traffic[1] < 0.6 * mixed.id_traffic[1] + 0.4 * 65536 / 2 * 8 * 1.5);
+  CHECK(mixed.id_traffic[0] == doctest::Approx(65536.0 / 4 * 8));
+  CHECK(sorted.id_traffic[0] > 1.7 * mixed.id_traffic[0]);
+}

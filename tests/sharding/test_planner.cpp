@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include <tessera/sharding/auto_plan.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+std::vector<std::string> names_of(std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < count; ++i) names.push_back("t" + std::to_string(i));
+  return names;
+}
+
+/// Sizes over many orders of magnitude, widths that do and do not divide, several features on some tables.
+struct RandomModel {
+  std::vector<std::string> names;
+  std::vector<TableSpec> tables;
+  std::vector<FeatureSpec> features;
+  explicit RandomModel(unsigned seed, std::size_t count) : names(names_of(2 * count)) {
+    std::mt19937 random(seed);
+    const auto pick = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+    const int widths[] = {8, 12, 16, 20, 32, 64, 96, 128};
+    for (std::size_t t = 0; t < count; ++t) {
+      std::int64_t rows = pick(1, 9);
+      for (int digits = pick(0, 7); digits > 0; --digits) rows = rows * 10 + pick(0, 9);
+      tables.push_back({.name = names[t],
+                        .rows = rows,
+                        .width = widths[pick(0, 7)],
+                        .hotness = static_cast<double>(pick(1, 20)),
+                        .skew = pick(0, 1) == 0 ? -1 : 0.1 * pick(0, 15)});
+      features.push_back({.name = names[t], .table = names[t]});
+      if (pick(0, 3) == 0) features.push_back({.name = names[count + t], .table = names[t], .hotness = static_cast<double>(pick(1, 5))});
+    }
+  }
+};
+
+Cluster host(int ranks, int per_node = 0) {
+  return {.ranks = ranks,
+          .ranks_per_node = per_node,
+          .stream_bandwidth = 1e10,
+          .gather_bandwidth = 8e9,
+          .cache_bandwidth = 3e10,
+          .lookup_seconds = 2e-9,
+          .route_seconds = 3e-9,
+          .merge_seconds = 1e-8,
+          .launch_seconds = 1e-5,
+          .node_bandwidth = 5e9,
+          .node_latency = 2e-6,
+          .network_bandwidth = 1e9,
+          .network_latency = 1e-5};
+}
+
+/// The cut of each table, seen from its rectangles.
+std::string cut_of_table(const Layout& layout, std::string_view table) {
+  std::set<std::int64_t> rows, columns;
+  bool everywhere = false;
+  for (const Shard& s : layout.shards) {
+    if (layout.tables[s.table].name != table) continue;
+    rows.insert(s.rectangle.row_begin);
+    columns.insert(s.rectangle.column_begin);
+    everywhere |= s.rank == every_rank;
+  }
+  if (everywhere) return "replicated";
+  return std::to_string(rows.size()) + "x" + std::to_string(columns.size());
+}
+
+}  // namespace
+
+TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that fits") {
+  int fitting = 0;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    const RandomModel model(seed, 5 + seed % 30);
+    const int ranks = static_cast<int>(1 + seed * 7 % 16), per_node = seed % 3 == 0 ? 4 : 0;
+    Workload workload{.batch = 4096, .sorted_ids = seed % 2 == 1};
+    std::int64_t total = 0;
+    for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
+    for (const double room : {0.0, 1.2, 3.0}) {
+      CAPTURE(seed);
+      CAPTURE(room);
+      Cluster cluster = seed % 4 == 0 ? dgx_a100(ranks) : host(ranks, per_node);
+      cluster.memory_per_rank = static_cast<std::int64_t>(room * static_cast<double>(total) / ranks);
+      const Layout layout = plan_layout(model.tables, model.features, cluster, workload, {.effort = 2'000'000});
+      Layout plain = uncut_layout(cluster.topology(), model.tables, model.features);
+      const double planned = layout.fault.ok() ? predict(layout, cluster, workload).step_seconds : 1e300;
+      if (layout.fault.ok()) {
+        ++fitting;
+        CHECK(describe(check_cover(layout)) == "no fault");
+        if (cluster.memory_per_rank > 0) CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) == "no fault");
+      } else {
+        CHECK(layout.fault.kind == PlanFault::Kind::no_plan_fits);
+      }
+      for (const Strategy s : all_strategies) {
+        plain.shards = shards_of(strategy_choice(s, plain), plain);
+        CHECK(describe(check_cover(plain)) == "no fault");
+        if (cluster.memory_per_rank > 0 && !check_memory(plain, workload.memory, cluster.memory_per_rank).ok()) continue;
+        CAPTURE(to_string(s));
+        CHECK(planned <= predict(plain, cluster, workload).step_seconds);
+      }
+    }
+  }
+  CHECK(fitting > 60);
+}
+
+TEST_CASE("Merlin's strategies, by hand") {
+  Layout layout = uncut_layout({2}, {{"a", 10, 1}, {"b", 40, 1}, {"c", 20, 1}, {"d", 30, 1}, {"e", 30, 1}});
+  const auto ranks = [&](Strategy s) {
+    std::vector<int> all;
+    for (const Shard& shard : shards_of(strategy_choice(s, layout), layout)) all.push_back(shard.rank);
+    return all;
+  };
+  CHECK(ranks(Strategy::round_robin) == std::vector<int>{0, 1, 0, 1, 0});
+  // Largest first: b, e, d, c, a (of equal ones the later first). There and back: 0 1 1 0 0. Least loaded: b 0, e 1, d 1, c 0, a 0 or 1.
+  CHECK(ranks(Strategy::memory_balanced) == std::vector<int>{0, 0, 0, 1, 1});
+  CHECK(ranks(Strategy::memory_optimized) == std::vector<int>{0, 0, 0, 1, 1});
+}
+
+TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
+  const RandomModel model(3, 20);
+  const Cluster cluster = host(8, 4);
+  const Workload workload{.batch = 4096};
+  const auto plan = [&](const PlanConstraints& c) { return plan_layout(model.tables, model.features, cluster, workload, c); };
+  std::size_t large = 0;
+  for (std::size_t t = 0; t < model.tables.size(); ++t)
+    if (model.tables[t].rows > model.tables[large].rows) large = t;
+  const std::string name(model.tables[large].name);
+  for (const Cut cut : {Cut::replicated, Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid}) {
+    const Layout layout = plan({.pins = {{.table = name, .cut = cut, .parts = cut == Cut::column_wise || cut == Cut::grid ? 2 : 0}}});
+    REQUIRE(layout.fault.ok());
+    const char* expected[] = {"replicated", "1x1", "1x2", "8x1", "4x2"};
+    CHECK(cut_of_table(layout, name) == expected[static_cast<int>(cut)]);
+  }
+  const Layout on5 = plan({.pins = {{.table = name, .cut = Cut::table_wise, .rank = 5}}});
+  for (const Shard& s : on5.shards)
+    if (on5.tables[s.table].name == name) CHECK(s.rank == 5);
+  const Layout whole = plan({.forbidden = {Cut::replicated, Cut::column_wise, Cut::row_wise, Cut::grid}});
+  for (const TableSpec& t : model.tables) CHECK(cut_of_table(whole, t.name) == "1x1");
+  const Layout columns = plan({.forbidden = {Cut::replicated, Cut::row_wise, Cut::grid}});
+  for (const TableSpec& t : model.tables) CHECK(cut_of_table(columns, t.name).substr(0, 2) == "1x");
+  CHECK(describe(plan({.pins = {{.table = "nobody", .cut = Cut::row_wise}}}).fault).find("nobody") != std::string::npos);
+  Cluster full = cluster;
+  full.memory_per_rank = predict(plan({}), cluster, workload).most_bytes();
+  const std::int64_t reserve = full.memory_per_rank / 20;
+  const Layout tight = plan_layout(model.tables, model.features, full, workload, {.reserve = reserve});
+  if (tight.fault.ok()) CHECK(predict(tight, full, workload).most_bytes() <= full.memory_per_rank - reserve);
+}
+
+TEST_CASE("what does not fit is explained") {
+  const std::vector<TableSpec> tables{{"small", 1000, 16}, {"query", 1'000'000, 128}};  // 516,068,000 bytes with 4 a row
+  const auto fault = [&](std::int64_t memory, const PlanConstraints& c = {}) {
+    Cluster cluster = host(4);
+    cluster.memory_per_rank = memory;
+    return describe(plan_layout(tables, {}, cluster, {}, c).fault);
+  };
+  CHECK(fault(130'000'000) == "no fault");
+  CHECK(fault(120'000'000) ==
+        "AutoPlan: no plan fits: table 'query' has 516000000 bytes, and with the others it exceeds ranks of "
+        "120000000 bytes; with tables of 16-bit elements it would fit");
+  CHECK(fault(60'000'000).find("with 9 ranks it would fit") != std::string::npos);
+  CHECK(fault(130'000'000, {.forbidden = {Cut::row_wise, Cut::column_wise, Cut::grid}}).find("without the pins and forbidden") !=
+        std::string::npos);
+  CHECK(fault(130'000'000, {.reserve = 20'000'000}).find("without the reserve of 20000000 bytes") != std::string::npos);
+  CHECK(fault(0).find("no fault") == 0);  // 0: no limit
+}
+
+TEST_CASE("hundreds of tables on many ranks: memory is level") {
+  const RandomModel model(11, 600);
+  const Cluster cluster = host(32, 8);
+  const Workload workload{.batch = 65536};
+  const Layout layout = plan_layout(model.tables, model.features, cluster, workload);
+  REQUIRE(layout.fault.ok());
+  CHECK(predict(layout, cluster, workload).memory_imbalance() < 1.1);
+}
+
+// What the compiler chooses.
+using Query = Table<"query", 40'000'000, 128>;
+using User = Table<"user", 3'000'000, 64>;
+using Item = Table<"item", 200'000, 64>;
+using Country = Table<"country", 250, 16>;
+using Model = TableList<Query, User, Item, Country>;
+constexpr Cluster kCluster{.ranks = 8, .ranks_per_node = 4, .memory_per_rank = 6_GiB};
+using Auto = AutoPlan<Model, kCluster, Workload{.batch = 8192}>;
+static_assert(Auto::layout({8}).fault.ok());
+static_assert(check_cover(Auto::layout({8})).ok());
+static_assert(check_memory(Auto::layout({8}), {4, 4}, 6_GiB).ok());
+static_assert(Auto::layout({8}).columns() == 128 + 64 + 64 + 16);
+static_assert(Auto::table_count == 4 && Auto::replicates);
+
+using Pinned =
+    AutoPlan<Model, kCluster, Workload{.batch = 8192}, Pin<"user", Cut::column_wise, 4>, Pin<"item", Cut::table_wise, 0, 6>,
+             Forbid<Cut::replicated>, Reserve<1_GiB>,
+             Features<Feature<"q", "query">, Feature<"u", "user">, Feature<"v", "user">, Feature<"i", "item">, Feature<"c", "country">>>;
+static_assert(!Pinned::replicates && std::find(Pinned::widths.begin(), Pinned::widths.end(), 16) != Pinned::widths.end());
+
+TEST_CASE("the compiler's plan is the one that runs") {
+  const Layout layout = Auto::layout({8});
+  const Layout again = Auto::layout({8, 4});
+  CHECK(layout.topology == Topology{8, 4});
+  REQUIRE(layout.shards.size() == again.shards.size());
+  constexpr std::size_t shards = Auto::layout({8}).shards.size();
+  CHECK(layout.shards.size() == shards);
+  const Layout pinned = Pinned::layout({8});
+  CHECK(cut_of_table(pinned, "user") == "1x4");
+  CHECK(pinned.features.size() == 5);
+  for (const Shard& s : pinned.shards)
+    if (pinned.tables[s.table].name == "item") CHECK(s.rank == 6);
+  // Other ranks, other rows: chosen when it runs.
+  for (const int ranks : {1, 3, 16}) CHECK(describe(check_cover(Auto::layout({ranks}))) == "no fault");
+  const TableRows rows[] = {{"country", 300}};
+  CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
+  const TableRows wrong[] = {{"nobody", 300}};
+  CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_table);
+  using Dynamic = AutoPlan<TableList<Table<"a", dynamic_rows, 8>, Country>, kCluster, Workload{}>;
+  const TableRows given[] = {{"a", 1000}};
+  CHECK(Dynamic::layout({4}, given).fault.ok());
+  CHECK(Dynamic::layout({4}).fault.kind == PlanFault::Kind::no_rows);
+}
