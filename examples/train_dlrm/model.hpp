@@ -42,7 +42,7 @@ class Model {
         top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
         parameters_(options.seed, bottom_, top_),
         optimizer_(make_optimizer(options)),
-        embeddings_(make_embeddings(options.optimizer, communicator, make_layout(options.plan, width_, communicator.size(), rows),
+        embeddings_(make_embeddings(options.optimizer, communicator, make_layout(options, communicator.size(), rows),
                                     {.initial_bound = options.initial_bound, .seed = options.seed, .threads = threads_})),
         vectors_(floats(max_batch * interaction_.input_columns)),
         vector_gradients_(vectors_.size()),

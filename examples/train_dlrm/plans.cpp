@@ -3,10 +3,14 @@
 #include "plans.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/plan_layout.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/sharding/table.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -65,13 +69,32 @@ Layout layout_of(int width, const Topology& topology, const std::vector<TableRow
   return layout;
 }
 
+MemoryCost memory_cost(std::string_view optimizer) {
+  if (optimizer == "sgd") return memory_cost_of<Sgd>;
+  if (optimizer == "adagrad") return memory_cost_of<Adagrad>;
+  if (optimizer == "rowwise-adagrad") return memory_cost_of<RowWiseAdagrad>;
+  return memory_cost_of<Adam>;
+}
+
+Layout planned(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
+  std::vector<TableSpec> tables;
+  for (std::size_t f = 0; f < kFeatures; ++f) tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank;
+  const Workload workload{
+      .batch = options.batch_size, .skew = options.power, .id_bytes = sizeof(std::int32_t), .memory = memory_cost(options.optimizer)};
+  return plan_layout(std::move(tables), {}, cpu_host(ranks, std::max(1, cores)), workload);
+}
+
 }  // namespace
 
-Layout make_layout(std::string_view plan, int width, int ranks, const std::vector<std::int64_t>& rows) {
+Layout make_layout(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
   require(rows.size() == kFeatures, "{} tables' rows are given, must be {}", rows.size(), kFeatures);
+  const std::string_view plan = options.plan;
+  const int width = options.embedding_width;
   const Topology topology{ranks};
   std::vector<TableRows> named;
   for (std::size_t f = 0; f < kFeatures; ++f) named.push_back({kNames[f], rows[f]});
+  if (plan == "auto") return planned(options, ranks, rows);
   if (plan == "table-wise") return layout_of<AllTableWise>(width, topology, named);
   if (plan == "column-wise") return layout_of<AllColumnWise>(width, topology, named);
   if (plan == "row-wise") return layout_of<AllRowWise>(width, topology, named);

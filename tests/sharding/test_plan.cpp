@@ -61,6 +61,8 @@ TEST_CASE("every policy keeps the laws") {
   CHECK(laws::sharding_policy_faults<RowWise<Shares<3, 0, 1>>>() == "");
   CHECK(laws::sharding_policy_faults<Grid<1>>() == "");
   CHECK(laws::sharding_policy_faults<Grid<4>>(4) == "");
+  CHECK(laws::sharding_policy_faults<ColumnWiseOn<OnRanks<5, 0, 2>>>(3) == "");
+  CHECK(laws::sharding_policy_faults<GridOn<OnNodes<1, 0>>>(2) == "");
   CHECK(laws::sharding_policy_faults<HotRowsEverywhere<>>() == "");
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/sharding/plan.hpp>
-#include <tessera/sharding/planner.hpp>
+#include <tessera/sharding/plan_layout.hpp>
 
 #include <algorithm>
 #include <array>

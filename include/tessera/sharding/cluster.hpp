@@ -63,4 +63,22 @@ constexpr Cluster hgx_h200(int ranks) {
           .flops = 2e14};
 }
 
+/// Ranks that are threads or processes of one machine with so many cores for them: the constants that `bench_sharding --calibrate` found
+/// on a 2-core x86-64 server (docs/cost_model.md). Take your own machine's where it matters.
+constexpr Cluster cpu_host(int ranks, int cores) {
+  return {.ranks = ranks,
+          .stream_bandwidth = 8e9,
+          .gather_bandwidth = 8e9,
+          .cache_bandwidth = 3e10,
+          .lookup_seconds = 2e-9,
+          .route_seconds = 4e-9,
+          .merge_seconds = 1e-8,
+          .block_seconds = 2e-7,
+          .launch_seconds = 2e-6,
+          .node_bandwidth = 5e9,
+          .node_latency = 2e-6,
+          .flops = 1e11,
+          .concurrent_ranks = cores};
+}
+
 }  // namespace tessera::inline v0

@@ -22,6 +22,7 @@ struct Workload {
   bool sorted_ids = false;      ///< frequent ids stand first in their tables (vocabularies sorted by count); else anywhere
   int id_bytes = 8;
   int element_bytes = 4;
+  double wire_bytes = 4;                              ///< per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
   MemoryCost memory{.per_element = 4, .per_row = 4};  ///< `memory_cost_of<Optimizer>`; read and written by updates
   double dense_flops = 0;                             ///< of the dense layers, per sample, forward and backward
   double dense_bytes = 0;                             ///< that they read and write besides, per sample
@@ -48,7 +49,7 @@ struct StageTimes {
 struct ShardCost {
   double route = 0, lookup = 0, exchange = 0, update = 0;  ///< seconds on its rank; `exchange`: each way
   double ask = 0, assemble = 0;                            ///< seconds on every rank: to cut ids, and to place vectors and cut gradients
-  double id_bytes = 0, vector_bytes = 0;                   ///< of the global batch, those of its own rank included
+  double id_bytes = 0, vector_bytes = 0;                   ///< that travel for the global batch, those of its own rank included
 
   constexpr double seconds() const { return route + lookup + 2 * exchange + update; }
   constexpr double shared_seconds() const { return ask + assemble; }
@@ -135,11 +136,11 @@ class CostModel {
     const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
     const double remote = ranks_ > 1 ? 1 : 0, blocks = features * ranks_ * cluster_.block_seconds;
     const double lengths = features == 0 ? 0 : bags * 4 * (t.ragged / features);
-    ShardCost c{.id_bytes = ids * workload_.id_bytes + lengths, .vector_bytes = vectors};
+    ShardCost c{.id_bytes = ids * workload_.id_bytes + lengths, .vector_bytes = bags * width * workload_.wire_bytes};
     c.route = remote * (ids * cluster_.route_seconds / 2 + seconds_to_each(c.id_bytes / ranks_) + blocks);
     c.ask = remote * (ids / ranks_ * cluster_.route_seconds / 2 + features * cluster_.block_seconds);
     c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + blocks;
-    c.exchange = remote * seconds_to_each(vectors / ranks_);
+    c.exchange = remote * seconds_to_each(c.vector_bytes / ranks_);
     // Vectors are put into place and gradients cut: read and written each; blocks of rows are added to what is there.
     c.assemble = remote * (vectors / ranks_ * (whole ? 4 : 5) / cluster_.stream_bandwidth + 2 * features * cluster_.block_seconds);
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(distinct, width) + blocks;

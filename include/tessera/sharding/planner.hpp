@@ -28,7 +28,7 @@ struct PlanConstraints {
   std::vector<Cut> forbidden{};      ///< for tables without a pin
   std::int64_t reserve = 0;          ///< bytes of each rank that tables may not use
   int min_width = 4;                 ///< of column parts
-  double memory_balance = 0.5;       ///< a memory imbalance (max/mean) of 1.05 + x counts as a step slower by this times x
+  double memory_balance = 1;         ///< a fullest rank of 1.05 + x even shares counts as a step slower by this times x
   std::int64_t effort = 60'000'000;  ///< places tried before the search ends
 
   constexpr bool allows(Cut cut) const { return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end(); }
@@ -46,7 +46,11 @@ class Planner {
       : layout_(tables), model_(model), constraints_(constraints), ranks_(tables.ranks()), effort_(constraints.effort) {
     const std::int64_t memory = model.cluster().memory_per_rank;
     capacity_ = memory == 0 ? std::int64_t{1} << 62 : std::max<std::int64_t>(memory - constraints.reserve, 0);
-    for (std::size_t t = 0; t < layout_.tables.size(); ++t) add_options(static_cast<int>(t));
+    for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
+      const TableSpec& table = layout_.tables[t];
+      even_bytes_ += static_cast<double>(model.workload().memory.of({0, table.rows, 0, table.width})) / ranks_;
+      add_options(static_cast<int>(t));
+    }
     seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
     bytes_.assign(static_cast<std::size_t>(ranks_), 0);
     taken_by_.assign(static_cast<std::size_t>(ranks_), -1);
@@ -56,8 +60,15 @@ class Planner {
   constexpr PlanChoice search() {
     try_limits();
     improve();
-    const double own_score = place(best_);
+    double own_score = place(best_);
     PlanChoice choice = choice_of(best_);
+    if (constraints_.effort >= kThorough && ranks_ > 1) {
+      exchange_places(best_);
+      if (const double score = finish_score(); score < own_score) {
+        choice = choice_of(best_);
+        own_score = score;
+      }
+    }
     choice.fits = own_score < kOverflow;
     select(choice);
     return choice;
@@ -75,6 +86,7 @@ class Planner {
     std::vector<double> by_rank{};  // row_wise, where frequent rows stand first: seconds of each rank
   };
   static constexpr double kOverflow = 1e9;
+  static constexpr std::int64_t kThorough = 1'000'000;  // searches with less effort, while compiling, take fewer ways
 
   // ---- options ----
 
@@ -125,17 +137,18 @@ class Planner {
   // ---- search ----
 
   constexpr void try_limits() {
-    double mean_seconds = 0, mean_bytes = 0;
+    double mean_seconds = 0;
     for (std::size_t t = 0; t < first_option_.size(); ++t) {
       double least = options_[first_option_[t]].total;
       for (std::size_t o = first_option_[t]; o < end_option(t); ++o) least = std::min(least, options_[o].total);
       mean_seconds += least / ranks_;
-      mean_bytes += static_cast<double>(model_.workload().memory.of({0, layout_.tables[t].rows, 0, layout_.tables[t].width})) / ranks_;
     }
     std::vector<int> choice;
-    for (const double time_share : {1e9, 1.0, 0.3, 0.1})
-      for (const double byte_share : {1e9, 1.0, 0.3, 0.1, 0.02}) {
-        choose(mean_seconds * time_share, std::min(mean_bytes * byte_share, static_cast<double>(capacity_)), choice);
+    for (const double time_share : {1e9, 1.0, 0.3, 0.1, 0.5, 0.2})
+      for (const double byte_share : {1e9, 1.0, 0.3, 0.1, 0.02, 0.5, 0.05}) {
+        if (constraints_.effort < kThorough && (time_share == 0.5 || time_share == 0.2 || byte_share == 0.5 || byte_share == 0.05))
+          continue;
+        choose(mean_seconds * time_share, std::min(even_bytes_ * byte_share, static_cast<double>(capacity_)), choice);
         consider(choice);
         if (ranks_ == 1 || effort_ <= 0) return;
       }
@@ -167,15 +180,25 @@ class Planner {
     return true;
   }
 
-  /// Every option of every table in turn, the costliest tables first, until nothing is better or the effort is spent.
+  /// Every option of every table in turn, the costliest tables first, until nothing is better or the effort is spent. Equal tables are
+  /// tried together before they are tried alone: where many ranks are equally slow, a change of one table shows nowhere.
   constexpr void improve() {
     if (ranks_ == 1) return;
     std::vector<std::pair<double, int>> order;
     for (std::size_t t = 0; t < best_.size(); ++t) order.push_back({-options_[best_[t]].total, static_cast<int>(t)});
     std::sort(order.begin(), order.end());
+    const std::vector<std::vector<int>> alike = equal_tables();
     std::vector<int> choice = best_;
     for (bool better = true; better;) {
       better = false;
+      for (const std::vector<int>& tables : alike) {
+        for (std::size_t o = 0; o < options_of(tables.front()); ++o) {
+          if (effort_ <= 0) return;
+          for (const int t : tables) choice[t] = static_cast<int>(first_option_[t] + o);
+          better |= consider(choice);
+        }
+        choice = best_;
+      }
       for (const auto& [cost, t] : order) {
         for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
           if (effort_ <= 0) return;
@@ -186,6 +209,27 @@ class Planner {
         choice[t] = best_[t];
       }
     }
+  }
+
+  constexpr std::size_t options_of(int t) const { return end_option(static_cast<std::size_t>(t)) - first_option_[t]; }
+
+  /// Groups of at least two tables of one shape, load and set of options.
+  constexpr std::vector<std::vector<int>> equal_tables() const {
+    std::vector<std::vector<int>> groups;
+    if (constraints_.effort < kThorough) return groups;
+    for (std::size_t t = 0; t < best_.size(); ++t) {
+      const TableSpec& table = layout_.tables[t];
+      const auto alike = [&](const std::vector<int>& group) {
+        const TableSpec& other = layout_.tables[group.front()];
+        return other.rows == table.rows && other.width == table.width && other.skew == table.skew &&
+               options_of(group.front()) == options_of(static_cast<int>(t)) &&
+               model_.ids_of(group.front()) == model_.ids_of(static_cast<int>(t));
+      };
+      const auto at = std::find_if(groups.begin(), groups.end(), alike);
+      at == groups.end() ? groups.push_back({static_cast<int>(t)}) : at->push_back(static_cast<int>(t));
+    }
+    std::erase_if(groups, [](const std::vector<int>& group) { return group.size() < 2; });
+    return groups;
   }
 
   // ---- placing ----
@@ -226,18 +270,28 @@ class Planner {
       effort_ -= static_cast<std::int64_t>(o.parts) * ranks_;
     }
     effort_ -= static_cast<std::int64_t>(choice.size()) * 4;
-    double most = 0, sum = 0, most_bytes = 0, all_bytes = 0;
+    base_seconds_ = base_seconds;
+    base_bytes_ = base_bytes;
+    return finish_score();
+  }
+
+  /// Of what lies on the ranks now.
+  constexpr double finish_score() const {
+    double most = 0, sum = 0, most_bytes = 0;
     for (std::size_t r = 0; r < seconds_.size(); ++r) {
       most = std::max(most, seconds_[r]);
       sum += seconds_[r];
-      most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r] + base_bytes));
-      all_bytes += static_cast<double>(bytes_[r] + base_bytes);
+      most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r] + base_bytes_));
     }
     const int cores = model_.cluster().concurrent_ranks * layout_.topology.nodes();
-    const double time = cores > 0 ? std::max(base_seconds + most, (base_seconds * ranks_ + sum) / cores) : base_seconds + most;
-    const double imbalance = most_bytes * ranks_ / std::max(all_bytes, 1.0);
-    const double penalty = 1 + constraints_.memory_balance * std::max(0.0, imbalance - 1.05);
-    return most_bytes > static_cast<double>(capacity_) ? kOverflow * (most_bytes / static_cast<double>(capacity_)) : time * penalty;
+    const double time = cores > 0 ? std::max(base_seconds_ + most, (base_seconds_ * ranks_ + sum) / cores) : base_seconds_ + most;
+    return most_bytes > static_cast<double>(capacity_) ? kOverflow * (most_bytes / static_cast<double>(capacity_))
+                                                       : time * memory_penalty(most_bytes);
+  }
+
+  /// Against an even share of the tables without copies.
+  constexpr double memory_penalty(double most_bytes) const {
+    return 1 + constraints_.memory_balance * std::max(0.0, most_bytes / even_bytes_ - 1.05);
   }
 
   constexpr void put(int t, const Option& o, int rank) {
@@ -279,6 +333,62 @@ class Planner {
     places_[t].push_back(best);
   }
 
+  /// Moves parts, and exchanges two, while that lowers the sum over the ranks of the squares of time and memory.
+  constexpr void exchange_places(const std::vector<int>& choice) {
+    struct Part {
+      int table = 0, index = 0;
+      double seconds = 0, bytes = 0;  // as shares of a mean rank
+      std::int64_t whole_bytes = 0;
+    };
+    double all_seconds = 1e-30, all_bytes = 1;
+    for (std::size_t r = 0; r < seconds_.size(); ++r) {
+      all_seconds += seconds_[r] + base_seconds_;
+      all_bytes += static_cast<double>(bytes_[r] + base_bytes_);
+    }
+    const double second = ranks_ / all_seconds, byte = ranks_ / all_bytes;
+    std::vector<Part> parts;
+    for (const auto& [key, t] : order_)
+      if (const Option& o = options_[choice[t]]; o.cut != Cut::grid)
+        for (int k = 0; k < o.parts; ++k) parts.push_back({t, k, o.seconds * second, static_cast<double>(o.bytes) * byte, o.bytes});
+    const auto holds = [&](int t, int rank) { return std::find(places_[t].begin(), places_[t].end(), rank) != places_[t].end(); };
+    // `more` comes to rank b from a; what it changes of the squares.
+    const auto change = [&](double more_seconds, double more_bytes, int a, int b) {
+      return more_seconds * (more_seconds + (seconds_[b] - seconds_[a]) * second) +
+             more_bytes * (more_bytes + static_cast<double>(bytes_[b] - bytes_[a]) * byte);
+    };
+    const auto shift = [&](const Part& p, int to) {
+      int& place = places_[p.table][p.index];
+      seconds_[place] -= p.seconds / second;
+      bytes_[place] -= p.whole_bytes;
+      seconds_[to] += p.seconds / second;
+      bytes_[to] += p.whole_bytes;
+      place = to;
+    };
+    const auto room = [&](int rank, std::int64_t more) { return bytes_[rank] + base_bytes_ + more <= capacity_; };
+    bool better = true;
+    for (std::int64_t budget = 40 * kThorough; better && budget > 0;) {
+      better = false;
+      for (const Part& p : parts) {
+        for (int to = 0; to < ranks_; ++to)
+          if (const int from = places_[p.table][p.index];
+              change(p.seconds, p.bytes, from, to) < -1e-9 && !holds(p.table, to) && room(to, p.whole_bytes)) {
+            shift(p, to);
+            better = true;
+          }
+        for (const Part& q : parts) {
+          const int a = places_[p.table][p.index], b = places_[q.table][q.index];
+          if (a == b || change(p.seconds - q.seconds, p.bytes - q.bytes, a, b) > -1e-9 || holds(p.table, b) || holds(q.table, a)) continue;
+          const std::int64_t more = p.whole_bytes - q.whole_bytes;
+          if (!room(b, more) || !room(a, -more)) continue;
+          shift(p, b);
+          shift(q, a);
+          better = true;
+        }
+        budget -= ranks_ + static_cast<std::int64_t>(parts.size());
+      }
+    }
+  }
+
   // ---- the answer ----
 
   /// After `place(best)`.
@@ -304,7 +414,7 @@ class Planner {
       const bool room = p.most_bytes() <= capacity_;
       fits |= room;
       seconds.push_back(room ? p.step_seconds : 1e300);
-      scores.push_back(p.step_seconds * (1 + constraints_.memory_balance * std::max(0.0, p.memory_imbalance() - 1.05)));
+      scores.push_back(p.step_seconds * memory_penalty(static_cast<double>(p.most_bytes())));
       if (i > 0) fastest = std::min(fastest, seconds.back());
     }
     std::size_t best = candidates.size();
@@ -324,78 +434,15 @@ class Planner {
   std::vector<std::size_t> first_option_;  // by table
   std::vector<int> best_;                  // option of each table
   double best_score_ = 0;
+  double even_bytes_ = 1;
   // of the plan being placed
+  double base_seconds_ = 0;  // on every rank
+  std::int64_t base_bytes_ = 0;
   std::vector<double> seconds_;
   std::vector<std::int64_t> bytes_;
   std::vector<int> taken_by_;
   std::vector<std::pair<double, int>> order_;
   std::vector<std::vector<int>> places_;
 };
-
-/// Tables and features on some ranks, before anything is cut. `features` empty: one per table. Its `fault` says what is wrong with them.
-constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> tables, std::vector<FeatureSpec> features = {}) {
-  Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
-  const bool one_feature_per_table = layout.features.empty();
-  if (one_feature_per_table)
-    for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
-  resolve_features(layout, one_feature_per_table);
-  return layout;
-}
-
-/// Why nothing fits: the largest table, and the cheapest change that would help. Cutting every table by rows is what needs least memory.
-constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster, const Workload& workload,
-                                   const PlanConstraints& constraints) {
-  const auto least = [&](std::int64_t ranks, std::int64_t per_element) {
-    std::int64_t bytes = 0;
-    for (const TableSpec& t : tables.tables) bytes += (t.rows + ranks - 1) / ranks * (t.width * per_element + workload.memory.per_row);
-    return bytes;
-  };
-  const std::int64_t capacity = std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
-  std::size_t largest = 0;
-  std::int64_t most = -1;
-  for (std::size_t t = 0; t < tables.tables.size(); ++t)
-    if (const std::int64_t bytes = workload.memory.of({0, tables.tables[t].rows, 0, tables.tables[t].width}); bytes > most) {
-      most = bytes;
-      largest = t;
-    }
-  PlanFault fault = PlanFault::of(PlanFault::Kind::no_plan_fits, tables.tables[largest].name, most, capacity);
-  const std::int64_t per_element = workload.memory.per_element;
-  if (least(cluster.ranks, per_element) <= capacity) {
-    fault.remedy = PlanFault::Remedy::lift_constraints;
-  } else if (least(cluster.ranks, per_element) <= cluster.memory_per_rank) {
-    fault.remedy = PlanFault::Remedy::free_reserve;
-    fault.remedy_amount = constraints.reserve;
-  } else if (workload.element_bytes == 4 && least(cluster.ranks, per_element - 2) <= capacity) {
-    fault.remedy = PlanFault::Remedy::store_16_bit;
-  } else if (capacity > 0) {
-    std::int64_t ranks = std::max<std::int64_t>(cluster.ranks + 1, least(1, per_element) / capacity);
-    const std::int64_t stop = 2 * ranks + 16;
-    while (ranks < stop && least(ranks, per_element) > capacity) ++ranks;
-    if (ranks < stop) {
-      fault.remedy = PlanFault::Remedy::more_ranks;
-      fault.remedy_amount = ranks;
-    }
-  }
-  return fault;
-}
-
-/// Plans a model: rectangles and ranks for `ShardedCollection`. At run time and in constant expressions. Its `fault` is `no_plan_fits`
-/// where no allowed plan fits, or says what is wrong with the tables; pins of unknown tables are `unknown_table`.
-constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload, const PlanConstraints& constraints = {}) {
-  if (!layout.fault.ok()) return layout;
-  const NameIndex names(layout.tables);
-  for (const TablePin& pin : constraints.pins)
-    if (names.find(layout.tables, pin.table) < 0) layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
-  if (!layout.fault.ok()) return layout;
-  const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
-  const PlanChoice choice = Planner(layout, model, constraints).search();
-  layout.shards = shards_of(choice, layout);
-  layout.fault = choice.fits ? check_cover(layout) : explain_no_fit(layout, cluster, workload, constraints);
-  return layout;
-}
-constexpr Layout plan_layout(std::vector<TableSpec> tables, std::vector<FeatureSpec> features, const Cluster& cluster,
-                             const Workload& workload, const PlanConstraints& constraints = {}) {
-  return plan_layout(uncut_layout(cluster.topology(), std::move(tables), std::move(features)), cluster, workload, constraints);
-}
 
 }  // namespace tessera::inline v0

@@ -60,6 +60,26 @@ struct ColumnWise {
   }
 };
 
+/// Ranks for the parts of `ColumnWiseOn` (modulo the number of ranks, so that the plan also runs on fewer).
+template <int... Ranks>
+struct OnRanks {
+  static_assert(sizeof...(Ranks) > 0 && ((Ranks >= 0) && ...), "OnRanks: give ranks, which count from 0");
+};
+
+/// As many parts side by side as ranks are given, each on its rank: `ColumnWiseOn<OnRanks<3, 0>, User>`.
+template <class Ranks, class... Sources>
+struct ColumnWiseOn;
+template <int... Ranks, class... Sources>
+struct ColumnWiseOn<OnRanks<Ranks...>, Sources...> {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Ranks); }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    constexpr std::array<int, sizeof...(Ranks)> ranks{Ranks...};
+    const std::int32_t part = table.width / static_cast<std::int32_t>(ranks.size());
+    return {{0, table.rows, i * part, (i + 1) * part}, {.kind = Place::Kind::rank, .index = ranks[i] % topology.ranks}};
+  }
+};
+
 /// Relative sizes of the row blocks of ranks 0, 1, ... (a rank without a share gets nothing): `RowWise<Shares<3, 1>, Query>`.
 template <int... Parts>
 struct Shares {
@@ -114,8 +134,30 @@ struct Grid {
   }
 };
 
+/// Nodes for the columns of `GridOn` (modulo the number of nodes).
+template <int... Nodes>
+struct OnNodes {
+  static_assert(sizeof...(Nodes) > 0 && ((Nodes >= 0) && ...), "OnNodes: give nodes, which count from 0");
+};
+
+/// A grid with a column for each node given: `GridOn<OnNodes<1, 0>, Query>`.
+template <class Nodes, class... Sources>
+struct GridOn;
+template <int... Nodes, class... Sources>
+struct GridOn<OnNodes<Nodes...>, Sources...> {
+  using tables = TableList<Sources...>;
+  static constexpr int count(const TableSpec&, const Topology& topology) { return sizeof...(Nodes) * topology.node_size(); }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    constexpr std::array<int, sizeof...(Nodes)> nodes{Nodes...};
+    const int size = topology.node_size(), member = i % size, rank = nodes[i / size] % topology.nodes() * size + member;
+    const std::int32_t part = table.width / static_cast<std::int32_t>(nodes.size());
+    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1), i / size * part, (i / size + 1) * part},
+            {.kind = Place::Kind::rank, .index = rank % topology.ranks}};
+  }
+};
+
 static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> && ShardingPolicy<TableWise<OnRank<1>>>);
 static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> && ShardingPolicy<RowWise<Shares<2, 1>>> &&
-              ShardingPolicy<Grid<2>>);
+              ShardingPolicy<Grid<2>> && ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
 
 }  // namespace tessera::inline v0

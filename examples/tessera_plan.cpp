@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Chooses a sharding plan for the tables of a file, and prints, draws and writes it.
+//   tessera_plan MODEL.json --ranks 8 --page plan.html --header plan.hpp
+#include "tessera_plan/cluster_file.hpp"
+#include "tessera_plan/model.hpp"
+#include "tessera_plan/output.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+using namespace plan;
+
+struct Options {
+  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg, json;
+  int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
+  double memory = -1, reserve = 0, skew = -1, memory_balance = tessera::PlanConstraints{}.memory_balance;
+  std::int64_t batch = 0;
+  std::size_t tables = 40;
+  std::vector<std::string> pins, forbidden;
+};
+
+constexpr std::array<Cut, 5> kCuts{Cut::replicated, Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid};
+
+Cut cut_named(const std::string& name) {
+  for (const Cut cut : kCuts)
+    if (to_string(cut) == name) return cut;
+  throw InvalidArgument(fmt::format("there is no policy '{}': replicated, table-wise, column-wise, row-wise, grid", name));
+}
+
+int number(const std::string& text, const std::string& pin) {
+  require(!text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos, "--pin {}: '{}' is not a number", pin,
+          text);
+  return std::stoi(text);
+}
+
+/// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
+TablePin parse_pin(const std::string& text, Model& model) {
+  const auto equals = text.rfind('=');
+  require(equals != text.npos, "--pin {}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3", text);
+  std::string how = text.substr(equals + 1);
+  TablePin pin{.table = model.keep(text.substr(0, equals))};
+  if (const auto at = how.find('@'); at != how.npos) {
+    pin.rank = number(how.substr(at + 1), text);
+    how.resize(at);
+  }
+  if (const auto colon = how.find(':'); colon != how.npos) {
+    pin.parts = number(how.substr(colon + 1), text);
+    how.resize(colon);
+  }
+  pin.cut = cut_named(how);
+  return pin;
+}
+
+MemoryCost memory_cost(const std::string& optimizer, int element_bytes) {
+  MemoryCost cost = optimizer == "sgd"       ? memory_cost_of<Sgd>
+                    : optimizer == "adagrad" ? memory_cost_of<Adagrad>
+                    : optimizer == "adam"    ? memory_cost_of<Adam>
+                                             : memory_cost_of<RowWiseAdagrad>;
+  cost.per_element += element_bytes - 4;
+  return cost;
+}
+
+Cluster cluster_of(const Options& options) {
+  Cluster cluster = options.cluster == "dgx-a100"   ? dgx_a100(8)
+                    : options.cluster == "hgx-h200" ? hgx_h200(8)
+                    : options.cluster == "cpu"      ? cpu_host(8, 0)
+                                                    : read_cluster(options.cluster);
+  cluster.ranks = options.ranks;
+  if (options.ranks_per_node >= 0) cluster.ranks_per_node = options.ranks_per_node;
+  if (options.memory >= 0) cluster.memory_per_rank = static_cast<std::int64_t>(options.memory * 1024 * 1024 * 1024);
+  return cluster;
+}
+
+void write(const std::string& path, const std::string& text, const char* option) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  require(file.is_open(), "{}: cannot write '{}'", option, path);
+  file << text;
+  require<Error>(file.flush().good(), "{}: writing '{}' failed", option, path);
+}
+
+nlohmann::ordered_json json_of(const Report& report) {
+  nlohmann::ordered_json json{{"model", report.model.name}, {"cluster", to_json(report.cluster)}};
+  for (const Candidate& c : report.candidates)
+    json["plans"].push_back({{"name", c.name},
+                             {"fits", c.fits},
+                             {"step_seconds", c.prediction.step_seconds},
+                             {"memory_imbalance", c.prediction.memory_imbalance()},
+                             {"time_imbalance", c.prediction.time_imbalance()},
+                             {"most_bytes", c.prediction.most_bytes()}});
+  const Layout& layout = report.chosen().layout;
+  for (const Shard& s : layout.shards)
+    json["shards"].push_back({{"table", layout.tables[static_cast<std::size_t>(s.table)].name},
+                              {"rows", {s.rectangle.row_begin, s.rectangle.row_end}},
+                              {"columns", {s.rectangle.column_begin, s.rectangle.column_end}},
+                              {"rank", s.rank}});
+  return json;
+}
+
+Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut, const CostModel& model, std::int64_t room) {
+  Candidate c{std::move(name), std::move(choice), uncut, {}, true};
+  c.layout.shards = shards_of(c.choice, uncut);
+  c.prediction = predict(c.layout, model, true);
+  c.fits = model.cluster().memory_per_rank == 0 || c.prediction.most_bytes() <= room;
+  return c;
+}
+
+void run(const Options& options) {
+  Model model = read_model(options.file, options.model, options.width);
+  Workload workload = model.workload;
+  if (options.batch > 0) workload.batch = options.batch;
+  if (options.skew >= 0) workload.skew = options.skew;
+  workload.element_bytes = options.element_bytes;
+  workload.memory = memory_cost(options.optimizer, options.element_bytes);
+  const Cluster cluster = cluster_of(options);
+  PlanConstraints constraints{.reserve = static_cast<std::int64_t>(options.reserve * 1024 * 1024 * 1024),
+                              .memory_balance = options.memory_balance};
+  for (const std::string& pin : options.pins) constraints.pins.push_back(parse_pin(pin, model));
+  for (const std::string& name : options.forbidden) constraints.forbidden.push_back(cut_named(name));
+
+  const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
+  require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
+  for (const TablePin& pin : constraints.pins)
+    require(std::any_of(model.tables.begin(), model.tables.end(), [&](const TableSpec& t) { return t.name == pin.table; }),
+            "--pin: '{}' has no table '{}'", options.file, pin.table);
+  const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster, workload);
+  const std::int64_t room = cluster.memory_per_rank - constraints.reserve;
+  Report report{model, cluster, workload, {}};
+  PlanChoice choice = Planner(uncut, costs, constraints).search();
+  if (!choice.fits) throw InvalidArgument(describe(explain_no_fit(uncut, cluster, workload, constraints)));
+  report.candidates.push_back(candidate("planned", std::move(choice), uncut, costs, room));
+  for (const Strategy s : all_strategies)
+    report.candidates.push_back(candidate(std::string(to_string(s)), strategy_choice(s, uncut), uncut, costs, room));
+
+  fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name, model.tables.size(), model.features.size(), cluster.ranks,
+             workload.batch, text_of(report, options.tables));
+  write(options.header, header_of(report), "--header");
+  write(options.page, page_of(report), "--page");
+  write(options.svg, svg_of(report), "--svg");
+  write(options.json, json_of(report).dump(1) + "\n", "--json");
+}
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options o;
+  CLI::App app("Chooses how embedding tables are cut over ranks, and prints, draws and writes the plan.", "tessera_plan");
+  app.option_defaults()->always_capture_default();
+  app.add_option("model", o.file, "Tables: JSON, or a feature specification in YAML")->required()->option_text("FILE");
+  app.add_option("--model", o.model, "Name of the model, in a file of several")->option_text("NAME");
+  app.add_option("--width", o.width, "Of tables for which the file names none")->check(CLI::Range(1, 65536));
+  app.add_option("--cluster", o.cluster, "dgx-a100, hgx-h200, cpu, or a file that bench_sharding --calibrate wrote");
+  app.add_option("--ranks", o.ranks)->check(CLI::Range(1, 32767));
+  app.add_option("--ranks-per-node", o.ranks_per_node, "0: one node")->check(CLI::Range(0, 32767))->option_text("N [the cluster's]");
+  app.add_option("--memory", o.memory, "GiB per rank; 0: no limit")->check(CLI::NonNegativeNumber)->option_text("GIB [the cluster's]");
+  app.add_option("--reserve", o.reserve, "GiB per rank that tables may not use")->check(CLI::NonNegativeNumber);
+  app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->option_text("B [the file's, or 65536]");
+  app.add_option("--skew", o.skew, "Exponent of the ids' power law")->check(CLI::Range(0.0, 16.0))->option_text("A [the file's, or 1.05]");
+  app.add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
+  app.add_option("--element-bytes", o.element_bytes, "4, or 2 for tables of 16-bit elements")->check(CLI::IsMember({2, 4}));
+  app.add_option("--pin", o.pins, "TABLE=POLICY, TABLE=column-wise:4, TABLE=table-wise@3; may be repeated")
+      ->allow_extra_args(false)
+      ->option_text("PIN");
+  app.add_option("--forbid", o.forbidden, "A policy that no other table may get; may be repeated")
+      ->allow_extra_args(false)
+      ->option_text("POLICY");
+  app.add_option("--memory-balance", o.memory_balance, "How much slower a step counts whose fullest rank holds twice an even share")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--tables", o.tables, "Tables to print, largest first");
+  app.add_option("--header", o.header, "Write a C++ header with the plan as a type")->option_text("FILE");
+  app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
+  app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
+  app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return std::nullopt;
+  }
+  return o;
+}
+
+int fail(std::string text, int code) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::fflush(stdout);
+  fmt::print(stderr, "tessera_plan: {}\n", text);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  if (const auto options = parse(argc, argv)) run(*options);
+  return 0;
+} catch (const CLI::Error& error) {
+  return fail(std::string(error.what()) + " (see --help)", 2);
+} catch (const std::exception& error) {
+  return fail(error.what(), 1);
+}

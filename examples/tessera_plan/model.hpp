@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/table_spec.hpp>
+#include <tessera/sharding/cost.hpp>
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plan {
+
+/// Tables, features and dense layers, as read from a file. Specs point to the names that it keeps.
+struct Model {
+  std::string name;
+  std::vector<tessera::TableSpec> tables;
+  std::vector<tessera::FeatureSpec> features;
+  tessera::Workload workload{};  ///< what the file says of it: skew, sorted ids, dense layers
+  std::deque<std::string> names;
+
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  Model(Model&&) = default;
+  Model& operator=(Model&&) = default;
+  std::string_view keep(std::string text) { return names.emplace_back(std::move(text)); }
+};
+
+/// Reads a model from a JSON file (docs/cost_model.md lists the formats) or a feature specification in YAML. `which`: its name, in a file
+/// of several. `width`: of tables for which the file names none. Throws tessera::DataError with the file and the place.
+Model read_model(const std::string& path, const std::string& which, int width);
+
+}  // namespace plan
