@@ -5,143 +5,20 @@
 // 512-256-1 or 1024-1024-512-256-1, SGD; one rank of one or two threads, or four thread ranks. Rank 0 stops the time at every stage, so
 // that the stages add up to the step: counters in milliseconds per step. Lookup includes the routing of ids; on several ranks waiting for
 // others counts as exchange (of vectors, gradients, and the sum of dense gradients) or, for ids, as lookup.
-#include <tessera/data/synthetic.hpp>
-#include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/dense/optimizer.hpp>
-#include <tessera/tessera.hpp>
-
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "dlrm.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
-
-constexpr int kTables = 26;
-constexpr std::int64_t kRows = 100'000;
-constexpr std::array<std::string_view, kTables> kNames{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
-                                                       "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"};
-template <int Width>
-constexpr auto kSpecs = [] {
-  std::array<TableSpec, kTables> specs;
-  for (std::size_t i = 0; i < kTables; ++i) specs[i] = {.name = kNames[i], .rows = kRows, .width = Width};
-  return specs;
-}();
-
-enum Stage { lookup, interaction, mlp, update, exchange, stages };
-constexpr std::array<const char*, stages> kStageNames{"lookup_ms", "interaction_ms", "mlp_ms", "update_ms", "exchange_ms"};
-
-/// Adds the time since the last lap to a stage.
-class Laps {
- public:
-  void begin() { last_ = Clock::now(); }
-  void lap(Stage stage) {
-    const auto now = Clock::now();
-    seconds_[stage] += std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-  }
-  const std::array<double, stages>& seconds() const { return seconds_; }
-  double total() const {
-    double sum = 0;
-    for (const double s : seconds_) sum += s;
-    return sum;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point last_;
-  std::array<double, stages> seconds_{};
-};
-
-template <int Width>
-class Rank {
-  using TablePlan = Plan<TableWise<Tables<kSpecs<Width>>>>;
-  using Dot = DotInteraction<kTables + 1, Width, 16>;
-
- public:
-  Rank(ThreadCommunicator& communicator, int threads, std::int64_t batch, bool large_top)
-      : communicator_(communicator),
-        threads_(threads),
-        global_batch_(batch),
-        local_batch_(batch / communicator.size()),
-        embeddings_(communicator, Host({.threads = threads}), {.learning_rate = 1e-3f}),
-        bottom_({13, 512, 256, Width}, {.last_relu = true, .threads = threads}),
-        top_(large_top ? std::vector<std::int64_t>{Dot::columns(), 1024, 1024, 512, 256, 1}
-                       : std::vector<std::int64_t>{Dot::columns(), 512, 256, 1},
-             {.threads = threads}),
-        parameters_(1, bottom_, top_),
-        x_(floats(Dot::input_columns())),
-        dx_(x_),
-        z_(floats(Dot::columns())),
-        dz_(z_),
-        y_(floats(1)),
-        dy_(y_) {
-    const SyntheticClicks clicks(std::vector<SyntheticFeature>(kTables, {.rows = kRows, .alpha = 1.05}));
-    for (std::int64_t b = 0; b < 8; ++b)
-      clicks.generate((b * communicator.size() + communicator.rank()) * local_batch_, local_batch_, batches_.emplace_back());
-  }
-
-  void step(int i, Laps& laps) {
-    const ClickBatch<std::int32_t>& batch = batches_[static_cast<std::size_t>(i) % batches_.size()];
-    const std::int64_t n = local_batch_, embedded = Dot::input_columns() - Width;
-    const MatrixView<float> x(x_.data(), n, Dot::input_columns()), dx(dx_.data(), n, Dot::input_columns()), z(z_.data(), n, Dot::columns()),
-        dz(dz_.data(), n, Dot::columns()), y(y_.data(), n, 1), dy(dy_.data(), n, 1);
-    laps.begin();
-    bottom_.forward(batch.dense_view(), x.column_range(0, Width));
-    laps.lap(mlp);
-    embeddings_.route(step_, batch.keyed());
-    embeddings_.lookup(step_, x.column_range(Width, embedded));
-    laps.lap(lookup);
-    embeddings_.exchange(step_);
-    laps.lap(exchange);
-    embeddings_.assemble(step_, x.column_range(Width, embedded));
-    laps.lap(lookup);
-    Dot::forward(x, z, threads_);
-    laps.lap(interaction);
-    top_.forward(z, y);
-    BinaryCrossEntropyWithLogits{.normalizer = global_batch_}.forward_backward(y, batch.labels, dy);
-    top_.backward(dy, dz);
-    laps.lap(mlp);
-    Dot::backward(x, dz, dx, threads_);
-    laps.lap(interaction);
-    bottom_.backward(dx.column_range(0, Width));
-    laps.lap(mlp);
-    communicator_.all_reduce(parameters_.gradients());
-    laps.lap(exchange);
-    sgd_.step(parameters_, 1e-3f, threads_);
-    embeddings_.split(step_, dx.column_range(Width, embedded));
-    laps.lap(update);
-    embeddings_.exchange_gradients(step_);
-    laps.lap(exchange);
-    embeddings_.update(step_, dx.column_range(Width, embedded));
-    laps.lap(update);
-  }
-
- private:
-  std::vector<float> floats(std::int64_t columns) const {
-    return std::vector<float>(static_cast<std::size_t>(local_batch_ * columns), 0.1f);
-  }
-
-  ThreadCommunicator& communicator_;
-  int threads_;
-  std::int64_t global_batch_, local_batch_;
-  EmbeddingCollection<TablePlan, Sgd, Host, ThreadCommunicator> embeddings_;
-  Step<std::int32_t, Host> step_;
-  Mlp<> bottom_, top_;
-  DenseParameters parameters_;
-  DenseSgd sgd_;
-  std::vector<float> x_, dx_, z_, dz_, y_, dy_;
-  std::vector<ClickBatch<std::int32_t>> batches_;
-};
 
 template <int Width>
 void bench_step(benchmark::State& state) {
@@ -151,7 +28,7 @@ void bench_step(benchmark::State& state) {
   constexpr int kWarm = 3, kSteps = 15;
   std::vector<Laps> laps(kSteps);
   run_ranks(ranks, [&](ThreadCommunicator& communicator) {
-    Rank<Width> rank(communicator, threads, batch, large_top);
+    DlrmRank<Width> rank(communicator, threads, batch, large_top);
     Laps ignored;
     for (int i = 0; i < kWarm; ++i) rank.step(i, ignored);
     for (int i = 0; i < kSteps; ++i) rank.step(i, communicator.rank() == 0 ? laps[static_cast<std::size_t>(i)] : ignored);

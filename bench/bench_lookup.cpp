@@ -32,9 +32,9 @@ void lookup(benchmark::State& state, Shape shape) {
   const std::int64_t entries = shape.batch * shape.bag * shape.tables;
   const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 64);  // other ids every time, as in training
   const std::int64_t rows_of_table = shape.rows / shape.tables;
-  Buffer<T> arena(shape.rows * Width);
-  Buffer<float> output(shape.batch * shape.tables * Width);
-  Buffer<std::int32_t> ids(entries * batches), arena_rows(entries * batches);
+  HugeArray<T> arena(shape.rows * Width);
+  HugeArray<float> output(shape.batch * shape.tables * Width);
+  HugeArray<std::int32_t> ids(entries * batches), arena_rows(entries * batches);
   std::vector<std::int64_t> offsets;
   for (std::int64_t b = 0; b <= shape.batch * shape.tables; ++b) offsets.push_back(b * shape.bag);
   for (std::int64_t i = 0; i < ids.size(); ++i) {

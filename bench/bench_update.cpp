@@ -34,22 +34,22 @@ void update(benchmark::State& state, Shape shape) {
   const std::int64_t entries = shape.batch * shape.bag * shape.tables;
   const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 16);  // other ids every time, as in training
   const std::int64_t rows_of_table = shape.rows / shape.tables;
-  Buffer<T> arena(shape.rows * Width);
-  std::vector<std::unique_ptr<Buffer<float>>> element_states, row_states;
+  HugeArray<T> arena(shape.rows * Width);
+  std::vector<std::unique_ptr<HugeArray<float>>> element_states, row_states;
   ArenaState<T, O> arena_state{.arena = arena.data(), .rows = shape.rows, .width = Width, .rounding_seed = 1};
   for (int k = 0; k < O::element_states; ++k)
     arena_state.element_state[static_cast<std::size_t>(k)] =
-        element_states.emplace_back(std::make_unique<Buffer<float>>(shape.rows * Width))->data();
+        element_states.emplace_back(std::make_unique<HugeArray<float>>(shape.rows * Width))->data();
   for (int k = 0; k < O::row_states; ++k)
-    arena_state.row_state[static_cast<std::size_t>(k)] = row_states.emplace_back(std::make_unique<Buffer<float>>(shape.rows))->data();
+    arena_state.row_state[static_cast<std::size_t>(k)] = row_states.emplace_back(std::make_unique<HugeArray<float>>(shape.rows))->data();
   const ArenaSegment segment{.rows = shape.rows};
   arena_state.segments = {&segment, 1};
 
-  Buffer<float> output(shape.batch * shape.tables * Width), gradient(shape.batch * shape.tables * Width);
+  HugeArray<float> output(shape.batch * shape.tables * Width), gradient(shape.batch * shape.tables * Width);
   for (std::int64_t i = 0; i < gradient.size(); ++i) gradient.data()[i] = unit_float(random_word(2, i)) - 0.5f;
   std::vector<std::int64_t> offsets;
   for (std::int64_t b = 0; b <= shape.batch * shape.tables; ++b) offsets.push_back(b * shape.bag);
-  Buffer<Id> ids(entries * batches), arena_rows(entries * batches);
+  HugeArray<Id> ids(entries * batches), arena_rows(entries * batches);
   std::vector<std::vector<Id>> distinct(static_cast<std::size_t>(batches));
   std::vector<bool> seen(static_cast<std::size_t>(shape.rows));
   for (std::int64_t batch = 0; batch < batches; ++batch) {

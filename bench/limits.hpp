@@ -25,14 +25,14 @@ namespace tessera::bench {
 
 /// Memory on huge pages, touched, so that no page fault is timed.
 template <class T>
-class Buffer {
+class HugeArray {
  public:
-  explicit Buffer(std::int64_t count) : count_(count), data_(static_cast<T*>(Host::allocate(bytes()))) {
+  explicit HugeArray(std::int64_t count) : count_(count), data_(static_cast<T*>(Host::allocate(bytes()))) {
     std::fill_n(reinterpret_cast<char*>(data_), bytes(), '\0');
   }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { Host::deallocate(data_, bytes()); }
+  HugeArray(const HugeArray&) = delete;
+  HugeArray& operator=(const HugeArray&) = delete;
+  ~HugeArray() { Host::deallocate(data_, bytes()); }
   T* data() const { return data_; }
   std::int64_t size() const { return count_; }
   std::span<T> span() const { return {data_, static_cast<std::size_t>(count_)}; }
