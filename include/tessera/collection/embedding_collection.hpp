@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/agreement.hpp>
 #include <tessera/collection/model_parallel.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/collection/route.hpp>
@@ -20,7 +21,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -57,13 +60,15 @@ class ShardedCollection {
     initializer initialize{};
     std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
     int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
+    bool check_stages = false;      ///< for debugging: before each exchange all ranks compare where they are, and name who is elsewhere
   };
 
   /// What one element and one row cost on a rank.
   static constexpr MemoryCost memory_cost{.per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
                                           .per_row = 4 * O::row_states};
 
-  /// Every rank gives the same layout, made for communicator.size() ranks. Throws InvalidArgument if the layout has a fault.
+  /// Every rank gives the same layout, made for communicator.size() ranks, and the same options. Throws InvalidArgument if the layout has a
+  /// fault, or if ranks differ: on all of them, with what differs and where. Collective.
   ShardedCollection(Comm& communicator, Backend backend, Layout layout, Options options)
       : communicator_(communicator),
         backend_(std::move(backend)),
@@ -74,6 +79,8 @@ class ShardedCollection {
         updater_(backend_, communicator, store_),
         report_(backend_, layout_.tables.size()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
+    require_offered();
+    require_agreement(communicator_, shared_facts());
   }
   ShardedCollection(const ShardedCollection&) = delete;
   ShardedCollection& operator=(const ShardedCollection&) = delete;
@@ -143,18 +150,20 @@ class ShardedCollection {
   /// Checks ids and sends them to the ranks that own their rows.
   template <IdType Id>
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids) {
+    check_stage(communicator_, "route");
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend_, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.ranks() > 1);
-    Router<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).data_parallel(step);
+    Router<Id, Backend, Comm>(backend_, communicator_, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
   }
 
   template <IdType Id>
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
+    check_stage(communicator_, "route_model_parallel");
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = true;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
@@ -188,6 +197,7 @@ class ShardedCollection {
   /// Pooled vectors go back to the ranks that own the samples.
   template <IdType Id>
   void exchange(StepState<Id>& step) {
+    check_stage(communicator_, "exchange");
     vectors_.to_requesters(step);
   }
 
@@ -209,25 +219,26 @@ class ShardedCollection {
   /// Gradients go to the owners.
   template <IdType Id>
   void exchange_gradients(StepState<Id>& step) {
+    check_stage(communicator_, "exchange_gradients");
     vectors_.to_owners(step);
   }
 
-  /// Merges the gradients of each row over the global batch and applies the optimizer once per row. Ends the step.
+  /// Merges the gradients of each row over the global batch and applies the optimizer once per row. Ends the step. All that may fail for
+  /// another rank's sake comes first: where it throws CommunicatorError, no table of this rank has changed.
   template <IdType Id>
   void update(StepState<Id>& step, MatrixView<const float> gradient) {
+    check_stage(communicator_, "update");
     step.stage = StepState<Id>::Stage::empty;
+    const std::size_t arenas = store_.arenas().size();
+    for (std::size_t a = 0; a < arenas; ++a)
+      if (updater_.shared(a)) updater_.gather(a, gradients_of(step, a, gradient));
+    updater_.exchange();
     ++steps_;
     const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
-    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
+    for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();
-      for_each_group(step, static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-        const bool direct = packed == nullptr;
-        const SlotPart& part = slot.parts[p];
-        step.gradients.push_back({bags, direct ? gradient.data + part.column : packed, direct ? gradient.stride : part.width});
-      });
-      updater_.update(a, steps_, functor, step.gradients);
+      updater_.apply(a, steps_, functor, updater_.shared(a) ? step.gradients : gradients_of(step, a, gradient));
     }
-    updater_.finish(steps_, functor);
   }
 
   // ---- tables ----
@@ -240,6 +251,48 @@ class ShardedCollection {
   void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {
     require(rows == batch && columns_given == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what, rows,
             columns_given, batch, columns());
+  }
+
+  void require_offered() const {
+    require(layout_.ranks() == communicator_.size(), "EmbeddingCollection: the layout is for {} ranks, the communicator has {}",
+            layout_.ranks(), communicator_.size());
+    const bool replicates =
+        std::any_of(routing_.arenas().begin(), routing_.arenas().end(), [](const ArenaPlan& arena) { return arena.replicated; });
+    require(layout_.ranks() == 1 || ((HasAllToAll<Comm> || !routing_.exchanges()) && (HasAllGather<Comm> || !replicates)),
+            "EmbeddingCollection: the communicator lacks {}, which this layout needs",
+            HasAllToAll<Comm> || !routing_.exchanges() ? "all_gather" : "all_to_all");
+  }
+
+  std::vector<SharedFact> shared_facts() const {
+    std::vector<SharedFact> facts;
+    detail::add_layout(facts, layout_);
+    facts.push_back({"element type of the tables", std::is_same_v<element, float>  ? "float"
+                                                   : std::is_same_v<element, Half> ? "Half"
+                                                                                   : "BFloat16"});
+    facts.push_back({"optimizer", detail::describe_optimizer(options_.optimizer)});
+    facts.push_back({"learning rate", fmt::format("{}", options_.learning_rate)});
+    facts.push_back({"seed", fmt::format("{}", options_.seed)});
+    facts.push_back({"initializer", detail::describe_initializer(options_.initialize)});
+    facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
+    facts.push_back({"codecs", fmt::format("{}, {}", Settings::forward_codec::name, Settings::backward_codec::name)});
+    facts.push_back({"option check_stages", fmt::format("{}", options_.check_stages)});
+    return facts;
+  }
+
+  void check_stage(Comm& communicator, std::string_view stage) const {
+    if (options_.check_stages) require_same_stage(communicator, stage, steps_, options_.learning_rate);
+  }
+
+  /// What this rank updates in an arena.
+  template <IdType Id>
+  const std::vector<GradientGroup<Id>>& gradients_of(StepState<Id>& step, std::size_t arena, MatrixView<const float> gradient) {
+    step.gradients.clear();
+    for_each_group(step, static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+      const bool direct = packed == nullptr;
+      const SlotPart& part = slot.parts[p];
+      step.gradients.push_back({bags, direct ? gradient.data + part.column : packed, direct ? gradient.stride : part.width});
+    });
+    return step.gradients;
   }
 
   template <IdType Id>
@@ -330,8 +383,9 @@ class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<P
   using plan = PlanT;
   using typename Base::Options;
 
-  /// The collectives that this plan needs on more than one rank.
-  static constexpr Collective needs = PlanT::replicates ? Collective::all_gather | Collective::all_to_all : Collective::all_to_all;
+  /// The collectives that this plan needs on more than one rank: all_gather where tables are replicated, all_to_all where some are not.
+  static constexpr Collective needs =
+      (PlanT::replicates ? Collective::all_gather : Collective::none) | (PlanT::exchanges ? Collective::all_to_all : Collective::none);
   static_assert(Communicator<Comm, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/routing.hpp>
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
@@ -45,7 +46,10 @@ class MeanSquareExchange {
     send_.resize(backend_, out);
     receive_.resize(backend_, in);
     write(merged);
-    communicator_.all_to_all(std::span<const float>(send_.span()), counts_out_, receive_.span(), counts_in_);
+    if (routing_.exchanges())
+      detail::all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(), counts_in_);
+    else
+      std::swap(send_, receive_);  // all shards are replicated: every pair is of this rank, and both orders are one
     return combine(merged);
   }
 

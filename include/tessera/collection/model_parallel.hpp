@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/route.hpp>
 
 #include <cstddef>
@@ -28,7 +29,7 @@ class LocalRouter {
     step.received_positions.assign(step.received.size(), nullptr);
     measure(step);
     cut(step);
-    tell_samples(step);
+    if (routing_.exchanges()) tell_samples(step);
     add_direct_slots(step, routing_, static_cast<std::size_t>(routing_.rank()));
   }
 
@@ -71,8 +72,9 @@ class LocalRouter {
         return;
       }
       const Block& block = *next_block++;
-      header = {block.bags, block.entries, bags.offsets == nullptr, step.inputs[slot.feature].scaled};
-      bytes += SlotMessage(header, sizeof(Id), layout_.features[slot.feature]).size;
+      header = {block.bags, block.entries, bags.offsets == nullptr, step.inputs[slot.feature].scaled, step.inputs[slot.feature].weighted,
+                sizeof(Id)};
+      bytes += SlotMessage(header, sizeof(Id)).size;
       samples += static_cast<std::size_t>(block.bags);
       step.counts_out[rank] += static_cast<std::size_t>(block.bags);
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
@@ -95,7 +97,7 @@ class LocalRouter {
     for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const Bags<Id>&) {
       const SlotHeader& header = *next_header++;
       if (slot.whole) return;
-      const SlotMessage m(header, sizeof(Id), layout_.features[slot.feature]);
+      const SlotMessage m(header, sizeof(Id));
       Block& block = *next_block++;
       Bags<Id>& received = step.received[i];
       received.bags = header.bags;
@@ -130,7 +132,7 @@ class LocalRouter {
       sizes_in[r] = routing_.slots_of(r);
     }
     step.headers_out.resize(routing_.slots().size());
-    communicator_.all_to_all(std::span<const SlotHeader>(step.headers_in), sizes_out, std::span<SlotHeader>(step.headers_out), sizes_in);
+    detail::all_to_all<SlotHeader>(communicator_, step.headers_in, sizes_out, step.headers_out, sizes_in);
     std::size_t samples = 0;
     step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
@@ -140,7 +142,7 @@ class LocalRouter {
       if (!slot.whole) samples += static_cast<std::size_t>(step.headers_out[s].bags);
     }
     std::int32_t* next = step.samples.resize(backend_, samples).data();
-    communicator_.all_to_all(std::span<const std::int32_t>(step.cut_samples.span()), step.counts_out, step.samples.span(), step.counts_in);
+    detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out, step.samples.span(), step.counts_in);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s)
       if (!routing_.slots()[s].whole) {
         step.sent[s].samples = next;

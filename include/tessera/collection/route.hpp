@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/routing.hpp>
 #include <tessera/collection/step.hpp>
 
@@ -31,23 +32,27 @@ class Router {
   using Block = typename PackBags<Id>::Block;
 
  public:
-  Router(const Backend& backend, Communicator& communicator, const Layout& layout, const Routing& routing)
-      : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
+  Router(const Backend& backend, Communicator& communicator, const Routing& routing)
+      : backend_(backend), communicator_(communicator), routing_(routing) {}
 
   /// step.inputs hold this rank's samples of every feature.
   void data_parallel(StepState& step) {
     const std::size_t slots = routing_.slots().size();
     step.sent.assign(slots, {});
-    count(step);
-    exchange_headers(step);
-    pack(step);
-    communicator_.all_to_all(std::span<const std::byte>(step.ids_out.span()), step.counts_out, step.ids_in.span(), step.counts_in);
-    unpack(step);
+    if (routing_.exchanges()) {
+      count(step);
+      exchange_headers(step);
+      pack(step);
+      detail::all_to_all<std::byte>(communicator_, step.ids_out.span(), step.counts_out, step.ids_in.span(), step.counts_in);
+      unpack(step);
+    } else {
+      step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
+    }
     add_direct_slots(step, routing_, 0);
   }
 
  private:
-  SlotMessage message(const Slot& slot, const SlotHeader& header) const { return {header, sizeof(Id), layout_.features[slot.feature]}; }
+  static SlotMessage message(const SlotHeader& header) { return {header, sizeof(Id)}; }
 
   /// A job per chain; its blocks stand in step.blocks in the order of the chain's slots.
   void list_chains(StepState& step) {
@@ -88,10 +93,20 @@ class Router {
     step.headers_in.resize(incoming);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const FeatureInput<Id>& input = step.inputs[routing_.slots()[s].feature];
-      step.headers_out[s] = {step.sent[s].bags, step.sent[s].entries, input.bags.offsets == nullptr, input.scaled};
+      step.headers_out[s] = {step.sent[s].bags, step.sent[s].entries, input.bags.offsets == nullptr,
+                             input.scaled,      input.weighted,       sizeof(Id)};
     }
-    communicator_.all_to_all(std::span<const SlotHeader>(step.headers_out), step.counts_out, std::span<SlotHeader>(step.headers_in),
-                             step.counts_in);
+    detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
+    check_id_sizes(step);
+  }
+
+  void check_id_sizes(const StepState& step) const {
+    auto header = step.headers_in.begin();
+    for (int r = 0; r < routing_.ranks(); ++r)
+      for (std::size_t k = 0; k < routing_.slots_from(r); ++k, ++header)
+        require(header->id_size == sizeof(Id),
+                "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be of one type", routing_.rank(), r,
+                header->id_size, sizeof(Id));
   }
 
   void pack(StepState& step) {
@@ -103,17 +118,17 @@ class Router {
       for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
         const Slot& slot = routing_.slots()[s];
         step.message_begin[s] = bytes_out;
-        bytes_out += message(slot, step.headers_out[s]).size;
+        bytes_out += message(step.headers_out[s]).size;
         if (slot.whole) continue;
         samples += static_cast<std::size_t>(step.sent[s].bags);
-        if (layout_.features[slot.feature].weighted) positions += static_cast<std::size_t>(step.sent[s].entries);
+        if (step.headers_out[s].weighted != 0) positions += static_cast<std::size_t>(step.sent[s].entries);
       }
       step.counts_out[r] = bytes_out - begin;
     }
     auto header = step.headers_in.begin();
     for (int r = 0; r < ranks; ++r) {
       const std::size_t begin = bytes_in;
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) bytes_in += message(routing_.own_slot(k), *header++).size;
+      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) bytes_in += message(*header++).size;
       step.counts_in[r] = bytes_in - begin;
     }
     step.ids_out.resize(backend_, bytes_out);
@@ -128,7 +143,7 @@ class Router {
       for (const int s : chain.slots) {
         Block& block = *next_block++;
         const Slot& slot = routing_.slots()[s];
-        const SlotMessage m = message(slot, step.headers_out[s]);
+        const SlotMessage m = message(step.headers_out[s]);
         std::byte* at = step.ids_out.data() + step.message_begin[s];
         if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
         block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -159,7 +174,7 @@ class Router {
     for (int r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const SlotHeader& header = *next_header++;
-        const SlotMessage m = message(routing_.own_slot(k), header);
+        const SlotMessage m = message(header);
         Bags<Id>& bags = step.received[k * static_cast<std::size_t>(ranks) + r];
         bags.bags = header.bags;
         bags.entry_bound = header.entries;
@@ -178,7 +193,6 @@ class Router {
 
   const Backend& backend_;
   Communicator& communicator_;
-  const Layout& layout_;
   const Routing& routing_;
 };
 

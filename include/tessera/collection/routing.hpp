@@ -78,6 +78,10 @@ class Routing {
   std::size_t slots_from(int source) const { return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_); }
   const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
   const std::vector<SlotChain>& chains() const { return chains_; }
+  /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables have a whole copy on every rank.
+  bool exchanges() const {
+    return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.replicated || !slot.whole; });
+  }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.

@@ -18,8 +18,10 @@ namespace tessera::inline v0 {
 struct SlotHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
-  std::int64_t one_hot = 0;  ///< every bag has one id: lengths do not travel
-  std::int64_t scaled = 0;   ///< bags have scales
+  std::int32_t one_hot = 0;  ///< every bag has one id: lengths do not travel
+  std::int32_t scaled = 0;   ///< bags have scales
+  std::int32_t weighted = 0;
+  std::int32_t id_size = 0;  ///< bytes
 };
 
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple of 8.
@@ -27,11 +29,11 @@ struct SlotMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;
 
-  SlotMessage(const SlotHeader& header, std::size_t id_size, const FeatureSpec& feature) {
+  SlotMessage(const SlotHeader& header, std::size_t id_size) {
     const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
     const std::size_t bags = static_cast<std::size_t>(header.bags), entries = static_cast<std::size_t>(header.entries);
     has_lengths = header.one_hot == 0;
-    has_weights = feature.weighted;
+    has_weights = header.weighted != 0;
     has_scales = header.scaled != 0;
     ids = has_lengths ? aligned(bags * sizeof(std::uint32_t)) : 0;
     weights = ids + aligned(entries * id_size);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/mean_square_exchange.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/table/buffer.hpp>
@@ -31,23 +32,50 @@ class Updater {
         mean_squares_(backend, communicator, store.layout(), store.routing()),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
-        merged_gradients_(arenas_.size()) {}
+        merged_gradients_(arenas_.size()),
+        replicas_(arenas_.size()) {}
 
-  /// Merges the gradients of arena `a` and applies the optimizer, or leaves that to `finish`. Collective for replicated arenas.
+  /// Whether ranks must talk about arena `a` before its rows can be updated.
+  bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
+
+  /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for replicated arenas. No table changes.
   template <IdType Id>
-  void update(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
-    if (routing_.arenas()[a].replicated)
-      merge_or_update<std::int64_t>(a, step, functor, gather_replicas<Id>(a, groups));
-    else
-      merge_or_update<Id>(a, step, functor, groups);
+  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+    if (routing_.arenas()[a].replicated) {
+      gather_replicas<Id>(a, groups);
+      if (routing_.arenas()[a].columns_split) merged_[a] = merge(a, replicas_[a].groups);
+    } else {
+      merged_[a] = merge(a, groups);
+    }
   }
 
-  /// The rest, after `update` of every arena. Collective.
-  void finish(std::int64_t step, const typename O::Step& functor) {
-    if constexpr (O::needs_mean_square) apply_split_arenas(step, functor);
+  /// After `gather` of every shared arena. Collective. No table changes.
+  void exchange() {
+    if constexpr (O::needs_mean_square) row_mean_squares_ = mean_squares_.run_stage(merged_);
+  }
+
+  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
+  template <IdType Id>
+  void apply(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
+    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+      if constexpr (O::needs_mean_square)
+        if (routing_.arenas()[a].columns_split)
+          return run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
+      if (routing_.arenas()[a].replicated)
+        run<Update<T, std::int64_t, Width, O>>(backend_, {store_.state(a, step), functor, replicas_[a].groups});
+      else
+        run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+    });
   }
 
  private:
+  /// All ranks' merged gradients of a replicated arena.
+  struct Replicas {
+    Buffer<std::int64_t, Backend> rows;
+    Buffer<float, Backend> gradients;
+    std::vector<GradientGroup<std::int64_t>> groups;
+  };
+
   static std::size_t total(const std::vector<std::size_t>& counts) {
     std::size_t sum = 0;
     for (const std::size_t n : counts) sum += n;
@@ -73,55 +101,35 @@ class Updater {
     return merged;
   }
 
-  template <IdType Id>
-  void merge_or_update(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
-    if (routing_.arenas()[a].columns_split) {
-      merged_[a] = merge(a, groups);
-      return;
-    }
-    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
-    });
-  }
-
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
   template <IdType Id>
-  const std::vector<GradientGroup<std::int64_t>>& gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()), width = static_cast<std::size_t>(arenas_[a].width());
     const MergedGradients own = merge(a, groups);
     std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
     const std::int64_t own_count = own.count;
     std::vector<std::int64_t> all_counts(ranks);
-    communicator_.all_gather(std::span<const std::int64_t>(&own_count, 1), std::span<std::int64_t>(all_counts), counts);
+    detail::all_gather<std::int64_t>(communicator_, std::span<const std::int64_t>(&own_count, 1), all_counts, counts);
     for (std::size_t r = 0; r < ranks; ++r) {
       row_counts[r] = static_cast<std::size_t>(all_counts[r]);
       float_counts[r] = row_counts[r] * width;
     }
-    replica_rows_.resize(backend_, total(row_counts));
-    replica_gradients_.resize(backend_, total(float_counts));
-    communicator_.all_gather(std::span<const std::int64_t>(own.rows, row_counts[routing_.rank()]), replica_rows_.span(), row_counts);
-    communicator_.all_gather(std::span<const float>(own.gradients, float_counts[routing_.rank()]), replica_gradients_.span(), float_counts);
-    replica_groups_.clear();
-    const std::int64_t* rows = replica_rows_.data();
-    const float* gradients = replica_gradients_.data();
+    Replicas& all = replicas_[a];
+    all.rows.resize(backend_, total(row_counts));
+    all.gradients.resize(backend_, total(float_counts));
+    detail::all_gather<std::int64_t>(communicator_, {own.rows, row_counts[routing_.rank()]}, all.rows.span(), row_counts);
+    detail::all_gather<float>(communicator_, {own.gradients, float_counts[routing_.rank()]}, all.gradients.span(), float_counts);
+    all.groups.clear();
+    const std::int64_t* rows = all.rows.data();
+    const float* gradients = all.gradients.data();
     for (std::size_t r = 0; r < ranks; ++r) {
       Bags<std::int64_t> bags;
       bags.ids = rows;
       bags.bags = bags.entry_bound = all_counts[r];
-      if (bags.bags != 0) replica_groups_.push_back({bags, gradients, static_cast<std::int64_t>(width)});
+      if (bags.bags != 0) all.groups.push_back({bags, gradients, static_cast<std::int64_t>(width)});
       rows += row_counts[r];
       gradients += float_counts[r];
     }
-    return replica_groups_;
-  }
-
-  void apply_split_arenas(std::int64_t step, const typename O::Step& functor) {
-    const std::vector<const float*> mean_squares = mean_squares_.run_stage(merged_);
-    for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (routing_.arenas()[a].columns_split)
-        Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-          run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], mean_squares[a]});
-        });
   }
 
   const Backend& backend_;
@@ -130,12 +138,11 @@ class Updater {
   const Routing& routing_;
   const std::vector<Arena<T, O, Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_;
-  std::vector<MergedGradients> merged_;  // by arena, as the next two
+  std::vector<MergedGradients> merged_;  // by arena, as what follows
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
-  Buffer<std::int64_t, Backend> replica_rows_;
-  Buffer<float, Backend> replica_gradients_;
-  std::vector<GradientGroup<std::int64_t>> replica_groups_;
+  std::vector<Replicas> replicas_;
+  std::vector<const float*> row_mean_squares_;
 };
 
 }  // namespace tessera::inline v0

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/codec/codecs.hpp>
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/routing.hpp>
 #include <tessera/collection/step.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -46,6 +47,7 @@ class VectorExchange {
   /// Owners' pooled vectors go to the ranks of the samples.
   template <IdType Id>
   void to_requesters(Step<Id, Backend>& step) {
+    if (!routing_.exchanges()) return;
     if constexpr (encodes_forward) {
       size_encoded<Forward>(step);
       std::vector<typename EncodeRows<Forward>::Job> jobs;
@@ -53,11 +55,11 @@ class VectorExchange {
         jobs.push_back({vectors, width, encoded, rows, width, nullptr});
       });
       run<EncodeRows<Forward>>(backend_, {jobs});
-      communicator_.all_to_all(std::span<const std::byte>(step.owner_encoded.span()), step.owner_bytes, step.requester_encoded.span(),
-                               step.requester_bytes);
+      detail::all_to_all<std::byte>(communicator_, step.owner_encoded.span(), step.owner_bytes, step.requester_encoded.span(),
+                                    step.requester_bytes);
     } else {
-      communicator_.all_to_all(std::span<const float>(step.owner_vectors.span()), step.owner_counts, step.requester_vectors.span(),
-                               step.requester_counts);
+      detail::all_to_all<float>(communicator_, step.owner_vectors.span(), step.owner_counts, step.requester_vectors.span(),
+                                step.requester_counts);
     }
   }
 
@@ -108,17 +110,18 @@ class VectorExchange {
   /// Gradients go to the owners, as floats in step.owner_vectors.
   template <IdType Id>
   void to_owners(Step<Id, Backend>& step) {
+    if (!routing_.exchanges()) return;
     if constexpr (encodes_backward) {
-      communicator_.all_to_all(std::span<const std::byte>(step.requester_encoded.span()), step.requester_bytes, step.owner_encoded.span(),
-                               step.owner_bytes);
+      detail::all_to_all<std::byte>(communicator_, step.requester_encoded.span(), step.requester_bytes, step.owner_encoded.span(),
+                                    step.owner_bytes);
       std::vector<typename DecodeRows<Backward>::Job> jobs;
       for_each_owner_row<Backward>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
         jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
       });
       run<DecodeRows<Backward>>(backend_, {jobs});
     } else {
-      communicator_.all_to_all(std::span<const float>(step.requester_vectors.span()), step.requester_counts, step.owner_vectors.span(),
-                               step.owner_counts);
+      detail::all_to_all<float>(communicator_, step.requester_vectors.span(), step.requester_counts, step.owner_vectors.span(),
+                                step.owner_counts);
     }
   }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/collectives.hpp>
 #include <tessera/collection/step.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -34,7 +35,10 @@ class WeightGradientStage {
       add_own(step, out);
     } else {
       size_requester(step);
-      communicator_.all_to_all(std::span<const float>(owner_dots_.span()), owner_counts_, requester_dots_.span(), requester_counts_);
+      if (routing_.exchanges())
+        detail::all_to_all<float>(communicator_, owner_dots_.span(), owner_counts_, requester_dots_.span(), requester_counts_);
+      else
+        std::swap(owner_dots_, requester_dots_);  // all slots are this rank's own, in the same order
       add_received(step, out);
     }
     scale_means(step, out);

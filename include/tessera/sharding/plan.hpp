@@ -187,6 +187,12 @@ struct PlanArithmetic {
       if (shard.rank == every_rank) return true;
     return false;
   }
+  static constexpr bool exchanges() {
+    const Layout layout = cut_for_check(2);
+    for (const Shard& shard : layout.shards)
+      if (shard.rank != every_rank || shard.rectangle.rows() != layout.tables[shard.table].rows) return true;
+    return false;
+  }
   static constexpr std::size_t width_count() { return shard_widths().size(); }
 };
 
@@ -212,6 +218,8 @@ class Plan {
 
   /// Whether some rectangle has a copy on every rank.
   static constexpr bool replicates = Arithmetic::replicates();
+  /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
+  static constexpr bool exchanges = Arithmetic::exchanges();
 
   /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never throws for a bad plan: the result's
   /// `fault` says what is wrong. `rows` fills in (or replaces) tables' rows.
