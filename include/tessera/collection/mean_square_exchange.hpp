@@ -37,8 +37,9 @@ class MeanSquareExchange {
     });
   }
 
-  /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square per merged row. Collective.
-  std::vector<const float*> run_stage(std::span<const MergedGradients> merged) {
+  /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square per merged row; valid until
+  /// the next call. Collective.
+  std::span<const float* const> run_stage(std::span<const MergedGradients> merged) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     find_rows(merged);
     const std::size_t out = place(sends_, counts_out_, ranks, [](const Pair& pair) { return pair.own_shard; });
@@ -153,41 +154,46 @@ class MeanSquareExchange {
     if (!writes_.empty()) run<WriteMeanSquares>(backend_, {writes_});
   }
 
-  std::vector<const float*> combine(std::span<const MergedGradients> merged) {
+  std::span<const float* const> combine(std::span<const MergedGradients> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
       if (routing_.arenas()[a].columns_split) total += static_cast<std::size_t>(merged[a].count);
     float* next = result_.resize(backend_, total).data();
-    std::vector<const float*> results(merged.size());
-    std::vector<float*> means(merged.size());
-    for (std::size_t a = 0; a < merged.size(); ++a)
-      if (routing_.arenas()[a].columns_split) {
-        results[a] = means[a] = next;
+    results_.assign(merged.size(), nullptr);
+    parts_.clear();
+    jobs_.clear();
+    parts_end_.clear();
+    std::size_t segment = 0, arena = merged.size();
+    float* means = nullptr;
+    for_each_segment([&](std::size_t a, std::size_t i, const ArenaSegment& rows) {
+      if (a != arena) {
+        arena = a;
+        results_[a] = means = next;
         next += merged[a].count;
       }
-    std::vector<std::vector<CombineMeanSquares::Part>> parts;
-    std::vector<CombineMeanSquares::Job> jobs;
-    std::size_t segment = 0;
-    for_each_segment([&](std::size_t a, std::size_t i, const ArenaSegment& rows) {
       const Range range = segment_rows_[segment++];
       if (range.count == 0) return;
-      parts.push_back(parts_of(a, i, rows));
-      jobs.push_back({merged[a].rows, merged[a].gradients, range.first, range.count, {}, means[a]});
+      add_parts(a, i, rows);
+      parts_end_.push_back(parts_.size());
+      jobs_.push_back({merged[a].rows, merged[a].gradients, range.first, range.count, {}, means});
     });
-    for (std::size_t j = 0; j < jobs.size(); ++j) jobs[j].parts = parts[j];
-    if (!jobs.empty()) run<CombineMeanSquares>(backend_, {jobs});
-    return results;
+    for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
+      jobs_[j].parts = std::span<const CombineMeanSquares::Part>(parts_).subspan(begin, parts_end_[j] - begin);
+    if (!jobs_.empty()) run<CombineMeanSquares>(backend_, {jobs_});
+    return results_;
   }
 
-  /// What is known of the rows of a segment: this shard's own part, and the others' from the message.
-  std::vector<CombineMeanSquares::Part> parts_of(std::size_t arena, std::size_t segment, const ArenaSegment& rows) const {
+  /// What is known of the rows of a segment: this shard's own part, and the others' from the message, by columns.
+  void add_parts(std::size_t arena, std::size_t segment, const ArenaSegment& rows) {
     const int own = routing_.arenas()[arena].shards[segment];
-    std::vector<CombineMeanSquares::Part> parts{{rows.row_offset, rows.row_offset + rows.rows, 0, nullptr, columns(own)}};
+    const std::ptrdiff_t first = std::ssize(parts_);
+    parts_.push_back({rows.row_offset, rows.row_offset + rows.rows, 0, nullptr, columns(own)});
     for (const Pair& pair : receives_)
       if (pair.arena == arena && pair.segment == segment && pair.rows.count != 0)
-        parts.push_back({pair.row_begin, pair.row_end, pair.rows.first, receive_.data() + pair.at, columns(pair.other_shard)});
-    std::stable_sort(parts.begin(), parts.end(), [](const auto& x, const auto& y) { return x.columns.begin < y.columns.begin; });
-    return parts;
+        parts_.push_back({pair.row_begin, pair.row_end, pair.rows.first, receive_.data() + pair.at, columns(pair.other_shard)});
+    std::sort(parts_.begin() + first, parts_.end(), [](const auto& x, const auto& y) {
+      return std::tuple(x.columns.begin, x.row_begin) < std::tuple(y.columns.begin, y.row_begin);
+    });
   }
 
   const Backend& backend_;
@@ -200,6 +206,10 @@ class MeanSquareExchange {
   std::vector<std::int64_t> found_;
   std::vector<Range> segment_rows_;
   std::vector<WriteMeanSquares::Job> writes_;
+  std::vector<CombineMeanSquares::Job> jobs_;
+  std::vector<CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
+  std::vector<std::size_t> parts_end_;           // by job
+  std::vector<const float*> results_;            // by arena
   Buffer<float, Backend> send_, receive_, result_;
 };
 

@@ -142,7 +142,7 @@ class Updater {
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
-  std::vector<const float*> row_mean_squares_;
+  std::span<const float* const> row_mean_squares_;
 };
 
 }  // namespace tessera::inline v0

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""bench/report.py joins repetitions by medians, keeps names and counters, and writes a page that stands alone."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+REPORT = pathlib.Path(__file__).resolve().parents[2] / "bench" / "report.py"
+
+
+def run(name, time, share, unit="us"):
+    return {"name": name, "run_name": name, "run_type": "iteration", "real_time": time, "cpu_time": 1.0, "time_unit": unit, "iterations": 3,
+            "repetitions": 3, "repetition_index": 0, "threads": 1, "limit_share": share}
+
+
+class Report(unittest.TestCase):
+    def report(self, benchmarks, *names):
+        with tempfile.TemporaryDirectory() as folder:
+            context = {"date": "2026-01-02", "num_cpus": 2, "mhz_per_cpu": 3000}
+            (pathlib.Path(folder) / "a.json").write_text(json.dumps({"context": context, "benchmarks": benchmarks}))
+            done = subprocess.run([sys.executable, str(REPORT), folder, *names], capture_output=True, text=True)
+            page = pathlib.Path(folder) / "index.html"
+            return done, page.read_text() if page.exists() else ""
+
+    def test_medians_of_repetitions(self):
+        runs = [run("x/width:4/min_time:0.3/manual_time", t, s) for t, s in ((3000, 0.5), (1000, 0.9), (2000, 0.7))]
+        aggregate = dict(run("x_mean", 7, 7), run_type="aggregate")
+        done, page = self.report(runs + [aggregate], "a")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("x/width:4"))
+        self.assertEqual(line.split(), ["x/width:4", "2", "0.7"])
+        self.assertIn("<svg", page)
+        self.assertNotIn("http", page.replace("http://www.w3.org/2000/svg", ""))
+
+    def test_names_are_escaped(self):
+        _, page = self.report([run("x<16>&", 1, 0.5)], "a")
+        self.assertIn("x&lt;16&gt;&amp;", page)
+        self.assertNotIn("x<16>", page)
+
+    def test_nothing_ran(self):
+        done, page = self.report([], "a")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no benchmark ran", done.stderr)
+        self.assertEqual(page, "")
+
+
+if __name__ == "__main__":
+    unittest.main()
