@@ -35,7 +35,7 @@ class Synthetic final : public Clicks {
       : generator_(criteo_like_features(options.max_rows, options.power), {.seed = options.seed}),
         test_(test_part(options.samples, options.test_fraction)),
         train_(options.samples - test_) {
-    for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows);
+    for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows + options.vocabulary);
   }
 
   const std::vector<std::int64_t>& rows() const override { return rows_; }
@@ -43,9 +43,13 @@ class Synthetic final : public Clicks {
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override { return "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped"; }
 
-  void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override { generator_.generate(first, count, batch); }
+  void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override {
+    generator_.generate(first, count, batch);
+    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+  }
   void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
     generator_.generate(train_ + first, count, batch);
+    batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   double best_auc() const override {
     constexpr std::int64_t kBlock = 8192;
@@ -93,7 +97,7 @@ class Permutation {
 /// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random order.
 class CriteoFile final : public Clicks {
  public:
-  explicit CriteoFile(const Options& options) : seed_(options.seed), path_(options.data) {
+  explicit CriteoFile(const Options& options) : seed_(options.seed), path_(options.data), raw_(options.vocabulary) {
     const CriteoReaderOptions reading{.bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal};
     std::int64_t lines = 0;
     for_each_block(reading, [&](std::span<const CriteoRecord> records) { lines += static_cast<std::int64_t>(records.size()); });
@@ -109,11 +113,18 @@ class CriteoFile final : public Clicks {
     });
     const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
     rows_.assign(encoder.rows().begin(), encoder.rows().end());
+    if (raw_) rows_.assign(kCriteoCategories, options.max_rows);
     samples_.reserve(static_cast<std::size_t>(lines));
     Batch batch;
     for_each_block(reading, [&](std::span<const CriteoRecord> records) {
       encoder.encode(records, batch);
       append(batch);
+      if (!raw_) return;
+      for (std::size_t i = 0; i < records.size(); ++i) {
+        Sample& sample = samples_[samples_.size() - records.size() + i];
+        sample.missing = records[i].missing_categories;
+        for (int f = 0; f < kCriteoCategories; ++f) sample.ids[f] = static_cast<std::int32_t>(records[i].categories[f]);
+      }
     });
   }
 
@@ -138,6 +149,7 @@ class CriteoFile final : public Clicks {
     std::array<std::int32_t, kCriteoCategories> ids;
     std::array<float, kCriteoIntegers> dense;
     float label;
+    std::uint32_t missing = 0;  // of raw categories
   };
 
   template <class Visit>
@@ -159,7 +171,7 @@ class CriteoFile final : public Clicks {
   }
 
   template <class SampleAt>
-  static void fill(std::int64_t count, Batch& batch, SampleAt sample_at) {
+  void fill(std::int64_t count, Batch& batch, SampleAt sample_at) const {
     batch.size = count;
     batch.features = kCriteoCategories;
     batch.dense_columns = kCriteoIntegers;
@@ -167,16 +179,22 @@ class CriteoFile final : public Clicks {
     batch.dense.resize(static_cast<std::size_t>(count * kCriteoIntegers));
     batch.ids.resize(static_cast<std::size_t>(count * kCriteoCategories));
     batch.offsets.clear();
+    if (raw_) batch.keys.resize(batch.ids.size());
     for (std::int64_t s = 0; s < count; ++s) {
       const Sample& sample = sample_at(s);
       batch.labels[static_cast<std::size_t>(s)] = sample.label;
       std::copy_n(sample.dense.begin(), kCriteoIntegers, batch.dense.begin() + s * kCriteoIntegers);
       for (int f = 0; f < kCriteoCategories; ++f) batch.ids[static_cast<std::size_t>(f * count + s)] = sample.ids[f];
+      if (!raw_) continue;
+      for (int f = 0; f < kCriteoCategories; ++f)  // a missing category is a key of its own
+        batch.keys[static_cast<std::size_t>(f * count + s)] =
+            (sample.missing >> f & 1) != 0 ? -1 : std::int64_t{static_cast<std::uint32_t>(sample.ids[f])};
     }
   }
 
   std::uint64_t seed_;
   std::string path_;
+  bool raw_;  // categories as they stand in the file, for a vocabulary
   std::int64_t bad_lines_ = 0;
   std::string first_bad_line_;
   std::int64_t test_ = 0, train_ = 0;
@@ -192,14 +210,16 @@ class BinaryFolder final : public Clicks {
         path_(options.data),
         spec_(read_feature_spec(path_)),
         train_(path_, spec_, "train"),
-        test_(path_, spec_, "test") {
+        test_(path_, spec_, "test"),
+        rows_(train_.rows()) {
+    for (std::int64_t& rows : rows_) rows += options.vocabulary;
     require<DataError>(std::ssize(train_.rows()) == kCriteoCategories && train_.dense_columns() == kCriteoIntegers,
                        "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_, train_.rows().size(),
                        train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
   }
 
-  const std::vector<std::int64_t>& rows() const override { return train_.rows(); }
+  const std::vector<std::int64_t>& rows() const override { return rows_; }
   std::int64_t train_samples() const override { return train_.size(); }
   std::int64_t test_samples() const override { return test_.size(); }
   std::string description() const override { return path_; }
@@ -209,8 +229,12 @@ class BinaryFolder final : public Clicks {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = order(first + i);
     train_.gather(samples, batch);
+    batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
-  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override { test_.read(first, count, batch); }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
+    test_.read(first, count, batch);
+    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+  }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
 
  private:
@@ -218,6 +242,7 @@ class BinaryFolder final : public Clicks {
   std::string path_;
   DatasetSpec spec_;
   BinaryDataset train_, test_;
+  std::vector<std::int64_t> rows_;
 };
 
 }  // namespace

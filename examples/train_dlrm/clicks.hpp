@@ -14,7 +14,12 @@
 
 namespace dlrm {
 
-using Batch = tessera::ClickBatch<std::int32_t>;
+struct Batch : tessera::ClickBatch<std::int32_t> {
+  std::vector<std::int64_t> keys;  ///< what a vocabulary maps to rows; parallel to ids
+  tessera::KeyedJagged<std::int64_t> keyed_keys() const {
+    return {.features = features, .batch = size, .ids = keys, .offsets = {}, .weights = {}};
+  }
+};
 
 /// Clicks for training and for the test: 26 one-hot categories and 13 numbers a sample. Shared by all ranks, which only read.
 class Clicks {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,8 @@ class Embeddings {
   virtual tessera::MemoryCost memory_cost() const = 0;
   /// Looks this rank's samples up: output [batch, 26*width], any stride.
   virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
+  /// Rows that a vocabulary gave to other keys start anew.
+  virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
 };

@@ -7,7 +7,9 @@
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/tessera.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <span>
 
 namespace dlrm {
 
@@ -27,6 +29,7 @@ class EmbeddingsOf final : public Embeddings {
   void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) override {
     pooled_ = collection_.forward(ids, output);
   }
+  void reset_rows(int table, std::span<const std::int64_t> rows) override { collection_.reset_rows(table, rows); }
   void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
     collection_.set_learning_rate(learning_rate);
     collection_.backward(pooled_, gradient);

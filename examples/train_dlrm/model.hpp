@@ -52,6 +52,7 @@ class Model {
         logit_gradients_(logits_.size()) {}
 
   const Embeddings& embeddings() const { return *embeddings_; }
+  Embeddings& embeddings() { return *embeddings_; }
   std::int64_t dense_parameters() const { return parameters_.size(); }
 
   /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.

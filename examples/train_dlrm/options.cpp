@@ -19,6 +19,7 @@
 namespace dlrm {
 namespace {
 
+constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 
@@ -45,7 +46,7 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks are endless and seen once.
 void resolve(Options& options) {
   const bool file = !options.data.empty();
-  if (options.max_rows == 0) options.max_rows = file ? 1'000'000 : 10'000;
+  if (options.max_rows == 0) options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
   if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
@@ -82,10 +83,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit(app.add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, that test the model"), 0.0, 0.9,
         "F");
   limit<std::int64_t>(app.add_option("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows"), 3,
-                      2147483647, "N", "file 1000000, synthetic 10000");
+                      2147483647, "N", "file 1000000, with --vocabulary 20000, synthetic 10000");
   limit<std::int64_t>(app.add_option("--min-count", options.min_count,
                                      "Category values of a file that training holds less often share one row of their table"),
                       1, kMost, "N");
+  app.add_flag("--vocabulary", options.vocabulary,
+               "Give rows to categories while training sees them, --min-count times each, instead of counting a file's beforehand");
+  choose(app.add_option("--eviction", options.eviction, "Whose row a new category gets when a --vocabulary is full"), kEvictions);
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
 
   app.option_defaults()->group("Ranks");

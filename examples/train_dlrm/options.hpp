@@ -17,6 +17,8 @@ struct Options {
   bool skip_bad_lines = false;
   std::int64_t max_rows = 0;  ///< 0 here and below: not given
   std::int64_t min_count = 10;
+  bool vocabulary = false;  ///< rows are given to keys while training sees them
+  std::string eviction = "least-frequent";
   double power = 1.05;
 
   std::string communicator = "threads";

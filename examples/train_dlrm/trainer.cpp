@@ -8,10 +8,12 @@
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/data/metrics.hpp>
 #include <tessera/sharding/policies.hpp>
+#include <tessera/table/vocabulary.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <span>
 
 namespace dlrm {
@@ -37,7 +39,9 @@ class Rank {
       : options_(options),
         clicks_(clicks),
         communicator_(communicator),
-        model_(communicator, options, clicks.rows(), (options.batch_size + communicator.size() - 1) / communicator.size()) {}
+        model_(communicator, options, clicks.rows(), (options.batch_size + communicator.size() - 1) / communicator.size()) {
+    if (options.vocabulary) vocabulary_.emplace(communicator, vocabulary_options(options, clicks.rows()));
+  }
 
   void run(Result& result) {
     if (first()) print_plan(model_.embeddings().layout(), model_.embeddings().memory_cost());
@@ -59,6 +63,30 @@ class Rank {
  private:
   static constexpr int kNothing = -1;
 
+  static VocabularyOptions vocabulary_options(const Options& options, const std::vector<std::int64_t>& rows) {
+    const Eviction eviction = options.eviction == "none"     ? Eviction::none
+                              : options.eviction == "oldest" ? Eviction::oldest
+                                                             : Eviction::least_frequent;
+    VocabularyOptions made{.tables = {}, .feature_table = {}, .seed = options.seed, .threads = options.threads_per_rank};
+    const auto admit_after = static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
+    for (const std::int64_t r : rows) made.tables.push_back({r, admit_after, eviction});
+    return made;
+  }
+
+  /// Raw keys become rows; in training the vocabulary learns them, and rows that changed hands start anew.
+  void to_rows(bool training) {
+    if (!vocabulary_) return;
+    if (!training) return vocabulary_->find(batch_.keyed_keys(), std::span(batch_.ids));
+    std::vector<std::int64_t> rows;
+    const std::span<const ReusedRow> reused = vocabulary_->learn(batch_.keyed_keys(), std::span(batch_.ids));
+    for (std::size_t i = 0; i < reused.size(); ++i) {
+      rows.push_back(reused[i].row);
+      if (i + 1 < reused.size() && reused[i + 1].table == reused[i].table) continue;
+      model_.embeddings().reset_rows(static_cast<int>(reused[i].table), rows);
+      rows.clear();
+    }
+  }
+
   bool first() const { return communicator_.rank() == 0; }
 
   void train(Result& result) {
@@ -72,6 +100,7 @@ class Rank {
         const std::int64_t size = std::min(batch, samples - begin);
         const Part part(begin, size, communicator_);
         clicks_.train_batch(epoch, part.first, part.count, batch_);
+        to_rows(true);
         const float rate = schedule(step, steps);
         loss += model_.train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
         seen += size;
@@ -108,6 +137,7 @@ class Rank {
     for (std::int64_t begin = 0; begin < clicks_.test_samples(); begin += options_.batch_size) {
       const Part part(begin, std::min(options_.batch_size, clicks_.test_samples() - begin), communicator_);
       clicks_.test_batch(part.first, part.count, batch_);
+      to_rows(false);
       for (int f = 0; f < kFeatures; ++f)
         if (without == f || without == kFeatures) exchange_ids(f);
       const std::span<const float> scores = model_.forward(batch_);
@@ -143,6 +173,7 @@ class Rank {
   AnyCommunicator& communicator_;
   Model model_;
   Batch batch_;
+  std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   std::int64_t last_report_ = 0;
 };
 

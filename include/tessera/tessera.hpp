@@ -10,6 +10,7 @@
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
+#include <tessera/host/non_finite.hpp>
 #include <tessera/host/row_statistics.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>

@@ -171,7 +171,7 @@ TEST_CASE("unreadable and malformed files are one clear line") {
     return "--data '" + (folder.path / name).string() + "' ";
   };
   check_fails("--data /no/such/file", "cannot open '/no/such/file'");
-  check_fails("--data /", "is a directory");
+  check_fails("--data /", "folder '/' has no feature_spec.yaml");
   check_fails(file("empty", ""), "holds no clicks");
   std::string good;
   for (int i = 0; i < 40; ++i)

@@ -13,6 +13,7 @@
 #include <tessera/collection/weight_gradients.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/op/non_finite.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/table/buffer.hpp>
 
@@ -96,6 +97,19 @@ class ShardedCollection {
   /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it waits for the backend's work, and
   /// throws a fault that `forward` has not.
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
+  /// Gradients given to this rank's `backward` that were NaN or infinite, and steps that no rank carried out because of them; under
+  /// CountNonFiniteGradients or RejectNonFiniteGradients.
+  std::uint64_t non_finite_gradients() const { return non_finite_gradients_; }
+  std::uint64_t rejected_steps() const { return rejected_steps_; }
+  /// Weights of this rank that are NaN or infinite now. Reads all of them.
+  std::int64_t count_non_finite_weights() const {
+    std::int64_t all = 0, count = 0;
+    for (const auto& arena : store_.arenas()) {
+      run<CountNonFinite<element>>(backend_, {{arena.weights(), arena.rows(), arena.width()}, &count});
+      all += count;
+    }
+    return all;
+  }
   /// Features (indices into layout().features) whose ids this rank needs in model-parallel input, in the order of that batch.
   std::span<const int> local_features() const { return routing_.local_features(); }
 
@@ -104,6 +118,7 @@ class ShardedCollection {
   /// Looks this rank's samples up. The result lives in the collection until the next forward.
   template <IdType Id>
   Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids) {
+    ids.validate_sizes();  // before memory is asked for
     output_.resize(backend_, static_cast<std::size_t>(ids.batch * columns()));
     return forward(ids, MatrixView<float>{output_.data(), ids.batch, columns()});
   }
@@ -129,7 +144,9 @@ class ShardedCollection {
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape.
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
-    StepState<Id>& step = start_backward(pooled, gradient);
+    StepState<Id>& step = opened(pooled, gradient);
+    if (!accept(step, gradient)) return;
+    start_backward(step, gradient);
     update(step, gradient);
   }
 
@@ -137,9 +154,14 @@ class ShardedCollection {
   /// With model-parallel input each rank gets its own shards' share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient, std::span<float> weight_gradients) {
-    StepState<Id>& step = start_backward(pooled, gradient);
+    StepState<Id>& step = opened(pooled, gradient);
     require(static_cast<std::int64_t>(weight_gradients.size()) == step.ids, "backward: room for {} weight gradients, the batch has {} ids",
             weight_gradients.size(), step.ids);
+    if (!accept(step, gradient)) {
+      std::fill(weight_gradients.begin(), weight_gradients.end(), 0.0f);
+      return;
+    }
+    start_backward(step, gradient);
     const auto groups_of = [&](int arena, auto&& visit) { for_each_group(step, arena, visit); };
     weight_gradients_.run_stage(step, gradient, groups_of, weight_gradients);
     update(step, gradient);
@@ -245,6 +267,11 @@ class ShardedCollection {
 
   /// This rank's rectangles: weights and optimizer state, by table name or one by one.
   Store& tables() { return store_; }
+  /// Rows of a table (index in layout().tables) get their first values and a fresh optimizer state again, as if never updated: for rows
+  /// that a Vocabulary gave to another key. Every rank names the same rows, or at least those that it holds.
+  void reset_rows(int table, std::span<const std::int64_t> rows) {
+    store_.reset_rows(backend_, table, rows, options_.optimizer, options_.initialize);
+  }
   const Store& tables() const { return store_; }
 
  private:
@@ -274,6 +301,7 @@ class ShardedCollection {
     facts.push_back({"seed", fmt::format("{}", options_.seed)});
     facts.push_back({"initializer", detail::describe_initializer(options_.initialize)});
     facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
+    facts.push_back({"policy for gradients that are no numbers", fmt::format("{}", static_cast<int>(Settings::non_finite))});
     facts.push_back({"codecs", fmt::format("{}, {}", Settings::forward_codec::name, Settings::backward_codec::name)});
     facts.push_back({"option check_stages", fmt::format("{}", options_.check_stages)});
     return facts;
@@ -296,12 +324,35 @@ class ShardedCollection {
   }
 
   template <IdType Id>
-  StepState<Id>& start_backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
+  StepState<Id>& opened(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) const {
     require(pooled.step != nullptr && pooled.step->stage == StepState<Id>::Stage::assembled,
             "backward: call forward first, and backward once for each forward");
-    split(*pooled.step, gradient);
-    exchange_gradients(*pooled.step);
+    check_shape("backward: gradient", gradient.rows, gradient.columns, pooled.step->batch);
     return *pooled.step;
+  }
+
+  /// Whether the step may change the tables; the same answer on every rank.
+  template <IdType Id>
+  bool accept([[maybe_unused]] StepState<Id>& step, [[maybe_unused]] MatrixView<const float> gradient) {
+    if constexpr (Settings::non_finite != NonFinite::use) {
+      std::int64_t count = 0;
+      run<CountNonFinite<float>>(backend_, {gradient, &count});
+      non_finite_gradients_ += static_cast<std::uint64_t>(count);
+      if constexpr (Settings::non_finite == NonFinite::reject) {
+        if (routing_.ranks() > 1) communicator_.all_reduce(std::span<std::int64_t>(&count, 1));
+        if (count == 0) return true;
+        step.stage = StepState<Id>::Stage::empty;
+        ++rejected_steps_;
+        return false;
+      }
+    }
+    return true;
+  }
+
+  template <IdType Id>
+  void start_backward(StepState<Id>& step, MatrixView<const float> gradient) {
+    split(step, gradient);
+    exchange_gradients(step);
   }
 
   template <IdType Id>
@@ -364,6 +415,8 @@ class ShardedCollection {
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
+  std::uint64_t non_finite_gradients_ = 0;
+  std::uint64_t rejected_steps_ = 0;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_;
   Buffer<float, Backend> output_;
@@ -374,7 +427,8 @@ class ShardedCollection {
 /// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
 /// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
 /// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
-/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, InitializeWith<F>, EncodeWith<Forward, Backward>.
+/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
+/// EncodeWith<Forward, Backward>.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...> {
   using Base = ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...>;
@@ -383,9 +437,11 @@ class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<P
   using plan = PlanT;
   using typename Base::Options;
 
-  /// The collectives that this plan needs on more than one rank: all_gather where tables are replicated, all_to_all where some are not.
+  /// The collectives that this plan needs on more than one rank: all_gather where tables are replicated, all_to_all where some are not,
+  /// all_reduce where steps may be rejected.
   static constexpr Collective needs =
-      (PlanT::replicates ? Collective::all_gather : Collective::none) | (PlanT::exchanges ? Collective::all_to_all : Collective::none);
+      (PlanT::replicates ? Collective::all_gather : Collective::none) | (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
+      (detail::CollectionPolicies<Policies...>::non_finite == NonFinite::reject ? Collective::all_reduce : Collective::none);
   static_assert(Communicator<Comm, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");

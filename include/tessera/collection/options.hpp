@@ -14,8 +14,8 @@
 
 namespace tessera::inline v0 {
 
-// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, InitializeWith<F>,
-// EncodeWith<Forward, Backward>.
+// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a policy for gradients that are no numbers,
+// InitializeWith<F>, EncodeWith<Forward, Backward>.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are stored with stochastic rounding.
 template <Element T>
@@ -39,6 +39,19 @@ struct Clamp {
 /// The id modulo rows, never negative.
 struct Wrap {
   static constexpr BadIds bad_ids = BadIds::wrap;
+};
+
+/// What `backward` does about gradients that are NaN or infinite. Without one of these policies they are used as they are.
+enum class NonFinite : std::uint8_t { use, count, reject };
+
+/// Counts them in `non_finite_gradients()`, and uses them.
+struct CountNonFiniteGradients {
+  static constexpr NonFinite non_finite = NonFinite::count;
+};
+/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. Needs all_reduce; one more small exchange a
+/// step.
+struct RejectNonFiniteGradients {
+  static constexpr NonFinite non_finite = NonFinite::reject;
 };
 
 /// First values of the tables.
@@ -66,6 +79,10 @@ concept BadIdPolicy = requires {
   { P::bad_ids } -> std::convertible_to<BadIds>;
 };
 template <class P>
+concept NonFinitePolicy = requires {
+  { P::non_finite } -> std::convertible_to<NonFinite>;
+};
+template <class P>
 concept InitializerPolicy = requires {
   typename P::initializer;
 };
@@ -80,14 +97,16 @@ template <class... Policies>
 struct CollectionPolicies {
   using element = float;
   static constexpr BadIds bad_ids = BadIds::throw_error;
+  static constexpr NonFinite non_finite = NonFinite::use;
   using initializer = UniformByRows;
   using forward_codec = Fp32;
   using backward_codec = Fp32;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || BadIdPolicy<First> || InitializerPolicy<First> || CodecPolicy<First>,
-                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, InitializeWith<F> or EncodeWith<F, B>");
+  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> || InitializerPolicy<First> || CodecPolicy<First>,
+                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients, "
+                "RejectNonFiniteGradients, InitializeWith<F> or EncodeWith<F, B>");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -96,6 +115,10 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 template <BadIdPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr BadIds bad_ids = First::bad_ids;
+};
+template <NonFinitePolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  static constexpr NonFinite non_finite = First::non_finite;
 };
 template <InitializerPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {

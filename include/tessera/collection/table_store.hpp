@@ -106,6 +106,32 @@ class TableStore {
     return shards;
   }
 
+  /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state again, as if never updated.
+  template <Initializer F>
+  void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows, const O& optimizer, const F& initializer) {
+    require(table >= 0 && table < std::ssize(layout_.tables), "reset_rows: table {} of {}", table, layout_.tables.size());
+    const TableSpec& spec = layout_.tables[table];
+    for (const std::int64_t row : rows)
+      require(row >= 0 && row < spec.rows, "reset_rows: table '{}' has {} rows, not row {}", spec.name, spec.rows, row);
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      const ArenaPlan& plan = routing_.arenas()[a];
+      for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+        if (layout_.shards[plan.shards[i]].table != table) continue;
+        const ArenaSegment& segment = plan.segments[i];
+        for (const std::int64_t row : rows) {
+          if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
+          const std::int64_t at = segment.row_offset + row - segment.row_begin;
+          run<Initialize<T, F>>(backend, {arenas_[a].weights() + at * arenas_[a].width(),
+                                          1,
+                                          arenas_[a].width(),
+                                          {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                                          initializer});
+          arenas_[a].reset_state(at, 1, optimizer);
+        }
+      }
+    }
+  }
+
   /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.
   int table_index(std::string_view name) const {
     for (std::size_t t = 0; t < layout_.tables.size(); ++t)

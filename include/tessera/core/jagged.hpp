@@ -40,6 +40,9 @@ struct KeyedJagged {
   /// Checks sizes alone. Throws InvalidArgument that names the first fault.
   void validate_sizes() const {
     require(features >= 0 && batch >= 0, "KeyedJagged: features ({}) and batch ({}) must not be negative", features, batch);
+    std::int64_t bags = 0;
+    require(!__builtin_mul_overflow(features, batch, &bags) && !__builtin_add_overflow(bags, 1, &bags),
+            "KeyedJagged: {} features x {} samples are too many bags", features, batch);
     const std::int64_t count = static_cast<std::int64_t>(ids.size());
     if (one_hot()) {
       require(count == features * batch, "KeyedJagged: one-hot batch of {} features x {} samples needs {} ids, got {}", features, batch,

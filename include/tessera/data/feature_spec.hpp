@@ -217,7 +217,10 @@ inline DatasetSpec parse_feature_spec(std::string_view text, std::string name) {
 /// Reads a feature specification, or the file feature_spec.yaml of a folder.
 inline DatasetSpec read_feature_spec(std::filesystem::path path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) path /= "feature_spec.yaml";
+  if (std::filesystem::is_directory(path, ignored)) {
+    require<DataError>(std::filesystem::exists(path / "feature_spec.yaml", ignored), "folder '{}' has no feature_spec.yaml", path.string());
+    path /= "feature_spec.yaml";
+  }
   const MappedFile file(path);
   return parse_feature_spec({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
 }

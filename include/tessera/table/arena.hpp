@@ -31,6 +31,13 @@ class Arena {
   float* element_state(int i) const { return element_state_[i].data(); }
   float* row_state(int i) const { return row_state_[i].data(); }
 
+  /// The optimizer state of rows [first, first + count) becomes that of rows that were never updated.
+  void reset_state(std::int64_t first, std::int64_t count, const O& optimizer) const {
+    const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(width_);
+    for (int i = 0; i < O::element_states; ++i) fill(element_state_[i].span().subspan(at * width, n * width), optimizer.initial_state(i));
+    for (int i = 0; i < O::row_states; ++i) fill(row_state_[i].span().subspan(at, n), optimizer.initial_state(O::element_states + i));
+  }
+
   /// As updates see it.
   ArenaState<T, O> state(std::span<const ArenaSegment> segments, std::uint64_t rounding_seed) const {
     ArenaState<T, O> state;

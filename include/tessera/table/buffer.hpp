@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -29,6 +31,7 @@ class Buffer {
   /// Makes room for `count` elements (contents undefined) and answers them.
   std::span<T> resize(const Backend& backend, std::size_t count) {
     if (count > capacity_) {
+      if (count > std::numeric_limits<std::ptrdiff_t>::max() / (2 * sizeof(T))) throw std::bad_alloc();
       const std::size_t grown = capacity_ == 0 ? count : count + count / 4;
       release();
       backend_ = backend;

@@ -154,8 +154,8 @@ class Vocabulary {
     return records;
   }
 
-  /// Replaces what is known of a table by records that any ranks exported, in any order; takes those that this rank decides about. Throws
-  /// InvalidArgument for records of another table or with other options, and then leaves the table as it was.
+  /// Replaces what is known of a table by records that any ranks exported, in any order, joined or not; takes those that this rank decides
+  /// about. Throws InvalidArgument for records of another table or with other options, and then leaves the table as it was.
   void import_records(int table, std::span<const VocabularyRecords> parts) {
     const Table& of_table = tables_.at(static_cast<std::size_t>(table));
     std::vector<VocabularyBlock> made;
@@ -164,10 +164,12 @@ class Vocabulary {
       if (of_table.local[b] >= 0) made.push_back(new_block(options_.tables[static_cast<std::size_t>(table)], of_table, b));
     for (const VocabularyRecords& part : parts) {
       const std::size_t n = part.keys.size();
-      require(part.rows.size() == n && part.counts.size() == n && part.steps.size() == n && part.used.size() == used.size(),
+      require(part.rows.size() == n && part.counts.size() == n && part.steps.size() == n && !part.used.empty() &&
+                  part.used.size() % used.size() == 0,
               "Vocabulary: the records of table {} have {} keys, {} rows, {} counts, {} steps and {} blocks; this table has {} blocks",
               table, n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(), used.size());
-      for (std::size_t b = 0; b < used.size(); ++b) used[b] = std::max(used[b], part.used[b]);
+      // Where parts were joined, their lists of blocks stand one after another.
+      for (std::size_t i = 0; i < part.used.size(); ++i) used[i % used.size()] = std::max(used[i % used.size()], part.used[i]);
       for (std::size_t i = 0; i < n; ++i) {
         const std::size_t b = block_of(of_table, part.keys[i]);
         const bool inside = part.rows[i] == -1 || (part.rows[i] >= of_table.begin[b] && part.rows[i] < of_table.begin[b + 1]);

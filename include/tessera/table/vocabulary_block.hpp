@@ -26,11 +26,11 @@ enum class Eviction : std::uint8_t {
 
 /// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be saved.
 struct VocabularyRecords {
-  std::vector<std::int64_t> keys;  ///< in ascending order
+  std::vector<std::int64_t> keys;  ///< of one rank, in ascending order
   std::vector<std::int64_t> rows;  ///< parallel to keys, as the next two
   std::vector<std::int64_t> counts;
   std::vector<std::int64_t> steps;  ///< when the key was last seen
-  std::vector<std::int64_t> used;   ///< per block of rows: how many were ever given out; -1: not known here
+  std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
 };
 
 /// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open addressing with linear probing, at most half
