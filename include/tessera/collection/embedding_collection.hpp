@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/agreement.hpp>
+#include <tessera/collection/gradient_guard.hpp>
 #include <tessera/collection/model_parallel.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/collection/route.hpp>
@@ -13,7 +14,6 @@
 #include <tessera/collection/weight_gradients.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/op/non_finite.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/table/buffer.hpp>
 
@@ -99,17 +99,10 @@ class ShardedCollection {
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
   /// Gradients given to this rank's `backward` that were NaN or infinite, and steps that no rank carried out because of them; under
   /// CountNonFiniteGradients or RejectNonFiniteGradients.
-  std::uint64_t non_finite_gradients() const { return non_finite_gradients_; }
-  std::uint64_t rejected_steps() const { return rejected_steps_; }
+  std::uint64_t non_finite_gradients() const { return guard_.counted(); }
+  std::uint64_t rejected_steps() const { return guard_.rejected(); }
   /// Weights of this rank that are NaN or infinite now. Reads all of them.
-  std::int64_t count_non_finite_weights() const {
-    std::int64_t all = 0, count = 0;
-    for (const auto& arena : store_.arenas()) {
-      run<CountNonFinite<element>>(backend_, {{arena.weights(), arena.rows(), arena.width()}, &count});
-      all += count;
-    }
-    return all;
-  }
+  std::int64_t count_non_finite_weights() const { return store_.count_non_finite(backend_); }
   /// Features (indices into layout().features) whose ids this rank needs in model-parallel input, in the order of that batch.
   std::span<const int> local_features() const { return routing_.local_features(); }
 
@@ -145,7 +138,7 @@ class ShardedCollection {
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
     StepState<Id>& step = opened(pooled, gradient);
-    if (!accept(step, gradient)) return;
+    if (!guard_.accept(backend_, communicator_, gradient)) return;
     start_backward(step, gradient);
     update(step, gradient);
   }
@@ -157,7 +150,7 @@ class ShardedCollection {
     StepState<Id>& step = opened(pooled, gradient);
     require(static_cast<std::int64_t>(weight_gradients.size()) == step.ids, "backward: room for {} weight gradients, the batch has {} ids",
             weight_gradients.size(), step.ids);
-    if (!accept(step, gradient)) {
+    if (!guard_.accept(backend_, communicator_, gradient)) {
       std::fill(weight_gradients.begin(), weight_gradients.end(), 0.0f);
       return;
     }
@@ -267,8 +260,7 @@ class ShardedCollection {
 
   /// This rank's rectangles: weights and optimizer state, by table name or one by one.
   Store& tables() { return store_; }
-  /// Rows of a table (index in layout().tables) get their first values and a fresh optimizer state again, as if never updated: for rows
-  /// that a Vocabulary gave to another key. Every rank names the same rows, or at least those that it holds.
+  /// Rows of a table (index in layout().tables) that this rank holds get first values and state again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     store_.reset_rows(backend_, table, rows, options_.optimizer, options_.initialize);
   }
@@ -329,24 +321,6 @@ class ShardedCollection {
             "backward: call forward first, and backward once for each forward");
     check_shape("backward: gradient", gradient.rows, gradient.columns, pooled.step->batch);
     return *pooled.step;
-  }
-
-  /// Whether the step may change the tables; the same answer on every rank.
-  template <IdType Id>
-  bool accept([[maybe_unused]] StepState<Id>& step, [[maybe_unused]] MatrixView<const float> gradient) {
-    if constexpr (Settings::non_finite != NonFinite::use) {
-      std::int64_t count = 0;
-      run<CountNonFinite<float>>(backend_, {gradient, &count});
-      non_finite_gradients_ += static_cast<std::uint64_t>(count);
-      if constexpr (Settings::non_finite == NonFinite::reject) {
-        if (routing_.ranks() > 1) communicator_.all_reduce(std::span<std::int64_t>(&count, 1));
-        if (count == 0) return true;
-        step.stage = StepState<Id>::Stage::empty;
-        ++rejected_steps_;
-        return false;
-      }
-    }
-    return true;
   }
 
   template <IdType Id>
@@ -415,8 +389,7 @@ class ShardedCollection {
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
-  std::uint64_t non_finite_gradients_ = 0;
-  std::uint64_t rejected_steps_ = 0;
+  GradientGuard<Settings::non_finite> guard_;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_;
   Buffer<float, Backend> output_;

@@ -48,8 +48,8 @@ enum class NonFinite : std::uint8_t { use, count, reject };
 struct CountNonFiniteGradients {
   static constexpr NonFinite non_finite = NonFinite::count;
 };
-/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. Needs all_reduce; one more small exchange a
-/// step.
+/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. The step stays open: `backward` may be called
+/// again with other gradients. Needs all_reduce; one more small exchange a step.
 struct RejectNonFiniteGradients {
   static constexpr NonFinite non_finite = NonFinite::reject;
 };

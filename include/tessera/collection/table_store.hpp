@@ -5,6 +5,7 @@
 #include <tessera/collection/routing.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/initialize.hpp>
+#include <tessera/op/non_finite.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/table/arena.hpp>
 
@@ -104,6 +105,16 @@ class TableStore {
         shards.push_back(local);
       }
     return shards;
+  }
+
+  /// Weights of this rank that are NaN or infinite.
+  std::int64_t count_non_finite(const Backend& backend) const {
+    std::int64_t all = 0, count = 0;
+    for (const Arena<T, O, Backend>& arena : arenas_) {
+      run<CountNonFinite<T>>(backend, {{arena.weights(), arena.rows(), arena.width()}, &count});
+      all += count;
+    }
+    return all;
   }
 
   /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state again, as if never updated.
