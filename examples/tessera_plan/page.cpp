@@ -129,7 +129,7 @@ Fragment ranks_fragment(const Report& report) {
   for (std::size_t s = 0; s < kStages.size(); ++s) {
     f.svg += fmt::format(R"(<rect x="{0}" y="{1}" width="9" height="9" fill="{2}"/><text x="{3}" y="{4}">{5}</text>)", x, f.height,
                          kStages[s].second, x + 12, f.height + 9, kStageNames[s]);
-    x += 30 + 6.2 * static_cast<double>(std::char_traits<char>::length(kStageNames[s]));
+    x += 22 + 5 * static_cast<double>(std::char_traits<char>::length(kStageNames[s]));
   }
   f.height += 14;
   return f;

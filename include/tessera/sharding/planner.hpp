@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/sharding/cost.hpp>
+#include <tessera/sharding/cut_options.hpp>
 #include <tessera/sharding/strategies.hpp>
 
 #include <algorithm>
@@ -14,26 +15,6 @@
 
 namespace tessera::inline v0 {
 
-/// Cuts one table in a given way; the planner chooses what is left open.
-struct TablePin {
-  std::string_view table;
-  Cut cut = Cut::table_wise;
-  int parts = 0;  ///< columns of column_wise and grid; 0: open
-  int rank = -1;  ///< of table_wise; negative: open
-};
-
-/// What a planner must respect.
-struct PlanConstraints {
-  std::vector<TablePin> pins{};
-  std::vector<Cut> forbidden{};      ///< for tables without a pin
-  std::int64_t reserve = 0;          ///< bytes of each rank that tables may not use
-  int min_width = 4;                 ///< of column parts
-  double memory_balance = 1;         ///< a fullest rank of 1.05 + x even shares counts as a step slower by this times x
-  std::int64_t effort = 60'000'000;  ///< places tried before the search ends
-
-  constexpr bool allows(Cut cut) const { return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end(); }
-};
-
 /// Searches for the cut of every table, and its ranks, that make the predicted step shortest within memory.
 ///
 /// Every table has options (whole, K columns, rows, grid, a copy everywhere), each with what it costs per part and on every rank. A plan
@@ -43,93 +24,59 @@ struct PlanConstraints {
 class Planner {
  public:
   constexpr Planner(const Layout& tables, const CostModel& model, const PlanConstraints& constraints)
-      : layout_(tables), model_(model), constraints_(constraints), ranks_(tables.ranks()), effort_(constraints.effort) {
+      : layout_(tables),
+        model_(model),
+        constraints_(constraints),
+        ranks_(tables.ranks()),
+        effort_(constraints.effort),
+        balance_(constraints.memory_balance) {
     const std::int64_t memory = model.cluster().memory_per_rank;
     capacity_ = memory == 0 ? std::int64_t{1} << 62 : std::max<std::int64_t>(memory - constraints.reserve, 0);
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       const TableSpec& table = layout_.tables[t];
       even_bytes_ += static_cast<double>(model.workload().memory.of({0, table.rows, 0, table.width})) / ranks_;
-      add_options(static_cast<int>(t));
+      first_option_.push_back(options_.size());
+      append_cut_options(layout_, static_cast<int>(t), model_, constraints_, options_);
     }
     seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
+    loads_.assign(static_cast<std::size_t>(ranks_), Load());
     bytes_.assign(static_cast<std::size_t>(ranks_), 0);
     taken_by_.assign(static_cast<std::size_t>(ranks_), -1);
   }
 
-  /// The best plan found; fault `no_plan_fits` if none fits.
+  /// The best plan found; `fits` is false where none fits.
   constexpr PlanChoice search() {
-    try_limits();
-    improve();
-    double own_score = place(best_);
-    PlanChoice choice = choice_of(best_);
-    if (constraints_.effort >= kThorough && ranks_ > 1) {
-      exchange_places(best_);
-      if (const double score = finish_score(); score < own_score) {
-        choice = choice_of(best_);
-        own_score = score;
-      }
-    }
-    choice.fits = own_score < kOverflow;
-    select(choice);
-    return choice;
+    const bool thorough = constraints_.effort >= kThorough && ranks_ > 1;
+    std::vector<PlanChoice> found;
+    search_once(constraints_.memory_balance, thorough ? constraints_.effort / 2 : constraints_.effort, found);
+    // Less even memory, for where an even one makes the step slower than that of a plain strategy.
+    if (thorough && constraints_.memory_balance > 0)
+      for (const double balance : {constraints_.memory_balance / 4, 0.0}) search_once(balance, constraints_.effort / 4, found);
+    balance_ = constraints_.memory_balance;
+    return select(found);
   }
 
  private:
-  struct Option {
-    Cut cut = Cut::table_wise;
-    int parts = 1;
-    double seconds = 0;             // of one part, on its rank; of a grid, on each rank of its node
-    double shared = 0;              // on every rank
-    std::int64_t bytes = 0;         // of one part
-    double total = 0;               // over all ranks
-    int rank = -1;                  // pinned
-    std::vector<double> by_rank{};  // row_wise, where frequent rows stand first: seconds of each rank
-  };
+  using Load = StageLoad;
+  using Option = CutOption;
   static constexpr double kOverflow = 1e9;
   static constexpr std::int64_t kThorough = 1'000'000;  // searches with less effort, while compiling, take fewer ways
 
-  // ---- options ----
-
-  constexpr void add_options(int t) {
-    const TableSpec& table = layout_.tables[t];
-    first_option_.push_back(options_.size());
-    const TablePin* pin = nullptr;
-    for (const TablePin& p : constraints_.pins)
-      if (p.table == table.name) pin = &p;
-    const auto wanted = [&](Cut cut) { return pin != nullptr ? pin->cut == cut : constraints_.allows(cut); };
-    const int parts = pin != nullptr ? pin->parts : 0, nodes = layout_.topology.nodes(), size = layout_.topology.node_size();
-    const bool even_nodes = ranks_ % size == 0;
-    if (wanted(Cut::table_wise)) add(t, Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % ranks_ : -1);
-    if (ranks_ > 1 && wanted(Cut::replicated)) add(t, Cut::replicated, 1);
-    if (ranks_ > 1 && wanted(Cut::row_wise) && (table.rows >= ranks_ || pin != nullptr)) add(t, Cut::row_wise, 1);
-    for (int k = 1; k <= ranks_ && k <= table.width; ++k) {
-      if (table.width % k != 0 || (parts != 0 && k != parts) || (parts == 0 && k > 1 && table.width / k < constraints_.min_width)) continue;
-      if (k > 1 && wanted(Cut::column_wise)) add(t, Cut::column_wise, k);
-      if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid)) add(t, Cut::grid, k);
-    }
-    // Too few ranks for what was pinned or left over: the table stays whole.
-    if (first_option_.back() == options_.size()) add(t, Cut::table_wise, 1);
-  }
-
-  constexpr void add(int t, Cut cut, int parts, int rank = -1) {
-    const TableSpec& table = layout_.tables[t];
-    const int blocks = cut == Cut::row_wise ? ranks_ : cut == Cut::grid ? layout_.topology.node_size() : 1;
-    const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
-    const ShardCost cost = model_.cost(t, part, cut == Cut::replicated);
-    Option o{.cut = cut, .parts = parts, .seconds = cost.seconds(), .bytes = model_.workload().memory.of(part), .rank = rank};
-    const double count = static_cast<double>(parts) * blocks, ranks = ranks_;
-    o.shared = cost.shared_seconds() * count;
-    o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
-    if (cut == Cut::row_wise && model_.workload().sorted_ids) {
-      o.shared = o.total = 0;
-      for (int r = 0; r < ranks_; ++r) {
-        const ShardCost c = model_.cost(t, {even_cut(table.rows, ranks_, r), even_cut(table.rows, ranks_, r + 1), 0, table.width}, false);
-        o.by_rank.push_back(c.seconds());
-        o.shared += c.shared_seconds();
-        o.total += c.seconds() + c.shared_seconds() * ranks;
-      }
-    }
-    options_.push_back(std::move(o));
+  constexpr void search_once(double balance, std::int64_t effort, std::vector<PlanChoice>& found) {
+    balance_ = balance;
+    effort_ = effort;
+    best_.clear();
+    try_limits();
+    improve();
+    const double score = place(best_);
+    found.push_back(choice_of(best_));
+    found.back().fits = score < kOverflow;
+    if (constraints_.effort < kThorough || ranks_ == 1) return;
+    exchange_places(best_);
+    const double exchanged = finish_score();
+    if (exchanged >= score) return;
+    found.back() = choice_of(best_);
+    found.back().fits = exchanged < kOverflow;
   }
 
   constexpr std::size_t end_option(std::size_t t) const { return t + 1 < first_option_.size() ? first_option_[t + 1] : options_.size(); }
@@ -241,6 +188,7 @@ class Planner {
     order_.clear();
     places_.assign(choice.size(), {});
     std::fill(seconds_.begin(), seconds_.end(), 0.0);
+    std::fill(loads_.begin(), loads_.end(), Load());
     std::fill(bytes_.begin(), bytes_.end(), 0);
     std::fill(taken_by_.begin(), taken_by_.end(), -1);
     for (std::size_t t = 0; t < choice.size(); ++t) {
@@ -249,7 +197,7 @@ class Planner {
       if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
         base_bytes += o.bytes;
         if (o.by_rank.empty()) base_seconds += o.seconds;
-        for (std::size_t r = 0; r < o.by_rank.size(); ++r) seconds_[r] += o.by_rank[r];
+        for (std::size_t r = 0; r < o.by_rank.size(); ++r) add_load(static_cast<int>(r), o.by_rank[r], 1);
       } else if (o.rank >= 0) {
         put(static_cast<int>(t), o, o.rank);
       } else {
@@ -277,28 +225,35 @@ class Planner {
 
   /// Of what lies on the ranks now.
   constexpr double finish_score() const {
-    double most = 0, sum = 0, most_bytes = 0;
-    for (std::size_t r = 0; r < seconds_.size(); ++r) {
-      most = std::max(most, seconds_[r]);
-      sum += seconds_[r];
+    Load most, sum;
+    double most_bytes = 0;
+    for (std::size_t r = 0; r < loads_.size(); ++r) {
+      most.raise(loads_[r]);
+      sum.add(loads_[r]);
       most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r] + base_bytes_));
     }
     const int cores = model_.cluster().concurrent_ranks * layout_.topology.nodes();
-    const double time = cores > 0 ? std::max(base_seconds_ + most, (base_seconds_ * ranks_ + sum) / cores) : base_seconds_ + most;
+    Load waiting;  // where ranks share too few cores
+    if (cores > 0) waiting.add(sum, 1.0 / cores);
+    most.raise(waiting);
+    const double time = base_seconds_ * (cores > 0 ? std::max(1.0, static_cast<double>(ranks_) / cores) : 1.0) + most.total();
     return most_bytes > static_cast<double>(capacity_) ? kOverflow * (most_bytes / static_cast<double>(capacity_))
                                                        : time * memory_penalty(most_bytes);
   }
 
   /// Against an even share of the tables without copies.
-  constexpr double memory_penalty(double most_bytes) const {
-    return 1 + constraints_.memory_balance * std::max(0.0, most_bytes / even_bytes_ - 1.05);
-  }
+  constexpr double memory_penalty(double most_bytes) const { return 1 + balance_ * std::max(0.0, most_bytes / even_bytes_ - 1.05); }
 
   constexpr void put(int t, const Option& o, int rank) {
-    seconds_[rank] += o.seconds;
+    add_load(rank, o.load, 1);
     bytes_[rank] += o.bytes;
     taken_by_[rank] = t;
     places_[t].push_back(rank);
+  }
+
+  constexpr void add_load(int rank, const Load& load, double times) {
+    loads_[rank].add(load, times);
+    seconds_[rank] += times * load.total();
   }
 
   /// How much a rank would carry; ranks that hold a part of the table, or have no room, come last.
@@ -326,7 +281,7 @@ class Planner {
       if (load < least) best = (least = load, node);
     }
     for (int m = 0; m < size; ++m) {
-      seconds_[best * size + m] += o.seconds;
+      add_load(best * size + m, o.load, 1);
       bytes_[best * size + m] += o.bytes;
       taken_by_[best * size + m] = t;
     }
@@ -358,9 +313,9 @@ class Planner {
     };
     const auto shift = [&](const Part& p, int to) {
       int& place = places_[p.table][p.index];
-      seconds_[place] -= p.seconds / second;
+      add_load(place, options_[choice[p.table]].load, -1);
       bytes_[place] -= p.whole_bytes;
-      seconds_[to] += p.seconds / second;
+      add_load(to, options_[choice[p.table]].load, 1);
       bytes_[to] += p.whole_bytes;
       place = to;
     };
@@ -398,14 +353,15 @@ class Planner {
     return choice;
   }
 
-  /// Replaces `choice` where a plain strategy is faster, and fits, and is allowed; of all that are not slower than the best of those,
-  /// memory balance included, the best stays.
-  constexpr void select(PlanChoice& choice) {
-    std::vector<PlanChoice> candidates{choice};
+  /// Of the plans found and the plain strategies that are allowed, those that fit and are not slower than the fastest such strategy;
+  /// of these the best, memory balance included.
+  constexpr PlanChoice select(std::vector<PlanChoice>& candidates) {
+    const std::size_t own = candidates.size();
+    bool fits = false;
+    for (const PlanChoice& choice : candidates) fits |= choice.fits;
     if (constraints_.pins.empty() && ranks_ > 1)
       for (const Strategy s : all_strategies)
         if (constraints_.allows(cut_of(s))) candidates.push_back(strategy_choice(s, layout_));
-    bool fits = choice.fits;
     std::vector<double> seconds, scores;
     double fastest = 1e300;
     for (std::size_t i = 0; i < candidates.size(); ++i) {
@@ -415,13 +371,14 @@ class Planner {
       fits |= room;
       seconds.push_back(room ? p.step_seconds : 1e300);
       scores.push_back(p.step_seconds * memory_penalty(static_cast<double>(p.most_bytes())));
-      if (i > 0) fastest = std::min(fastest, seconds.back());
+      if (i >= own) fastest = std::min(fastest, seconds.back());
     }
     std::size_t best = candidates.size();
     for (std::size_t i = 0; i < candidates.size(); ++i)
-      if (seconds[i] < 1e300 && (seconds[i] <= fastest) && (best == candidates.size() || scores[i] < scores[best])) best = i;
-    if (best < candidates.size()) choice = std::move(candidates[best]);
+      if (seconds[i] < 1e300 && seconds[i] <= fastest && (best == candidates.size() || scores[i] < scores[best])) best = i;
+    PlanChoice choice = std::move(candidates[best < candidates.size() ? best : 0]);
     choice.fits = fits;
+    return choice;
   }
 
   Layout layout_;  // tables and features; shards of whatever is being looked at
@@ -429,6 +386,7 @@ class Planner {
   const PlanConstraints& constraints_;
   int ranks_;
   std::int64_t effort_;
+  double balance_;
   std::int64_t capacity_ = 0;
   std::vector<Option> options_;
   std::vector<std::size_t> first_option_;  // by table
@@ -439,6 +397,7 @@ class Planner {
   double base_seconds_ = 0;  // on every rank
   std::int64_t base_bytes_ = 0;
   std::vector<double> seconds_;
+  std::vector<Load> loads_;
   std::vector<std::int64_t> bytes_;
   std::vector<int> taken_by_;
   std::vector<std::pair<double, int>> order_;

@@ -1,0 +1,218 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Steps of the embeddings alone, under any layout, on ranks of any communicator: the time of every stage, what it sends, and what the
+// cost model predicts for it.
+#pragma once
+
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/comm/counting_communicator.hpp>
+#include <tessera/data/synthetic.hpp>
+#include <tessera/host/exchange.hpp>
+#include <tessera/host/initialize.hpp>
+#include <tessera/host/lookup.hpp>
+#include <tessera/host/update.hpp>
+#include <tessera/host/weight_gradients.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/plan_layout.hpp>
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::bench {
+
+/// Tables of a model to be cut in many ways. Hotness is a whole number: every bag has as many ids.
+struct ShardingModel {
+  std::string name;
+  std::vector<TableSpec> tables;
+  Workload workload;  // id_bytes 4, Adagrad
+};
+
+inline constexpr std::array<std::string_view, 64> kTableNames{
+    "t0",  "t1",  "t2",  "t3",  "t4",  "t5",  "t6",  "t7",  "t8",  "t9",  "t10", "t11", "t12", "t13", "t14", "t15",
+    "t16", "t17", "t18", "t19", "t20", "t21", "t22", "t23", "t24", "t25", "t26", "t27", "t28", "t29", "t30", "t31",
+    "t32", "t33", "t34", "t35", "t36", "t37", "t38", "t39", "t40", "t41", "t42", "t43", "t44", "t45", "t46", "t47",
+    "t48", "t49", "t50", "t51", "t52", "t53", "t54", "t55", "t56", "t57", "t58", "t59", "t60", "t61", "t62", "t63"};
+
+struct TableGroup {
+  int count;
+  std::int64_t rows;
+  int width, hotness;
+};
+
+inline ShardingModel make_model(std::string name, std::int64_t batch, double skew, std::initializer_list<TableGroup> groups) {
+  ShardingModel model{std::move(name), {}, {.batch = batch, .skew = skew, .id_bytes = 4, .memory = memory_cost_of<Adagrad>}};
+  for (const TableGroup& g : groups)
+    for (int i = 0; i < g.count; ++i)
+      model.tables.push_back(
+          {.name = kTableNames.at(model.tables.size()), .rows = g.rows, .width = g.width, .hotness = static_cast<double>(g.hotness)});
+  return model;
+}
+
+/// What a plan took: medians over the steps, each stage's slowest rank.
+struct Measured {
+  StageTimes stages{};
+  double step_seconds = 0;    ///< of whole steps, without a barrier between stages
+  Traffic traffic{};          ///< of a step, of the rank that sends most
+  double time_imbalance = 1;  ///< max/mean over the ranks of the time in lookup and update
+};
+
+using StageMember = double StageTimes::*;
+inline constexpr std::array<StageMember, 6> kStages{
+    &StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble, &StageTimes::exchange_gradients,
+    &StageTimes::update};
+inline constexpr std::array<const char*, 6> kStageNames{"route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
+
+inline double median_of(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on all ranks.
+template <class Inner>
+Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps) {
+  using Comm = CountingCommunicator<Inner>;
+  using Embeddings = ShardedCollection<Widths<8, 16, 32, 64, 128>, Adagrad, Host, Comm>;
+  Comm communicator(inner);
+  Embeddings embeddings(communicator, Host({.threads = 1}), layout, {.learning_rate = 1e-3f});
+  const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();
+  std::vector<SyntheticFeature> features;
+  for (std::size_t f = 0; f < layout.features.size(); ++f) {
+    const TableSpec& table = layout.tables[layout.feature_table[f]];
+    const auto hotness = static_cast<std::int32_t>(layout.features[f].hotness > 0 ? layout.features[f].hotness : table.hotness);
+    features.push_back(
+        {.rows = table.rows, .alpha = table.skew < 0 ? workload.skew : table.skew, .min_hotness = hotness, .max_hotness = hotness});
+  }
+  const SyntheticClicks clicks(features, {.dense_columns = 0, .scatter_ids = !workload.sorted_ids});
+  std::array<ClickBatch<std::int32_t>, 4> batches;
+  for (std::size_t b = 0; b < batches.size(); ++b) clicks.generate(static_cast<std::int64_t>(b) * workload.batch + first, n, batches[b]);
+  std::vector<float> output(static_cast<std::size_t>(n * layout.columns())), gradient(output.size(), 1e-3f);
+  const MatrixView<float> y(output.data(), n, layout.columns());
+  const MatrixView<const float> dy(gradient.data(), n, layout.columns());
+  Step<std::int32_t, Host> step;
+
+  using Clock = std::chrono::steady_clock;
+  std::array<std::vector<double>, kStages.size()> slowest, own;
+  std::vector<double> whole;
+  const auto run_steps = [&](bool staged) {
+    for (int i = -2; i < steps; ++i) {
+      const ClickBatch<std::int32_t>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
+      std::array<double, kStages.size()> seconds{};
+      communicator.inner().barrier();
+      auto last = Clock::now();
+      const auto begin = last;
+      const auto lap = [&](std::size_t stage) {
+        if (!staged) return;
+        const auto now = Clock::now();
+        seconds[stage] += std::chrono::duration<double>(now - last).count();
+        communicator.inner().barrier();
+        last = Clock::now();
+      };
+      embeddings.route(step, batch.keyed());
+      lap(0);
+      embeddings.lookup(step, y);
+      lap(1);
+      embeddings.exchange(step);
+      lap(2);
+      embeddings.assemble(step, y);
+      lap(3);
+      embeddings.split(step, dy);
+      lap(3);
+      embeddings.exchange_gradients(step);
+      lap(4);
+      embeddings.update(step, dy);
+      lap(5);
+      communicator.inner().barrier();
+      double all = std::chrono::duration<double>(Clock::now() - begin).count();
+      for (std::size_t s = 0; s < kStages.size() && staged; ++s) {
+        double most = seconds[s];
+        communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
+        if (i >= 0) slowest[s].push_back(most);
+        if (i >= 0) own[s].push_back(seconds[s]);
+      }
+      communicator.inner().all_reduce(std::span<double>(&all, 1), Reduction::max);
+      if (i >= 0 && !staged) whole.push_back(all);
+    }
+  };
+  run_steps(false);
+  communicator.reset();
+  run_steps(true);
+  Measured m;
+  m.step_seconds = median_of(whole);
+  for (std::size_t s = 0; s < kStages.size(); ++s) m.stages.*kStages[s] = median_of(slowest[s]);
+  const Traffic total = communicator.total();
+  const auto per_step = static_cast<std::uint64_t>(steps + 2);
+  double bytes = static_cast<double>(total.bytes / per_step), messages = static_cast<double>(total.messages / per_step);
+  communicator.inner().all_reduce(std::span<double>(&bytes, 1), Reduction::max);
+  communicator.inner().all_reduce(std::span<double>(&messages, 1), Reduction::max);
+  m.traffic = {.messages = static_cast<std::uint64_t>(messages), .bytes = static_cast<std::uint64_t>(bytes)};
+  double most = median_of(own[1]) + median_of(own[5]), sum = most;
+  communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
+  communicator.inner().all_reduce(std::span<double>(&sum, 1));
+  m.time_imbalance = most * communicator.size() / sum;
+  return m;
+}
+
+struct NamedLayout {
+  std::string name;
+  Layout layout;
+};
+
+/// The planner's layout and those of the plain strategies, a grid too.
+inline std::vector<NamedLayout> layouts_of(const ShardingModel& model, const Cluster& cluster) {
+  Layout uncut = uncut_layout(cluster.topology(), model.tables);
+  std::vector<NamedLayout> all{{"planned", plan_layout(uncut, cluster, model.workload)}};
+  if (cluster.ranks == 1) return all;
+  for (const Strategy s : all_strategies) {
+    uncut.shards = shards_of(strategy_choice(s, uncut), uncut);
+    all.push_back({std::string(to_string(s)), uncut});
+  }
+  PlanChoice grid;
+  for (std::size_t t = 0; t < model.tables.size(); ++t) grid.tables.push_back({Cut::grid, 2, {0, 0}});
+  uncut.shards = shards_of(grid, uncut);
+  all.push_back({"grid of 2 columns", uncut});
+  return all;
+}
+
+/// Registers policies x widths x hotness for `ranks` ranks; run(layout, workload, steps) measures one.
+template <class Run>
+void register_plans(const std::string& prefix, int ranks, const Cluster& constants, Run run) {
+  for (const int width : {16, 64})
+    for (const int hotness : {1, 10}) {
+      const ShardingModel model =
+          make_model("", 8192, 1.05, {{2, 400'000, width, hotness}, {6, 100'000, width, hotness}, {8, 1000, width, hotness}});
+      Cluster cluster = constants;
+      cluster.ranks = ranks;
+      for (const NamedLayout& plan : layouts_of(model, cluster)) {
+        const Prediction p = predict(plan.layout, cluster, model.workload);
+        const auto body = [=](benchmark::State& state) {
+          const Measured m = run(plan.layout, model.workload, 10);
+          for (auto _ : state) state.SetIterationTime(m.step_seconds);
+          for (std::size_t s = 0; s < kStages.size(); ++s)
+            state.counters[fmt::format("{}_ms", kStageNames[s])] = 1e3 * m.stages.*kStages[s];
+          state.counters["predicted_ms"] = 1e3 * p.step_seconds;
+          state.counters["bytes_per_rank"] = static_cast<double>(m.traffic.bytes);
+          state.counters["messages_per_rank"] = static_cast<double>(m.traffic.messages);
+          state.counters["memory_balance"] = p.memory_imbalance();
+          state.counters["time_balance"] = m.time_imbalance;
+        };
+        benchmark::RegisterBenchmark(fmt::format("{}/ranks:{}/width:{}/hotness:{}/{}", prefix, ranks, width, hotness, plan.name).c_str(),
+                                     body)
+            ->Iterations(1)
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+}
+
+}  // namespace tessera::bench
