@@ -12,6 +12,7 @@
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/auto_plan.hpp>
 #include <tessera/sharding/cost.hpp>
 
 #include <doctest/doctest.h>
@@ -159,4 +160,34 @@ TEST_CASE("predictions follow the load") {
   CHECK(sorted.id_traffic[1] < 0.6 * mixed.id_traffic[1] + 0.4 * 65536 / 2 * 8 * 1.5);
   CHECK(mixed.id_traffic[0] == doctest::Approx(65536.0 / 4 * 8));
   CHECK(sorted.id_traffic[0] > 1.7 * mixed.id_traffic[0]);
+}
+
+TEST_CASE("a collection takes a plan that the compiler chose, and trains as on one rank") {
+  using Tables2 = TableList<Table<"query", 4000, 16>, Table<"user", 300, 16>, Table<"country", 20, 16>>;
+  using Chosen =
+      AutoPlan<Tables2, Cluster{.ranks = 2}, Workload{.batch = 64}, Pin<"query", Cut::row_wise>, Forbid<Cut::replicated, Cut::column_wise>>;
+  const auto train = [](int ranks) {
+    std::vector<float> all(64 * 48);
+    run_ranks(ranks, [&](ThreadCommunicator& threads) {
+      CountingCommunicator<ThreadCommunicator> communicator(threads);
+      using Embeddings = EmbeddingCollection<Chosen, Sgd, Host, CountingCommunicator<ThreadCommunicator>>;
+      static_assert(fits<Embeddings, Cluster{.ranks = 2, .memory_per_rank = 1_MiB}>);
+      Embeddings embeddings(communicator, Host({.threads = 1}), {.learning_rate = 0.1f, .seed = 3});
+      const std::int64_t n = 64 / ranks;
+      const std::int64_t rows[] = {4000, 300, 20};
+      std::vector<std::int32_t> ids;
+      for (int f = 0; f < 3; ++f)
+        for (std::int64_t s = 0; s < n; ++s)
+          ids.push_back(static_cast<std::int32_t>(random_word(9, f, threads.rank() * n + s) % static_cast<std::uint64_t>(rows[f])));
+      const KeyedJagged<std::int32_t> keyed{3, n, ids, {}, {}};
+      for (int step = 0; step < 3; ++step) {
+        const auto pooled = embeddings.forward(keyed);
+        std::copy_n(pooled.values.data, n * 48, all.begin() + threads.rank() * n * 48);
+        const std::vector<float> gradient(pooled.values.data, pooled.values.data + n * 48);
+        embeddings.backward(pooled, MatrixView<const float>{gradient.data(), n, 48});
+      }
+    });
+    return all;
+  };
+  CHECK(train(2) == train(1));
 }

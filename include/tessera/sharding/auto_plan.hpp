@@ -197,6 +197,9 @@ class AutoPlan {
     return false;
   }();
 
+  /// Whether ids and vectors pass between ranks: what is chosen for other numbers of ranks may need it.
+  static constexpr bool exchanges = true;
+
   /// Distinct shard widths of the chosen plan; see Plan::widths.
   static constexpr auto widths = [] {
     std::array<int, width_count()> result{};
