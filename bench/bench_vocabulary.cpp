@@ -42,7 +42,7 @@ void random_access(benchmark::State& state) {
     std::uint32_t touched;
   };
   const auto slots = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(2 * state.range(0))));
-  const bench::Buffer<Slot> memory(slots);
+  const bench::HugeArray<Slot> memory(slots);
   const auto all = batches(state.range(0), static_cast<double>(state.range(1)) / 100, 1);
   const auto place = [&](std::int64_t key) {
     return memory.data() + (mix64(static_cast<std::uint64_t>(key)) & static_cast<std::uint64_t>(slots - 1));
