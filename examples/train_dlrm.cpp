@@ -38,6 +38,8 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"communicator", options.communicator},
                               {"ranks", ranks},
                               {"threads_per_rank", options.threads_per_rank},
+                              {"bucket_kib", options.bucket_kib},
+                              {"loader", options.loader},
                               {"plan", options.plan},
                               {"train_samples", clicks.train_samples()},
                               {"test_samples", clicks.test_samples()},

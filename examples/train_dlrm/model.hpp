@@ -8,6 +8,7 @@
 #include "plans.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/data/click_batch.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
@@ -33,7 +34,8 @@ namespace dlrm {
 ///                                       dot products -> top MLP -> logit
 class Model {
  public:
-  Model(tessera::AnyCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+  Model(tessera::AnyCommunicator& communicator, tessera::AnyCommunicator& gradients, const Options& options,
+        const std::vector<std::int64_t>& rows, std::int64_t max_batch)
       : communicator_(communicator),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
@@ -42,6 +44,8 @@ class Model {
         top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
         parameters_(options.seed, bottom_, top_),
         optimizer_(make_optimizer(options)),
+        buckets_(options.bucket_kib == 0 ? nullptr
+                                         : std::make_unique<Buckets>(gradients, parameters_.gradients(), options.bucket_kib * 1024)),
         embeddings_(make_embeddings(options.optimizer, communicator, make_layout(options, communicator.size(), rows),
                                     {.initial_bound = options.initial_bound, .seed = options.seed, .threads = threads_})),
         vectors_(floats(max_batch * interaction_.input_columns)),
@@ -79,16 +83,20 @@ class Model {
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
     const double value = loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
-    top_.backward(d_logits, d_products);
+    const auto ready = [&](std::span<const float> part) {
+      if (buckets_) buckets_->ready(part);
+    };
+    top_.backward(d_logits, d_products, ready);
     interaction_.backward(vectors(n), d_products, d_vectors, threads_);
-    bottom_.backward(d_vectors.column_range(0, width_));
-    communicator_.all_reduce(parameters_.gradients());
+    bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
+    buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); }, optimizer_);
     embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
     return value;
   }
 
  private:
+  using Buckets = tessera::BucketedAllReduce<tessera::AnyCommunicator>;
   using DenseOptimizer = std::variant<tessera::DenseSgd, tessera::DenseAdagrad, tessera::DenseAdam>;
 
   static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
@@ -115,6 +123,7 @@ class Model {
   tessera::Mlp<> bottom_, top_;
   tessera::DenseParameters parameters_;
   DenseOptimizer optimizer_;
+  std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
   std::vector<float> vectors_, vector_gradients_;    // [batch, 27*width]
   std::vector<float> products_, product_gradients_;  // [batch, columns of the interaction]

@@ -15,9 +15,16 @@ class MpiRank final : public Ranks {
   explicit MpiRank(MpiCommunicator& mpi) : mpi_(mpi) {}
   int size() const override { return mpi_.size(); }
   bool first_is_here() const override { return mpi_.rank() == 0; }
-  void run(const std::function<void(AnyCommunicator&)>& rank) override {
-    AnyCommunicator communicator(mpi_);
-    rank(communicator);
+  void run(const std::function<void(Communicators&)>& rank) override {
+    MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0);
+    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data)};
+    try {
+      rank(communicators);
+    } catch (const std::exception& error) {
+      gradients.fail(error.what());
+      data.fail(error.what());
+      throw;
+    }
   }
 
  private:

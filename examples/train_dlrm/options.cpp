@@ -22,6 +22,7 @@ namespace {
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
+constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 
 /// One of a list of names or numbers, which --help shows.
 template <class Values>
@@ -45,6 +46,8 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks are endless and seen once.
 void resolve(Options& options) {
+  tessera::require(!options.vocabulary || options.loader != "first-rank",
+                   "--loader first-rank hands out rows, which --vocabulary has yet to find");
   const bool file = !options.data.empty();
   if (options.max_rows == 0) options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
   if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
@@ -97,6 +100,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
          kCommunicators);
   limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N", "threads 4, mpi as many as mpirun starts");
   limit(app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 256, "T");
+  limit<std::int64_t>(
+      app.add_option("--bucket-kib", options.bucket_kib,
+                     "Gradients of the linear layers are summed over the ranks during backward, in buckets of this size; 0: at "
+                     "once, after it"),
+      0, 1 << 30, "N");
+  choose(app.add_option("--loader", options.loader, "Who reads training batches: each rank its part, or the first for all, ahead of time"),
+         kLoaders);
   choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
 
   app.option_defaults()->group("Model");

@@ -24,6 +24,8 @@ struct Options {
   std::string communicator = "threads";
   int ranks = 0;
   int threads_per_rank = 1;
+  std::int64_t bucket_kib = 0;  ///< 0: one all-reduce after backward
+  std::string loader = "every-rank";
   std::string plan = "mixed";
 
   int embedding_width = 16;

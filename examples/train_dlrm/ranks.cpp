@@ -16,15 +16,23 @@ class Threads final : public Ranks {
   explicit Threads(int size) : size_(size) {}
   int size() const override { return size_; }
   bool first_is_here() const override { return true; }
-  void run(const std::function<void(AnyCommunicator&)>& rank) override {
+  void run(const std::function<void(Communicators&)>& rank) override {
     if (size_ == 1) {
       SelfCommunicator self;
-      AnyCommunicator communicator(self);
-      return rank(communicator);
+      Communicators communicators{AnyCommunicator(self), AnyCommunicator(self), AnyCommunicator(self)};
+      return rank(communicators);
     }
+    ThreadGroup gradient_group(size_), data_group(size_);
     run_ranks(size_, [&](ThreadCommunicator& threads) {
-      AnyCommunicator communicator(threads);
-      rank(communicator);
+      ThreadCommunicator gradients(gradient_group, threads.rank()), data(data_group, threads.rank());
+      Communicators communicators{AnyCommunicator(threads), AnyCommunicator(gradients), AnyCommunicator(data)};
+      try {
+        rank(communicators);
+      } catch (const std::exception& error) {
+        gradient_group.fail(threads.rank(), error.what());
+        data_group.fail(threads.rank(), error.what());
+        throw;
+      }
     });
   }
 

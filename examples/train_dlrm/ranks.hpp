@@ -12,6 +12,11 @@
 
 namespace dlrm {
 
+/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own.
+struct Communicators {
+  tessera::AnyCommunicator main, gradients, data;
+};
+
 /// The ranks of a job that this process runs: all of them where ranks are threads, one where they are processes.
 class Ranks {
  public:
@@ -21,7 +26,7 @@ class Ranks {
   /// Whether rank 0, the one that reports, is in this process.
   virtual bool first_is_here() const = 0;
   /// Runs `rank` once for each rank here, at the same time. Throws what the first one that failed threw.
-  virtual void run(const std::function<void(tessera::AnyCommunicator&)>& rank) = 0;
+  virtual void run(const std::function<void(Communicators&)>& rank) = 0;
 };
 
 /// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.

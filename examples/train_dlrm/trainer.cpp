@@ -6,6 +6,7 @@
 #include "report.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/metrics.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/table/vocabulary.hpp>
@@ -35,12 +36,14 @@ struct Quality {
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
-  Rank(const Options& options, const Clicks& clicks, AnyCommunicator& communicator)
+  Rank(const Options& options, const Clicks& clicks, Communicators& communicators)
       : options_(options),
         clicks_(clicks),
-        communicator_(communicator),
-        model_(communicator, options, clicks.rows(), (options.batch_size + communicator.size() - 1) / communicator.size()) {
-    if (options.vocabulary) vocabulary_.emplace(communicator, vocabulary_options(options, clicks.rows()));
+        communicator_(communicators.main),
+        data_(communicators.data),
+        model_(communicators.main, communicators.gradients, options, clicks.rows(),
+               (options.batch_size + communicators.main.size() - 1) / communicators.main.size()) {
+    if (options.vocabulary) vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
   }
 
   void run(Result& result) {
@@ -95,11 +98,21 @@ class Rank {
     Progress progress(steps);
     double loss = 0;
     std::int64_t step = 0, seen = 0;
+    std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
+    if (options_.loader == "first-rank")
+      loader.emplace(data_, [&, read = Batch(), epoch = 0, begin = std::int64_t{0}](ClickBatch<std::int32_t>& whole) mutable {
+        if (begin >= samples) ++epoch, begin = 0;
+        if (epoch == options_.epochs) return false;
+        clicks_.train_batch(epoch, begin, std::min(batch, samples - begin), read);
+        std::swap<ClickBatch<std::int32_t>>(whole, read);
+        begin += batch;
+        return true;
+      });
     for (int epoch = 0; epoch < options_.epochs; ++epoch)
       for (std::int64_t begin = 0; begin < samples; begin += batch) {
         const std::int64_t size = std::min(batch, samples - begin);
         const Part part(begin, size, communicator_);
-        clicks_.train_batch(epoch, part.first, part.count, batch_);
+        loader ? static_cast<void>(loader->next(batch_)) : clicks_.train_batch(epoch, part.first, part.count, batch_);
         to_rows(true);
         const float rate = schedule(step, steps);
         loss += model_.train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
@@ -170,7 +183,7 @@ class Rank {
 
   const Options& options_;
   const Clicks& clicks_;
-  AnyCommunicator& communicator_;
+  AnyCommunicator &communicator_, &data_;
   Model model_;
   Batch batch_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
@@ -181,7 +194,7 @@ class Rank {
 
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
-  ranks.run([&](AnyCommunicator& communicator) { Rank(options, clicks, communicator).run(result); });
+  ranks.run([&](Communicators& communicators) { Rank(options, clicks, communicators).run(result); });
   if (ranks.first_is_here()) result.best_auc = clicks.best_auc();
   return result;
 }

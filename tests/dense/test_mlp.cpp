@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "support/random_matrix.hpp"
@@ -152,6 +154,30 @@ TEST_CASE("any batch, any sizes, one object after another batch") {
 
 TEST_CASE("several chunks, several threads") {
   for (const int threads : {1, 2, 3}) check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
+}
+
+TEST_CASE("gradients are announced from the last layer to the first, when they are final") {
+  // One chunk, several chunks of one thread, several threads, no sample.
+  for (const auto& [batch, threads] : {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {
+    CAPTURE(batch);
+    Mlp<> mlp({5, 7, 3}, {.threads = threads});
+    DenseParameters parameters(1, mlp);
+    std::vector<float> x(static_cast<std::size_t>(batch * 5)), y(static_cast<std::size_t>(batch * 3)), dy(y.size());
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11) - 5.0f;
+    for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<float>(i % 7) - 3.0f;
+    std::fill(parameters.gradients().begin(), parameters.gradients().end(), -1.0f);
+    mlp.forward({x.data(), batch, 5}, {y.data(), batch, 3});
+    std::vector<std::pair<std::ptrdiff_t, std::vector<float>>> announced;
+    mlp.backward({dy.data(), batch, 3}, {}, [&](std::span<const float> part) {
+      announced.emplace_back(part.data() - parameters.gradients().data(), std::vector<float>(part.begin(), part.end()));
+    });
+    REQUIRE(announced.size() == 2);
+    CHECK(announced[0].first == 5 * 7 + 7);
+    CHECK(announced[1].first == 0);
+    std::vector<float> all = announced[1].second;
+    all.insert(all.end(), announced[0].second.begin(), announced[0].second.end());
+    CHECK(all == std::vector<float>(parameters.gradients().begin(), parameters.gradients().end()));
+  }
 }
 
 TEST_CASE("sizes at compile time") {

@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,6 +45,9 @@ class Mlp<> {
     activations_.resize(static_cast<std::size_t>(layers() - 1));
     for (int i = 0; i < options_.threads; ++i) workers_.push_back(std::make_unique<Worker>());
   }
+
+  /// Takes the gradients of one layer, weights and biases.
+  using Ready = std::function<void(std::span<const float>)>;
 
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
   int layers() const { return static_cast<int>(sizes_.size()) - 1; }
@@ -103,8 +107,9 @@ class Mlp<> {
   }
 
   /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten) and of x, written to dx
-  /// unless dx is an empty view. dx may not overlap dy, x or y.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
+  /// unless dx is an empty view. dx may not overlap dy, x or y. `ready` is called with the gradients of the last layer, then of the one
+  /// before it, and so on, each as soon as it is final: with one thread while the layers before it are yet to come.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     require_bound();
     require(dy.rows == y_.rows && dy.columns == output_size(), "Mlp: output gradient is {} x {}, the last forward gave {} x {}", dy.rows,
             dy.columns, y_.rows, output_size());
@@ -113,6 +118,7 @@ class Mlp<> {
             dx.columns, x_.rows, input_size());
     if (dy.rows == 0) {
       std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+      announce_all(ready);
       return;
     }
     const Division division(dy.rows, options_.threads);
@@ -121,14 +127,18 @@ class Mlp<> {
       workers_[static_cast<std::size_t>(w)]->gradients.resize(static_cast<std::size_t>(parameter_count()));
     for_each_kernels(division, [&](Worker& worker, std::int64_t rows) { prepare_backward(worker, rows); });
     pack(backward_weights_);
+    const Ready none;
     detail::for_each_worker(division.workers, [&](int w) {
       Worker& worker = *workers_[static_cast<std::size_t>(w)];
       float* gradients = w == 0 ? gradients_.data() : worker.gradients.data();
       for (int l = 0; l < layers(); ++l) std::fill_n(gradients + bias_offset(l), bias_size(l), 0.0f);
       for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
-        backward_chunk(worker, dy, division.begin(chunk), division.rows(chunk), gradients, chunk == division.first(w));
+        backward_chunk(worker, dy, division.begin(chunk), division.rows(chunk), gradients, chunk == division.first(w),
+                       division.workers == 1 && chunk + 1 == division.chunks ? ready : none);
     });
+    if (division.workers == 1) return;
     add_gradients(division.workers);
+    announce_all(ready);
   }
 
  private:
@@ -368,7 +378,8 @@ class Mlp<> {
     }
   }
 
-  void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* gradients, bool first) {
+  void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* gradients, bool first,
+                      const Ready& ready) {
     const Kernels& kernels = *find(worker.backward, rows, dx_.data != nullptr);
     for (int l = layers() - 1; l >= 0; --l) {
       const auto i = static_cast<std::size_t>(layers() - 1 - l);
@@ -380,12 +391,20 @@ class Mlp<> {
       const void* in = l == 0 ? input(worker, begin, rows) : activation(l, begin);
       (first ? layer.weights_first : layer.weights_add)
           .run(worker.stream, gradient, in, nullptr, gradients + offset(l), worker.scratch.data());
+      announce(ready, l);
       if (layer.data) {
         void* out = l == 0 ? result(worker, dx_, begin) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
         layer.data->run(worker.stream, gradient, backward_weights_[i].data(), nullptr, out, worker.scratch.data());
       }
     }
     if (dx_.data) deliver(worker, dx_, begin, rows);
+  }
+
+  void announce(const Ready& ready, int l) const {
+    if (ready) ready(gradients_.subspan(static_cast<std::size_t>(offset(l)), static_cast<std::size_t>(offset(l + 1) - offset(l))));
+  }
+  void announce_all(const Ready& ready) const {
+    for (int l = layers() - 1; l >= 0; --l) announce(ready, l);
   }
 
   /// Adds the other workers' parameter gradients in the workers' order.

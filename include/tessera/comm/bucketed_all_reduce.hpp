@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/communicator.hpp>
+#include <tessera/core/error.hpp>
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// Sums a buffer of gradients over all ranks while its first part is still being computed. Backward fills the buffer from its end;
+/// what is final is announced, and goes in buckets of at least `bucket_bytes` to a thread that all-reduces one after the other. Sums
+/// are those of one all-reduce of the whole buffer, to the bit. `communicator` is used by that thread alone: give it one of its own.
+/// Every rank announces the same parts in the same order. One step is: ready, ready, ..., wait.
+template <Communicator<Collective::all_reduce> C>
+class BucketedAllReduce {
+ public:
+  BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
+      : communicator_(communicator), gradients_(gradients), least_(bucket_bytes / sizeof(float)), begin_(gradients.size()), end_(begin_) {
+    worker_ = std::jthread([this](std::stop_token stop) { work(stop); });
+  }
+  BucketedAllReduce(const BucketedAllReduce&) = delete;
+  BucketedAllReduce& operator=(const BucketedAllReduce&) = delete;
+  /// Waits for a bucket under way: end the communicator first where peers may not come.
+  ~BucketedAllReduce() {
+    worker_.request_stop();
+    changed_.notify_all();
+  }
+
+  /// `part` is final: it ends where the last one began, or at the end of the buffer.
+  void ready(std::span<const float> part) {
+    require(part.data() + part.size() == gradients_.data() + begin_ && part.size() <= begin_,
+            "BucketedAllReduce: a part of {} gradients does not end at {}, where the last one began; announce them from the end",
+            part.size(), begin_);
+    begin_ -= part.size();
+    if (end_ - begin_ >= least_ || begin_ == 0) send();
+  }
+
+  /// Returns when all gradients are sums. Throws what an all-reduce threw, after which nothing more can be done here.
+  void wait() {
+    require(begin_ == 0, "BucketedAllReduce: the first {} gradients have not been announced", begin_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return buckets_.empty() || failure_; });
+    if (failure_) std::rethrow_exception(failure_);
+    begin_ = end_ = gradients_.size();
+  }
+
+ private:
+  void send() {
+    if (begin_ == end_) return;
+    {
+      const std::lock_guard lock(mutex_);
+      buckets_.push_back(gradients_.subspan(begin_, end_ - begin_));
+    }
+    end_ = begin_;
+    changed_.notify_all();
+  }
+
+  void work(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop.stop_requested() || (!buckets_.empty() && !failure_); });
+      if (stop.stop_requested()) return;
+      const std::span<float> bucket = buckets_.front();
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        communicator_.all_reduce(bucket);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      failure_ = failure;
+      buckets_.pop_front();
+      changed_.notify_all();
+    }
+  }
+
+  C& communicator_;
+  std::span<float> gradients_;
+  std::size_t least_;
+  std::size_t begin_, end_;  // of the bucket that is being filled
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::span<float>> buckets_;
+  std::exception_ptr failure_;
+  std::jthread worker_;  // last: it uses the others
+};
+
+}  // namespace tessera::inline v0
