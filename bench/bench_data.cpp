@@ -3,6 +3,8 @@
 //
 // Readers and generators on one thread. Click text is compared with the memory's own pace over the same bytes: copying them, and
 // looking for their newlines. Counters: bytes per second of text, samples per second, ids per second.
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/data/metrics.hpp>
@@ -131,6 +133,56 @@ void generate_clicks(benchmark::State& state) {
   state.counters["ids"] = benchmark::Counter(static_cast<double>(ids), benchmark::Counter::kIsRate);
 }
 BENCHMARK(generate_clicks)->ArgName("max_hotness")->Arg(1)->Arg(10)->Unit(benchmark::kMicrosecond);
+
+ByteSource text_source() {
+  return [rest = std::string_view(text())](std::span<char> chunk) mutable {
+    const std::size_t bytes = std::min(chunk.size(), rest.size());
+    std::memcpy(chunk.data(), rest.data(), bytes);
+    rest.remove_prefix(bytes);
+    return bytes;
+  };
+}
+
+/// Batches of 2,000 records for four thread ranks: every rank reads the whole text and keeps its quarter, or one reads for all.
+void read_on_four_ranks(benchmark::State& state) {
+  constexpr std::int64_t kBatch = 2000, kRanks = 4;
+  const CriteoEncoder encoder;
+  benchmark::DoNotOptimize(text().data());  // made before the clock starts
+  const auto every_rank = [&](ThreadCommunicator& c) {
+    CriteoReader reader(text_source(), "memory");
+    std::vector<CriteoRecord> block(kBatch);
+    ClickBatch<std::int32_t> part;
+    const auto count = static_cast<std::size_t>(kBatch / kRanks);
+    while (reader.read(block) != 0) {
+      encoder.encode<std::int32_t>(std::span(block).subspan(static_cast<std::size_t>(c.rank()) * count, count), part);
+      c.barrier();  // a step
+    }
+  };
+  const auto first_rank = [&](ThreadCommunicator& c, ThreadCommunicator& own) {
+    CriteoReader reader(text_source(), "memory");
+    std::vector<CriteoRecord> block(kBatch);
+    BroadcastingLoader<std::int32_t, ThreadCommunicator> loader(own,
+                                                                [&](ClickBatch<std::int32_t>& whole) {
+                                                                  const std::size_t count = reader.read(block);
+                                                                  if (count != 0)
+                                                                    encoder.encode<std::int32_t>(std::span(block).first(count), whole);
+                                                                  return count != 0;
+                                                                },
+                                                                {.prefetch = state.range(0) == 2});
+    ClickBatch<std::int32_t> part;
+    while (loader.next(part)) c.barrier();
+  };
+  for (auto _ : state) {
+    ThreadGroup background(kRanks);
+    run_ranks(kRanks, [&](ThreadCommunicator& c) {
+      ThreadCommunicator own(background, c.rank());
+      state.range(0) == 0 ? every_rank(c) : first_rank(c, own);
+    });
+  }
+  count_text(state);
+  state.SetLabel(state.range(0) == 0 ? "every rank reads" : state.range(0) == 1 ? "one reads" : "one reads ahead");
+}
+BENCHMARK(read_on_four_ranks)->ArgName("how")->DenseRange(0, 2)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void auc_of_a_million(benchmark::State& state) {
   std::vector<float> scores(1'000'000), labels(scores.size());
