@@ -57,7 +57,9 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
     for (std::size_t k = 0; k < kConstants.size(); ++k) stages[k] = predict(o.layout, with_one(cluster, k), o.workload).stages;
     for (const StageMember stage : kStages) {
       // Stages that hardly count must not pull the constants: weigh by the root of their share of the step.
-      const double measured = o.measured.stages.*stage, weight = std::sqrt(measured / o.measured.stages.embeddings());
+      const double measured = o.measured.stages.*stage;
+      if (measured <= 0) continue;
+      const double weight = std::sqrt(measured / o.measured.stages.embeddings());
       auto& row = rows.emplace_back();
       for (std::size_t k = 0; k < kConstants.size(); ++k) row[k] = weight * (stages[k].*stage) / measured;
       goals.push_back(weight);
