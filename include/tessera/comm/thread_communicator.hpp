@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <span>
@@ -46,8 +47,25 @@ class ThreadGroup {
   /// The first reason stays. Any thread may call it.
   void fail(int rank, const std::string& text) {
     const std::lock_guard lock(failure_mutex_);
-    barrier_.break_now();
-    if (failure_.empty()) set_failure(rank, text);
+    end(rank, text);
+    for (const Part& part : parts_) part.group->fail(rank, text);
+  }
+
+  /// Says that `rank` takes part in nothing more: ends this group as `fail` does, and of its parts those that the rank is in.
+  void leave(int rank, const std::string& text) {
+    const std::lock_guard lock(failure_mutex_);
+    end(rank, text);
+    for (const Part& part : parts_)
+      if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank); place != part.ranks.end())
+        part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
+  }
+
+  /// A group for some of these ranks. It lives as long as this group, and ends when this one fails.
+  ThreadGroup& add_part(std::vector<int> ranks) {
+    auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_.empty()) group->fail(failed_rank_, failure_);
+    return *parts_.emplace_back(Part{std::move(group), std::move(ranks)}).group;
   }
 
  private:
@@ -122,6 +140,16 @@ class ThreadGroup {
         fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective), step, rank, failed_rank_, failure_));
   }
 
+  struct Part {
+    std::unique_ptr<ThreadGroup> group;
+    std::vector<int> ranks;  // in this group
+  };
+
+  void end(int rank, const std::string& text) {
+    barrier_.break_now();
+    if (failure_.empty()) set_failure(rank, text);
+  }
+
   void set_failure(int rank, const std::string& text) {
     failed_rank_ = rank;
     failure_ = text.empty() ? "no reason given" : text;
@@ -155,6 +183,7 @@ class ThreadGroup {
   std::mutex failure_mutex_;
   std::string failure_;
   int failed_rank_ = -1;
+  std::vector<Part> parts_;  // guarded by failure_mutex_
 };
 
 /// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
@@ -171,6 +200,8 @@ class BasicThreadCommunicator {
   int rank() const { return rank_; }
   int size() const { return group_->size(); }
   ThreadGroup& group() const { return *group_; }
+  /// Ends the group because this rank gives up: waits in it throw. Any thread may call it.
+  void interrupt(const std::string& text) { group_->fail(rank_, text); }
 
   /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
@@ -323,6 +354,24 @@ class BasicThreadCommunicator {
 class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
+
+  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A collective call. It lives as long as
+  /// this rank's group, may be used by another thread than this one, and ends with the group; errors that began here number ranks as here.
+  ThreadCommunicator split(int color) {
+    const std::size_t ranks = static_cast<std::size_t>(size());
+    const std::vector<std::size_t> ones(ranks, 1);
+    std::vector<int> colors(ranks);
+    all_gather(std::span<const int>(&color, 1), std::span<int>(colors), ones);
+    std::vector<int> members;
+    for (std::size_t r = 0; r < ranks; ++r)
+      if (colors[r] == color) members.push_back(static_cast<int>(r));
+    const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    const std::size_t first = static_cast<std::size_t>(members.front());
+    ThreadGroup* made = place == 0 ? &group().add_part(std::move(members)) : nullptr;
+    std::vector<ThreadGroup*> groups(ranks);
+    all_gather(std::span<ThreadGroup* const>(&made, 1), std::span<ThreadGroup*>(groups), ones);
+    return {*groups[first], place};
+  }
 };
 
 static_assert(Communicator<ThreadCommunicator>);
@@ -346,7 +395,7 @@ void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) 
     try {
       ThreadCommunicator communicator(group, rank);
       function(communicator);
-      group.fail(rank, "it has returned from its function and takes part in no further collective");
+      group.leave(rank, "it has returned from its function and takes part in no further collective");
     } catch (const std::exception& error) {
       fail(rank, error.what());
     } catch (...) {
