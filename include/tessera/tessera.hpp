@@ -4,9 +4,11 @@
 
 // Everything that needs the standard library, fmt and OpenMP alone. Linear layers: tessera/dense/mlp.hpp (oneDNN).
 #include <tessera/collection/embedding_collection.hpp>
+#include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/host/codec.hpp>
+#include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>

@@ -5,6 +5,8 @@
 // that run one of the skipped cases below, and reads what they print.
 #include <tessera/comm/mpi_communicator.hpp>
 
+#include <support/small_model.hpp>
+
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -94,6 +96,26 @@ TEST_CASE("job: hangs" * doctest::skip()) {
   };
   train(fault, {.timeout = 500ms});
 }
+TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
+  const auto run = [](ts::MpiCommunicator& c) {
+    small_model::Embeddings<ts::MpiCommunicator> e(c, ts::Host{}, small_model::layout(c.size(), true), {.learning_rate = 0.5f});
+    std::vector<float> before;
+    try {
+      for (int step = 0; step < 4; ++step) {
+        before = small_model::shards_of(e);
+        const small_model::Batch batch(c.rank(), step, 9, e.columns());
+        const auto pooled = e.forward(batch.keyed());
+        if (c.rank() == 1 && step == 2) throw std::runtime_error("the loss is not a number");
+        e.backward(pooled, {batch.gradient.data(), 9, e.columns()});
+      }
+    } catch (const std::exception&) {
+      if (small_model::same_bits(small_model::shards_of(e), before)) std::printf("rank %d has the tables of the step before\n", c.rank());
+      std::fflush(stdout);
+      throw;
+    }
+  };
+  CHECK(ts::run_mpi_rank(run, {.timeout = 30s}) == 0);
+}
 
 TEST_CASE("a healthy job ends with success") {
   const Outcome job = run_job("job: healthy");
@@ -107,6 +129,14 @@ TEST_CASE("a rank that throws: every rank says so and the job fails") {
   CHECK(job.has("rank 1: the disk is full"));
   for (const int rank : {0, 2})
     CHECK(job.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: the disk is full", rank, rank)));
+}
+
+TEST_CASE("a rank that throws within a step of the collection: no rank's tables have changed") {
+  const Outcome job = run_job("job: throws within a step of the collection");
+  CHECK(job.status != 0);
+  CHECK(job.has("rank 1: the loss is not a number"));
+  for (const int rank : {0, 1, 2}) CHECK(job.has(fmt::format("rank {} has the tables of the step before", rank)));
+  for (const int rank : {0, 2}) CHECK(job.has(fmt::format("on rank {} cannot finish: rank 1 failed: the loss is not a number", rank)));
 }
 
 TEST_CASE("a killed process: mpirun ends the job, or, told to keep the others, these end by the timeout") {

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/routing.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/concepts/optimizer.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/op/initialize.hpp>
@@ -16,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -138,6 +141,37 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
                      fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table, feature.pooling == Pooling::mean ? "mean" : "sum",
                                  feature.weighted ? ", weighted" : "")});
   }
+}
+
+/// All of it that a collection has: its layout, policies and options.
+template <class Settings, class Options>
+std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
+  std::vector<SharedFact> facts;
+  add_layout(facts, layout);
+  facts.push_back({"element type of the tables", std::is_same_v<typename Settings::element, float>  ? "float"
+                                                 : std::is_same_v<typename Settings::element, Half> ? "Half"
+                                                                                                    : "BFloat16"});
+  facts.push_back({"optimizer", describe_optimizer(options.optimizer)});
+  facts.push_back({"learning rate", fmt::format("{}", options.learning_rate)});
+  facts.push_back({"seed", fmt::format("{}", options.seed)});
+  facts.push_back({"initializer", describe_initializer(options.initialize)});
+  facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
+  facts.push_back({"policy for gradients that are no numbers", fmt::format("{}", static_cast<int>(Settings::non_finite))});
+  facts.push_back({"codecs", fmt::format("{}, {}", Settings::forward_codec::name, Settings::backward_codec::name)});
+  facts.push_back({"duplicate removal", Settings::deduplicates ? "on" : "off"});
+  facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
+  return facts;
+}
+
+/// The communicator has the exchanges that the layout needs, and as many ranks.
+template <class Comm>
+void require_offered(const Layout& layout, const Routing& routing, int ranks) {
+  require(layout.ranks() == ranks, "EmbeddingCollection: the layout is for {} ranks, the communicator has {}", layout.ranks(), ranks);
+  const bool replicates =
+      std::any_of(routing.arenas().begin(), routing.arenas().end(), [](const ArenaPlan& arena) { return arena.replicated; });
+  require(layout.ranks() == 1 || ((HasAllToAll<Comm> || !routing.exchanges()) && (HasAllGather<Comm> || !replicates)),
+          "EmbeddingCollection: the communicator lacks {}, which this layout needs",
+          HasAllToAll<Comm> || !routing.exchanges() ? "all_gather" : "all_to_all");
 }
 
 }  // namespace detail

@@ -80,8 +80,8 @@ class ShardedCollection {
         updater_(backend_, communicator, store_),
         report_(backend_, layout_.tables.size()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
-    require_offered();
-    require_agreement(communicator_, shared_facts());
+    detail::require_offered<Comm>(layout_, routing_, communicator_.size());
+    require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
   ShardedCollection(const ShardedCollection&) = delete;
   ShardedCollection& operator=(const ShardedCollection&) = delete;
@@ -121,7 +121,7 @@ class ShardedCollection {
   Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, MatrixView<float> output) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     route(step, ids);
-    return finish_forward(step, output);
+    return forward_routed(step, output);
   }
 
   /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first sample of each rank and the end
@@ -131,7 +131,7 @@ class ShardedCollection {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     route_model_parallel(step, ids, sample_begin);
     output_.resize(backend_, static_cast<std::size_t>(step.batch * columns()));
-    return finish_forward(step, {output_.data(), step.batch, columns()});
+    return forward_routed(step, {output_.data(), step.batch, columns()});
   }
 
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape.
@@ -160,19 +160,36 @@ class ShardedCollection {
     update(step, gradient);
   }
 
+  /// The rest of `forward` for a step that has been routed.
+  template <IdType Id>
+  Pooled<Id, Backend> forward_routed(StepState<Id>& step, MatrixView<float> output) {
+    lookup(step, output);
+    exchange(step);
+    assemble(step, output);
+    return {output, &step};
+  }
+
   // ---- the stages; a step passes them in this order ----
 
   /// Checks ids and sends them to the ranks that own their rows.
   template <IdType Id>
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids) {
     check_stage(communicator_, "route");
+    route(step, ids, communicator_, backend_);
+  }
+
+  /// The same with another communicator of the same ranks and another backend: so another thread may route the next batch while this one
+  /// does anything but route or ask for bad_ids (RouteAhead).
+  template <IdType Id>
+  void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator, const Backend& backend) {
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
-    step.inputs.prepare(backend_, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
+    step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.ranks() > 1);
-    Router<Id, Backend, Comm>(backend_, communicator_, routing_).data_parallel(step);
+    if constexpr (Settings::deduplicates) step.distinct.find(backend, layout_, routing_, step.inputs);
+    Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
   }
 
@@ -181,6 +198,7 @@ class ShardedCollection {
     check_stage(communicator_, "route_model_parallel");
     step.stage = StepState<Id>::Stage::empty;
     step.model_parallel = true;
+    step.distinct.clear();
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
@@ -199,9 +217,9 @@ class ShardedCollection {
       const Arena<element, O, Backend>& arena = store_.arenas()[a];
       step.lookups.clear();
       for_each_group(step, static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-        const bool direct = packed == nullptr;
         const SlotPart& part = slot.parts[p];
-        step.lookups.push_back({bags, direct ? output.data + part.column : packed, direct ? output.stride : part.width});
+        const MatrixView<float> own = step.output_of(slot, part, output);
+        step.lookups.push_back({bags, packed == nullptr ? own.data : packed, packed == nullptr ? own.stride : part.width});
       });
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
         run<Lookup<element, Id, Width>>(backend_, {arena.weights(), arena.width(), step.lookups});
@@ -221,6 +239,7 @@ class ShardedCollection {
   void assemble(StepState<Id>& step, MatrixView<float> output) {
     check_shape("assemble: output", output.rows, output.columns, step.batch);
     vectors_.assemble(step, output);
+    if constexpr (Settings::deduplicates) step.distinct.template pool<Store>(backend_, output);
     step.stage = StepState<Id>::Stage::assembled;
   }
 
@@ -228,6 +247,7 @@ class ShardedCollection {
   template <IdType Id>
   void split(StepState<Id>& step, MatrixView<const float> gradient) {
     check_shape("backward: gradient", gradient.rows, gradient.columns, step.batch);
+    if constexpr (Settings::deduplicates) step.distinct.template merge<Store>(backend_, gradient);
     vectors_.split(step, gradient);
   }
 
@@ -272,33 +292,6 @@ class ShardedCollection {
             columns_given, batch, columns());
   }
 
-  void require_offered() const {
-    require(layout_.ranks() == communicator_.size(), "EmbeddingCollection: the layout is for {} ranks, the communicator has {}",
-            layout_.ranks(), communicator_.size());
-    const bool replicates =
-        std::any_of(routing_.arenas().begin(), routing_.arenas().end(), [](const ArenaPlan& arena) { return arena.replicated; });
-    require(layout_.ranks() == 1 || ((HasAllToAll<Comm> || !routing_.exchanges()) && (HasAllGather<Comm> || !replicates)),
-            "EmbeddingCollection: the communicator lacks {}, which this layout needs",
-            HasAllToAll<Comm> || !routing_.exchanges() ? "all_gather" : "all_to_all");
-  }
-
-  std::vector<SharedFact> shared_facts() const {
-    std::vector<SharedFact> facts;
-    detail::add_layout(facts, layout_);
-    facts.push_back({"element type of the tables", std::is_same_v<element, float>  ? "float"
-                                                   : std::is_same_v<element, Half> ? "Half"
-                                                                                   : "BFloat16"});
-    facts.push_back({"optimizer", detail::describe_optimizer(options_.optimizer)});
-    facts.push_back({"learning rate", fmt::format("{}", options_.learning_rate)});
-    facts.push_back({"seed", fmt::format("{}", options_.seed)});
-    facts.push_back({"initializer", detail::describe_initializer(options_.initialize)});
-    facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
-    facts.push_back({"policy for gradients that are no numbers", fmt::format("{}", static_cast<int>(Settings::non_finite))});
-    facts.push_back({"codecs", fmt::format("{}, {}", Settings::forward_codec::name, Settings::backward_codec::name)});
-    facts.push_back({"option check_stages", fmt::format("{}", options_.check_stages)});
-    return facts;
-  }
-
   void check_stage(Comm& communicator, std::string_view stage) const {
     if (options_.check_stages) require_same_stage(communicator, stage, steps_, options_.learning_rate);
   }
@@ -308,9 +301,9 @@ class ShardedCollection {
   const std::vector<GradientGroup<Id>>& gradients_of(StepState<Id>& step, std::size_t arena, MatrixView<const float> gradient) {
     step.gradients.clear();
     for_each_group(step, static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-      const bool direct = packed == nullptr;
       const SlotPart& part = slot.parts[p];
-      step.gradients.push_back({bags, direct ? gradient.data + part.column : packed, direct ? gradient.stride : part.width});
+      const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
+      step.gradients.push_back({bags, packed == nullptr ? own.data : packed, packed == nullptr ? own.stride : part.width});
     });
     return step.gradients;
   }
@@ -327,14 +320,6 @@ class ShardedCollection {
   void start_backward(StepState<Id>& step, MatrixView<const float> gradient) {
     split(step, gradient);
     exchange_gradients(step);
-  }
-
-  template <IdType Id>
-  Pooled<Id, Backend> finish_forward(StepState<Id>& step, MatrixView<float> output) {
-    lookup(step, output);
-    exchange(step);
-    assemble(step, output);
-    return {output, &step};
   }
 
   template <IdType Id>
@@ -401,7 +386,7 @@ class ShardedCollection {
 /// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
 /// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
 /// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
-/// EncodeWith<Forward, Backward>.
+/// EncodeWith<Forward, Backward>, Deduplicate.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...> {
   using Base = ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...>;

@@ -15,7 +15,7 @@
 namespace tessera::inline v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a policy for gradients that are no numbers,
-// InitializeWith<F>, EncodeWith<Forward, Backward>.
+// InitializeWith<F>, EncodeWith<Forward, Backward>, Deduplicate.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are stored with stochastic rounding.
 template <Element T>
@@ -68,6 +68,13 @@ struct EncodeWith {
   using backward_codec = Backward;
 };
 
+/// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling and the merging of gradients happen on
+/// the rank that asked. Saves traffic where ids repeat or bags are long, and costs where they do not. Not for model-parallel input, whose
+/// ids do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
+struct Deduplicate {
+  static constexpr bool deduplicates = true;
+};
+
 namespace detail {
 
 template <class P>
@@ -93,6 +100,11 @@ concept CodecPolicy = requires {
   typename P::backward_codec;
 };
 
+template <class P>
+concept DuplicatePolicy = requires {
+  { P::deduplicates } -> std::convertible_to<bool>;
+};
+
 template <class... Policies>
 struct CollectionPolicies {
   using element = float;
@@ -101,12 +113,14 @@ struct CollectionPolicies {
   using initializer = UniformByRows;
   using forward_codec = Fp32;
   using backward_codec = Fp32;
+  static constexpr bool deduplicates = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> || InitializerPolicy<First> || CodecPolicy<First>,
+  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
+                    DuplicatePolicy<First>,
                 "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients, "
-                "RejectNonFiniteGradients, InitializeWith<F> or EncodeWith<F, B>");
+                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B> or Deduplicate");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -128,6 +142,10 @@ template <CodecPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   using forward_codec = typename First::forward_codec;
   using backward_codec = typename First::backward_codec;
+};
+template <DuplicatePolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  static constexpr bool deduplicates = First::deduplicates;
 };
 
 }  // namespace detail

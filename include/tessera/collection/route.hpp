@@ -21,7 +21,7 @@ void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     if (const Slot& slot = routing.own_slot(k); slot.whole)
-      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] = step.inputs.part(slot.feature, own_part);
+      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] = step.routed(slot.feature, own_part);
 }
 
 /// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain of slots, one exchange of sizes and
@@ -62,8 +62,7 @@ class Router {
       for (const int s : chain.slots) step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
     std::span<Block> rest = step.blocks;
     for (const SlotChain& chain : routing_.chains()) {
-      step.pack_jobs.push_back(
-          {step.inputs.part(chain.feature, 0), rest.first(chain.slots.size()), routing_.slots()[chain.slots.front()].whole});
+      step.pack_jobs.push_back({step.routed(chain.feature), rest.first(chain.slots.size()), routing_.slots()[chain.slots.front()].whole});
       rest = rest.subspan(chain.slots.size());
     }
   }
@@ -92,9 +91,11 @@ class Router {
     }
     step.headers_in.resize(incoming);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const FeatureInput<Id>& input = step.inputs[routing_.slots()[s].feature];
-      step.headers_out[s] = {step.sent[s].bags, step.sent[s].entries, input.bags.offsets == nullptr,
-                             input.scaled,      input.weighted,       sizeof(Id)};
+      const int feature = routing_.slots()[s].feature;
+      const FeatureInput<Id>& input = step.inputs[feature];
+      const bool distinct = step.distinct.active(feature);
+      step.headers_out[s] = {step.sent[s].bags,         step.sent[s].entries,        distinct || input.bags.offsets == nullptr,
+                             !distinct && input.scaled, !distinct && input.weighted, static_cast<std::int32_t>(sizeof(Id))};
     }
     detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
     check_id_sizes(step);

@@ -82,6 +82,10 @@ class Routing {
   bool exchanges() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.replicated || !slot.whole; });
   }
+  /// Whether ids of a feature leave this rank's own tables.
+  bool travels(int feature) const {
+    return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
+  }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.

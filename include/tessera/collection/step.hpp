@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/device_inputs.hpp>
+#include <tessera/collection/distinct_rows.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
@@ -55,6 +56,7 @@ struct Step {
   };
 
   InputsOn<Id, Backend> inputs;
+  DistinctRows<Id, Backend> distinct;                   ///< of features whose duplicate ids do not travel
   std::int64_t batch = 0;                               ///< of this rank
   std::int64_t ids = 0;                                 ///< of the batch given
   bool model_parallel = false;                          ///< inputs hold the global batch of the local features
@@ -83,6 +85,24 @@ struct Step {
   std::vector<LookupGroup<Id>> lookups;
   std::vector<GradientGroup<Id>> gradients;
   std::vector<MoveRows::Job> moves;
+
+  /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
+  Bags<Id> routed(int feature, std::size_t i = 0) const {
+    return distinct.active(feature) ? distinct.ids(feature) : inputs.part(feature, i);
+  }
+
+  /// Where the vectors of a part of a slot go: columns of the output, or, per distinct id, of this step's rows.
+  MatrixView<float> output_of(const Slot& slot, const SlotPart& part, MatrixView<float> output) const {
+    if (!distinct.active(slot.feature)) return {output.data + part.column, output.rows, part.width, output.stride};
+    const MatrixView<float> rows = distinct.rows(slot.feature);
+    return {rows.data + (part.column - distinct.column(slot.feature)), rows.rows, part.width, rows.stride};
+  }
+  /// Where their gradients come from, likewise.
+  MatrixView<const float> gradient_of(const Slot& slot, const SlotPart& part, MatrixView<const float> gradient) const {
+    if (!distinct.active(slot.feature)) return {gradient.data + part.column, gradient.rows, part.width, gradient.stride};
+    const MatrixView<float> rows = distinct.gradients(slot.feature);
+    return {rows.data + (part.column - distinct.column(slot.feature)), rows.rows, part.width, rows.stride};
+  }
 
   enum class Stage : std::uint8_t { empty, routed, assembled };
   Stage stage = Stage::empty;

@@ -70,17 +70,19 @@ class VectorExchange {
       run<ZeroRows>(backend_, {output.data + column, output.stride, output.rows, width});
     if constexpr (encodes_forward) {
       std::vector<typename DecodeRows<Forward>::Job> jobs;
-      for_each_requested<
-          Forward>(step, step.requester_encoded.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
-        jobs.push_back({at, output.data + part.column, output.stride, step.sent[s].bags, part.width, step.sent[s].samples, !slot.whole});
-      });
+      for_each_requested<Forward>(
+          step, step.requester_encoded.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
+            const MatrixView<float> target = step.output_of(slot, part, output);
+            jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width, step.sent[s].samples, adds(step, slot)});
+          });
       run<DecodeRows<Forward>>(backend_, {jobs});
     } else {
       step.moves.clear();
       for_each_requested<Fp32>(step, step.requester_vectors.data(),
                                [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-                                 step.moves.push_back({packed, part.width, output.data + part.column, output.stride, step.sent[s].bags,
-                                                       part.width, step.sent[s].samples, true, !slot.whole});
+                                 const MatrixView<float> target = step.output_of(slot, part, output);
+                                 step.moves.push_back({packed, part.width, target.data, target.stride, step.sent[s].bags, part.width,
+                                                       step.sent[s].samples, true, adds(step, slot)});
                                });
       run<MoveRows>(backend_, {step.moves});
     }
@@ -92,17 +94,20 @@ class VectorExchange {
     if constexpr (encodes_backward) {
       size_encoded<Backward>(step);
       std::vector<typename EncodeRows<Backward>::Job> jobs;
-      for_each_requested<Backward>(
-          step, step.requester_encoded.data(), [&](const Slot&, const SlotPart& part, std::size_t s, std::byte* at) {
-            jobs.push_back({gradient.data + part.column, gradient.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
-          });
+      for_each_requested<Backward>(step, step.requester_encoded.data(),
+                                   [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
+                                     const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
+                                     jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
+                                   });
       run<EncodeRows<Backward>>(backend_, {jobs});
     } else {
       step.moves.clear();
-      for_each_requested<Fp32>(step, step.requester_vectors.data(), [&](const Slot&, const SlotPart& part, std::size_t s, float* packed) {
-        step.moves.push_back({gradient.data + part.column, gradient.stride, packed, part.width, step.sent[s].bags, part.width,
-                              step.sent[s].samples, false, false});
-      });
+      for_each_requested<Fp32>(
+          step, step.requester_vectors.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
+            const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
+            step.moves.push_back(
+                {source.data, source.stride, packed, part.width, step.sent[s].bags, part.width, step.sent[s].samples, false, false});
+          });
       run<MoveRows>(backend_, {step.moves});
     }
   }
@@ -128,6 +133,12 @@ class VectorExchange {
  private:
   static std::size_t floats(std::int64_t rows, int width) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width); }
   static std::size_t sum(const std::vector<std::size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
+
+  /// Parts of rows are added; a distinct id has one row, which is in one block.
+  template <IdType Id>
+  static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
+    return !slot.whole && !step.distinct.active(slot.feature);
+  }
 
   /// Visits the vectors that this rank has for others, in their order: f(source rank, rows, width).
   template <IdType Id, class F>

@@ -30,7 +30,7 @@ class WeightGradientStage {
   void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, std::span<float> out) {
     backend_.fill_zero(out.data(), out.size_bytes());
     size_owner(step);
-    for (std::size_t a = 0; a < store_.arenas().size(); ++a) compute<Id>(a, gradient, for_each_group);
+    for (std::size_t a = 0; a < store_.arenas().size(); ++a) compute<Id>(step, a, gradient, for_each_group);
     if (step.model_parallel) {
       add_own(step, out);
     } else {
@@ -40,12 +40,18 @@ class WeightGradientStage {
       else
         std::swap(owner_dots_, requester_dots_);  // all slots are this rank's own, in the same order
       add_received(step, out);
+      add_distinct(step, gradient, out);
     }
     scale_means(step, out);
   }
 
  private:
   bool weighted(const Slot& slot) const { return layout_.features[slot.feature].weighted; }
+  /// Weights of features whose duplicates do not travel do not either: the rows are here.
+  template <IdType Id>
+  bool travels(const Step<Id, Backend>& step, const Slot& slot) const {
+    return weighted(slot) && !step.distinct.active(slot.feature);
+  }
   template <IdType Id>
   static std::int64_t entries(const Bags<Id>& bags) {
     return bags.bags == 0 ? 0 : bags.entry_bound;
@@ -61,7 +67,7 @@ class WeightGradientStage {
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        if (!weighted(slot)) continue;
+        if (step.received[k * ranks + r].weights == nullptr) continue;
         first_dot_[k * ranks + r] = total;
         const std::size_t floats = static_cast<std::size_t>(entries(step.received[k * ranks + r])) * slot.parts.size();
         owner_counts_[r] += floats;
@@ -71,18 +77,19 @@ class WeightGradientStage {
   }
 
   template <IdType Id, class ForEachGroup>
-  void compute(std::size_t arena, MatrixView<const float> gradient, ForEachGroup&& for_each_group) {
+  void compute(const Step<Id, Backend>& step, std::size_t arena, MatrixView<const float> gradient, ForEachGroup&& for_each_group) {
     using T = typename Store::element;
     using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
     std::vector<Group> groups;
-    for_each_group(static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
-                                                float* packed) {
-      if (!weighted(slot) || bags.entry_bound == 0) return;
-      const bool direct = packed == nullptr;
-      const SlotPart& p = slot.parts[part];
-      float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
-      groups.push_back({{bags, direct ? gradient.data + p.column : packed, direct ? gradient.stride : p.width}, dots - bags.first_entry});
-    });
+    for_each_group(static_cast<int>(arena),
+                   [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
+                     if (bags.weights == nullptr || bags.entry_bound == 0) return;
+                     const SlotPart& p = slot.parts[part];
+                     const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
+                     const bool direct = packed == nullptr;
+                     float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
+                     groups.push_back({{bags, direct ? own.data : packed, direct ? own.stride : p.width}, dots - bags.first_entry});
+                   });
     Store::with_width(store_.arenas()[arena].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       using Op = WeightGradients<T, Id, Width>;
       std::vector<typename Op::Group> of_width;
@@ -104,7 +111,7 @@ class WeightGradientStage {
     std::size_t total = 0;
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
-      if (!weighted(slot)) continue;
+      if (!travels(step, slot)) continue;
       const std::size_t floats = static_cast<std::size_t>(sent_entries(step, s)) * slot.parts.size();
       requester_counts_[slot.rank] += floats;
       total += floats;
@@ -118,7 +125,7 @@ class WeightGradientStage {
     const float* dots = requester_dots_.data();
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
-      if (!weighted(slot)) continue;
+      if (!travels(step, slot)) continue;
       const FeatureInput<Id>& input = step.inputs[slot.feature];
       const std::int64_t first = input.bags.bags == 0 ? 0 : step.inputs.part(slot.feature, 0).first_entry;
       add_parts(jobs, slot, dots, sent_entries(step, s), step.sent[s].positions, first, input, out);
@@ -146,6 +153,28 @@ class WeightGradientStage {
         add_parts(jobs, slot, dots, bags.entry_bound, step.received_positions[k * ranks + r], bags.first_entry, shifted, out);
       }
     run<AddEntryValues>(backend_, {jobs});
+  }
+
+  /// Features whose rows came here unpooled.
+  template <IdType Id>
+  void add_distinct(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out) {
+    for (std::size_t i = 0; i < layout_.features.size(); ++i) {
+      const int f = static_cast<int>(i);
+      if (!layout_.features[i].weighted || !step.distinct.active(f) || step.distinct.ids(f).bags == 0) continue;
+      const Bags<std::int32_t>& bags = step.distinct.indices(f);
+      const MatrixView<float> rows = step.distinct.rows(f);
+      requester_dots_.resize(backend_, static_cast<std::size_t>(bags.entry_bound));
+      Store::with_width(static_cast<int>(rows.columns), [&]<int Width>(std::integral_constant<int, Width>) {
+        using Op = WeightGradients<float, std::int32_t, Width>;
+        const std::vector<typename Op::Group> groups{
+            {{bags, gradient.data + step.distinct.column(f), gradient.stride}, requester_dots_.data() - bags.first_entry}};
+        run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
+      });
+      const FeatureInput<Id>& input = step.inputs[f];
+      const AddEntryValues::Job jobs[] = {
+          {requester_dots_.data(), bags.entry_bound, nullptr, bags.first_entry, input.positions, input.base, out.data()}};
+      run<AddEntryValues>(backend_, {jobs});
+    }
   }
 
   /// `dots` moves behind what the slot's parts have.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <type_traits>
 
 namespace tessera::inline v0 {
@@ -36,6 +37,8 @@ class CountingCommunicator {
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
   Inner& inner() const { return inner_; }
+  void interrupt(const std::string& text) requires requires(Inner& inner) { inner.interrupt(text); }
+  { inner_.interrupt(text); }
 
   /// Since construction, or the last `reset`.
   const Traffic& traffic(Collective collective) const { return traffic_[index(collective)]; }

@@ -51,6 +51,8 @@ class FaultInjectingCommunicator {
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
   Inner& inner() const { return inner_; }
+  void interrupt(const std::string& text) requires requires(Inner& inner) { inner.interrupt(text); }
+  { inner_.interrupt(text); }
 
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,

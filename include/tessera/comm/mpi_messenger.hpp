@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -117,6 +118,9 @@ class MpiMessenger {
     tell_peers(ending_, rank(), text);
   }
 
+  /// Any thread may call it: the thread that waits, or will, gives up.
+  void interrupt() noexcept { interrupted_.store(true); }
+
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     const auto deadline = Clock::now() + time;
@@ -169,6 +173,10 @@ class MpiMessenger {
     if (idle < 64) return;
     const auto waited = Clock::now() - since;
     if (receive_failure()) give_up();
+    if (interrupted_.load()) {
+      tell_peers(announcement_, rank_, "it was interrupted: this rank gave the call up");
+      give_up();
+    }
     if (options_.timeout.count() != 0 && waited > options_.timeout) {
       tell_of_late_ranks();
       give_up();
@@ -250,6 +258,7 @@ class MpiMessenger {
   FailureMessage failure_;                // what ended this
   FailureMessage announcement_, ending_;  // messages to the peers
   int ended_peers_ = 0;
+  std::atomic<bool> interrupted_{false};
 };
 
 }  // namespace tessera::inline v0

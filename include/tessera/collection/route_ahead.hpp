@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/jagged.hpp>
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// A communicator whose waits another thread can end.
+template <class C>
+concept Interruptible = requires(C& c, const std::string& text) {
+  c.interrupt(text);
+};
+
+/// Routes the next batch on a thread of its own while this one is in its dense layers. The thread has a communicator of the same ranks,
+/// used by nothing else (`communicator.split(0)`), and a backend of its own. Results are those of routing in turn, bit for bit.
+///
+///   RouteAhead<Embeddings, std::int32_t, Comm, Host> ahead(embeddings, second, Host{});
+///   ahead.start(first batch);
+///   for each batch:
+///     auto pooled = embeddings.forward_routed(ahead.take(), output);
+///     ahead.start(next batch);
+///     ... dense layers ...
+///     embeddings.backward(pooled, gradient);
+template <class Embeddings, IdType Id, Interruptible Comm, class Backend>
+class RouteAhead {
+ public:
+  using StepState = typename Embeddings::template StepState<Id>;
+
+  RouteAhead(Embeddings& embeddings, Comm& second, Backend backend)
+      : embeddings_(embeddings), communicator_(second), backend_(std::move(backend)), thread_([this] { work(); }) {}
+  RouteAhead(const RouteAhead&) = delete;
+  RouteAhead& operator=(const RouteAhead&) = delete;
+  /// A batch that was started and not taken is given up, on all ranks.
+  ~RouteAhead() {
+    bool busy = false;
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      busy = state_ == State::routing;
+    }
+    changed_.notify_all();
+    if (busy) communicator_.interrupt("a batch that was being routed ahead was given up");
+    thread_.join();
+  }
+
+  /// Begins to route a batch, whose memory stays in use until the end of its step, and returns. Every rank starts the same batches in the
+  /// same order. Between `start` and `take` nothing else may route, nor ask for bad_ids.
+  void start(const KeyedJagged<Id>& ids) {
+    {
+      const std::lock_guard lock(mutex_);
+      require(state_ == State::idle, "RouteAhead: take the batch that was started before you start another");
+      ids_ = ids;
+      state_ = State::routing;
+    }
+    changed_.notify_all();
+  }
+
+  /// Waits for the batch that was started. The step is valid until the next but one `start`. Throws what routing it threw.
+  StepState& take() {
+    std::unique_lock lock(mutex_);
+    require(state_ != State::idle, "RouteAhead: no batch was started");
+    changed_.wait(lock, [&] { return state_ == State::routed; });
+    state_ = State::idle;
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    return steps_[std::exchange(next_, 1 - next_)];
+  }
+
+ private:
+  enum class State { idle, routing, routed };
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stop_ || state_ == State::routing; });
+      if (stop_) return;
+      StepState& step = steps_[next_];
+      lock.unlock();
+      std::exception_ptr error;
+      try {
+        embeddings_.route(step, ids_, communicator_, backend_);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      error_ = error;
+      state_ = State::routed;
+      changed_.notify_all();
+    }
+  }
+
+  Embeddings& embeddings_;
+  Comm& communicator_;
+  Backend backend_;
+  std::array<StepState, 2> steps_;
+  std::size_t next_ = 0;  // step that is being routed, or will be
+  std::mutex mutex_;      // guards what follows
+  std::condition_variable changed_;
+  State state_ = State::idle;
+  bool stop_ = false;
+  KeyedJagged<Id> ids_;
+  std::exception_ptr error_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/random.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/distinct_ids.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::inline v0 {
+
+/// Distinct ids in the order of their first appearance, by a hash table of indices into them, at most half full. Threads take whole jobs.
+template <IdType Id>
+struct Kernel<DistinctIds<Id>, Host> {
+  using Job = typename DistinctIds<Id>::Job;
+
+  static void run(const Host& backend, const typename DistinctIds<Id>::Parameters& p) {
+    std::int64_t most = 0;
+    for (const Job& job : p.jobs) most = std::max(most, job.count);
+    const std::size_t room = table_size(most);
+    auto* const tables =
+        static_cast<std::int32_t*>(backend.scratch(0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
+    parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()), [&](std::int64_t job, int worker) {
+      find(p.jobs[static_cast<std::size_t>(job)], tables + static_cast<std::size_t>(worker) * room);
+    });
+  }
+
+ private:
+  static std::size_t table_size(std::int64_t count) { return std::bit_ceil(static_cast<std::size_t>(2 * count + 1)); }
+
+  static void find(Job& job, std::int32_t* table) {
+    const std::size_t size = table_size(job.count), mask = size - 1;
+    std::memset(table, 0xff, size * sizeof(*table));  // -1: free
+    std::int32_t found = 0;
+    for (std::int64_t i = 0; i < job.count; ++i) {
+      const Id id = job.ids[i];
+      std::size_t at = static_cast<std::size_t>(mix64(static_cast<std::uint64_t>(id))) & mask;
+      while (table[at] >= 0 && job.distinct[table[at]] != id) at = (at + 1) & mask;
+      if (table[at] < 0) {
+        table[at] = found;
+        job.distinct[found++] = id;
+      }
+      job.index[i] = table[at];
+    }
+    job.found = found;
+  }
+};
+
+}  // namespace tessera::inline v0

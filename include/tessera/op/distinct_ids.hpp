@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/jagged.hpp>
+#include <tessera/op/kernel.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i] == distinct[index[i]]. The host waits
+/// for `found`.
+template <IdType Id>
+struct DistinctIds {
+  struct Job {
+    const Id* ids = nullptr;
+    std::int64_t count = 0;
+    Id* distinct = nullptr;         ///< room for `count`
+    std::int32_t* index = nullptr;  ///< [count]
+    std::int64_t found = 0;         ///< out: distinct ids
+  };
+  struct Parameters {
+    std::span<Job> jobs;
+  };
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The next batch is routed by another thread: the same bits, and faults that end all ranks.
+#include <support/small_model.hpp>
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+using namespace small_model;
+
+namespace {
+
+using E = Embeddings<ThreadCommunicator, Deduplicate>;
+using Ahead = RouteAhead<E, std::int64_t, ThreadCommunicator, Host>;
+constexpr int kSteps = 5;
+
+Batch batch_of(int rank, int step, const E& e) { return Batch(rank, step, samples_of(rank, step), e.columns()); }
+
+template <class F>
+std::vector<std::string> texts(F f) {
+  std::vector<std::string> found(3);
+  try {
+    run_ranks(3, [&](ThreadCommunicator& c) {
+      try {
+        ThreadCommunicator second = c.split(0);
+        E e(c, Host{}, layout(3, true), {.learning_rate = 0.125f, .seed = 7});
+        f(c, second, e);
+      } catch (const std::exception& error) {
+        found[static_cast<std::size_t>(c.rank())] = error.what();
+        throw;
+      }
+    });
+  } catch (const std::exception&) {
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("routing ahead gives the bits of routing in turn") {
+  std::vector<Result> ahead_results(3), results(3);
+  const auto overlapped = texts([&](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
+    Result& mine = ahead_results[static_cast<std::size_t>(c.rank())];
+    Ahead ahead(e, second, Host{});
+    std::vector<Batch> batches;
+    for (int step = 0; step < kSteps; ++step) batches.push_back(batch_of(c.rank(), step, e));
+    ahead.start(batches[0].keyed());
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch& batch = batches[static_cast<std::size_t>(step)];
+      std::vector<float> output(batch.gradient.size());
+      const auto pooled = e.forward_routed(ahead.take(), {output.data(), batch.samples, e.columns()});
+      if (step + 1 < kSteps) ahead.start(batches[static_cast<std::size_t>(step) + 1].keyed());
+      mine.outputs.insert(mine.outputs.end(), output.begin(), output.end());
+      e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
+    }
+    mine.shards = shards_of(e);
+  });
+  const auto in_turn = texts([&](ThreadCommunicator& c, ThreadCommunicator&, E& e) {
+    Result& mine = results[static_cast<std::size_t>(c.rank())];
+    for (int step = 0; step < kSteps; ++step) {
+      const Batch batch = batch_of(c.rank(), step, e);
+      const auto pooled = e.forward(batch.keyed());
+      mine.outputs.insert(mine.outputs.end(), pooled.values.data, pooled.values.data + batch.samples * e.columns());
+      e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
+    }
+    mine.shards = shards_of(e);
+  });
+  CHECK(overlapped == std::vector<std::string>(3));
+  CHECK(in_turn == std::vector<std::string>(3));
+  for (std::size_t r = 0; r < 3; ++r) {
+    CHECK(!results[r].shards.empty());
+    CHECK(same_bits(ahead_results[r].outputs, results[r].outputs));
+    CHECK(same_bits(ahead_results[r].shards, results[r].shards));
+  }
+}
+
+TEST_CASE("a bad id in a batch that is routed ahead ends all ranks, when they take it") {
+  for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
+         Ahead ahead(e, second, Host{});
+         Batch batch = batch_of(c.rank(), 0, e);
+         if (c.rank() == 1) batch.ids[0] = 1'000'000;
+         ahead.start(batch.keyed());
+         ahead.take();
+       })) {
+    CAPTURE(text);
+    CHECK(text.find("id 1000000 is outside its table of 200 rows") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that throws while batches are being routed ahead leaves nobody waiting") {
+  for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
+         Ahead ahead(e, second, Host{});
+         const Batch batch = batch_of(c.rank(), 0, e);
+         if (c.rank() != 2) ahead.start(batch.keyed());  // these wait for rank 2's
+         if (c.rank() == 0) throw std::runtime_error("the reader is gone");
+         c.barrier();
+       })) {
+    CAPTURE(text);
+    CHECK(text.find("the reader is gone") != std::string::npos);
+  }
+}
+
+TEST_CASE("wrong order of calls") {
+  CHECK(texts([](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
+          Ahead ahead(e, second, Host{});
+          CHECK_THROWS_WITH_AS(ahead.take(), "RouteAhead: no batch was started", InvalidArgument);
+          const Batch batch = batch_of(c.rank(), 0, e);
+          ahead.start(batch.keyed());
+          CHECK_THROWS_AS(ahead.start(batch.keyed()), InvalidArgument);
+          ahead.take();
+        }) == std::vector<std::string>(3));
+}
