@@ -27,6 +27,15 @@ std::vector<T> gather_one(Comm& communicator, const T& value) {
   return all;
 }
 
+/// All ranks' elements one rank after another.
+template <Exchangeable T, class Comm>
+std::vector<T> gather_all(Comm& communicator, std::span<const T> own) {
+  const std::vector<std::size_t> counts = gather_one<std::size_t>(communicator, own.size());
+  std::vector<T> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  communicator.all_gather(own, std::span<T>(all), counts);
+  return all;
+}
+
 /// All ranks' elements one rank after another, on rank 0; elsewhere nothing.
 template <Exchangeable T, class Comm>
 std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {

@@ -6,11 +6,13 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/row_observer.hpp>
 #include <tessera/data/safetensors.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
@@ -35,7 +37,8 @@ struct CheckpointRows {
 
   std::int64_t row_begin = 0;  ///< in the tensors
   std::int64_t rows = 0;
-  int arena = -1;                      ///< of the collection, for those who watch updates
+  int source = -1;                     ///< index into CheckpointContents::sources; -1: no collection's rows
+  int arena = -1;                      ///< of that collection
   std::int64_t arena_row = 0;          ///< of the first row
   std::vector<std::int64_t> chosen{};  ///< where not empty: row i of these is row chosen[i] in memory
   std::vector<Part> parts{};
@@ -68,8 +71,11 @@ class CheckpointContents {
     for (const auto& shard : collection.tables().local_shards()) {
       const bool write = !shard.replicated || shard.table % collection.layout().ranks() == collection.tables().routing().rank();
       const std::int64_t column = shard.rectangle.column_begin;
-      CheckpointRows rows{
-          .row_begin = shard.rectangle.row_begin, .rows = shard.rectangle.rows(), .arena = shard.arena, .arena_row = shard.arena_row};
+      CheckpointRows rows{.row_begin = shard.rectangle.row_begin,
+                          .rows = shard.rectangle.rows(),
+                          .source = static_cast<int>(sources_.size()),
+                          .arena = shard.arena,
+                          .arena_row = shard.arena_row};
       const int t = first[static_cast<std::size_t>(shard.table)];
       rows.parts.push_back(part(t, column, shard.weights, write));
       for (int k = 0; k < O::element_states; ++k) rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
@@ -78,6 +84,8 @@ class CheckpointContents {
         rows.parts.push_back(part(t + 1 + k, 0, shard.states[k], write && column == 0));
       rows_.push_back(std::move(rows));
     }
+    sources_.push_back(
+        [&collection](RowObserver& observer, bool on) { on ? collection.observe(observer) : collection.unobserve(observer); });
     add_number(
         prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
         [&collection](std::uint64_t step) { collection.set_steps(static_cast<std::int64_t>(step)); });
@@ -131,6 +139,8 @@ class CheckpointContents {
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<CheckpointRows>& rows() const { return rows_; }
+  /// By collection: makes it tell an observer of its updates, or no longer.
+  const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
   /// Whether a tensor's size is known only when it is saved.
@@ -153,6 +163,39 @@ class CheckpointContents {
     return copy;
   }
 
+  /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them; numbers[i] are those of pieces[i], empty where
+  /// another rank writes them.
+  void make_sparse(const std::map<std::int32_t, std::int64_t>& totals, std::vector<CheckpointRows> pieces,
+                   const std::deque<std::vector<std::int64_t>>& numbers) {
+    std::map<std::int32_t, int> number_tensors;
+    for (const auto& [first, total] : totals) {
+      const std::string group = tensors_[static_cast<std::size_t>(first)].group;
+      for (TensorSpec& tensor : tensors_)
+        if (tensor.group == group) tensor.shape[0] = total;
+      number_tensors[first] = add_tensor({group + ".rows", group, TensorType::i64, {total}});
+    }
+    std::vector<CheckpointRows> rows;
+    const auto keep = [&](std::vector<std::size_t>& indices) {
+      for (std::size_t& i : indices) {
+        rows.push_back(std::move(rows_[i]));
+        i = rows.size() - 1;
+      }
+    };
+    keep(whole_);
+    keep(ragged_);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!numbers[i].empty()) {
+        CheckpointRows list{.row_begin = pieces[i].row_begin, .rows = pieces[i].rows};
+        list.parts.push_back({number_tensors.at(pieces[i].parts[0].tensor), 0, 1,
+                              reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(numbers[i].data())), sizeof(std::int64_t)});
+        rows.push_back(std::move(list));
+      }
+      pieces[i].source = -1;
+      rows.push_back(std::move(pieces[i]));
+    }
+    rows_ = std::move(rows);
+  }
+
  private:
   int add_tensor(TensorSpec tensor) {
     require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before", tensor.name);
@@ -168,6 +211,7 @@ class CheckpointContents {
 
   std::vector<TensorSpec> tensors_;
   std::vector<CheckpointRows> rows_;
+  std::vector<std::function<void(RowObserver&, bool)>> sources_;
   std::vector<std::size_t> whole_, ragged_;  // indices into rows_
   std::map<std::string, Number> numbers_;
   std::map<std::string, std::string> texts_;

@@ -4,12 +4,14 @@
 
 #include <tessera/checkpoint/manifest.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/data/npy_header.hpp>
 #include <tessera/data/safetensors_header.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +27,16 @@ struct TensorSpec {
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;
 };
+
+/// A name with all that file names may not hold everywhere replaced.
+inline std::string plain_file_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name) {
+    const bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+    plain.push_back(good ? c : '_');
+  }
+  return plain;
+}
 
 /// Where every row of every tensor will lie: safetensors files with their headers. All ranks work out the same from the same tensors.
 struct FilePlan {
@@ -53,6 +65,22 @@ struct FilePlan {
       of_group.push_back(t);
     }
     for (std::size_t g = 0; g < groups.size(); ++g) add_group(tensors, g, groups[g], members[groups[g]], max_file_bytes);
+  }
+
+  /// One .npy file for each tensor. Throws InvalidArgument where two names become one.
+  static FilePlan npy(std::span<const TensorSpec> tensors) {
+    FilePlan plan({}, 1);
+    plan.pieces.resize(tensors.size());
+    std::set<std::string> names;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const StoredTensor tensor = stored(tensors[t]);
+      File file{plain_file_name(tensor.name) + ".npy", format_npy_header(tensor.type, tensor.shape), 0};
+      require(names.insert(file.name).second, "export_npy: two tensors would go to the file '{}'", file.name);
+      file.bytes = file.header.size() + static_cast<std::uint64_t>(tensor.rows() * tensor.row_bytes());
+      plan.pieces[t].push_back({0, tensor.rows(), t, file.header.size()});
+      plan.files.push_back(std::move(file));
+    }
+    return plan;
   }
 
  private:
@@ -99,11 +127,7 @@ struct FilePlan {
 
   /// A group's number keeps names apart that differ only in what file names do not allow.
   static std::string file_name(std::size_t number, std::string_view group, std::int64_t part, std::int64_t parts) {
-    std::string name = fmt::format("{:04}-", number);
-    for (const char c : group.substr(0, 64)) {
-      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
-      name.push_back(plain ? c : '_');
-    }
+    std::string name = fmt::format("{:04}-{}", number, plain_file_name(group.substr(0, 64)));
     if (parts > 1) name += fmt::format("-{:05}-of-{:05}", part + 1, parts);
     return name + ".safetensors";
   }

@@ -60,46 +60,152 @@ constexpr bool convertible(TensorType a, TensorType b) {
   return a == b || (floating(a) && floating(b));
 }
 
-/// Reads this rank's rows of one checkpoint: for each tensor of the model, from its tensor of the checkpoint (null: none).
+/// Where the values of one of the model's tensors come from: a whole tensor, then rows that changed since.
+struct TensorSource {
+  CheckpointReader* reader = nullptr;  ///< null: nothing is read
+  const StoredTensor* whole = nullptr;
+  CheckpointReader* increment = nullptr;  ///< null: no rows changed
+  const StoredTensor* changed = nullptr;
+  const StoredTensor* changed_rows = nullptr;  ///< their numbers, ascending
+};
+
+/// Reads this rank's rows: for each tensor of the model from its source.
 class RowLoader {
  public:
-  RowLoader(CheckpointReader& reader, const std::vector<TensorSpec>& tensors, std::vector<const StoredTensor*> sources)
-      : reader_(reader), tensors_(tensors), sources_(std::move(sources)) {}
+  RowLoader(const std::vector<TensorSpec>& tensors, const std::vector<TensorSource>& sources) : tensors_(tensors), sources_(sources) {}
 
   void load(const CheckpointRows& rows) {
-    for (const CheckpointRows::Part& part : rows.parts)
-      if (const StoredTensor* source = sources_[static_cast<std::size_t>(part.tensor)]; source != nullptr) load(rows, part, *source);
+    for (const CheckpointRows::Part& part : rows.parts) {
+      const TensorSource& source = sources_[static_cast<std::size_t>(part.tensor)];
+      if (source.reader != nullptr) load_whole(rows, part, source);
+      if (source.increment != nullptr) load_changed(rows, part, source);
+    }
   }
 
  private:
   static constexpr std::int64_t kBlockBytes = 1 << 20;
 
-  void load(const CheckpointRows& rows, const CheckpointRows::Part& part, const StoredTensor& source) {
-    const std::int64_t end = std::min(rows.row_begin + rows.rows, source.rows());
-    const std::int64_t columns = std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
+  /// Columns of a part that a stored tensor has, too.
+  static std::int64_t common_columns(const CheckpointRows::Part& part, const StoredTensor& source) {
+    return std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
+  }
+
+  /// Copies one row as it is stored to the model.
+  void deliver(const std::byte* row, const StoredTensor& source, const CheckpointRows::Part& part, std::int64_t model_row,
+               std::int64_t columns) const {
+    convert_elements(row + part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type)), source.type,
+                     part.data + model_row * part.stride, tensors_[static_cast<std::size_t>(part.tensor)].type, columns);
+  }
+
+  void load_whole(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
+    const StoredTensor& source = *from.whole;
+    const std::int64_t end = std::min(rows.row_begin + rows.rows, source.rows()), columns = common_columns(part, source);
     if (columns <= 0) return;
-    const TensorType type = tensors_[static_cast<std::size_t>(part.tensor)].type;
     const std::int64_t row_bytes = source.row_bytes(), step = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
-    const bool direct = source.type == type && columns == source.columns() && part.stride == row_bytes;
+    const bool direct =
+        source.type == tensors_[static_cast<std::size_t>(part.tensor)].type && columns == source.columns() && part.stride == row_bytes;
     for (std::int64_t first = rows.row_begin; first < end; first += step) {
       const std::int64_t count = std::min(step, end - first);
-      std::byte* to = part.data + (first - rows.row_begin) * part.stride;
       if (direct) {
-        reader_.read_rows(source, first, count, to);
+        from.reader->read_rows(source, first, count, part.data + (first - rows.row_begin) * part.stride);
         continue;
       }
       block_.resize(static_cast<std::size_t>(count * row_bytes));
-      reader_.read_rows(source, first, count, block_.data());
-      const std::int64_t skipped = part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type));
-      for (std::int64_t r = 0; r < count; ++r)
-        convert_elements(block_.data() + r * row_bytes + skipped, source.type, to + r * part.stride, type, columns);
+      from.reader->read_rows(source, first, count, block_.data());
+      for (std::int64_t r = 0; r < count; ++r) deliver(block_.data() + r * row_bytes, source, part, first - rows.row_begin + r, columns);
     }
   }
 
-  CheckpointReader& reader_;
+  void load_changed(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
+    const StoredTensor& source = *from.changed;
+    const std::int64_t columns = common_columns(part, source), row_bytes = source.row_bytes();
+    if (columns <= 0) return;
+    const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(row_bytes, 8));
+    for (std::int64_t first = 0; first < source.rows(); first += step) {
+      numbers_.resize(static_cast<std::size_t>(std::min(step, source.rows() - first)));
+      from.increment->read_rows(*from.changed_rows, first, static_cast<std::int64_t>(numbers_.size()),
+                                reinterpret_cast<std::byte*>(numbers_.data()));
+      const auto begin = std::lower_bound(numbers_.begin(), numbers_.end(), rows.row_begin);
+      const std::int64_t count = std::lower_bound(begin, numbers_.end(), rows.row_begin + rows.rows) - begin;
+      if (count == 0) continue;
+      block_.resize(static_cast<std::size_t>(count * row_bytes));
+      from.increment->read_rows(source, first + (begin - numbers_.begin()), count, block_.data());
+      for (std::int64_t r = 0; r < count; ++r) {
+        // A file that lies about the order must not write elsewhere.
+        const std::int64_t model_row = begin[r] - rows.row_begin;
+        if (model_row >= 0 && model_row < rows.rows) deliver(block_.data() + r * row_bytes, source, part, model_row, columns);
+      }
+    }
+  }
+
   const std::vector<TensorSpec>& tensors_;
-  std::vector<const StoredTensor*> sources_;
+  const std::vector<TensorSource>& sources_;
   std::vector<std::byte> block_;
+  std::vector<std::int64_t> numbers_;
+};
+
+/// A checkpoint's folder, and that of its base where it is an increment, as if they were one.
+class StoredModel {
+ public:
+  explicit StoredModel(const std::filesystem::path& folder) : top_(folder) {
+    if (!top_.manifest().base.empty()) {
+      base_ = std::make_unique<CheckpointReader>(folder.parent_path() / top_.manifest().base);
+      require<DataError>(base_->crc() == top_.manifest().base_crc && base_->manifest().base.empty(),
+                         "checkpoint '{}' is an increment of another '{}' than is there", folder.string(), top_.manifest().base);
+    }
+    manifest_ = base_ ? base_->manifest() : top_.manifest();
+    if (!base_) return;
+    manifest_.step = top_.manifest().step;
+    manifest_.numbers = top_.manifest().numbers;
+    manifest_.texts = top_.manifest().texts;
+    std::erase_if(manifest_.tensors, [&](const StoredTensor& t) { return top_.manifest().find(t.name) == nullptr; });
+    for (const StoredTensor& t : top_.manifest().tensors)
+      if (rows_of(t) == nullptr && base_->manifest().find(row_numbers_owner(t)) == nullptr) {
+        std::erase_if(manifest_.tensors, [&](const StoredTensor& old) { return old.name == t.name; });
+        manifest_.tensors.push_back(t);
+      }
+  }
+
+  /// Tensors whole, numbers and texts.
+  const Manifest& manifest() const { return manifest_; }
+  /// Stands for all bytes of both.
+  std::uint64_t crc() const { return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0); }
+
+  TensorSource source(const std::string& name) {
+    const StoredTensor* newest = top_.manifest().find(name);
+    if (const StoredTensor* rows = rows_of(*newest); base_ && rows != nullptr)
+      return {base_.get(), base_->manifest().find(name), &top_, newest, rows};
+    return {&top_, newest};
+  }
+
+  /// The share of one rank.
+  void verify(std::uint64_t rank, std::uint64_t ranks) {
+    for (CheckpointReader* reader : {base_.get(), &top_})
+      if (reader != nullptr) reader->verify(reader->chunks() * rank / ranks, reader->chunks() * (rank + 1) / ranks);
+  }
+
+ private:
+  static std::string sibling(const std::string& name, std::string_view last) {
+    const std::size_t dot = name.rfind('.');
+    return dot == std::string::npos ? std::string() : name.substr(0, dot + 1) + std::string(last);
+  }
+
+  /// The numbers of the rows that an increment holds of a tensor; null if it holds the whole.
+  const StoredTensor* rows_of(const StoredTensor& tensor) const {
+    const StoredTensor* rows = top_.manifest().find(sibling(tensor.name, "rows"));
+    const StoredTensor* before = base_ ? base_->manifest().find(tensor.name) : nullptr;
+    const bool fits = rows != nullptr && rows != &tensor && before != nullptr && rows->type == TensorType::i64 && rows->columns() == 1 &&
+                      rows->rows() == tensor.rows() && tensor.columns() == before->columns() && tensor.type == before->type;
+    return fits ? rows : nullptr;
+  }
+  /// For a tensor of row numbers the name of the weights that they belong to.
+  static std::string row_numbers_owner(const StoredTensor& tensor) {
+    return tensor.name.ends_with(".rows") ? sibling(tensor.name, "weight") : "";
+  }
+
+  CheckpointReader top_;
+  std::unique_ptr<CheckpointReader> base_;
+  Manifest manifest_;
 };
 
 /// What stands where: model against checkpoint.
@@ -162,28 +268,28 @@ class Comparison {
 template <Communicator<kCheckpointCollectives> Comm>
 Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder, const CheckpointContents& contents,
                          const LoadOptions& options = {}) {
-  std::unique_ptr<CheckpointReader> reader;
-  std::vector<const StoredTensor*> sources;
+  std::unique_ptr<detail::StoredModel> stored;
+  std::vector<detail::TensorSource> sources;
   on_all_ranks(communicator, [&] {
-    reader = std::make_unique<CheckpointReader>(folder);
-    detail::Comparison comparison(contents, reader->manifest(), options);
+    stored = std::make_unique<detail::StoredModel>(folder);
+    const detail::Comparison comparison(contents, stored->manifest(), options);
     require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}", folder.string(), comparison.differences);
-    sources = std::move(comparison.sources);
+    for (const StoredTensor* source : comparison.sources)
+      sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
-  const std::vector<std::uint32_t> crcs = gather_one(communicator, reader->crc());
+  const std::vector<std::uint64_t> crcs = gather_one(communicator, stored->crc());
   on_all_ranks(communicator, [&] {
-    for (const std::uint32_t crc : crcs)
+    for (const std::uint64_t crc : crcs)
       require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest", folder.string());
-    const std::uint64_t ranks = static_cast<std::uint64_t>(communicator.size()), rank = static_cast<std::uint64_t>(communicator.rank());
-    reader->verify(reader->chunks() * rank / ranks, reader->chunks() * (rank + 1) / ranks);
+    stored->verify(static_cast<std::uint64_t>(communicator.rank()), static_cast<std::uint64_t>(communicator.size()));
   });
   on_all_ranks(communicator, [&] {
-    detail::RowLoader loader(*reader, contents.tensors(), std::move(sources));
+    detail::RowLoader loader(contents.tensors(), sources);
     for (const CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())
-      if (const auto found = reader->manifest().numbers.find(name); found != reader->manifest().numbers.end()) number.set(found->second);
+      if (const auto found = stored->manifest().numbers.find(name); found != stored->manifest().numbers.end()) number.set(found->second);
   });
-  return reader->manifest();
+  return stored->manifest();
 }
 
 }  // namespace tessera::inline v0

@@ -90,6 +90,7 @@ class ManifestParser {
         manifest_.step = json_.count("the step is too large");
       } else if (key == "base") {
         manifest_.base = json_.string();
+        check_plain(manifest_.base, at);
       } else if (key == "base_crc32") {
         manifest_.base_crc = crc_value();
       } else if (key == "chunk_bytes") {
@@ -129,6 +130,12 @@ class ManifestParser {
     const std::uint64_t value = json_.number();
     json_.check(value <= 0xffffffffu, at, "a checksum has 32 bits");
     return static_cast<std::uint32_t>(value);
+  }
+
+  /// A checkpoint that somebody sent must not reach files elsewhere.
+  void check_plain(const std::string& name, std::size_t at) const {
+    json_.check(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos && name.find('\0') == std::string::npos, at,
+                "a file's name must be a plain name");
   }
 
   void tensor(std::size_t begin) {
@@ -174,9 +181,7 @@ class ManifestParser {
       json_.check(seen.emplace(key, 0).second, at, "the key appears twice");
       if (key == "name") {
         f.name = json_.string();
-        // A checkpoint that somebody sent must not reach files beside it.
-        json_.check(!f.name.empty() && f.name.find('/') == std::string::npos && f.name.find('\0') == std::string::npos && f.name[0] != '.',
-                    at, "a file's name must be a plain name");
+        check_plain(f.name, at);
       } else if (key == "bytes") {
         f.bytes = static_cast<std::uint64_t>(json_.count("the file is too large"));
       } else {

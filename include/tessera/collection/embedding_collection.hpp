@@ -270,6 +270,7 @@ class ShardedCollection {
     updater_.exchange();
     ++steps_;
     const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
+    const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();
       updater_.apply(a, steps_, functor, updater_.shared(a) ? step.gradients : gradients_of(step, a, gradient));
@@ -285,6 +286,13 @@ class ShardedCollection {
     store_.reset_rows(backend_, table, rows, options_.optimizer, options_.initialize);
   }
   const Store& tables() const { return store_; }
+
+  /// Tells `observer` from now on which rows updates change (not what `tables()` and `reset_rows` do).
+  void observe(RowObserver& observer) {
+    require(Backend::host_readable, "observe: rows can be watched only where the host can read them");
+    updater_.observers().push_back(&observer);
+  }
+  void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
 
  private:
   void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {

@@ -5,6 +5,7 @@
 #include <tessera/collection/collectives.hpp>
 #include <tessera/collection/mean_square_exchange.hpp>
 #include <tessera/collection/table_store.hpp>
+#include <tessera/core/row_observer.hpp>
 #include <tessera/table/buffer.hpp>
 
 #include <algorithm>
@@ -35,6 +36,9 @@ class Updater {
         merged_gradients_(arenas_.size()),
         replicas_(arenas_.size()) {}
 
+  /// Who is told of rows before they change.
+  std::vector<RowObserver*>& observers() { return observers_; }
+
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
 
@@ -57,6 +61,7 @@ class Updater {
   /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
   template <IdType Id>
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
+    if (!observers_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (O::needs_mean_square)
         if (routing_.arenas()[a].columns_split)
@@ -101,6 +106,31 @@ class Updater {
     return merged;
   }
 
+  template <IdType Id>
+  void tell(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+    if (routing_.arenas()[a].columns_split) {
+      tell_rows(a, {merged_[a].rows, static_cast<std::size_t>(merged_[a].count)});
+    } else if (routing_.arenas()[a].replicated) {
+      for (const GradientGroup<std::int64_t>& group : replicas_[a].groups) tell_bags(a, group.bags);
+    } else {
+      for (const GradientGroup<Id>& group : groups) tell_bags(a, group.bags);
+    }
+  }
+
+  template <IdType Id>
+  void tell_bags(std::size_t a, const Bags<Id>& bags) {
+    if (bags.bags == 0) return;
+    for (std::int64_t i = bags.begin(0), end = bags.end(bags.bags - 1); i < end;) {
+      touched_.clear();
+      for (const std::int64_t last = std::min<std::int64_t>(end, i + 4096); i < last; ++i) touched_.push_back(bags.ids[i] + bags.row_bias);
+      tell_rows(a, touched_);
+    }
+  }
+
+  void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
+    for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
+  }
+
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
   template <IdType Id>
   void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
@@ -143,6 +173,8 @@ class Updater {
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
   std::span<const float* const> row_mean_squares_;
+  std::vector<RowObserver*> observers_;
+  std::vector<std::int64_t> touched_;
 };
 
 }  // namespace tessera::inline v0

@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -17,6 +19,12 @@ struct DenseOptimizerOptions {
   float beta1 = 0.9f;                ///< Adam
   float beta2 = 0.999f;              ///< Adam
   float initial_accumulator = 0.0f;  ///< Adagrad
+};
+
+/// One array of an optimizer's state: one number for each parameter.
+struct DenseState {
+  std::string_view name;
+  std::span<float> values;
 };
 
 namespace detail {
@@ -39,6 +47,9 @@ class DenseSgd {
  public:
   explicit DenseSgd(DenseOptimizerOptions options = {}) : options_(options) {}
 
+  /// What a checkpoint must hold beside the parameters. The spans stay valid as long as the optimizer stays where it is.
+  std::vector<DenseState> states(const DenseParameters&) { return {}; }
+
   void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
     float* __restrict w = parameters.values().data();
     const float* __restrict g = parameters.gradients().data();
@@ -55,6 +66,11 @@ class DenseSgd {
 class DenseAdagrad {
  public:
   explicit DenseAdagrad(DenseOptimizerOptions options = {}) : options_(options) {}
+
+  std::vector<DenseState> states(const DenseParameters& parameters) {
+    sum_.resize(static_cast<std::size_t>(parameters.size()), options_.initial_accumulator);
+    return {{"sum", sum_}};
+  }
 
   void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
     float* __restrict w = parameters.values().data();
@@ -78,6 +94,14 @@ class DenseAdagrad {
 class DenseAdam {
  public:
   explicit DenseAdam(DenseOptimizerOptions options = {}) : options_(options) {}
+
+  std::vector<DenseState> states(const DenseParameters& parameters) {
+    m_.resize(static_cast<std::size_t>(parameters.size()));
+    v_.resize(static_cast<std::size_t>(parameters.size()));
+    return {{"m", m_}, {"v", v_}};
+  }
+  /// Updates so far: part of the state, too.
+  std::int64_t& steps() { return step_; }
 
   void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
     float* __restrict w = parameters.values().data();

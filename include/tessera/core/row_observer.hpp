@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Told of rows before an update changes them: what snapshots and increments of checkpoints live on. All calls come from the rank's own
+/// thread.
+class RowObserver {
+ public:
+  virtual ~RowObserver() = default;
+  /// Rows may change from now on ...
+  virtual void begin_update() {}
+  /// ... and stay again.
+  virtual void end_update() noexcept {}
+  /// Rows of an arena that this update is going to change, in any order, some of them more than once.
+  virtual void touch(int arena, std::span<const std::int64_t> rows) = 0;
+};
+
+/// The time in which rows may change, for observers.
+struct ObservedUpdate {
+  explicit ObservedUpdate(const std::vector<RowObserver*>& all) : observers(all) {
+    for (RowObserver* observer : observers) observer->begin_update();
+  }
+  ObservedUpdate(const ObservedUpdate&) = delete;
+  ObservedUpdate& operator=(const ObservedUpdate&) = delete;
+  ~ObservedUpdate() {
+    for (RowObserver* observer : observers) observer->end_update();
+  }
+  const std::vector<RowObserver*>& observers;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What other programs see: Python's standard library reads a checkpoint as examples/read_checkpoint.py shows; .npy files go out and
+// come back under another layout.
+#include <checkpoint/models.hpp>
+
+#include <tessera/checkpoint/npy.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+
+using namespace models;
+
+namespace {
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// The example, found from this program upwards; empty if it or Python is not there.
+std::string python_reader() {
+  if (std::system("python3 -c '' 2>/dev/null") != 0) return {};
+  for (std::filesystem::path at = std::filesystem::read_symlink("/proc/self/exe"); at.has_relative_path(); at = at.parent_path())
+    if (const auto script = at / "examples" / "read_checkpoint.py"; std::filesystem::exists(script))
+      return "python3 '" + script.string() + "' ";
+  return {};
+}
+
+Layout layout(int ranks) {
+  return make_layout({ranks}, {{"t", 700, 12}, {"a/b", 9, 3}}, {},
+                     {{0, {0, 300, 0, 12}, 0}, {0, {300, 700, 0, 5}, ranks - 1}, {0, {300, 700, 5, 12}, 0}, {1, {0, 9, 0, 3}, every_rank}});
+}
+
+template <Element T>
+void save(const std::filesystem::path& folder, std::uint64_t max_file_bytes) {
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Trained<RowWiseAdagrad, T, ThreadCommunicator> model(c, layout(2), 5);
+    save_checkpoint(c, folder, model.contents, 3, {.max_file_bytes = max_file_bytes});
+  });
+}
+
+}  // namespace
+
+TEST_CASE("Python's standard library reads and checks a checkpoint") {
+  const std::string reader = python_reader();
+  if (reader.empty()) {
+    MESSAGE("no python3, or no examples folder above this program: left out");
+    return;
+  }
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& arguments) {
+    const int status =
+        std::system((reader + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'").c_str());
+    return status == 0;
+  };
+  const auto check_table = [&](const std::filesystem::path& checkpoint, auto expected) {
+    REQUIRE(run("'" + checkpoint.string() + "' --tensor t.weight"));
+    std::ifstream out(folder.path / "out");
+    std::int64_t wrong = 0;
+    for (int row = 0; row < 700; ++row)
+      for (int column = 0; column < 12; ++column) {
+        float x = 0;
+        out >> x;
+        wrong += x != expected(row, column);
+      }
+    CHECK(out.good());
+    CHECK(wrong == 0);
+  };
+  save<float>(folder.path / "f", 10'000);
+  save<BFloat16>(folder.path / "b", 1 << 30);
+  save<Half>(folder.path / "h", 1 << 30);
+  check_table(folder.path / "f" / checkpoint_name(3), [](int row, int column) { return value<float>(5, "t", 0, row, column); });
+  check_table(folder.path / "b" / checkpoint_name(3),
+              [](int row, int column) { return to_float(value<BFloat16>(5, "t", 0, row, column)); });
+  check_table(folder.path / "h" / checkpoint_name(3), [](int row, int column) { return to_float(value<Half>(5, "t", 0, row, column)); });
+  const std::filesystem::path checkpoint = folder.path / "f" / checkpoint_name(3);
+  CHECK(run("'" + checkpoint.string() + "'"));
+  const std::string listing = text_of(folder.path / "out");
+  for (const std::string part : {"step 3, 7 files, all checksums right", "t.weight ", "t.sum ", "a/b.weight ", "mlp.weight ", "[700, 12]"})
+    CHECK(listing.find(part) != std::string::npos);
+  if (std::system("python3 -c 'import torch' 2>/dev/null") == 0) {
+    CHECK(run("'" + checkpoint.string() + "' --torch '" + (folder.path / "state").string() + "'"));
+    CHECK(std::filesystem::file_size(folder.path / "state") > 700 * 12 * 4);
+  } else {
+    MESSAGE("no PyTorch: its part is left out");
+  }
+  // It finds damage, too.
+  std::fstream file(checkpoint / "0000-t-00002-of-00004.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(3000);
+  const char old = static_cast<char>(file.peek());
+  file.put(static_cast<char>(old ^ 16));
+  file.close();
+  CHECK(!run("'" + checkpoint.string() + "'"));
+  CHECK(text_of(folder.path / "err").find("0000-t-00002-of-00004.safetensors: chunk 0 is damaged") != std::string::npos);
+}
+
+TEST_CASE("npy files hold whole tables, and come back under another layout and precision") {
+  const TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path / "npy";
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Trained<RowWiseAdagrad, float, ThreadCommunicator> model(c, layout(2), 5);
+    export_npy(c, folder, model.contents);
+    CHECK_THROWS_WITH_AS(export_npy(c, folder, model.contents), doctest::Contains("is there already"), DataError);
+  });
+  const std::string bytes = text_of(folder / "t.weight.npy");
+  REQUIRE(bytes.size() == 128 + 700 * 12 * 4);
+  CHECK(bytes.substr(0, 8) == std::string("\x93NUMPY\x01\x00", 8));
+  CHECK(bytes.substr(8, 2) == std::string("\x76\x00", 2));
+  CHECK(bytes.substr(10, 62) == "{'descr': '<f4', 'fortran_order': False, 'shape': (700, 12), }");
+  CHECK(bytes[127] == '\n');
+  float x = 0;
+  std::memcpy(&x, bytes.data() + 128 + (599 * 12 + 7) * 4, 4);
+  CHECK(x == value<float>(5, "t", 0, 599, 7));
+  CHECK(text_of(folder / "a_b.sum.npy").find("'shape': (9, 1), }") != std::string::npos);
+
+  run_ranks(3, [&](ThreadCommunicator& c) {
+    Trained<RowWiseAdagrad, BFloat16, ThreadCommunicator> model(c, layout(3), 99);
+    CHECK(import_npy(c, folder, model.contents) == 5);
+    CHECK(differences<float>(model.tables, 5) == 0);
+    CHECK(model.dense[17] == 22.0f);
+    CHECK_THROWS_WITH_AS(import_npy(c, temporary.path, model.contents), doctest::Contains("has no file"), DataError);
+  });
+  std::filesystem::resize_file(folder / "a_b.sum.npy", 150);
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Trained<RowWiseAdagrad, float, ThreadCommunicator> model(c, layout(2), 99);
+    CHECK_THROWS_WITH_AS(import_npy(c, folder, model.contents), doctest::Contains("a_b.sum.npy"), DataError);
+    CHECK(model.is<float>(99));
+  });
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Snapshots that are written while updates go on hold the model as it was; a full checkpoint and an increment hold it as it is.
+// Random layouts, saved on some ranks and loaded on others.
+#include <checkpoint/models.hpp>
+
+#include <tessera/checkpoint/async_save.hpp>
+#include <tessera/checkpoint/increments.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+using namespace models;
+using namespace random_layouts;
+
+namespace {
+
+using O = RowWiseAdagrad;
+using Sharded = ShardedCollection<Widths<>, O, Host, ThreadCommunicator>;
+
+/// Every number of the tables, by its place; of all ranks.
+struct Values {
+  std::map<std::tuple<std::string, int, std::int64_t, std::int64_t>, float> all;
+  std::mutex mutex;
+  void add(Sharded& tables) {
+    const std::lock_guard lock(mutex);
+    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
+      all[{std::string(table), array, row, column}] = x;
+    });
+  }
+};
+
+/// One step of random one-hot ids; only some of the rows are met.
+void train(Sharded& tables, const Model& model, unsigned step, int rank) {
+  std::mt19937 random(1000 * step + static_cast<unsigned>(rank));
+  const std::int64_t batch = 5;
+  std::vector<std::int64_t> ids;
+  for (const FeatureSpec& feature : model.features)
+    for (int s = 0; s < batch; ++s)
+      for (const TableSpec& table : model.tables)
+        if (table.name == feature.table) ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(table.rows)));
+  const auto pooled = tables.forward(KeyedJagged<std::int64_t>{
+      .features = static_cast<std::int64_t>(model.features.size()), .batch = batch, .ids = ids, .offsets = {}, .weights = {}});
+  std::vector<float> gradient(static_cast<std::size_t>(batch * tables.columns()));
+  for (float& g : gradient) g = static_cast<float>(random() % 100) * 0.01f;
+  tables.backward(pooled, MatrixView<const float>(gradient.data(), batch, tables.columns()));
+}
+
+/// Adds what a checkpoint holds, read under another layout.
+void load_into(Values& values, const std::filesystem::path& checkpoint, const Layout& layout, std::int64_t steps) {
+  run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
+    Sharded tables(c, Host{}, layout, {.seed = 4});
+    std::vector<float> dense(10);
+    CheckpointContents contents;
+    contents.add(tables);
+    contents.add("dense", {10}, std::span(dense));
+    load_checkpoint(c, checkpoint, contents);
+    CHECK(tables.steps() == steps);
+    CHECK(dense == std::vector<float>(10, static_cast<float>(steps)));
+    values.add(tables);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("an asynchronous save holds the step at which it began, however long it takes") {
+  for (unsigned seed = 1; seed < 20; ++seed) {
+    Random random(seed);
+    Model model = random_model(random, false);
+    for (TableSpec& table : model.tables) table.rows *= 40;
+    const Layout layout = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    const std::size_t memory = pick(random, 0, 1) ? std::size_t{1} << 20 : 600;  // room for a few rows: updates must wait
+    const TemporaryFolder folder;
+    Values then;
+    std::atomic<std::int64_t> copied = 0;
+    run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
+      Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = seed});
+      std::vector<float> dense(10, 2.0f);
+      CheckpointContents contents;
+      contents.add(tables);
+      contents.add("dense", {10}, std::span(dense));
+      for (unsigned step = 0; step < 2; ++step) train(tables, model, step, c.rank());
+      then.add(tables);
+      AsyncSave save(c, folder.path, contents, 2, {.save = {.max_file_bytes = 50'000}, .memory_bytes = memory});
+      dense.assign(10, -1.0f);
+      for (unsigned step = 2; step < 12; ++step) train(tables, model, step, c.rank());
+      CHECK(tables.steps() == 12);
+      bool published = false;
+      for (int i = 0; i < 10 && !published; ++i) {
+        if (const auto base = save.poll(c)) {
+          published = true;
+          CHECK(base->name == checkpoint_name(2));
+        }
+      }
+      if (!published) save.finish(c);
+      CHECK(save.snapshot().most_bytes() <= std::max<std::size_t>(memory, 1000));
+      copied += save.snapshot().rows_copied();
+    });
+    Values loaded;
+    load_into(loaded, folder.path / checkpoint_name(2),
+              random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3))), 2);
+    INFO("seed " << seed << ", " << copied << " rows copied aside");
+    CHECK(loaded.all == then.all);
+  }
+}
+
+TEST_CASE("rows are copied aside before they change, and the writer gets them as they were") {
+  SelfCommunicator c;
+  const Model model{{{"t", 1000, 4}}, {{"t", "t"}}};
+  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 1000, 0, 4}, 0}}),
+                                                                {});
+  fill(tables, 3);
+  CheckpointContents contents;
+  contents.add(tables);
+  Snapshot snapshot(contents, 1 << 20);
+  const std::vector<std::int64_t> ids{5, 7, 5, 999};
+  const std::vector<float> gradient(16, 1.0f);
+  for (int step = 0; step < 2; ++step) {
+    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{.features = 1, .batch = 4, .ids = ids, .offsets = {}, .weights = {}});
+    tables.backward(pooled, MatrixView<const float>(gradient.data(), 4, 4));
+  }
+  CHECK(differences<float>(tables, 3) == 3 * 5);
+  CHECK(snapshot.rows_copied() == 3);
+  CHECK(snapshot.most_bytes() == 3 * (16 + 4));
+  const std::vector<std::int64_t> row_bytes{16, 4};
+  std::int64_t wrong = 0;
+  for (std::int64_t first = 0; first < 1000; first += 300) {
+    const std::int64_t count = std::min<std::int64_t>(300, 1000 - first);
+    const std::vector<RowBlock>& blocks = snapshot(contents.rows()[0], row_bytes, first, count);
+    for (std::int64_t r = 0; r < count; ++r)
+      for (int column = 0; column < 5; ++column) {
+        float x;
+        const RowBlock& block = blocks[column == 4];
+        std::memcpy(&x, block.data + r * block.stride + (column == 4 ? 0 : 4 * column), 4);
+        wrong += x != value<float>(3, "t", column == 4, first + r, column == 4 ? 0 : column);
+      }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a save that is given up leaves the earlier ones, and training goes on") {
+  const TemporaryFolder folder;
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    std::vector<float> dense(1 << 20);
+    CheckpointContents contents;
+    contents.add("dense", {1 << 20}, std::span(dense));
+    save_checkpoint(c, folder.path, contents, 1);
+    { const AsyncSave save(c, folder.path, contents, 2); }
+    c.barrier();
+    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
+    c.barrier();
+    AsyncSave save(c, folder.path, contents, 3);
+    save.finish(c);
+    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3});
+  });
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 2);
+}
+
+TEST_CASE("a full checkpoint and an increment") {
+  std::uintmax_t full = 0, increment = 0;
+  for (unsigned seed = 1; seed < 20; ++seed) {
+    Random random(seed);
+    Model model = random_model(random, false);
+    for (TableSpec& table : model.tables) table.rows *= 20;
+    const Layout layout = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    const TemporaryFolder folder;
+    const SaveOptions options{.keep = 2, .max_file_bytes = pick(random, 0, 1) ? std::uint64_t{1} << 30 : 5000};
+    Values first, second;
+    run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
+      Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = seed});
+      std::vector<float> dense(10, 1.0f);
+      CheckpointContents contents;
+      contents.add(tables);
+      contents.add("dense", {10}, std::span(dense));
+      train(tables, model, 0, c.rank());
+      const CheckpointBase base = save_checkpoint(c, folder.path, contents, 1, options);
+      ChangedRows changed(contents);
+      for (unsigned step = 1; step < 4; ++step) {
+        train(tables, model, step, c.rank());
+        dense.assign(10, static_cast<float>(step + 1));
+        if (step == 2) first.add(tables);
+        if (step > 1) save_increment(c, folder.path, changed, base, step + 1, options);
+      }
+      second.add(tables);
+    });
+    INFO("seed " << seed);
+    const Layout other = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    Values loaded;
+    load_into(loaded, folder.path / checkpoint_name(3), other, 3);
+    CHECK(loaded.all == first.all);
+    load_into(loaded, folder.path / checkpoint_name(4), other, 4);
+    CHECK(loaded.all == second.all);
+    // The full one stays as long as an increment needs it.
+    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3, 4});
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(1))) full += entry.file_size();
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(3))) increment += entry.file_size();
+    // Another full checkpoint of the same name is not the base.
+    SelfCommunicator c;
+    std::vector<float> dense(10);
+    CheckpointContents contents;
+    contents.add("dense", {10}, std::span(dense));
+    save_checkpoint(c, folder.path, contents, 1);
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(4), contents), doctest::Contains("is an increment of another"),
+                         DataError);
+  }
+  CHECK(increment < full * 3 / 4);
+}
