@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <simt/device_heap.hpp>
 #include <simt/intrinsics.hpp>
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 #include <utility>
 
 // The part of the CUDA runtime that Tessera calls. Streams do their work at once, so what it cannot show is a missing wait between
-// streams. Device memory is malloc's, filled with 0xff bytes (NaN, -1).
+// streams. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN, -1), and out of the host's reach under the address sanitizer.
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
 inline const char* cudaGetErrorName(cudaError_t error) {
@@ -71,26 +72,38 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 }
 
 inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
-  constexpr std::size_t alignment = 256;
-  *p = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (*p == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*p, 0xff, bytes);
-  simt::asan::poison(static_cast<char*>(*p) + bytes, (alignment - bytes % alignment) % alignment);
-  return cudaSuccess;
+  *p = simt::DeviceHeap::instance().allocate(bytes);
+  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 inline cudaError_t cudaFreeAsync(void* p, cudaStream_t) {
+  simt::DeviceHeap::instance().free(p);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
+  *p = std::malloc(bytes);
+  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+inline cudaError_t cudaFreeHost(void* p) {
   std::free(p);
   return cudaSuccess;
 }
-inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) { return cudaMallocAsync(p, bytes, nullptr); }
-inline cudaError_t cudaFreeHost(void* p) { return cudaFreeAsync(p, nullptr); }
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  const simt::DeviceAccess access;
   if (bytes != 0) std::memmove(to, from, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t) {
+  const simt::DeviceAccess access;
   if (bytes != 0) std::memset(p, value, bytes);
+  return cudaSuccess;
+}
+enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
+  attributes->type = simt::DeviceHeap::instance().holds(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
 
@@ -149,6 +162,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return cudaErrorInvalidValue;
   using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
   Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  const simt::DeviceAccess access;
   simt::Engine::instance().run_grid(
       grid, block, config->dynamicSmemBytes,
       [](void* p) {

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/dense_kernels.cuh>
+#include <tessera/cuda/mlp.cuh>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// DenseParameters in device memory: all dense parameters of a model in one array and their gradients in another. Binds and initializes
+/// the layers in the given order.
+class CudaDenseParameters {
+ public:
+  template <class... Layers>
+  CudaDenseParameters(const Cuda& backend, std::uint64_t seed, Layers&... layers)
+      : values_((std::int64_t{0} + ... + layers.parameter_count()), backend.stream()), gradients_(values_.size(), backend.stream()) {
+    backend.fill_zero(gradients_.data(), gradients_.bytes());
+    std::size_t begin = 0;
+    int layer = 0;
+    const auto add = [&](auto& one) {
+      const std::size_t count = static_cast<std::size_t>(one.parameter_count());
+      one.bind(values().subspan(begin, count), gradients().subspan(begin, count));
+      begin += count;
+      layer = one.initialize(seed, layer);
+    };
+    (add(layers), ...);
+  }
+
+  std::int64_t size() const { return values_.size(); }
+  std::span<float> values() const { return {values_.data(), static_cast<std::size_t>(values_.size())}; }
+  std::span<float> gradients() const { return {gradients_.data(), static_cast<std::size_t>(gradients_.size())}; }
+
+ private:
+  gpu::DeviceBuffer<float> values_, gradients_;
+};
+
+/// Updates all dense parameters of a model by the formula of an optimizer without states per row: Sgd, Adagrad, Adam.
+/// `weight_decay` is added to the gradient as weight_decay * w.
+template <Optimizer O>
+class CudaDenseOptimizer {
+  static_assert(O::row_states == 0 && !O::needs_mean_square, "CudaDenseOptimizer: dense parameters have no rows; use Sgd, Adagrad or Adam");
+
+ public:
+  explicit CudaDenseOptimizer(const Cuda& backend, O optimizer = {}, float weight_decay = 0)
+      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay), states_(0, backend.stream()) {}
+
+  void step(const CudaDenseParameters& parameters, float learning_rate) {
+    const std::int64_t count = parameters.size();
+    if (states_.size() != O::element_states * count) reset(count);
+    backend_.launch("update_parameters", gpu::ceil_divide(count, gpu::dense_threads), gpu::dense_threads, gpu::update_parameters<O>,
+                    optimizer_.at(learning_rate, ++step_), parameters.values().data(),
+                    static_cast<const float*>(parameters.gradients().data()), states_.data(), count, weight_decay_);
+  }
+
+ private:
+  void reset(std::int64_t count) {
+    std::vector<float> first;
+    for (int s = 0; s < O::element_states; ++s) first.insert(first.end(), static_cast<std::size_t>(count), optimizer_.initial_state(s));
+    states_ = gpu::DeviceBuffer<float>(std::ssize(first), backend_.stream());
+    backend_.copy(states_.data(), first.data(), states_.bytes());
+    backend_.synchronize();
+  }
+
+  Cuda backend_;
+  O optimizer_;
+  float weight_decay_;
+  gpu::DeviceBuffer<float> states_;
+  std::int64_t step_ = 0;
+};
+
+/// BinaryCrossEntropyWithLogits on a GPU: gradient [batch, 1] becomes (sigmoid(x) - y) / normalizer (0: the batch), and the loss is added
+/// to a double in device memory, so that the host need not wait for it.
+struct CudaBinaryCrossEntropy {
+  std::int64_t normalizer = 0;
+
+  /// `labels`: device memory. An empty gradient: the loss alone.
+  void forward_backward(const Cuda& backend, MatrixView<const float> logits, std::span<const float> labels, MatrixView<float> gradient,
+                        double* loss) const {
+    require(logits.columns == 1, "CudaBinaryCrossEntropy: logits have {} columns, need 1", logits.columns);
+    require(static_cast<std::int64_t>(labels.size()) == logits.rows, "CudaBinaryCrossEntropy: {} labels for {} logits", labels.size(),
+            logits.rows);
+    require(gradient.data == nullptr || (gradient.rows == logits.rows && gradient.columns == 1),
+            "CudaBinaryCrossEntropy: gradient is {} x {}, needs {} x 1", gradient.rows, gradient.columns, logits.rows);
+    if (logits.rows == 0) return;
+    const double scale = 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
+    backend.launch("binary_cross_entropy", 1, gpu::dense_threads, gpu::binary_cross_entropy<>, logits, labels.data(), gradient, scale,
+                   loss);
+  }
+};
+
+}  // namespace tessera::inline v0

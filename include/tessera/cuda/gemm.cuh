@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/backend.cuh>
+
+#include <cublasLt.h>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+namespace tessera::inline v0::gpu {
+
+/// C = A B for row-major matrices of floats, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored) and B [inner,
+/// columns] (likewise). Strides in elements.
+struct GemmShape {
+  std::int64_t rows = 0, columns = 0, inner = 0;
+  std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
+  bool a_transposed = false, b_transposed = false;
+  bool bias = false;  ///< C += bias[columns] in every row
+  bool relu = false;
+};
+
+inline void check(cublasStatus_t status, const char* doing) {
+  require<Error>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: status {}", doing, static_cast<int>(status));
+}
+
+/// Matrix products on a backend's stream. Keeps the algorithm that cuBLASLt chose for every shape. `tf32`: inputs may be rounded to 10
+/// bits of mantissa, on the tensor cores. Used by one thread at a time.
+class Gemm {
+ public:
+  explicit Gemm(const Cuda& backend, bool tf32 = false) : backend_(backend), tf32_(tf32) {
+    cublasLtHandle_t handle = nullptr;
+    check(cublasLtCreate(&handle), "creating a handle");
+    handle_.reset(handle);
+  }
+
+  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c) {
+    if (s.rows == 0 || s.columns == 0) return;
+    // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B.
+    const Plan& plan = plan_for(s, b, a, bias, c);
+    if (s.bias)
+      check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "setting the bias");
+    const float one = 1.0f, zero = 0.0f;
+    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &zero, c, plan.c, c, plan.c, &plan.algorithm,
+                         backend_.scratch(workspace_slot, workspace_bytes), workspace_bytes, backend_.stream()),
+          "a matrix product");
+  }
+
+ private:
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20, workspace_slot = 18;
+
+  struct Destroy {
+    void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
+  };
+
+  /// What cuBLASLt keeps of a shape.
+  struct Plan {
+    cublasLtMatmulDesc_t operation = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+    cublasLtMatmulAlgo_t algorithm{};
+
+    Plan() = default;
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+    ~Plan() {
+      for (const cublasLtMatrixLayout_t layout : {a, b, c})
+        if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+      if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+    }
+  };
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int, std::uint32_t,
+                         std::uint32_t, std::uint32_t, std::uint32_t>;
+
+  /// How far a pointer is aligned, up to 256 bytes: algorithms that load vectors need it.
+  static std::uint32_t alignment(const void* p) {
+    const auto address = reinterpret_cast<std::uintptr_t>(p) | 256u;
+    return std::uint32_t{1} << std::countr_zero(address);
+  }
+
+  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c) {
+    const int flags = s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3;
+    const Key key{s.rows,
+                  s.columns,
+                  s.inner,
+                  s.a_stride,
+                  s.b_stride,
+                  s.c_stride,
+                  flags,
+                  alignment(a),
+                  alignment(b),
+                  alignment(c),
+                  s.bias ? alignment(bias) : 256u};
+    std::unique_ptr<Plan>& plan = plans_[key];
+    if (!plan) plan = make_plan(s, key, bias);
+    return *plan;
+  }
+
+  std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias) const {
+    auto plan = std::make_unique<Plan>();
+    check(cublasLtMatmulDescCreate(&plan->operation, tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+          "describing a product");
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulDescSetAttribute(plan->operation, attribute, &value, sizeof(value)), "describing a product");
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, s.bias ? (s.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+                                              : (s.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT));
+    if (s.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    const auto layout = [](cublasLtMatrixLayout_t& l, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+      check(cublasLtMatrixLayoutCreate(&l, CUDA_R_32F, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
+            "describing a matrix");
+    };
+    layout(plan->a, s.b_transposed ? s.inner : s.columns, s.b_transposed ? s.columns : s.inner, s.b_stride);
+    layout(plan->b, s.a_transposed ? s.rows : s.inner, s.a_transposed ? s.inner : s.rows, s.a_stride);
+    layout(plan->c, s.columns, s.rows, s.c_stride);
+    choose(*plan, key, s);
+    return plan;
+  }
+
+  void choose(Plan& plan, const Key& key, const GemmShape& s) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
+    const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)> owner(
+        preference, &cublasLtMatmulPreferenceDestroy);
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for an algorithm");
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::get<7>(key));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::get<8>(key));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::get<9>(key));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::get<9>(key));
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &found, &count),
+          "asking for an algorithm");
+    require<Error>(count > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", s.rows, s.inner, s.inner, s.columns);
+    plan.algorithm = found.algo;
+  }
+
+  Cuda backend_;
+  bool tf32_;
+  std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace tessera::inline v0::gpu

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats with bias and ReLU, one number at a time. It has no
+// algorithms to choose from; alignments that were promised are checked.
+#include <simt/runtime.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
+enum cudaDataType_t { CUDA_R_32F = 0 };
+enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
+enum cublasLtEpilogue_t {
+  CUBLASLT_EPILOGUE_DEFAULT = 1,
+  CUBLASLT_EPILOGUE_RELU = 2,
+  CUBLASLT_EPILOGUE_BIAS = 4,
+  CUBLASLT_EPILOGUE_RELU_BIAS = 6
+};
+enum cublasLtMatmulDescAttributes_t {
+  CUBLASLT_MATMUL_DESC_TRANSA,
+  CUBLASLT_MATMUL_DESC_TRANSB,
+  CUBLASLT_MATMUL_DESC_EPILOGUE,
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER
+};
+enum cublasLtMatmulPreferenceAttributes_t {
+  CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+  CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+};
+struct cublasLtContext {};
+using cublasLtHandle_t = cublasLtContext*;
+struct cublasLtMatmulDescOpaque {
+  cublasOperation_t transpose[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const float* bias = nullptr;
+};
+using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque*;
+struct cublasLtMatrixLayoutOpaque {
+  std::uint64_t rows, columns;
+  std::int64_t stride;
+};
+using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque*;
+struct cublasLtMatmulPreferenceOpaque {
+  std::uint32_t alignment[4] = {256, 256, 256, 256};
+};
+using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque*;
+struct cublasLtMatmulAlgo_t {
+  std::uint32_t alignment[4];
+};
+struct cublasLtMatmulHeuristicResult_t {
+  cublasLtMatmulAlgo_t algo;
+};
+
+inline cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+  *desc = new cublasLtMatmulDescOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void* value,
+                                                     std::size_t bytes) {
+  void* to = attribute == CUBLASLT_MATMUL_DESC_TRANSA     ? static_cast<void*>(&desc->transpose[0])
+             : attribute == CUBLASLT_MATMUL_DESC_TRANSB   ? static_cast<void*>(&desc->transpose[1])
+             : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE ? static_cast<void*>(&desc->epilogue)
+                                                          : static_cast<void*>(&desc->bias);
+  if (bytes != (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void*) : std::size_t{4})) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t, std::uint64_t rows, std::uint64_t columns,
+                                                 std::int64_t stride) {
+  if (stride < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *layout = new cublasLtMatrixLayoutOpaque{rows, columns, stride};
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
+  *preference = new cublasLtMatmulPreferenceOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                           cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                           std::size_t bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return bytes == 8 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  if (bytes != 4) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, 4);
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+                                                     int, cublasLtMatmulHeuristicResult_t* result, int* count) {
+  std::memcpy(result->algo.alignment, preference->alignment, sizeof(preference->alignment));
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a_data,
+                                     cublasLtMatrixLayout_t a, const void* b_data, cublasLtMatrixLayout_t b, const void* beta, const void*,
+                                     cublasLtMatrixLayout_t, void* d_data, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+                                     void*, std::size_t, cudaStream_t) {
+  const simt::DeviceAccess access;
+  const void* pointers[] = {a_data, b_data, d_data, d_data};
+  for (int i = 0; i < 4; ++i)
+    if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool at = desc->transpose[0] == CUBLAS_OP_T, bt = desc->transpose[1] == CUBLAS_OP_T;
+  const std::uint64_t inner = at ? a->rows : a->columns;
+  if ((at ? a->columns : a->rows) != d->rows || (bt ? b->rows : b->columns) != d->columns || (bt ? b->columns : b->rows) != inner)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const auto element = [](const void* data, cublasLtMatrixLayout_t layout, std::uint64_t row, std::uint64_t column) {
+    return static_cast<const float*>(data)[row + column * static_cast<std::uint64_t>(layout->stride)];
+  };
+  for (std::uint64_t column = 0; column < d->columns; ++column)
+    for (std::uint64_t row = 0; row < d->rows; ++row) {
+      double sum = 0;
+      for (std::uint64_t k = 0; k < inner; ++k)
+        sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
+               static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+      if ((desc->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(desc->bias[row]);
+      if ((desc->epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
+      static_cast<float*>(d_data)[row + column * static_cast<std::uint64_t>(d->stride)] = static_cast<float>(sum);
+    }
+  return CUBLAS_STATUS_SUCCESS;
+}
