@@ -6,6 +6,7 @@
 #include "interaction.hpp"
 #include "options.hpp"
 #include "plans.hpp"
+#include "rank_model.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/bucketed_all_reduce.hpp>
@@ -32,7 +33,7 @@ namespace dlrm {
 ///
 ///   numbers -> bottom MLP -> | vector 0 | vectors 1..26 | <- embeddings         one buffer [batch, 27*width]
 ///                                       dot products -> top MLP -> logit
-class Model {
+class Model final : public RankModel {
  public:
   Model(tessera::AnyCommunicator& communicator, tessera::AnyCommunicator& gradients, const Options& options,
         const std::vector<std::int64_t>& rows, std::int64_t max_batch)
@@ -55,18 +56,15 @@ class Model {
         logits_(floats(max_batch)),
         logit_gradients_(logits_.size()) {}
 
-  const Embeddings& embeddings() const { return *embeddings_; }
-  Embeddings& embeddings() { return *embeddings_; }
-  std::int64_t dense_parameters() const { return parameters_.size(); }
+  Embeddings& embeddings() override { return *embeddings_; }
+  std::int64_t dense_parameters() const override { return parameters_.size(); }
 
-  /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.
-  bool gradients_finite() const {
+  bool gradients_finite() const override {
     const std::span<const float> gradients = parameters_.gradients();
     return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
   }
 
-  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
-  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) {
+  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override {
     const std::int64_t n = batch.size;
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
     embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
@@ -75,14 +73,13 @@ class Model {
     return {logits_.data(), static_cast<std::size_t>(n)};
   }
 
-  /// One step on this rank's part of a global batch of `global_batch` samples. Returns this rank's share of the mean loss.
-  double train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) {
+  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) override {
     forward(batch);
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, products(n).columns),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
-    const double value = loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
+    loss_ += loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
     const auto ready = [&](std::span<const float> part) {
       if (buckets_) buckets_->ready(part);
     };
@@ -92,8 +89,9 @@ class Model {
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); }, optimizer_);
     embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
-    return value;
   }
+
+  double take_loss() override { return std::exchange(loss_, 0.0); }
 
  private:
   using Buckets = tessera::BucketedAllReduce<tessera::AnyCommunicator>;
@@ -128,6 +126,7 @@ class Model {
   std::vector<float> vectors_, vector_gradients_;    // [batch, 27*width]
   std::vector<float> products_, product_gradients_;  // [batch, columns of the interaction]
   std::vector<float> logits_, logit_gradients_;
+  double loss_ = 0;
 };
 
 }  // namespace dlrm

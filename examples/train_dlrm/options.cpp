@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
+constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 
 /// One of a list of names or numbers, which --help shows.
 template <class Values>
@@ -107,6 +108,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       0, 1 << 30, "N");
   choose(app.add_option("--loader", options.loader, "Who reads training batches: each rank its part, or the first for all, ahead of time"),
          kLoaders);
+  choose(app.add_option("--backend", options.backend, "Where tables are and layers run; with cuda all ranks share one GPU"), kBackends);
   choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
 
   app.option_defaults()->group("Model");
@@ -144,6 +146,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return std::nullopt;
   }
   resolve(options);
+  tessera::require(options.backend == "host" || options.communicator == "threads",
+                   "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out", options.backend,
+                   options.communicator);
   return options;
 }
 

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks.hpp"
 
+#include "backends.hpp"
+
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/error.hpp>
+
+#include <utility>
 
 namespace dlrm {
 namespace {
@@ -13,21 +17,25 @@ using namespace tessera;
 
 class Threads final : public Ranks {
  public:
-  explicit Threads(int size) : size_(size) {}
+  Threads(int size, const BackendParts& backend) : size_(size), backend_(backend) {}
   int size() const override { return size_; }
   bool first_is_here() const override { return true; }
   void run(const std::function<void(Communicators&)>& rank) override {
     if (size_ == 1) {
       SelfCommunicator self;
-      Communicators communicators{AnyCommunicator(self), AnyCommunicator(self), AnyCommunicator(self)};
-      return rank(communicators);
+      return backend_.with_communicator(nullptr, [&](AnyCommunicator main) {
+        Communicators communicators{std::move(main), AnyCommunicator(self), AnyCommunicator(self)};
+        rank(communicators);
+      });
     }
     ThreadGroup gradient_group(size_), data_group(size_);
     run_ranks(size_, [&](ThreadCommunicator& threads) {
       ThreadCommunicator gradients(gradient_group, threads.rank()), data(data_group, threads.rank());
-      Communicators communicators{AnyCommunicator(threads), AnyCommunicator(gradients), AnyCommunicator(data)};
       try {
-        rank(communicators);
+        backend_.with_communicator(&threads, [&](AnyCommunicator main) {
+          Communicators communicators{std::move(main), AnyCommunicator(gradients), AnyCommunicator(data)};
+          rank(communicators);
+        });
       } catch (const std::exception& error) {
         gradient_group.fail(threads.rank(), error.what());
         data_group.fail(threads.rank(), error.what());
@@ -38,10 +46,11 @@ class Threads final : public Ranks {
 
  private:
   int size_;
+  const BackendParts& backend_;
 };
 
 int launch_threads(const Options& options, const std::function<void(Ranks&)>& job) {
-  Threads threads(options.ranks);
+  Threads threads(options.ranks, backend_of(options));
   job(threads);
   return 0;
 }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer.hpp"
 
-#include "model.hpp"
+#include "backends.hpp"
+#include "plans.hpp"
 #include "report.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -41,20 +43,20 @@ class Rank {
         clicks_(clicks),
         communicator_(communicators.main),
         data_(communicators.data),
-        model_(communicators.main, communicators.gradients, options, clicks.rows(),
-               (options.batch_size + communicators.main.size() - 1) / communicators.main.size()) {
+        model_(backend_of(options).make_model(communicators, options, clicks.rows(),
+                                              (options.batch_size + communicators.main.size() - 1) / communicators.main.size())) {
     if (options.vocabulary) vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
   }
 
   void run(Result& result) {
-    if (first()) print_plan(model_.embeddings().layout(), model_.embeddings().memory_cost());
+    if (first()) print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
     train(result);
     const Quality quality = test(kNothing);
     if (first()) {
       result.auc = quality.auc;
       result.logloss = quality.logloss;
-      result.dense_parameters = model_.dense_parameters();
-      for (const TableSpec& table : model_.embeddings().layout().tables) result.embedding_parameters += table.rows * table.width;
+      result.dense_parameters = model_->dense_parameters();
+      for (const TableSpec& table : model_->embeddings().layout().tables) result.embedding_parameters += table.rows * table.width;
     }
     if (!options_.feature_check) return;
     for (int f = 0; f <= kFeatures; ++f) {
@@ -85,7 +87,7 @@ class Rank {
     for (std::size_t i = 0; i < reused.size(); ++i) {
       rows.push_back(reused[i].row);
       if (i + 1 < reused.size() && reused[i + 1].table == reused[i].table) continue;
-      model_.embeddings().reset_rows(static_cast<int>(reused[i].table), rows);
+      model_->embeddings().reset_rows(static_cast<int>(reused[i].table), rows);
       rows.clear();
     }
   }
@@ -96,7 +98,6 @@ class Rank {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size, per_epoch = (samples + batch - 1) / batch;
     const std::int64_t steps = per_epoch * options_.epochs, interval = std::max<std::int64_t>(1, steps / 400);
     Progress progress(steps);
-    double loss = 0;
     std::int64_t step = 0, seen = 0;
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
@@ -115,12 +116,11 @@ class Rank {
         loader ? static_cast<void>(loader->next(batch_)) : clicks_.train_batch(epoch, part.first, part.count, batch_);
         to_rows(true);
         const float rate = schedule(step, steps);
-        loss += model_.train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
+        model_->train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
         seen += size;
         if (++step % interval == 0 || step == steps) {
-          const double mean = mean_loss(loss, step);
+          const double mean = mean_loss(step);
           if (first()) progress.show(step, seen, mean);
-          loss = 0;
           last_report_ = step;
         }
       }
@@ -136,10 +136,11 @@ class Rank {
   }
 
   /// Over all ranks, of the steps since the last report.
-  double mean_loss(double sum, std::int64_t step) {
+  double mean_loss(std::int64_t step) {
+    double sum = model_->take_loss();
     communicator_.all_reduce(std::span<double>(&sum, 1));
     const double mean = sum / static_cast<double>(step - last_report_);
-    require<Error>(std::isfinite(mean) && model_.gradients_finite(),
+    require<Error>(std::isfinite(mean) && model_->gradients_finite(),
                    "the training diverged before step {}: lower --learning-rate or --dense-learning-rate", step);
     return mean;
   }
@@ -153,7 +154,7 @@ class Rank {
       to_rows(false);
       for (int f = 0; f < kFeatures; ++f)
         if (without == f || without == kFeatures) exchange_ids(f);
-      const std::span<const float> scores = model_.forward(batch_);
+      const std::span<const float> scores = model_->forward(batch_);
       logits.insert(logits.end(), scores.begin(), scores.end());
       labels.insert(labels.end(), batch_.labels.begin(), batch_.labels.end());
     }
@@ -184,7 +185,7 @@ class Rank {
   const Options& options_;
   const Clicks& clicks_;
   AnyCommunicator &communicator_, &data_;
-  Model model_;
+  std::unique_ptr<RankModel> model_;
   Batch batch_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   std::int64_t last_report_ = 0;

@@ -106,6 +106,7 @@ TEST_CASE("help names every option") {
                              "--ranks",
                              "--threads-per-rank",
                              "--plan",
+                             "--backend",
                              "--embedding-width",
                              "--max-rows",
                              "--min-count",
@@ -146,6 +147,8 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--no-such-option", "--no-such-option");
   check_fails("stray", "stray");
   check_fails("--plan diagonal", "--plan");
+  check_fails("--backend tpu", "--backend");
+  check_fails("--backend cuda --communicator mpi", "--communicator");
   check_fails("--optimizer lion", "--optimizer");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");

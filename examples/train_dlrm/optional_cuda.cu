@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The trainer's model on a GPU. Ranks are threads that share it; each works on its own thread's stream.
+#include "backends.hpp"
+#include "cuda_embeddings.cuh"
+#include "plans.hpp"
+
+#include <tessera/cuda/dense.cuh>
+#include <tessera/cuda/dot.cuh>
+#include <tessera/cuda/rank_memory.cuh>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace dlrm {
+namespace {
+
+using namespace tessera;
+
+Cuda thread_backend() { return Cuda({.stream = cudaStreamPerThread}); }
+
+/// The interaction of one width.
+struct CudaInteraction {
+  std::int64_t input_columns = 0, columns = 0;
+  void (*forward)(const Cuda&, MatrixView<const float>, MatrixView<float>) = nullptr;
+  void (*backward)(const Cuda&, MatrixView<const float>, MatrixView<const float>, MatrixView<float>) = nullptr;
+};
+
+CudaInteraction cuda_interaction(int width) {
+  CudaInteraction found;
+  const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
+    using Dot = CudaDotInteraction<kFeatures + 1, Width, 16>;
+    if (width == Width) found = {Dot::input_columns(), Dot::columns(), &Dot::forward, &Dot::backward};
+  };
+  [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
+  (std::make_index_sequence<kWidths.size()>{});
+  require(found.forward != nullptr, "no interaction of width {} is compiled in", width);
+  return found;
+}
+
+std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, AnyCommunicator& communicator, const Layout& layout) {
+  const EmbeddingOptions settings{.initial_bound = options.initial_bound, .seed = options.seed, .threads = 1};
+  if (options.optimizer == "sgd") return make_cuda_sgd_embeddings(communicator, layout, settings);
+  if (options.optimizer == "adagrad") return make_cuda_adagrad_embeddings(communicator, layout, settings);
+  if (options.optimizer == "rowwise-adagrad") return make_cuda_rowwise_adagrad_embeddings(communicator, layout, settings);
+  return make_cuda_adam_embeddings(communicator, layout, settings);
+}
+
+/// Model on a GPU: the same layers, the same first values, the same step. Nothing waits for the host but the copies of the batch.
+class CudaModel final : public RankModel {
+ public:
+  CudaModel(AnyCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+      : communicator_(communicator),
+        width_(options.embedding_width),
+        interaction_(cuda_interaction(width_)),
+        bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true}),
+        top_(backend_, sizes(interaction_.columns, options.top_mlp, 1)),
+        parameters_(backend_, options.seed, bottom_, top_),
+        optimizer_(make_optimizer(options)),
+        embeddings_(make_cuda_embeddings(options, communicator, make_layout(options, communicator.size(), rows))),
+        vectors_(max_batch * interaction_.input_columns, backend_.stream()),
+        vector_gradients_(vectors_.size(), backend_.stream()),
+        products_(max_batch * interaction_.columns, backend_.stream()),
+        product_gradients_(products_.size(), backend_.stream()),
+        logits_(max_batch, backend_.stream()),
+        logit_gradients_(max_batch, backend_.stream()),
+        labels_(max_batch, backend_.stream()),
+        numbers_(max_batch * 13, backend_.stream()),
+        ids_(max_batch * kFeatures, backend_.stream()),
+        loss_(1, backend_.stream()) {
+    backend_.fill_zero(loss_.data(), loss_.bytes());
+  }
+
+  Embeddings& embeddings() override { return *embeddings_; }
+  std::int64_t dense_parameters() const override { return parameters_.size(); }
+
+  bool gradients_finite() const override {
+    std::vector<float> gradients(parameters_.gradients().size());
+    backend_.copy(gradients.data(), parameters_.gradients().data(), gradients.size() * sizeof(float));
+    backend_.synchronize();
+    return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
+  }
+
+  std::span<const float> forward(const ClickBatch<std::int32_t>& batch) override {
+    run_forward(batch);
+    host_logits_.resize(static_cast<std::size_t>(batch.size));
+    backend_.copy(host_logits_.data(), logits_.data(), host_logits_.size() * sizeof(float));
+    backend_.synchronize();
+    return host_logits_;
+  }
+
+  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) override {
+    run_forward(batch);
+    const std::int64_t n = batch.size;
+    backend_.copy(labels_.data(), batch.labels.data(), batch.labels.size() * sizeof(float));
+    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_.columns),
+        d_vectors(vector_gradients_.data(), n, interaction_.input_columns);
+    CudaBinaryCrossEntropy{global_batch}.forward_backward(backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)},
+                                                          d_logits, loss_.data());
+    top_.backward(d_logits, d_products);
+    interaction_.backward(backend_, vectors(n), d_products, d_vectors);
+    bottom_.backward(d_vectors.column_range(0, width_));
+    communicator_.all_reduce(parameters_.gradients());
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
+    embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
+  }
+
+  double take_loss() override {
+    double loss = 0;
+    backend_.copy(&loss, loss_.data(), sizeof(loss));
+    backend_.synchronize();
+    backend_.fill_zero(loss_.data(), loss_.bytes());
+    return loss;
+  }
+
+ private:
+  using DenseOptimizer = std::variant<CudaDenseOptimizer<Sgd>, CudaDenseOptimizer<Adagrad>, CudaDenseOptimizer<Adam>>;
+
+  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
+    hidden.insert(hidden.begin(), first);
+    hidden.push_back(last);
+    return hidden;
+  }
+  DenseOptimizer make_optimizer(const Options& options) const {
+    if (options.dense_optimizer == "sgd") return CudaDenseOptimizer<Sgd>(backend_, {}, options.weight_decay);
+    if (options.dense_optimizer == "adagrad") return CudaDenseOptimizer<Adagrad>(backend_, {.epsilon = 1e-8f}, options.weight_decay);
+    return CudaDenseOptimizer<Adam>(backend_, {}, options.weight_decay);
+  }
+  MatrixView<float> vectors(std::int64_t n) const { return {vectors_.data(), n, interaction_.input_columns}; }
+
+  void run_forward(const ClickBatch<std::int32_t>& batch) {
+    const std::int64_t n = batch.size;
+    backend_.copy(numbers_.data(), batch.dense.data(), batch.dense.size() * sizeof(float));
+    backend_.copy(ids_.data(), batch.ids.data(), batch.ids.size() * sizeof(std::int32_t));
+    bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
+    embeddings_->forward({.features = kFeatures, .batch = n, .ids = {ids_.data(), batch.ids.size()}, .offsets = {}, .weights = {}},
+                         vectors(n).column_range(width_, kFeatures * width_));
+    const MatrixView<float> products(products_.data(), n, interaction_.columns);
+    interaction_.forward(backend_, vectors(n), products);
+    top_.forward(products, {logits_.data(), n, 1});
+  }
+
+  AnyCommunicator& communicator_;
+  Cuda backend_ = thread_backend();
+  int width_;
+  CudaInteraction interaction_;
+  CudaMlp bottom_, top_;
+  CudaDenseParameters parameters_;
+  DenseOptimizer optimizer_;
+  std::unique_ptr<Embeddings> embeddings_;
+  gpu::DeviceBuffer<float> vectors_, vector_gradients_;    // [batch, 27*width]
+  gpu::DeviceBuffer<float> products_, product_gradients_;  // [batch, columns of the interaction]
+  gpu::DeviceBuffer<float> logits_, logit_gradients_, labels_, numbers_;
+  gpu::DeviceBuffer<std::int32_t> ids_;
+  gpu::DeviceBuffer<double> loss_;
+  std::vector<float> host_logits_;
+};
+
+std::unique_ptr<RankModel> make_cuda_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+                                           std::int64_t max_batch) {
+  require(options.bucket_kib == 0, "--backend cuda sums the gradients of the linear layers at once: leave --bucket-kib out");
+  return std::make_unique<CudaModel>(communicators.main, options, rows, max_batch);
+}
+
+void require_gpu() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  require<Error>(error == cudaSuccess && count > 0, "--backend cuda: there is no GPU that CUDA can use here ({})",
+                 error == cudaSuccess ? "no device" : cudaGetErrorString(error));
+}
+
+void with_cuda_communicator(ThreadCommunicator* threads, const std::function<void(AnyCommunicator)>& rank) {
+  require_gpu();
+  const CudaMemory memory(thread_backend());
+  if (threads != nullptr) {
+    BasicThreadCommunicator<CudaMemory> of_threads(threads->group(), threads->rank(), memory);
+    return rank(AnyCommunicator(of_threads));
+  }
+  BasicSelfCommunicator<CudaMemory> self(memory);
+  rank(AnyCommunicator(self));
+}
+
+[[maybe_unused]] const bool added = backends().emplace("cuda", BackendParts{&make_cuda_model, &with_cuda_communicator}).second;
+
+}  // namespace
+}  // namespace dlrm

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "embeddings.hpp"
+
+#include <tessera/data/click_batch.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace dlrm {
+
+/// One rank's model, whatever the backend.
+class RankModel {
+ public:
+  virtual ~RankModel() = default;
+  virtual Embeddings& embeddings() = 0;
+  virtual std::int64_t dense_parameters() const = 0;
+  /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.
+  virtual bool gradients_finite() const = 0;
+  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
+  virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
+  /// One step on this rank's part of a global batch of `global_batch` samples.
+  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) = 0;
+  /// This rank's shares of the mean losses of the steps since the last call, added up.
+  virtual double take_loss() = 0;
+};
+
+}  // namespace dlrm
