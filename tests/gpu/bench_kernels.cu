@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lookup, update and dot interaction, each alone. Counters: bench_gpu.hpp.
+#include <gpu/bench_gpu.hpp>
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+
+namespace {
+
+struct Shape {
+  std::int64_t rows = 4'000'000;  ///< of each table
+  std::int64_t bags = 1 << 20;    ///< of each table
+  std::int64_t bag = 1;
+  int tables = 1;
+  double skew = 0;
+};
+
+constexpr std::size_t inputs = 4;  ///< that iterations take in turn
+
+/// Ids of all tables and inputs, and how many distinct rows an input reads.
+struct Ids {
+  std::vector<std::int32_t> ids;
+  double distinct = 0;
+
+  explicit Ids(const Shape& s) {
+    const std::int64_t entries = s.bags * s.bag;
+    for (std::size_t input = 0; input < inputs; ++input)
+      for (int t = 0; t < s.tables; ++t) {
+        std::unordered_set<std::int32_t> seen;
+        for (std::int64_t i = 0; i < entries; ++i) {
+          ids.push_back(
+              static_cast<std::int32_t>(draw_id(input * 100 + static_cast<std::size_t>(t), static_cast<std::uint64_t>(i), s.rows, s.skew)));
+          seen.insert(ids.back());
+        }
+        distinct += static_cast<double>(seen.size()) / inputs;
+      }
+  }
+};
+
+template <class Group>
+std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std::int64_t* offsets, std::size_t input,
+                             decltype(Group::bags) bags, const std::function<Group(const Bags<std::int32_t>&, int)>& make) {
+  std::vector<Group> groups;
+  for (int t = 0; t < s.tables; ++t) {
+    bags.ids = ids + (static_cast<std::int64_t>(input) * s.tables + t) * s.bags * s.bag;
+    bags.offsets = s.bag == 1 ? nullptr : offsets;
+    bags.bags = s.bags;
+    bags.row_bias = t * s.rows;
+    bags.entry_bound = s.bags * s.bag;
+    groups.push_back(make(bags, t));
+  }
+  return groups;
+}
+
+std::vector<std::int64_t> offsets_of(const Shape& s) {
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t b = 0; b <= s.bags; ++b) offsets.push_back(b * s.bag);
+  return offsets;
+}
+
+template <int Width>
+void lookup(benchmark::State& state, Shape s) {
+  const Cuda backend;
+  const Ids drawn(s);
+  const DeviceArray<float> arena(backend, static_cast<std::size_t>(s.rows * s.tables * Width));
+  const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
+  const DeviceArray<std::int32_t> ids(backend, drawn.ids);
+  const DeviceArray<std::int64_t> offsets(backend, offsets_of(s));
+  const std::int64_t stride = std::int64_t{Width} * s.tables;
+  const double entries = static_cast<double>(s.bags * s.bag * s.tables), out = static_cast<double>(output.size()) * 4;
+  measure(state, backend, inputs, entries * (4 * Width + 4) + out, drawn.distinct * 4 * Width + entries * 4 + out, [&](std::size_t input) {
+    const auto groups = groups_of<LookupGroup<std::int32_t>>(s, ids.data(), offsets.data(), input, {}, [&](const auto& bags, int t) {
+      return LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
+    });
+    run<Lookup<float, std::int32_t, Width>>(backend, {arena.data(), Width, groups});
+  });
+}
+
+template <int Width, class O>
+void update(benchmark::State& state, Shape s) {
+  const Cuda backend;
+  const Ids drawn(s);
+  const O optimizer{};
+  const std::int64_t rows = s.rows * s.tables;
+  const Arena<float, O, Cuda> arena(backend, rows, Width, optimizer);
+  const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
+  const DeviceArray<std::int32_t> ids(backend, drawn.ids);
+  const DeviceArray<std::int64_t> offsets(backend, offsets_of(s));
+  const std::int64_t stride = std::int64_t{Width} * s.tables;
+  const double entries = static_cast<double>(s.bags * s.bag * s.tables), in = static_cast<double>(gradient.size()) * 4;
+  const double row_bytes = 2.0 * (4 * Width * (1 + O::element_states) + 4 * O::row_states);
+  measure(
+      state, backend, inputs, entries * (row_bytes + 4 * Width + 4), drawn.distinct * row_bytes + in + entries * 4, [&](std::size_t input) {
+        const auto groups = groups_of<GradientGroup<std::int32_t>>(s, ids.data(), offsets.data(), input, {}, [&](const auto& bags, int t) {
+          return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride};
+        });
+        run<Update<float, std::int32_t, Width, O>>(backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
+      });
+}
+
+template <bool Backward>
+void dot(benchmark::State& state) {
+  using Dot = CudaDotInteraction<27, 128, 32, BFloat16>;
+  const Cuda backend;
+  constexpr std::int64_t batch = 65536;
+  const DeviceArray<BFloat16> x(backend, static_cast<std::size_t>(2 * batch * Dot::input_columns())),
+      z(backend, static_cast<std::size_t>(batch * Dot::columns())),
+      dx(backend, static_cast<std::size_t>(Backward ? batch * Dot::input_columns() : 0));
+  const double bytes = 2.0 * static_cast<double>(batch * (Dot::input_columns() * (Backward ? 2 : 1) + Dot::columns()));
+  measure(state, backend, 2, bytes, bytes, [&](std::size_t input) {
+    const MatrixView<const BFloat16> in(x.data() + static_cast<std::int64_t>(input) * batch * Dot::input_columns(), batch,
+                                        Dot::input_columns());
+    if constexpr (Backward)
+      Dot::backward(backend, in, MatrixView<const BFloat16>(z.data(), batch, Dot::columns()), {dx.data(), batch, Dot::input_columns()});
+    else
+      Dot::forward(backend, in, {z.data(), batch, Dot::columns()});
+  });
+}
+
+template <class F>
+void add(const std::string& name, F f) {
+  benchmark::RegisterBenchmark(name.c_str(), f)->UseManualTime()->Unit(benchmark::kMicrosecond)->MinTime(0.2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto cases = [&](const char* name, auto lookup_or_update) {
+    for (const double skew : {0.0, 1.05})
+      for (const std::int64_t bag : {1, 10}) {
+        const Shape s{.bags = (1 << 20) / bag, .bag = bag, .skew = skew};
+        add(fmt::format("{}/bag:{}/{}", name, bag, skew == 0 ? "uniform" : "zipf:1.05"),
+            [=](benchmark::State& state) { lookup_or_update(state, s); });
+      }
+    const Shape tables{.rows = 200'000, .bags = 65536, .tables = 26, .skew = 1.05};
+    add(fmt::format("{}/26 tables/one-hot/zipf:1.05", name), [=](benchmark::State& state) { lookup_or_update(state, tables); });
+  };
+  cases("lookup/width:128", lookup<128>);
+  cases("lookup/width:16", lookup<16>);
+  cases("update/sgd/width:128", update<128, Sgd>);
+  cases("update/rowwise adagrad/width:128", update<128, RowWiseAdagrad>);
+  cases("update/rowwise adagrad/width:16", update<16, RowWiseAdagrad>);
+  add("dot forward/27 x 128/bf16", dot<false>);
+  add("dot backward/27 x 128/bf16", dot<true>);
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
