@@ -4,6 +4,9 @@
 
 #include <simt/engine.hpp>
 
+/// Whether everything takes a hundred times as long: the thread sanitizer watches each CUDA thread.
+inline constexpr bool slow_run = simt::has_tsan;
+
 /// Runs a test's body in the emulator, under every order of threads and blocks.
 template <class Function>
 void in_every_order(const Function& function) {

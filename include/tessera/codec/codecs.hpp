@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 namespace tessera::inline v0 {
@@ -16,7 +15,7 @@ namespace tessera::inline v0 {
 /// Floats as they are: no codec.
 struct Fp32 {
   static constexpr std::string_view name = "fp32";
-  static constexpr std::size_t bytes(int width) { return 4 * static_cast<std::size_t>(width); }
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return 4 * static_cast<std::size_t>(width); }
   TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) { std::memcpy(to, row, bytes(width)); }
   TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) { std::memcpy(row, from, bytes(width)); }
 };
@@ -26,7 +25,7 @@ namespace detail {
 /// Every element as a 16-bit float, rounded to nearest even.
 template <Element T>
 struct ElementCodec {
-  static constexpr std::size_t bytes(int width) { return (2 * static_cast<std::size_t>(width) + 3) / 4 * 4; }
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return (2 * static_cast<std::size_t>(width) + 3) / 4 * 4; }
 
   TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
     T* const out = reinterpret_cast<T*>(to);
@@ -57,7 +56,9 @@ struct Fp16 : detail::ElementCodec<Half> {
 /// range above 3.3e38, arrives as NaN throughout: eight bits have no room to say which element it was.
 struct Int8 {
   static constexpr std::string_view name = "int8";
-  static constexpr std::size_t bytes(int width) { return sizeof(Header) + (static_cast<std::size_t>(width) + 3) / 4 * 4; }
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {
+    return sizeof(Header) + (static_cast<std::size_t>(width) + 3) / 4 * 4;
+  }
 
   // Every operation below is exact or rounded once whether or not the compiler fuses multiplications and additions: the same bits on
   // every backend. The scale has 16 significant bits, so that code * scale is exact.
@@ -102,8 +103,8 @@ struct Int8 {
       most = x > most ? x : most;
     }
     const float low = __builtin_bit_cast(float, ordered(least)), high = __builtin_bit_cast(float, ordered(most));
-    const float scale = high / 255 - low / 255;  // high - low could overflow
-    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    const float scale = high / 255 - low / 255;                // high - low could overflow
+    const float nan = __builtin_bit_cast(float, 0x7fc00000u);  // numeric_limits is not for device code
     constexpr std::int32_t infinity = 0x7f800000;
     if (most >= infinity || least <= ~infinity || scale > 1.3e36f) return {nan, nan};
     if (scale < 1e-37f) return {0, low};

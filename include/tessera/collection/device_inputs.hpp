@@ -81,8 +81,9 @@ class DeviceInputs {
     offsets_.resize(backend, batch.offsets.size());
     scale_.resize(backend, mean ? static_cast<std::size_t>(batch.features * batch.batch) : 0);
     scaled_weights_.resize(backend, weighted_mean ? batch.ids.size() : 0);
-    weights_.resize(backend, batch.weights.size());
-    if (!batch.weights.empty()) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
+    const bool weighted = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
+    weights_.resize(backend, weighted ? batch.weights.size() : 0);
+    if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
     run<AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
                                 .count = static_cast<std::int64_t>(batch.ids.size()),
                                 .offsets = offsets_given_ ? batch.offsets.data() : nullptr,

@@ -396,8 +396,8 @@ class ShardedCollection {
 /// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
 /// EncodeWith<Forward, Backward>, Deduplicate.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
-class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...> {
-  using Base = ShardedCollection<typename detail::WidthsOf<PlanT::widths>::type, O, Backend, Comm, Policies...>;
+class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...> {
+  using Base = ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>;
 
  public:
   using plan = PlanT;

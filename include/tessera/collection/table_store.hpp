@@ -9,6 +9,7 @@
 #include <tessera/sharding/layout.hpp>
 #include <tessera/table/arena.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -31,11 +32,12 @@ struct Widths {
 };
 
 namespace detail {
-template <const auto& Array, class Sequence = std::make_index_sequence<std::size(Array)>>
+/// The widths of a plan's tables as a list.
+template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
 struct WidthsOf;
-template <const auto& Array, std::size_t... I>
-struct WidthsOf<Array, std::index_sequence<I...>> {
-  using type = Widths<Array[I]...>;
+template <class PlanT, std::size_t... I>
+struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  using type = Widths<PlanT::widths[I]...>;
 };
 }  // namespace detail
 
@@ -48,7 +50,7 @@ class TableStore {
   /// Throws InvalidArgument if the layout has a fault.
   template <Initializer F>
   TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer, std::uint64_t seed, const F& initializer)
-      : layout_(checked(std::move(layout))), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
+      : backend_(backend), layout_(checked(std::move(layout))), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
     for (const ArenaPlan& plan : routing_.arenas()) {
       arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
       initialize(backend, plan, arenas_.back(), initializer);
@@ -137,7 +139,7 @@ class TableStore {
                                           arenas_[a].width(),
                                           {seed_, segment.table_key, spec.rows, row, segment.column_begin},
                                           initializer});
-          arenas_[a].reset_state(at, 1, optimizer);
+          arenas_[a].reset_state(backend, at, 1, optimizer);
         }
       }
     }
@@ -152,24 +154,23 @@ class TableStore {
 
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host memory; other parts are left alone.
   void set(std::string_view name, MatrixView<const float> whole) {
-    for_each_element(name, whole, [](const LocalShard& shard, std::int64_t r, std::int64_t c, const float& x) {
-      shard.weights(r, c) = from_float<element>(x);
-    });
+    for_each_piece(name, -1, whole,
+                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) { write(shard.weights, piece, first); });
   }
   void get(std::string_view name, MatrixView<float> whole) const {
-    for_each_element(name, whole,
-                     [](const LocalShard& shard, std::int64_t r, std::int64_t c, float& x) { x = to_float(shard.weights(r, c)); });
+    for_each_piece(name, -1, whole,
+                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) { read(shard.weights, piece, first); });
   }
   /// The same for an optimizer state (index into O::state_names): [rows, width], or [rows, 1] for one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
-    for_each_element(
-        name, whole, [state](const LocalShard& shard, std::int64_t r, std::int64_t c, const float& x) { shard.states.at(state)(r, c) = x; },
-        state);
+    for_each_piece(name, state, whole, [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
+      write(shard.states.at(state), piece, first);
+    });
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
-    for_each_element(
-        name, whole, [state](const LocalShard& shard, std::int64_t r, std::int64_t c, float& x) { x = shard.states.at(state)(r, c); },
-        state);
+    for_each_piece(name, state, whole, [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
+      read(shard.states.at(state), piece, first);
+    });
   }
 
  private:
@@ -191,22 +192,44 @@ class TableStore {
     }
   }
 
+  /// Visits the parts of a whole table that this rank holds, a few megabytes at a time: visit(shard, part, first row of the shard).
   template <class U, class Visit>
-  void for_each_element(std::string_view name, MatrixView<U> whole, Visit&& visit, int state = -1) const {
-    const TableSpec& table = layout_.tables[table_index(name)];
+  void for_each_piece(std::string_view name, int state, MatrixView<U> whole, Visit&& visit) const {
+    const int index = table_index(name);
+    const TableSpec& table = layout_.tables[index];
     const bool per_row = state >= O::element_states;
     require(state < O::element_states + O::row_states, "EmbeddingCollection: the optimizer has no state {}", state);
     require(whole.rows == table.rows && whole.columns == (per_row ? 1 : table.width), "table '{}' is [{}, {}], the matrix given [{}, {}]",
             name, table.rows, per_row ? 1 : table.width, whole.rows, whole.columns);
     for (const LocalShard& shard : local_shards()) {
-      if (layout_.tables[shard.table].name != name) continue;
+      if (shard.table != index) continue;
       const Rectangle& r = shard.rectangle;
-      for (std::int64_t row = 0; row < r.rows(); ++row)
-        for (std::int64_t column = 0; column < (per_row ? 1 : r.width()); ++column)
-          visit(shard, row, column, whole(r.row_begin + row, per_row ? 0 : r.column_begin + column));
+      const MatrixView<U> columns = per_row ? whole : whole.column_range(r.column_begin, r.width());
+      const std::int64_t rows_at_once = std::max<std::int64_t>(1, (std::int64_t{1} << 20) / columns.columns);
+      for (std::int64_t first = 0; first < r.rows(); first += rows_at_once)
+        visit(shard, columns.row_range(r.row_begin + first, std::min(rows_at_once, r.rows() - first)), first);
     }
   }
 
+  /// Between a piece in host memory and rows of a shard in the backend's, converted on the way.
+  template <class V>
+  void write(MatrixView<V> shard, MatrixView<const float> piece, std::int64_t first) const {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j) values[i * piece.columns + j] = from_float<V>(piece(i, j));
+    backend_.copy(shard.row(first), values.data(), values.size() * sizeof(V));
+    backend_.synchronize();
+  }
+  template <class V>
+  void read(MatrixView<V> shard, MatrixView<float> piece, std::int64_t first) const {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    backend_.copy(values.data(), shard.row(first), values.size() * sizeof(V));
+    backend_.synchronize();
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j) piece(i, j) = to_float(values[i * piece.columns + j]);
+  }
+
+  Backend backend_;
   Layout layout_;
   Routing routing_;
   std::uint64_t seed_;

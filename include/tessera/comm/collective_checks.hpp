@@ -3,11 +3,11 @@
 #pragma once
 
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <numeric>
 #include <span>
 #include <string>
@@ -97,26 +97,9 @@ Disagreement disagreement_of_counts(const CallHeader& header, int rank, int rank
 
 namespace detail {
 
-/// memcpy that accepts the null pointers of empty spans.
-inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes != 0) std::memcpy(to, from, bytes);
-}
-
 /// Where slice `rank` of `size` elements begins, cut as evenly as can be.
 constexpr std::size_t slice_begin(std::size_t size, std::size_t ranks, std::size_t rank) {
   return size / ranks * rank + (rank < size % ranks ? rank : size % ranks);
-}
-
-/// to = to (+ min max) from, element by element.
-template <Reducible T>
-void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
-  if (reduction == Reduction::sum) {
-    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
-  } else if (reduction == Reduction::min) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = from[i] < to[i] ? from[i] : to[i];
-  } else {
-    for (std::size_t i = 0; i < count; ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
-  }
 }
 
 }  // namespace detail

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
-#include <tessera/comm/host_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/concepts/rank_memory.hpp>
 
 #include <cstddef>
 #include <span>
@@ -14,7 +14,7 @@
 namespace tessera::inline v0 {
 
 /// The communicator of a single rank: what it sends it receives. Arguments are checked as with many ranks. `Memory` moves the bytes:
-/// HostMemory, or a backend's (host_memory.hpp says what it offers), in whose order of work the copies then are.
+/// HostMemory, or a backend's (concepts/rank_memory.hpp says what it offers), in whose order of work the copies then are.
 template <class Memory>
 class BasicSelfCommunicator {
  public:
@@ -55,7 +55,7 @@ class BasicSelfCommunicator {
 
  private:
   template <class T>
-  void copy(Collective collective, std::span<const T> send, std::span<T> receive) const {
+  void copy(Collective collective, std::span<const T> send, std::span<T> receive) {
     require(send.size() == receive.size(), "{} on rank 0: {} elements to send, but room to receive {}", name_of(collective), send.size(),
             receive.size());
     memory_.copy(receive.data(), send.data(), send.size_bytes());

@@ -4,8 +4,8 @@
 
 #include <tessera/comm/breakable_barrier.hpp>
 #include <tessera/comm/collective_checks.hpp>
-#include <tessera/comm/host_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
 
 #include <algorithm>
@@ -189,7 +189,7 @@ class ThreadGroup {
 /// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
 /// on one rank or between ranks. Sums are in rank order, the same bits on every rank. Throws CommunicatorError (a peer failed, is
 /// late or disagrees), InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other ranks).
-/// `Memory` moves the bytes: HostMemory, or a backend's (host_memory.hpp says what it offers).
+/// `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what it offers).
 template <class Memory>
 class BasicThreadCommunicator {
  public:

@@ -25,12 +25,31 @@ class Cuda {
 
   cudaStream_t stream() const { return stream_; }
 
+  /// The host cannot read or write this backend's memory.
+  static constexpr bool host_readable = false;
+
   void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
   void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
+
+  /// Memory of the host that the GPU reads and writes, too, and that copies do not wait for.
+  static void* allocate_host(std::size_t bytes) {
+    void* p = nullptr;
+    gpu::check(cudaMallocHost(&p, bytes == 0 ? 1 : bytes), "allocating {} bytes of page-locked host memory", bytes);
+    return p;
+  }
+  static void deallocate_host(void* p, std::size_t) noexcept { cudaFreeHost(p); }
+
+  /// Between any two memories, in the order of the stream. Memory of the host that is not from allocate_host makes the host wait.
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    gpu::copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), static_cast<std::int64_t>(bytes), stream_);
+  }
+  /// Waits for all work of the stream; throws what the work met.
+  void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
+
   void fill_zero(void* p, std::size_t bytes) const { gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
 
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until the slot is asked for more. Slots 0-7
-  /// belong to the operations, 8-15 to whoever calls them.
+  /// and 16-19 belong to the operations, 8-15 to whoever calls them.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     gpu::DeviceBuffer<std::byte>& block = scratch_->at(slot);
     if (block.bytes() < bytes) {
@@ -50,7 +69,7 @@ class Cuda {
   }
 
  private:
-  using Scratch = std::array<gpu::DeviceBuffer<std::byte>, 16>;
+  using Scratch = std::array<gpu::DeviceBuffer<std::byte>, 20>;
 
   cudaStream_t stream_;
   gpu::MemoryResourceRef memory_;

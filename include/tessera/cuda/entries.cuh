@@ -64,6 +64,7 @@ struct SortedEntries {
   int source_count;
   std::uint32_t bags_per_source;  ///< if all have equally many, else 0
   bool aligned;                   ///< every bag's gradient begins at a multiple of 16 bytes
+  int column;                     ///< of the gradients that is wanted first
 
   __device__ bool is_row(std::uint64_t place, std::uint32_t row) const { return place < count && rows[place] == row; }
 
@@ -72,7 +73,7 @@ struct SortedEntries {
     const std::uint32_t bag = bag_of(payload);
     const GradientSource& source = sources[source_of(bag)];
     const std::int64_t local = bag - source.first_bag;
-    return {source.gradient + local * source.stride, source.bag_scale == nullptr ? weight_of(payload) : source.bag_scale[local]};
+    return {source.gradient + local * source.stride + column, source.bag_scale == nullptr ? weight_of(payload) : source.bag_scale[local]};
   }
 
  private:
@@ -115,11 +116,17 @@ __global__ void __launch_bounds__(entry_threads)
       if (__shfl_sync(full, my_begin, bag + step) <= i) bag += step;
     if (i >= end) continue;
     const std::int64_t place = group.first_entry + (i - start);
-    if (bags.offsets != nullptr && i - start >= bags.entry_bound) __trap();
-    rows[place] = static_cast<std::uint32_t>(bags.ids[i] + bags.row_bias);
+    if (bags.offsets != nullptr && static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound)) __trap();
+    const std::int64_t id = bags.ids[i];
+    rows[place] = id < 0 ? no_row : static_cast<std::uint32_t>(id + bags.row_bias);
     payloads[place] =
         make_payload<Payload>(static_cast<std::uint32_t>(group.first_bag + first + bag), bags.weights == nullptr ? 1.0f : bags.weights[i]);
   }
+}
+
+template <IdType Id>
+bool any_weights(std::span<const GradientGroup<Id>> groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
 }
 
 /// Lists the entries of all groups and sorts them by row. Uses scratch slots 0 to 3.
@@ -163,7 +170,8 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
           device_sources,
           static_cast<int>(sources.size()),
           equal ? static_cast<std::uint32_t>(each) : 0,
-          aligned};
+          aligned,
+          0};
 }
 
 }  // namespace tessera::inline v0::gpu

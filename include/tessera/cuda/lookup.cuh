@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/cuda/any_width.cuh>
 #include <tessera/cuda/groups.cuh>
 #include <tessera/cuda/row_lanes.cuh>
 #include <tessera/op/lookup.hpp>
@@ -33,7 +34,9 @@ __global__ void __launch_bounds__(lookup_threads)
   RowPart<Lanes> rows[flight];
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
-    if (bag < group.bags.bags) rows[r] = load_row<T, Lanes>(arena + (group.bags.ids[bag] + group.bags.row_bias) * Width, lane);
+    if (bag >= group.bags.bags) continue;
+    const std::int64_t id = group.bags.ids[bag];
+    rows[r] = id < 0 ? zero_row<Lanes>() : load_row<T, Lanes>(arena + (id + group.bags.row_bias) * Width, lane);
   }
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
@@ -58,8 +61,11 @@ __global__ void __launch_bounds__(lookup_threads)
   RowPart<Lanes> sum = zero_row<Lanes>();
   for (std::int64_t i = bags.begin(bag); i < end; i += flight) {
     RowPart<Lanes> rows[flight];
-    for (int r = 0; r < flight; ++r)
-      if (i + r < end) rows[r] = load_row<T, Lanes>(arena + (bags.ids[i + r] + bags.row_bias) * Width, lane);
+    for (int r = 0; r < flight; ++r) {
+      if (i + r >= end) continue;
+      const std::int64_t id = bags.ids[i + r];
+      rows[r] = id < 0 ? zero_row<Lanes>() : load_row<T, Lanes>(arena + (id + bags.row_bias) * Width, lane);
+    }
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
       if (bags.weights != nullptr)
@@ -78,6 +84,14 @@ __global__ void __launch_bounds__(lookup_threads)
 template <Element T, IdType Id, int Width>
 struct Kernel<Lookup<T, Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
+    if constexpr (gpu::fits_lanes(Width))
+      serve_all(backend, p);
+    else
+      gpu::lookup_any_width<T, Id>(backend, p.arena, p.width, p.groups);
+  }
+
+ private:
+  static void serve_all(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
     constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
     const auto serve = [&](const char* name, auto kernel, bool copies, int bags_per_block) {
@@ -90,7 +104,6 @@ struct Kernel<Lookup<T, Id, Width>, Cuda> {
     serve("pool_rows", gpu::pool_rows<T, Id, Width>, false, groups_per_block);
   }
 
- private:
   static bool is_copy(const Bags<Id>& bags) { return bags.offsets == nullptr && bags.weights == nullptr && bags.bag_scale == nullptr; }
 };
 

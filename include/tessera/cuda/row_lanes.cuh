@@ -10,6 +10,9 @@
 
 namespace tessera::inline v0::gpu {
 
+/// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
+constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }
+
 /// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a lane holds `pieces` vectors of
 /// `vector` neighbouring elements, loaded at once (16 bytes where the row allows), `lanes * vector` elements apart:
 ///
@@ -17,7 +20,7 @@ namespace tessera::inline v0::gpu {
 ///                                0..3      4..7      8..11
 template <class T, int Width>
 struct RowLanes {
-  static_assert(Width > 0 && Width <= 1024, "wider rows are cut into column ranges");
+  static_assert(fits_lanes(Width), "wider rows go through memory");
   static constexpr int row_bytes = Width * static_cast<int>(sizeof(T));
   static constexpr int vector_bytes = row_bytes % 16 == 0  ? 16
                                       : row_bytes % 8 == 0 ? 8

@@ -18,8 +18,10 @@ inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the cont
 /// contract's tree, the far steps between lanes.
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(weight_threads)
-    weight_gradients(const T* __restrict__ arena, const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
-  constexpr bool whole = Width % 4 == 0;
+    weight_gradients(const T* __restrict__ arena, const int any_width,
+                     const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
+  constexpr bool whole = Width != dynamic_width && Width % 4 == 0;
+  const int width = Width != dynamic_width ? Width : any_width;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
   const GradientGroup<Id>& source = batch.groups[g].source;
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) + threadIdx.x / weight_lanes;
@@ -28,16 +30,17 @@ __global__ void __launch_bounds__(weight_threads)
   const float* gradient = source.gradient + bag * source.gradient_stride;
   const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
   for (std::int64_t i = source.bags.begin(bag); i < source.bags.end(bag); ++i) {
-    const T* row = arena + (source.bags.ids[i] + source.bags.row_bias) * Width;
+    const std::int64_t id = source.bags.ids[i];
+    const T* row = arena + (id + source.bags.row_bias) * width;
     float sums[4] = {};
-    for (int column = 4 * lane; column < Width; column += 4 * weight_lanes) {
+    for (int column = 4 * lane; column < width && id >= 0; column += 4 * weight_lanes) {
       float left[4] = {}, right[4] = {};
       if constexpr (whole) {
         load_floats(gradient + column, aligned, left);
         load_packed(row + column, right);
       } else {
         for (int e = 0; e < 4; ++e) {
-          if (column + e >= Width) continue;
+          if (column + e >= width) continue;
           left[e] = gradient[column + e];
           right[e] = to_float(row[column + e]);
         }
@@ -61,7 +64,7 @@ struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
       return gpu::ceil_divide(group.source.bags.bags, gpu::weight_threads / gpu::weight_lanes);
     };
     gpu::launch_by_group<typename Operation::Group>(backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
-                                                    gpu::weight_gradients<T, Id, Width>, p.arena);
+                                                    gpu::weight_gradients<T, Id, Width>, p.arena, p.width);
   }
 };
 

@@ -4,8 +4,8 @@
 
 #include <tessera/op/update.hpp>
 #include <tessera/table/buffer.hpp>
+#include <tessera/table/initializers.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +20,9 @@ class Arena {
   Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer) : rows_(rows), width_(width) {
     const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
     weights_.resize(backend, elements);
-    for (int i = 0; i < O::element_states; ++i) fill(element_state_[i].resize(backend, elements), optimizer.initial_state(i));
+    for (int i = 0; i < O::element_states; ++i) fill(backend, element_state_[i].resize(backend, elements), optimizer.initial_state(i));
     for (int i = 0; i < O::row_states; ++i)
-      fill(row_state_[i].resize(backend, static_cast<std::size_t>(rows)), optimizer.initial_state(O::element_states + i));
+      fill(backend, row_state_[i].resize(backend, static_cast<std::size_t>(rows)), optimizer.initial_state(O::element_states + i));
   }
 
   std::int64_t rows() const { return rows_; }
@@ -32,10 +32,12 @@ class Arena {
   float* row_state(int i) const { return row_state_[i].data(); }
 
   /// The optimizer state of rows [first, first + count) becomes that of rows that were never updated.
-  void reset_state(std::int64_t first, std::int64_t count, const O& optimizer) const {
+  void reset_state(const Backend& backend, std::int64_t first, std::int64_t count, const O& optimizer) const {
     const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(width_);
-    for (int i = 0; i < O::element_states; ++i) fill(element_state_[i].span().subspan(at * width, n * width), optimizer.initial_state(i));
-    for (int i = 0; i < O::row_states; ++i) fill(row_state_[i].span().subspan(at, n), optimizer.initial_state(O::element_states + i));
+    for (int i = 0; i < O::element_states; ++i)
+      fill(backend, element_state_[i].span().subspan(at * width, n * width), optimizer.initial_state(i));
+    for (int i = 0; i < O::row_states; ++i)
+      fill(backend, row_state_[i].span().subspan(at, n), optimizer.initial_state(O::element_states + i));
   }
 
   /// As updates see it.
@@ -52,7 +54,9 @@ class Arena {
   }
 
  private:
-  static void fill(std::span<float> values, float value) { std::fill(values.begin(), values.end(), value); }
+  static void fill(const Backend& backend, std::span<float> values, float value) {
+    run<Initialize<float, Constant>>(backend, {values.data(), static_cast<std::int64_t>(values.size()), 1, {}, Constant{value}});
+  }
 
   std::int64_t rows_;
   int width_;

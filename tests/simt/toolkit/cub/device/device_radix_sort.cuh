@@ -33,6 +33,7 @@ struct DeviceRadixSort {
       temporary_bytes = 256;
       return cudaSuccess;
     }
+    const simt::DeviceAccess access;
     using Bits = std::make_unsigned_t<Key>;
     const int bits = end_bit - begin_bit;
     const Bits mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Bits{0} : static_cast<Bits>((Bits{1} << bits) - 1);

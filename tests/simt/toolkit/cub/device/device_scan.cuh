@@ -13,10 +13,12 @@ namespace cub {
 struct DeviceScan {
   template <class Value, class Count>
   static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in, Value* out, Count count, cudaStream_t) {
-    if (temporary == nullptr)
+    if (temporary == nullptr) {
       temporary_bytes = 256;
-    else
+    } else {
+      const simt::DeviceAccess access;
       std::exclusive_scan(in, in + count, out, Value{});
+    }
     return cudaSuccess;
   }
 };

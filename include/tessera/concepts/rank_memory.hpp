@@ -2,15 +2,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/comm/collective_checks.hpp>
 #include <tessera/concepts/communicator.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <span>
 
 namespace tessera::inline v0 {
+
+namespace detail {
+
+/// memcpy that accepts the null pointers of empty spans.
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+/// to = to (+ min max) from, element by element.
+template <Reducible T>
+void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
+  if (reduction == Reduction::sum) {
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+  } else if (reduction == Reduction::min) {
+    for (std::size_t i = 0; i < count; ++i) to[i] = from[i] < to[i] ? from[i] : to[i];
+  } else {
+    for (std::size_t i = 0; i < count; ++i) to[i] = to[i] < from[i] ? from[i] : to[i];
+  }
+}
+
+}  // namespace detail
 
 /// How the communicators of one process read and write buffers: here, in host memory, by the calling thread. A backend whose memory the
 /// host cannot touch brings a class of its own with the same members, which takes host memory, too.

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/groups.cuh>
+#include <tessera/op/inputs.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+namespace gpu {
+
+inline constexpr int admit_threads = 256;
+
+/// A feature of the batch for kernels.
+template <IdType Id>
+struct AdmitGroup {
+  typename AdmitIds<Id>::Job job;
+  std::int64_t feature;
+};
+
+/// The arrays of AdmitIds.
+template <IdType Id>
+struct AdmitArrays {
+  typename AdmitIds<Id>::Parameters p;
+  std::int64_t features;
+};
+
+// InputFault::found: the complement of what orders faults, so that zero is none and the largest is the first. Offsets come before ids.
+inline constexpr unsigned long long first_id_fault = 1ull << 62;
+__device__ inline void note_fault(InputFault* fault, unsigned long long order) { atomicMax(&fault->found, ~order); }
+
+__device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::int64_t high) { return x < low ? low : x > high ? high : x; }
+
+/// A warp takes 32 neighbouring bags of a feature and deals their entries, which lie side by side, out to its lanes.
+template <IdType Id>
+__global__ void __launch_bounds__(admit_threads)
+    admit_ids(const __grid_constant__ AdmitArrays<Id> arrays, const __grid_constant__ GroupBatch<AdmitGroup<Id>> batch) {
+  constexpr unsigned full = 0xffffffffu;
+  const auto& p = arrays.p;
+  const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
+  const AdmitGroup<Id>& group = batch.groups[g];
+  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * admit_threads + threadIdx.x / 32 * 32;
+  if (first >= p.batch) return;
+  const int bags = static_cast<int>(p.batch - first < 32 ? p.batch - first : 32);
+  const std::int64_t bag = group.feature * p.batch + first + (lane < bags ? lane : bags - 1), end_bag = arrays.features * p.batch;
+  std::int64_t my_begin = bag, my_end = bag + 1;
+  if (p.offsets != nullptr) {
+    my_begin = p.offsets[bag];
+    my_end = p.offsets[bag + 1];
+    if (bag == 0 && my_begin != 0) note_fault(p.fault, 0);
+    if (my_end < my_begin) note_fault(p.fault, 4 * static_cast<unsigned long long>(bag) + 1);
+    if (bag + 1 == end_bag && my_end != p.count) note_fault(p.fault, 4 * static_cast<unsigned long long>(end_bag) + 2);
+    my_begin = clamped(my_begin, 0, p.count);
+    my_end = clamped(my_end, 0, p.count);
+    if (lane < bags) p.admitted_offsets[bag] = my_begin;
+    if (lane < bags && bag + 1 == end_bag) p.admitted_offsets[end_bag] = my_end;
+  }
+  const float scale = my_end > my_begin ? 1.0f / static_cast<float>(my_end - my_begin) : 0.0f;
+  if (group.job.mean && lane < bags) p.scale[bag] = scale;
+
+  const std::int64_t begin = __shfl_sync(full, my_begin, 0), end = __shfl_sync(full, my_end, bags - 1);
+  if (lane >= bags) my_begin = end;
+  for (std::int64_t base = begin; base < end; base += 32) {
+    const std::int64_t i = base + lane;
+    float coefficient = 1.0f;
+    if (group.job.weighted_mean) {
+      int at = 0;  // the last of the 32 bags that begins at i or before
+      for (int step = 16; step > 0; step /= 2)
+        if (__shfl_sync(full, my_begin, at + step) <= i) at += step;
+      coefficient = __shfl_sync(full, scale, at);
+    }
+    std::int64_t id = i < end ? static_cast<std::int64_t>(p.ids[i]) : 0;
+    const std::int64_t rows = group.job.rows;
+    const bool bad = i < end && (id < 0 || id >= rows);
+    const unsigned all_bad = __ballot_sync(full, bad);
+    if (all_bad != 0 && lane == __ffs(static_cast<int>(all_bad)) - 1) {
+      atomicAdd(p.bad_counts + group.job.table, static_cast<unsigned long long>(__popc(all_bad)));
+      if (p.policy == BadIds::throw_error) note_fault(p.fault, first_id_fault + static_cast<unsigned long long>(i));
+    }
+    if (bad) id = p.policy == BadIds::clamp ? clamped(id, 0, rows - 1) : p.policy == BadIds::wrap ? (id % rows + rows) % rows : -1;
+    if (i >= end) continue;
+    p.admitted[i] = static_cast<Id>(id);
+    if (group.job.weighted_mean) p.scaled_weights[i] = p.weights[i] * coefficient;
+  }
+}
+
+/// Works out what the first fault is, unless an earlier one is still waiting to be read.
+template <IdType Id>
+__global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
+  const auto& p = arrays.p;
+  InputFault& fault = *p.fault;
+  if (threadIdx.x != 0 || fault.found == 0 || fault.kind != InputFault::none) return;
+  const unsigned long long order = ~fault.found;
+  std::int64_t bag = 0;
+  if (order >= first_id_fault) {
+    const auto i = static_cast<std::int64_t>(order - first_id_fault);
+    bag = i;
+    if (p.offsets != nullptr) {
+      std::int64_t low = 0, high = arrays.features * p.batch - 1;  // the last bag that begins at i or before
+      while (low < high) {
+        const std::int64_t middle = (low + high + 1) / 2;
+        if (p.offsets[middle] <= i)
+          low = middle;
+        else
+          high = middle - 1;
+      }
+      bag = low;
+    }
+    fault.value = static_cast<std::int64_t>(p.ids[i]);
+    fault.kind = InputFault::bad_id;
+  } else {
+    bag = static_cast<std::int64_t>(order / 4);
+    const int kind = static_cast<int>(order % 4);
+    fault.value = p.offsets[kind == 1 ? bag + 1 : bag];
+    fault.before = kind == 1 ? p.offsets[bag] : p.count;
+    fault.kind = kind == 0 ? InputFault::first_offset : kind == 1 ? InputFault::offsets_backwards : InputFault::last_offset;
+    if (kind == 2) bag -= 1;
+  }
+  fault.feature = static_cast<std::int32_t>(bag / p.batch);
+  fault.sample = bag % p.batch;
+}
+
+template <int = 0>
+__global__ void read_numbers(const std::int64_t* array, const std::int64_t* indices, std::int64_t* values, const std::int64_t count) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < count) values[i] = array[indices[i]];
+}
+
+}  // namespace gpu
+
+/// One launch for all features, and one of one thread that explains a fault.
+template <IdType Id>
+struct Kernel<AdmitIds<Id>, Cuda> {
+  static void run(const Cuda& backend, const typename AdmitIds<Id>::Parameters& p) {
+    gpu::AdmitArrays<Id> arrays{p, static_cast<std::int64_t>(p.jobs.size())};
+    arrays.p.jobs = {};
+    std::vector<gpu::AdmitGroup<Id>> groups;
+    for (const typename AdmitIds<Id>::Job& job : p.jobs) groups.push_back({job, static_cast<std::int64_t>(groups.size())});
+    gpu::launch_by_group<gpu::AdmitGroup<Id>>(
+        backend, "admit_ids", gpu::admit_threads, groups,
+        [&](const gpu::AdmitGroup<Id>&) { return gpu::ceil_divide(p.batch, gpu::admit_threads); }, gpu::admit_ids<Id>, arrays);
+    if (p.batch > 0 && !p.jobs.empty() && (p.offsets != nullptr || p.policy == BadIds::throw_error))
+      backend.launch("explain_fault", 1, 32, gpu::explain_fault<Id>, arrays);
+  }
+};
+
+template <>
+struct Kernel<ReadNumbers, Cuda> {
+  static void run(const Cuda& backend, const ReadNumbers::Parameters& p) {
+    const auto count = static_cast<std::int64_t>(p.indices.size());
+    auto* indices = backend.scratch_for<std::int64_t>(0, 2 * count);
+    gpu::upload<std::int64_t>(backend, p.indices, indices);
+    backend.launch("read_numbers", gpu::ceil_divide(count, 256), 256, gpu::read_numbers<>, p.array,
+                   static_cast<const std::int64_t*>(indices), indices + count, count);
+    backend.copy(p.values.data(), indices + count, p.values.size_bytes());
+    backend.synchronize();
+  }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/backend.cuh>
+#include <tessera/op/non_finite.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+namespace gpu {
+
+inline constexpr int non_finite_threads = 256;
+
+/// Threads go through the elements in strides; a warp adds what it found with one atomic: sums of integers have no order.
+template <Element T>
+__global__ void __launch_bounds__(non_finite_threads) count_non_finite(const MatrixView<const T> values, unsigned long long* count) {
+  const std::int64_t elements = values.rows * values.columns, step = static_cast<std::int64_t>(gridDim.x) * non_finite_threads;
+  unsigned found = 0;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * non_finite_threads + threadIdx.x; i < elements; i += step) {
+    const float x = to_float(values(i / values.columns, i % values.columns));
+    found += (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
+  }
+  const unsigned sum = __reduce_add_sync(0xffffffffu, found);
+  if (threadIdx.x % 32 == 0 && sum != 0) atomicAdd(count, static_cast<unsigned long long>(sum));
+}
+
+}  // namespace gpu
+
+template <Element T>
+struct Kernel<CountNonFinite<T>, Cuda> {
+  static void run(const Cuda& backend, const typename CountNonFinite<T>::Parameters& p) {
+    constexpr std::int64_t most_blocks = 4096;
+    auto* count = backend.scratch_for<unsigned long long>(0, 1);
+    backend.fill_zero(count, sizeof(*count));
+    const std::int64_t blocks = gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);
+    backend.launch("count_non_finite", blocks < most_blocks ? blocks : most_blocks, gpu::non_finite_threads, gpu::count_non_finite<T>,
+                   p.values, count);
+    backend.copy(p.count, count, sizeof(*count));
+    backend.synchronize();
+  }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/groups.cuh>
+#include <tessera/op/entry_values.hpp>
+#include <tessera/op/row_statistics.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+namespace gpu {
+
+inline constexpr int statistics_threads = 128;
+
+struct NumberedSearch {
+  FindRows::Job job;
+  std::int64_t number;
+};
+
+template <int = 0>
+__global__ void find_rows(std::int64_t* found, const __grid_constant__ GroupBatch<NumberedSearch> batch) {
+  if (threadIdx.x != 0) return;
+  const NumberedSearch& search = batch.groups[blockIdx.x];
+  std::int64_t low = 0, high = search.job.count;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (search.job.rows[middle] < search.job.row)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  found[search.number] = low;
+}
+
+/// A thread takes a row.
+template <int = 0>
+__global__ void __launch_bounds__(statistics_threads) write_mean_squares(const __grid_constant__ GroupBatch<WriteMeanSquares::Job> batch) {
+  const int g = batch.find(blockIdx.x);
+  const WriteMeanSquares::Job& job = batch.groups[g];
+  const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
+  if (i < job.rows)
+    write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end, job.columns.table_width,
+                               job.partials + i * job.columns.partials());
+}
+
+/// CombineMeanSquares::Job with its parts in device memory.
+struct CombineOnDevice {
+  const std::int64_t* rows;
+  const float* gradients;
+  std::int64_t first, count;
+  const CombineMeanSquares::Part* parts;
+  int part_count;
+  float* means;
+};
+
+template <int = 0>
+__global__ void __launch_bounds__(statistics_threads) combine_mean_squares(const __grid_constant__ GroupBatch<CombineOnDevice> batch) {
+  const int g = batch.find(blockIdx.x);
+  const CombineOnDevice& job = batch.groups[g];
+  const std::int64_t at = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
+  if (at >= job.count) return;
+  const std::int64_t i = job.first + at, row = job.rows[i];
+  MeanSquareSum sum;
+  int table_width = 1;
+  for (int k = 0; k < job.part_count; ++k) {
+    const CombineMeanSquares::Part& part = job.parts[k];
+    const ColumnRange& c = part.columns;
+    table_width = c.table_width;
+    if (row < part.row_begin || row >= part.row_end) continue;
+    if (part.partials == nullptr)
+      sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
+    else
+      sum.add(part.partials + (i - part.first) * c.partials(), c.begin, c.end, c.table_width);
+  }
+  job.means[i] = sum.mean(table_width);
+}
+
+template <int = 0>
+__global__ void __launch_bounds__(statistics_threads) add_entry_values(const AddEntryValues::Job job) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * statistics_threads + threadIdx.x;
+  if (i >= job.count) return;
+  const std::int64_t entry = job.entries != nullptr ? job.entries[i] : job.first + i;
+  job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
+}
+
+template <int = 0>
+__global__ void __launch_bounds__(statistics_threads) scale_entry_values(const __grid_constant__ GroupBatch<ScaleEntryValues::Job> batch) {
+  const int g = batch.find(blockIdx.x);
+  const ScaleEntryValues::Job& job = batch.groups[g];
+  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
+  if (bag >= job.bags) return;
+  for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
+    job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *= job.factors[bag];
+}
+
+}  // namespace gpu
+
+template <>
+struct Kernel<FindRows, Cuda> {
+  static void run(const Cuda& backend, const FindRows::Parameters& p) {
+    std::vector<gpu::NumberedSearch> searches;
+    for (const FindRows::Job& job : p.jobs) searches.push_back({job, static_cast<std::int64_t>(searches.size())});
+    auto* found = backend.scratch_for<std::int64_t>(0, std::ssize(searches));
+    gpu::launch_by_group<gpu::NumberedSearch>(
+        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; }, gpu::find_rows<>, found);
+    backend.copy(p.found.data(), found, p.found.size_bytes());
+    backend.synchronize();
+  }
+};
+
+template <>
+struct Kernel<WriteMeanSquares, Cuda> {
+  static void run(const Cuda& backend, const WriteMeanSquares::Parameters& p) {
+    gpu::launch_by_group<WriteMeanSquares::Job>(
+        backend, "write_mean_squares", gpu::statistics_threads, p.jobs,
+        [](const WriteMeanSquares::Job& job) { return gpu::ceil_divide(job.rows, gpu::statistics_threads); }, gpu::write_mean_squares<>);
+  }
+};
+
+/// Scratch slot 7 holds the parts.
+template <>
+struct Kernel<CombineMeanSquares, Cuda> {
+  static void run(const Cuda& backend, const CombineMeanSquares::Parameters& p) {
+    std::vector<CombineMeanSquares::Part> parts;
+    for (const CombineMeanSquares::Job& job : p.jobs) parts.insert(parts.end(), job.parts.begin(), job.parts.end());
+    auto* device_parts = backend.scratch_for<CombineMeanSquares::Part>(7, std::ssize(parts));
+    gpu::upload<CombineMeanSquares::Part>(backend, parts, device_parts);
+    std::vector<gpu::CombineOnDevice> jobs;
+    for (const CombineMeanSquares::Job& job : p.jobs) {
+      jobs.push_back({job.rows, job.gradients, job.first, job.count, device_parts, static_cast<int>(job.parts.size()), job.means});
+      device_parts += job.parts.size();
+    }
+    gpu::launch_by_group<gpu::CombineOnDevice>(
+        backend, "combine_mean_squares", gpu::statistics_threads, jobs,
+        [](const gpu::CombineOnDevice& job) { return gpu::ceil_divide(job.count, gpu::statistics_threads); }, gpu::combine_mean_squares<>);
+  }
+};
+
+/// A launch per job keeps their order.
+template <>
+struct Kernel<AddEntryValues, Cuda> {
+  static void run(const Cuda& backend, const AddEntryValues::Parameters& p) {
+    for (const AddEntryValues::Job& job : p.jobs)
+      backend.launch("add_entry_values", gpu::ceil_divide(job.count, gpu::statistics_threads), gpu::statistics_threads,
+                     gpu::add_entry_values<>, job);
+  }
+};
+
+template <>
+struct Kernel<ScaleEntryValues, Cuda> {
+  static void run(const Cuda& backend, const ScaleEntryValues::Parameters& p) {
+    gpu::launch_by_group<ScaleEntryValues::Job>(
+        backend, "scale_entry_values", gpu::statistics_threads, p.jobs,
+        [](const ScaleEntryValues::Job& job) { return gpu::ceil_divide(job.bags, gpu::statistics_threads); }, gpu::scale_entry_values<>);
+  }
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the backend Cuda. nvcc only. Dense layers:
+// tessera/cuda/dense.cuh (cuBLASLt).
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/cuda/dot.cuh>
+#include <tessera/cuda/exchange.cuh>
+#include <tessera/cuda/initialize.cuh>
+#include <tessera/cuda/inputs.cuh>
+#include <tessera/cuda/lookup.cuh>
+#include <tessera/cuda/non_finite.cuh>
+#include <tessera/cuda/rank_memory.cuh>
+#include <tessera/cuda/route.cuh>
+#include <tessera/cuda/row_statistics.cuh>
+#include <tessera/cuda/stream.cuh>
+#include <tessera/cuda/update.cuh>
+#include <tessera/cuda/weight_gradients.cuh>
+#include <tessera/host/codec.hpp>
+#include <tessera/host/exchange.hpp>
+#include <tessera/host/initialize.hpp>
+#include <tessera/host/lookup.hpp>
+#include <tessera/host/non_finite.hpp>
+#include <tessera/host/row_statistics.hpp>
+#include <tessera/host/update.hpp>
+#include <tessera/host/weight_gradients.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/sharding/plan.hpp>

@@ -1,0 +1,326 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/tessera.cuh>
+
+#include <doctest/doctest.h>
+#include <support/random_batches.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+// The whole collection on Cuda against the collection on Host: the same model, layout, batches and gradients.
+
+namespace {
+
+using namespace tessera;
+using random_layouts::pick;
+using random_layouts::Random;
+
+/// An array in a backend's memory.
+template <class T, class Backend>
+class Array {
+ public:
+  Array(const Backend& backend, std::span<const T> values) : backend_(backend) {
+    buffer_.resize(backend, values.size());
+    backend.copy(buffer_.data(), values.data(), values.size_bytes());
+    backend.synchronize();
+  }
+  std::span<T> span() const { return buffer_.span(); }
+  T* data() const { return buffer_.data(); }
+  std::vector<T> read() const {
+    std::vector<T> values(buffer_.size());
+    backend_.copy(values.data(), buffer_.data(), values.size() * sizeof(T));
+    backend_.synchronize();
+    return values;
+  }
+
+ private:
+  Backend backend_;
+  Buffer<T, Backend> buffer_;
+};
+
+template <class Backend>
+std::vector<float> read(const Backend& backend, const float* from, std::size_t count) {
+  std::vector<float> values(count);
+  backend.copy(values.data(), from, count * sizeof(float));
+  backend.synchronize();
+  return values;
+}
+
+/// The communicator of a backend's thread ranks.
+template <class Backend>
+struct ThreadRanks {
+  using type = ThreadCommunicator;
+  static type make(ThreadCommunicator& host, const Backend&) { return host; }
+};
+template <>
+struct ThreadRanks<Cuda> {
+  using type = BasicThreadCommunicator<CudaMemory>;
+  static type make(ThreadCommunicator& host, const Cuda& backend) { return type(host.group(), host.rank(), CudaMemory(backend)); }
+};
+
+/// What a training gives: everything that a user can see.
+struct Trace {
+  std::vector<float> outputs;              // of all steps and ranks
+  std::vector<float> weight_gradients;     // likewise
+  std::vector<std::vector<float>> tables;  // at the end: weights, then states
+  std::vector<std::uint64_t> bad_ids;      // summed over ranks
+};
+
+struct Training {
+  const random_layouts::Model& model;
+  const Layout& layout;
+  std::vector<reference::Batch> batches;
+  std::vector<std::vector<float>> gradients;  // per step, [samples, columns]
+  bool one_hot = false, model_parallel = false, weighted = false;
+
+  template <class Backend, class Id, class O, class... Policies>
+  Trace run() const {
+    const int ranks = layout.ranks();
+    constexpr int states = O::element_states + O::row_states;
+    std::vector<Trace> traces(static_cast<std::size_t>(ranks));
+    Trace whole;
+    for (const TableSpec& t : model.tables)
+      for (int k = -1; k < states; ++k) whole.tables.emplace_back(static_cast<std::size_t>(t.rows * (k < O::element_states ? t.width : 1)));
+    run_ranks(ranks, [&](ThreadCommunicator& host) {
+      const Backend backend;
+      auto communicator = ThreadRanks<Backend>::make(host, backend);
+      using Comm = typename ThreadRanks<Backend>::type;
+      ShardedCollection<Widths<16>, O, Backend, Comm, Policies...> embeddings{
+          communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7}};
+      const auto samples = static_cast<std::int64_t>(batches.front().front().size());
+      const std::int64_t begin = even_cut(samples, ranks, host.rank()), end = even_cut(samples, ranks, host.rank() + 1);
+      std::vector<int> which;
+      if (model_parallel)
+        which.assign(embeddings.local_features().begin(), embeddings.local_features().end());
+      else
+        for (std::size_t f = 0; f < model.features.size(); ++f) which.push_back(static_cast<int>(f));
+      Trace& trace = traces[static_cast<std::size_t>(host.rank())];
+      for (std::size_t step = 0; step < batches.size(); ++step) {
+        const random_layouts::Input<Id> input(batches[step], which, model_parallel ? 0 : begin, model_parallel ? samples : end, one_hot);
+        const Array<Id, Backend> ids(backend, input.ids);
+        const Array<std::int64_t, Backend> offsets(backend, input.offsets);
+        const Array<float, Backend> weights(backend, input.weights);
+        const KeyedJagged<Id> batch{input.features, input.samples, ids.span(), offsets.span(), weights.span()};
+        const auto pooled = model_parallel ? embeddings.forward_model_parallel(batch) : embeddings.forward(batch);
+        const auto columns = static_cast<std::size_t>(layout.columns()), count = static_cast<std::size_t>(end - begin) * columns;
+        const std::vector<float> output = read(backend, pooled.values.data, count);
+        trace.outputs.insert(trace.outputs.end(), output.begin(), output.end());
+        const Array<float, Backend> gradient(backend, std::span(gradients[step]).subspan(static_cast<std::size_t>(begin) * columns, count));
+        const MatrixView<const float> gradient_view(gradient.data(), end - begin, layout.columns());
+        if (weighted) {
+          const Array<float, Backend> of_weights(backend, std::vector<float>(input.ids.size(), -1.0f));
+          embeddings.backward(pooled, gradient_view, of_weights.span());
+          const std::vector<float> got = read(backend, of_weights.data(), input.ids.size());
+          trace.weight_gradients.insert(trace.weight_gradients.end(), got.begin(), got.end());
+        } else {
+          embeddings.backward(pooled, gradient_view);
+        }
+      }
+      trace.bad_ids.assign(embeddings.bad_ids().begin(), embeddings.bad_ids().end());
+      for (int rank = 0; rank < ranks; ++rank, host.barrier()) {
+        if (rank != host.rank()) continue;
+        std::size_t at = 0;
+        for (const TableSpec& t : model.tables)
+          for (int k = -1; k < states; ++k, ++at) {
+            float* to = whole.tables[at].data();
+            if (k < 0)
+              embeddings.tables().get(t.name, {to, t.rows, t.width});
+            else
+              embeddings.tables().get_state(t.name, k, {to, t.rows, k < O::element_states ? t.width : 1});
+          }
+      }
+    });
+    whole.bad_ids.resize(model.tables.size());
+    for (const Trace& trace : traces) {
+      whole.outputs.insert(whole.outputs.end(), trace.outputs.begin(), trace.outputs.end());
+      whole.weight_gradients.insert(whole.weight_gradients.end(), trace.weight_gradients.begin(), trace.weight_gradients.end());
+      for (std::size_t t = 0; t < whole.bad_ids.size(); ++t) whole.bad_ids[t] += trace.bad_ids[t];
+    }
+    return whole;
+  }
+};
+
+bool nearly(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!(std::fabs(a[i] - b[i]) <= tolerance * (1 + std::fabs(b[i])))) return false;
+  return true;
+}
+
+/// A training of a random model; ids outside their tables where `bad`.
+Training random_training(Random& random, const random_layouts::Model& model, const Layout& layout, bool weighted, bool bad) {
+  Training training{model, layout, {}, {}, pick(random, 0, 2) == 0, pick(random, 0, 2) == 0, weighted};
+  const int samples = pick(random, 1, 13);
+  for (int step = 0; step < 2; ++step) {
+    training.batches.push_back(random_layouts::random_batch(random, model, samples, training.one_hot));
+    if (bad)
+      for (auto& feature : training.batches.back())
+        for (auto& bag : feature)
+          for (std::int64_t& id : bag.ids)
+            if (pick(random, 0, 3) == 0) id = pick(random, 0, 1) == 0 ? -1 - id : id + 1000;
+    auto& gradient = training.gradients.emplace_back(static_cast<std::size_t>(samples * layout.columns()));
+    for (float& g : gradient) g = static_cast<float>(pick(random, -1000, 1000)) / 1000;
+  }
+  return training;
+}
+
+template <class Id, class O, class... Policies>
+void compare_with_host(unsigned seed, bool weighted, bool bad, float tolerance) {
+  Random random(seed);
+  const random_layouts::Model model = random_layouts::random_model(random, weighted);
+  const int ranks = 1 + static_cast<int>(seed % 3);
+  using random_layouts::Shape;
+  const Shape shape = std::array{Shape::whole, Shape::columns, Shape::any, Shape::replicated}[seed / 3 % 4];
+  const Layout layout = random_layouts::random_layout(random, model, ranks, shape);
+  const Training training = random_training(random, model, layout, weighted, bad);
+  INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape), ", one-hot ", training.one_hot, ", model parallel ",
+       training.model_parallel);
+  const Trace expected = training.run<Host, Id, O, Policies...>();
+  const Trace found = training.run<Cuda, Id, O, Policies...>();
+  CHECK(nearly(found.outputs, expected.outputs, tolerance));
+  CHECK(nearly(found.weight_gradients, expected.weight_gradients, tolerance));
+  REQUIRE(found.tables.size() == expected.tables.size());
+  for (std::size_t t = 0; t < found.tables.size(); ++t) CHECK(nearly(found.tables[t], expected.tables[t], tolerance));
+  CHECK(found.bad_ids == expected.bad_ids);
+  if (shape == Shape::replicated) return;
+  // The same bits on one rank, whose tables are whole.
+  Training alone = training;
+  const Layout one = random_layouts::random_layout(random, model, 1, Shape::whole);
+  alone.model_parallel = false;
+  const Trace single =
+      Training{model, one, training.batches, training.gradients, training.one_hot, false, false}.run<Cuda, Id, O, Policies...>();
+  CHECK((found.tables == single.tables));
+}
+
+std::string message_of(const auto& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "no exception";
+}
+
+using TableA = Table<"a", 10, 4>;
+using TableB = Table<"b", 6, 4, Mean>;
+using SmallPlan = Plan<TableWise<TableA>, TableWise<TableB>>;
+using OneRank = BasicSelfCommunicator<CudaMemory>;
+using SmallCollection = EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, OneRank>;
+
+}  // namespace
+
+TEST_CASE("collection: row-wise Adagrad, float, int64 ids, weights and their gradients, any layout; with bad ids, too") {
+  for (unsigned seed = 0; seed < 36; seed += slow_run ? 7 : 1)
+    compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector>(seed, seed % 2 == 0, seed >= 24, 2e-5f);
+}
+
+TEST_CASE("bad ids: every policy") {
+  const Cuda backend;
+  const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, -4, 10, 27, 5, 9});
+  const std::vector<AdmitIds<std::int32_t>::Job> jobs{{10, 1, false, false}, {6, 0, false, false}};
+  const std::pair<BadIds, std::vector<std::int32_t>> policies[] = {{BadIds::throw_error, {3, -1, -1, -1, 5, -1}},
+                                                                   {BadIds::zero_vector, {3, -1, -1, -1, 5, -1}},
+                                                                   {BadIds::clamp, {3, 0, 9, 5, 5, 5}},
+                                                                   {BadIds::wrap, {3, 6, 0, 3, 5, 3}}};
+  for (const auto& [policy, expected] : policies)
+    in_every_order([&, &expected = expected, policy = policy] {
+      const Array<std::int32_t, Cuda> admitted(backend, std::vector<std::int32_t>(6));
+      const Array<unsigned long long, Cuda> counts(backend, std::vector<unsigned long long>(2));
+      const Array<InputFault, Cuda> fault(backend, std::vector<InputFault>(1));
+      run<AdmitIds<std::int32_t>>(backend, {.ids = ids.data(),
+                                            .count = 6,
+                                            .batch = 3,
+                                            .jobs = jobs,
+                                            .policy = policy,
+                                            .admitted = admitted.data(),
+                                            .bad_counts = counts.data(),
+                                            .fault = fault.data()});
+      CHECK((admitted.read() == expected));
+      CHECK((counts.read() == std::vector<unsigned long long>{2, 2}));
+      const InputFault found = fault.read()[0];
+      CHECK(found.kind == (policy == BadIds::throw_error ? InputFault::bad_id : InputFault::none));
+      if (policy == BadIds::throw_error) CHECK((found.feature == 0 && found.sample == 1 && found.value == -4));
+    });
+}
+
+TEST_CASE("collection: Throw names what is wrong, at once where the host waits anyway, else later; nothing is read out of bounds") {
+  const Cuda backend;
+  OneRank self{CudaMemory(backend)};
+  const auto of_bags = [&](std::vector<std::int64_t> ids, std::vector<std::int64_t> offsets) {
+    SmallCollection e{self, backend, {}};
+    const Array<std::int64_t, Cuda> device_ids(backend, ids), device_offsets(backend, offsets);
+    return message_of([&] { e.forward(KeyedJagged<std::int64_t>{2, 2, device_ids.span(), device_offsets.span(), {}}); });
+  };
+  CHECK(of_bags({1, 2, 10, 3}, {0, 1, 3, 3, 4}).find("feature 'a', sample 1: id 10 is outside its table of 10 rows") != std::string::npos);
+  CHECK(of_bags({1, 2, 9, 3, -7}, {0, 1, 3, 3, 5}).find("feature 'b', sample 1: id -7") != std::string::npos);
+  CHECK(of_bags({1, 2, 9, 3}, {0, 3, 2, 2, 4}).find("go backwards at feature 0 ('a'), sample 1: 2 after 3") != std::string::npos);
+  CHECK(of_bags({1, 2, 9, 3}, {1, 1, 2, 2, 4}).find("first offset must be 0, is 1") != std::string::npos);
+  CHECK(of_bags({1, 2, 9, 3}, {0, 1, 2, 2, 5}).find("last offset is 5 but there are 4 ids") != std::string::npos);
+  CHECK(of_bags({1, 2, 5, 3}, {0, 1, 2, 2, 4}) == "no exception");
+
+  SmallCollection e{self, backend, {}};
+  const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{1, 11, 2, 3}),
+      good(backend, std::vector<std::int32_t>{1, 9, 2, 3});
+  const auto pooled = e.forward(KeyedJagged<std::int32_t>{2, 2, ids.span(), {}, {}});
+  CHECK((read(backend, pooled.values.row(1), 4) == std::vector<float>(4, 0.0f)));
+  CHECK(message_of([&] { e.bad_ids(); }).find("feature 'a', sample 1: id 11") != std::string::npos);
+  e.forward(KeyedJagged<std::int32_t>{2, 2, good.span(), {}, {}});
+  CHECK(e.bad_ids()[0] == 1);
+  CHECK(e.bad_ids()[1] == 0);
+}
+
+TEST_CASE("collection: batches with bounds; a step of one rank without the host waiting") {
+  const Cuda backend;
+  OneRank self{CudaMemory(backend)};
+  const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>{1, 2, 9, 3, 5}),
+      offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5});
+  const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
+  const std::vector<std::int64_t> bounds{4, 7};
+  std::vector<std::vector<float>> tables[2];
+  for (const bool bounded : {false, true}) {
+    SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
+    KeyedJagged<std::int64_t> batch{2, 2, ids.span(), offsets.span(), {}};
+    if (bounded) batch.bounds = bounds;
+    for (int step = 0; step < 2; ++step) {
+      const auto pooled = e.forward(batch);
+      e.backward(pooled, {gradient.data(), 2, 8});
+    }
+    for (const char* name : {"a", "b"}) {
+      std::vector<float> table(name[0] == 'a' ? 40 : 24);
+      e.tables().get(name, {table.data(), std::ssize(table) / 4, 4});
+      tables[bounded].push_back(table);
+    }
+  }
+  CHECK((tables[0] == tables[1]));
+}
+
+TEST_CASE("thread ranks reduce device memory in the order of ranks") {
+  run_ranks(3, [](ThreadCommunicator& host) {
+    const Cuda backend;
+    auto communicator = ThreadRanks<Cuda>::make(host, backend);
+    std::vector<float> values;
+    for (int i = 0; i < 300; ++i) values.push_back(static_cast<float>(i % 7) * 0.1f + static_cast<float>(host.rank()) * 1e-3f);
+    const Array<float, Cuda> device(backend, values);
+    std::vector<float> expected = values;
+    host.all_reduce(std::span(expected));
+    communicator.all_reduce(device.span());
+    CHECK((read(backend, device.data(), values.size()) == expected));
+    double loss = host.rank();  // host memory goes the host's way
+    communicator.all_reduce(std::span(&loss, 1), Reduction::max);
+    CHECK(loss == 2);
+    const Array<float, Cuda> part(backend, std::vector<float>(100));
+    const std::vector<std::size_t> counts(3, 100);
+    communicator.reduce_scatter(std::span<const float>(device.span()), part.span(), counts);
+    CHECK(read(backend, part.data(), 1)[0] == doctest::Approx(3 * expected[static_cast<std::size_t>(host.rank()) * 100]));
+    communicator.broadcast(part.span(), 1);
+    CHECK(read(backend, part.data(), 1)[0] == doctest::Approx(3 * expected[100]));
+  });
+}
