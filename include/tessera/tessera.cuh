@@ -5,6 +5,7 @@
 // Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the backend Cuda. nvcc only. Dense layers:
 // tessera/cuda/dense.cuh (cuBLASLt).
 #include <tessera/collection/embedding_collection.hpp>
+#include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/dot.cuh>
@@ -20,6 +21,7 @@
 #include <tessera/cuda/update.cuh>
 #include <tessera/cuda/weight_gradients.cuh>
 #include <tessera/host/codec.hpp>
+#include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
