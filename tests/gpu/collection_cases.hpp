@@ -178,7 +178,8 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, float tolerance) 
   const random_layouts::Model model = random_layouts::random_model(random, weighted);
   const int ranks = 1 + static_cast<int>(seed % 3);
   using random_layouts::Shape;
-  const Shape shape = std::array{Shape::whole, Shape::columns, Shape::any, Shape::replicated}[seed / 3 % 4];
+  constexpr Shape shapes[] = {Shape::whole, Shape::columns, Shape::any, Shape::replicated};
+  const Shape shape = shapes[seed / 3 % 4];
   const Layout layout = random_layouts::random_layout(random, model, ranks, shape);
   const Training training = random_training(random, model, layout, weighted, bad);
   INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape), ", one-hot ", training.one_hot, ", model parallel ",
