@@ -58,6 +58,7 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
   using Dot = DotInteraction<5, 16>;
   constexpr std::int64_t most = 1300;
   for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16}) {
+    if (!supported(precision)) continue;
     const MlpOptions options{.precision = precision, .threads = 2};
     Mlp<> bottom({13, 64, 16}, {.last_relu = true, .precision = precision, .threads = 2}), top({Dot::columns(), 64, 1}, options);
     CrossInteraction<Linear> cross(Dot::columns(), {.layers = 2, .rank = 8, .threads = 2});

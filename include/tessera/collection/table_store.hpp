@@ -50,7 +50,7 @@ class TableStore {
   /// Throws InvalidArgument if the layout has a fault.
   template <Initializer F>
   TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer, std::uint64_t seed, const F& initializer)
-      : backend_(backend), layout_(checked(std::move(layout))), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
+      : backend_(backend), layout_(checked(std::move(layout), rank)), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
     for (const ArenaPlan& plan : routing_.arenas()) {
       arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
       initialize(backend, plan, arenas_.back(), initializer);
@@ -174,8 +174,11 @@ class TableStore {
   }
 
  private:
-  static Layout checked(Layout layout) {
+  static Layout checked(Layout layout, int rank) {
     if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
+    require(rank < layout.ranks(),
+            "EmbeddingCollection: the layout is for {} ranks, this is rank {}; make it for communicator.size() ranks", layout.ranks(),
+            rank);
     return layout;
   }
 

@@ -61,6 +61,26 @@ inline const dnnl::engine& cpu_engine() {
   return engine;
 }
 
+}  // namespace detail
+
+/// Whether oneDNN multiplies matrices of this precision on this processor: bfloat16 needs AVX-512.
+inline bool supported(DensePrecision precision) {
+  if (precision == DensePrecision::float32) return true;
+  static const bool bfloat16 = [] {
+    const auto type = detail::onednn_type(DensePrecision::bfloat16);
+    const dnnl::memory::desc matrix({16, 16}, type, dnnl::memory::format_tag::ab);
+    try {
+      const dnnl::matmul::primitive_desc tried(dnnl::matmul::desc(matrix, matrix, matrix), detail::cpu_engine());
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return bfloat16;
+}
+
+namespace detail {
+
 inline void check_onednn(dnnl_status_t status, const char* what) {
   require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what, static_cast<int>(status));
 }

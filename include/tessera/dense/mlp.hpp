@@ -42,6 +42,8 @@ class Mlp<> {
     require(sizes_.size() >= 2, "Mlp: needs an input and at least one layer, got {} sizes", sizes_.size());
     for (const std::int64_t size : sizes_) require(size > 0, "Mlp: sizes must be positive, got {}", size);
     require(options_.threads >= 1, "Mlp: threads must be at least 1, is {}", options_.threads);
+    require(supported(options_.precision),
+            "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use DensePrecision::float32");
     activations_.resize(static_cast<std::size_t>(layers() - 1));
     for (int i = 0; i < options_.threads; ++i) workers_.push_back(std::make_unique<Worker>());
   }
