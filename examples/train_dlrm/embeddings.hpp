@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -16,6 +17,7 @@
 
 namespace tessera::inline v0 {
 class AnyCommunicator;
+class CheckpointContents;
 }
 
 namespace dlrm {
@@ -41,6 +43,8 @@ class Embeddings {
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
+  /// Tells what a checkpoint must hold.
+  virtual void add_to(tessera::CheckpointContents&) { throw tessera::InvalidArgument("this backend saves no checkpoints yet"); }
 };
 
 using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::AnyCommunicator&, const tessera::Layout&, const EmbeddingOptions&);

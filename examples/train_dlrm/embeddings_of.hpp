@@ -4,6 +4,7 @@
 
 #include "embeddings.hpp"
 
+#include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/tessera.hpp>
 
@@ -34,6 +35,7 @@ class EmbeddingsOf final : public Embeddings {
     collection_.set_learning_rate(learning_rate);
     collection_.backward(pooled_, gradient);
   }
+  void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
   Collection collection_;

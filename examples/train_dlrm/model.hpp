@@ -8,6 +8,7 @@
 #include "plans.hpp"
 #include "rank_model.hpp"
 
+#include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/data/click_batch.hpp>
@@ -15,6 +16,8 @@
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -58,6 +61,27 @@ class Model final : public RankModel {
 
   Embeddings& embeddings() override { return *embeddings_; }
   std::int64_t dense_parameters() const override { return parameters_.size(); }
+
+  void add_to(tessera::CheckpointContents& contents) override {
+    embeddings_->add_to(contents);
+    const auto add_layers = [&](const char* name, tessera::Mlp<>& mlp) {
+      for (int l = 0; l < mlp.layers(); ++l) {
+        const tessera::MatrixView<float> weight = mlp.weight(l);
+        contents.add(fmt::format("{}.{}.weight", name, l), {weight.rows, weight.columns},
+                     std::span(weight.data, static_cast<std::size_t>(weight.rows * weight.columns)));
+        contents.add(fmt::format("{}.{}.bias", name, l), {weight.rows}, mlp.bias(l));
+      }
+    };
+    add_layers("bottom", bottom_);
+    add_layers("top", top_);
+    std::visit(
+        [&](auto& optimizer) {
+          for (const tessera::DenseState& state : optimizer.states(parameters_))
+            contents.add(fmt::format("dense.{}", state.name), {parameters_.size()}, state.values);
+          if constexpr (requires { optimizer.steps(); }) contents.add_number("dense.step", optimizer.steps());
+        },
+        optimizer_);
+  }
 
   bool gradients_finite() const override {
     const std::span<const float> gradients = parameters_.gradients();

@@ -166,6 +166,7 @@ class CudaModel final : public RankModel {
 
 std::unique_ptr<RankModel> make_cuda_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
                                            std::int64_t max_batch) {
+  require(options.save.empty(), "--backend cuda saves no checkpoints yet: leave --save out");
   require(options.bucket_kib == 0, "--backend cuda sums the gradients of the linear layers at once: leave --bucket-kib out");
   return std::make_unique<CudaModel>(communicators.main, options, rows, max_batch);
 }

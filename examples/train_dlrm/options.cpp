@@ -91,8 +91,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit<std::int64_t>(app.add_option("--min-count", options.min_count,
                                      "Category values of a file that training holds less often share one row of their table"),
                       1, kMost, "N");
-  app.add_flag("--vocabulary", options.vocabulary,
-               "Give rows to categories while training sees them, --min-count times each, instead of counting a file's beforehand");
+  CLI::Option* vocabulary =
+      app.add_flag("--vocabulary", options.vocabulary,
+                   "Give rows to categories while training sees them, --min-count times each, instead of counting a file's beforehand");
   choose(app.add_option("--eviction", options.eviction, "Whose row a new category gets when a --vocabulary is full"), kEvictions);
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
 
@@ -134,6 +135,24 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                       "file 256, synthetic 2048");
   limit(app.add_option("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E", "file 3, synthetic 1");
   app.add_option("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks")->option_text("N [1]");
+
+  app.option_defaults()->group("Checkpoints");
+  CLI::Option* save = app.add_option("--save", options.save, "Save the model to folders of this one, at the end at least");
+  save->option_text("DIR");
+  limit<std::int64_t>(app.add_option("--save-every", options.save_every, "Save every so many steps, too"), 1, kMost, "N", "at the end only")
+      ->needs(save);
+  limit(app.add_option("--keep", options.keep, "Remove all but the last so many checkpoints"), 1, 1'000'000, "N", "all")->needs(save);
+  CLI::Option* background = app.add_flag("--save-async", options.save_async, "Train on while checkpoints are written");
+  background->needs(save)->excludes(vocabulary);
+  limit(app.add_option("--save-increments", options.save_increments,
+                       "After a whole checkpoint save so many times only the rows that changed"),
+        0, 1'000'000, "N", "0")
+      ->needs(save)
+      ->excludes(background)
+      ->excludes(vocabulary);
+  app.add_flag("--resume", options.resume,
+               "Go on from the last checkpoint in --save, under any plan and number of ranks; without one begin")
+      ->needs(save);
 
   app.option_defaults()->group("Results");
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");

@@ -44,6 +44,13 @@ struct Options {
   bool constant_rates = false;  ///< else they fall in a straight line to 0
   std::uint64_t seed = 1;
 
+  std::string save;  ///< directory of checkpoints; empty: none
+  std::int64_t save_every = 0;
+  int keep = 0;  ///< 0: all
+  bool resume = false;
+  bool save_async = false;
+  int save_increments = 0;
+
   bool feature_check = false;
   std::string json;
 };

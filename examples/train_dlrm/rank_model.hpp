@@ -4,6 +4,7 @@
 
 #include "embeddings.hpp"
 
+#include <tessera/core/error.hpp>
 #include <tessera/data/click_batch.hpp>
 
 #include <cstdint>
@@ -19,6 +20,8 @@ class RankModel {
   virtual std::int64_t dense_parameters() const = 0;
   /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.
   virtual bool gradients_finite() const = 0;
+  /// Tells what a checkpoint must hold: tables, layers by name, and the optimizers' state.
+  virtual void add_to(tessera::CheckpointContents&) { throw tessera::InvalidArgument("this backend saves no checkpoints yet"); }
   /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
   virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
   /// One step on this rank's part of a global batch of `global_batch` samples.

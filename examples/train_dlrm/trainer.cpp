@@ -5,6 +5,7 @@
 #include "backends.hpp"
 #include "plans.hpp"
 #include "report.hpp"
+#include "saver.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/data/broadcasting_loader.hpp>
@@ -44,7 +45,8 @@ class Rank {
         communicator_(communicators.main),
         data_(communicators.data),
         model_(backend_of(options).make_model(communicators, options, clicks.rows(),
-                                              (options.batch_size + communicators.main.size() - 1) / communicators.main.size())) {
+                                              (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
+        saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     if (options.vocabulary) vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
   }
 
@@ -98,32 +100,34 @@ class Rank {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size, per_epoch = (samples + batch - 1) / batch;
     const std::int64_t steps = per_epoch * options_.epochs, interval = std::max<std::int64_t>(1, steps / 400);
     Progress progress(steps);
-    std::int64_t step = 0, seen = 0;
+    std::int64_t step = saver_.resume(), seen = 0;
+    last_report_ = step;
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
-      loader.emplace(data_, [&, read = Batch(), epoch = 0, begin = std::int64_t{0}](ClickBatch<std::int32_t>& whole) mutable {
-        if (begin >= samples) ++epoch, begin = 0;
-        if (epoch == options_.epochs) return false;
-        clicks_.train_batch(epoch, begin, std::min(batch, samples - begin), read);
+      loader.emplace(data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
+        if (at >= steps) return false;
+        const std::int64_t begin = at % per_epoch * batch;
+        clicks_.train_batch(static_cast<int>(at / per_epoch), begin, std::min(batch, samples - begin), read);
         std::swap<ClickBatch<std::int32_t>>(whole, read);
-        begin += batch;
+        ++at;
         return true;
       });
-    for (int epoch = 0; epoch < options_.epochs; ++epoch)
-      for (std::int64_t begin = 0; begin < samples; begin += batch) {
-        const std::int64_t size = std::min(batch, samples - begin);
-        const Part part(begin, size, communicator_);
-        loader ? static_cast<void>(loader->next(batch_)) : clicks_.train_batch(epoch, part.first, part.count, batch_);
-        to_rows(true);
-        const float rate = schedule(step, steps);
-        model_->train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
-        seen += size;
-        if (++step % interval == 0 || step == steps) {
-          const double mean = mean_loss(step);
-          if (first()) progress.show(step, seen, mean);
-          last_report_ = step;
-        }
+    while (step < steps) {
+      const std::int64_t begin = step % per_epoch * batch, size = std::min(batch, samples - begin);
+      const Part part(begin, size, communicator_);
+      loader ? static_cast<void>(loader->next(batch_))
+             : clicks_.train_batch(static_cast<int>(step / per_epoch), part.first, part.count, batch_);
+      to_rows(true);
+      const float rate = schedule(step, steps);
+      model_->train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
+      seen += size;
+      if (++step % interval == 0 || step == steps) {
+        const double mean = mean_loss(step);
+        if (first()) progress.show(step, seen, mean);
+        last_report_ = step;
       }
+      saver_.after_step(step, step == steps);
+    }
     if (!first()) return;
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
@@ -188,6 +192,7 @@ class Rank {
   std::unique_ptr<RankModel> model_;
   Batch batch_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
+  Saver saver_;
   std::int64_t last_report_ = 0;
 };
 

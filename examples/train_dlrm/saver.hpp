@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "clicks.hpp"
+#include "options.hpp"
+#include "rank_model.hpp"
+
+#include <tessera/checkpoint/async_save.hpp>
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/increments.hpp>
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/checkpoint/vocabulary.hpp>
+#include <tessera/comm/any_communicator.hpp>
+#include <tessera/table/vocabulary.hpp>
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace dlrm {
+
+/// One rank's part in saving and resuming. Collective.
+class Saver {
+ public:
+  using Vocabulary = std::optional<tessera::Vocabulary<tessera::AnyCommunicator>>;
+
+  Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator, RankModel& model, Vocabulary& vocabulary)
+      : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
+    if (options.save.empty()) return;
+    model.add_to(contents_);
+    // What the position in the data and the learning rates depend on; all else may change.
+    position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
+                            options.epochs, options.seed);
+    contents_.set_text("position", position_);
+    if (options.save_increments > 0) changed_.emplace(contents_);
+  }
+
+  /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done.
+  std::int64_t resume() {
+    if (!options_.resume) return 0;
+    std::optional<std::filesystem::path> latest;
+    std::string position;
+    tessera::on_all_ranks(communicator_, [&] {
+      latest = tessera::latest_checkpoint(options_.save);
+      if (!latest) return;
+      position = tessera::read_manifest(*latest).first.texts["position"];
+      tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}", latest->string(), position, position_);
+    });
+    if (!latest) return 0;
+    const Whole whole(contents_, vocabulary_);
+    const std::int64_t step = tessera::load_checkpoint(communicator_, *latest, whole.contents).step;
+    if (vocabulary_) tessera::on_all_ranks(communicator_, [&] { tessera::load_vocabulary(*latest, *vocabulary_); });
+    if (communicator_.rank() == 0) fmt::print("resumed from {}\n", latest->string());
+    return step;
+  }
+
+  void after_step(std::int64_t step, bool last) {
+    if (options_.save.empty()) return;
+    const bool due = last || (options_.save_every > 0 && step % options_.save_every == 0);
+    if (running_ && (due ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) running_.reset();
+    if (!due) return;
+    const tessera::SaveOptions options{.keep = options_.keep};
+    if (options_.save_async && !last) {
+      running_.emplace(communicator_, options_.save, contents_, step, tessera::AsyncSaveOptions{.save = options});
+    } else if (base_ && increments_ < options_.save_increments && !last) {
+      tessera::save_increment(communicator_, options_.save, *changed_, *base_, step, options);
+      ++increments_;
+    } else {
+      base_ = tessera::save_checkpoint(communicator_, options_.save, Whole(contents_, vocabulary_).contents, step, options);
+      increments_ = 0;
+      if (changed_) changed_->clear();
+    }
+  }
+
+ private:
+  /// The model and what the vocabulary knows now.
+  struct Whole {
+    tessera::CheckpointContents contents;
+    std::optional<tessera::SavedVocabulary<Vocabulary::value_type>> saved;
+    Whole(const tessera::CheckpointContents& model, const Vocabulary& vocabulary) : contents(model) {
+      if (vocabulary) saved.emplace(contents, *vocabulary);
+    }
+  };
+
+  const Options& options_;
+  tessera::AnyCommunicator& communicator_;
+  Vocabulary& vocabulary_;
+  tessera::CheckpointContents contents_;
+  std::string position_;
+  std::optional<tessera::AsyncSave> running_;
+  std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
+  std::optional<tessera::CheckpointBase> base_;
+  int increments_ = 0;
+};
+
+}  // namespace dlrm

@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_dlrm killed by SIGKILL again and again, and resumed: at the end the same model, to the bit, as of a run that nobody disturbed;
+// under another plan and number of ranks the same to tolerance.
+#include <trainer/command.hpp>
+
+#include <tessera/checkpoint/reader.hpp>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const std::string kModel =
+    "--samples 40000 --test-fraction 0.1 --max-rows 300 --batch-size 100 --epochs 2 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+constexpr std::int64_t kSteps = 720;
+
+/// Starts train_dlrm and kills it after a while. Whether it was still running then.
+bool killed(const std::string& arguments, Clock::duration after) {
+  std::vector<std::string> words{train_dlrm_path()};
+  std::istringstream stream(arguments);
+  for (std::string word; stream >> word;) words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int null = ::open("/dev/null", O_WRONLY);
+    ::dup2(null, 1);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  const auto end = Clock::now() + after;
+  int status = 0;
+  while (Clock::now() < end) {
+    if (::waitpid(child, &status, WNOHANG) == child) {
+      CHECK(status == 0);
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  return true;
+}
+
+void check_same_files(const std::filesystem::path& a, const std::filesystem::path& b) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(a)) {
+    ++files;
+    INFO(entry.path().string());
+    CHECK(text_of(entry.path()) == text_of(b / entry.path().filename()));
+  }
+  CHECK(files == 28);  // 26 tables, the linear layers, the manifest
+}
+
+/// The largest difference of any number of two checkpoints of the same tensors.
+double difference(const std::filesystem::path& a, const std::filesystem::path& b) {
+  CheckpointReader first(a), second(b);
+  double most = 0;
+  for (const StoredTensor& tensor : first.manifest().tensors) {
+    const std::vector<float> x = first.read<float>(tensor.name), y = second.read<float>(tensor.name);
+    REQUIRE(x.size() == y.size());
+    for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, static_cast<double>(std::abs(x[i] - y[i])));
+  }
+  return most;
+}
+
+}  // namespace
+
+TEST_CASE("killed and resumed until it is done: the same files as without") {
+  std::mt19937 random(7);
+  for (const std::string how : {"--optimizer adam --plan mixed --ranks 3 --save-async",
+                                "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
+                                "--optimizer adagrad --plan grid --ranks 2 --save-increments 3"}) {
+    CAPTURE(how);
+    const TemporaryFolder folder;
+    const std::string base = kModel + how + " --save-every 30 --keep 3 --save ";
+    const auto begin = Clock::now();
+    results(base + (folder.path / "whole").string());
+    const auto whole = Clock::now() - begin;
+    const std::filesystem::path last = checkpoint_name(kSteps);
+    int kills = 0, useful = 0;
+    std::int64_t before = 0;
+    while (kills < 40) {
+      const auto after = whole * static_cast<int>(10 + random() % 50) / 100;
+      if (!killed(base + (folder.path / "killed").string() + " --resume", after)) break;
+      ++kills;
+      const auto steps = checkpoint_steps(folder.path / "killed");
+      if (steps.empty()) continue;
+      CHECK(steps.back() >= before);
+      useful += steps.back() > before;
+      before = steps.back();
+    }
+    MESSAGE(kills << " kills, of which " << useful << " came after a new checkpoint");
+    CHECK(kills >= 2);
+    CHECK(useful >= 1);
+    check_same_files(folder.path / "whole" / last, folder.path / "killed" / last);
+    // An increment's base may stay beside the last three.
+    CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <= (how.find("increments") == std::string::npos ? 0 : 1));
+  }
+}
+
+TEST_CASE("resumed under another plan and number of ranks: the same to tolerance") {
+  const TemporaryFolder folder;
+  const std::string whole = (folder.path / "whole").string();
+  results(kModel + "--plan table-wise --ranks 1 --save-every 360 --save " + whole);
+  const std::filesystem::path middle = checkpoint_name(360), last = checkpoint_name(kSteps);
+  // How far half a training moves numbers, to judge differences by.
+  CHECK(difference(folder.path / "whole" / middle, folder.path / "whole" / last) > 0.05);
+  for (const std::string how : {"--plan row-wise --ranks 3", "--plan mixed --ranks 2", "--plan replicated --ranks 4"}) {
+    CAPTURE(how);
+    const std::filesystem::path other = folder.path / "other";
+    std::filesystem::remove_all(other);
+    std::filesystem::create_directory(other);
+    std::filesystem::copy(folder.path / "whole" / middle, other / middle);
+    const Outcome outcome = train_dlrm(kModel + how + " --resume --save " + other.string());
+    CHECK(outcome.status == 0);
+    CHECK(outcome.out.find("resumed from " + (other / middle).string()) != std::string::npos);
+    const double most = difference(folder.path / "whole" / last, other / last);
+    MESSAGE(how << ": largest difference " << most);
+    CHECK(most < 1e-5);
+  }
+}
+
+TEST_CASE("what cannot be resumed says why") {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "c").string();
+  const std::string tiny = "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --save " + path + " ";
+  const Outcome fresh = train_dlrm(tiny + "--resume");
+  CHECK(fresh.status == 0);
+  CHECK(fresh.out.find("resumed") == std::string::npos);
+  CHECK(train_dlrm(tiny + "--resume").status == 0);  // nothing is left to do
+  const auto fails = [&](const std::string& arguments, const std::string& what) {
+    const Outcome outcome = train_dlrm(arguments, false);
+    INFO(arguments, outcome.err);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find(what) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  };
+  fails(tiny + "--resume --seed 3", "seed 1; now there are");
+  fails(tiny + "--resume --optimizer adam", "the checkpoint has no 'C1.m'");
+  fails(tiny + "--resume --embedding-width 32", "'C1.weight' is [");
+  fails("--resume", "--save");
+  fails("--save-every 5", "--save");
+  fails("--samples 1000 --max-rows 10 --save /proc/no", "/proc/no");
+  for (const auto& entry : std::filesystem::directory_iterator(*latest_checkpoint(path)))
+    if (entry.path().filename().string().ends_with("-C4.safetensors")) std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  fails(tiny + "--resume", "it was truncated or changed");
+}
