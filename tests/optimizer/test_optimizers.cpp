@@ -56,14 +56,15 @@ struct Broken : Adagrad {
   Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
 };
 
-/// Sixteen columns at once against one at a time.
+/// The columns of a register at once against one at a time.
 template <Optimizer O>
 void check_lanes(const O& optimizer) {
+  constexpr int lanes = Lanes::count;
   Lanes weight, gradient, state[2];
-  float w[16], g[16], s[2][16];
-  for (int i = 0; i < 16; ++i) {
+  float w[lanes], g[lanes], s[2][lanes];
+  for (int i = 0; i < lanes; ++i) {
     w[i] = 0.1f * static_cast<float>(i) - 0.7f;
-    g[i] = 0.03f * static_cast<float>((i * 7) % 16) - 0.2f;
+    g[i] = 0.03f * static_cast<float>((i * 7) % lanes) - 0.2f;
     s[0][i] = s[1][i] = 0.5f + 0.01f * static_cast<float>(i);
   }
   std::memcpy(&weight, w, sizeof(w));
@@ -74,10 +75,10 @@ void check_lanes(const O& optimizer) {
   float row_state[2] = {0.5f, 0.5f};
   const auto row = step.row(row_state, 0.25f);
   weight = step.element(weight, gradient, state, row);
-  float results[16], first[16];
+  float results[lanes], first[lanes];
   std::memcpy(results, &weight, sizeof(results));
   std::memcpy(first, &state[0], sizeof(first));
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < lanes; ++i) {
     float single[2] = {s[0][i], s[1][i]};
     CHECK(results[i] == doctest::Approx(step.element(w[i], g[i], single, row)).epsilon(1e-6));
     CHECK(first[i] == doctest::Approx(single[0]).epsilon(1e-6));
@@ -107,18 +108,19 @@ TEST_CASE("the laws find a broken optimizer") {
   CHECK(faults.find("a gradient of zero in the first step gives the weight") != std::string::npos);
 }
 
-TEST_CASE("sixteen columns at once are sixteen single ones") {
+TEST_CASE("columns of a register at once are single ones") {
   check_lanes(Sgd{});
   check_lanes(Adagrad{});
   check_lanes(RowWiseAdagrad{});
   check_lanes(Adam{});
   Lanes x;
-  float values[16], roots[16];
-  for (int i = 0; i < 16; ++i) values[i] = std::ldexp(1.7f, i * 9 - 70);
+  constexpr int lanes = Lanes::count;
+  float values[lanes], roots[lanes];
+  for (int i = 0; i < lanes; ++i) values[i] = std::ldexp(1.7f, i * 9 - 70);
   std::memcpy(&x, values, sizeof(values));
   x = square_root(x);
   std::memcpy(roots, &x, sizeof(roots));
-  for (int i = 0; i < 16; ++i) CHECK(roots[i] == std::sqrt(values[i]));
+  for (int i = 0; i < lanes; ++i) CHECK(roots[i] == std::sqrt(values[i]));
 }
 
 TEST_CASE("first steps have their known values") {

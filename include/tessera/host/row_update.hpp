@@ -43,10 +43,10 @@ struct StepMath {
         Lanes w, g, state[slots] = {};
         std::memcpy(&w, weights + column, sizeof(w));
         std::memcpy(&g, gradient + column, sizeof(g));
-        for (int k = 0; k < O::element_states; ++k) std::memcpy(&state[k], states[k] + column, sizeof(Lanes));
+        unrolled<O::element_states>([&](auto k) { std::memcpy(&state[k()], states[k()] + column, sizeof(Lanes)); });
         w = step.element(w, g, state, shared);
         std::memcpy(weights + column, &w, sizeof(w));
-        for (int k = 0; k < O::element_states; ++k) std::memcpy(states[k] + column, &state[k], sizeof(Lanes));
+        unrolled<O::element_states>([&](auto k) { std::memcpy(states[k()] + column, &state[k()], sizeof(Lanes)); });
       }
     } else {
       for (std::int64_t column = 0; column < columns; ++column) {
