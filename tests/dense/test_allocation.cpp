@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // After the first steps of each batch size a training step takes no memory for data: counted in operator new and in
-// posix_memalign, which oneDNN takes its memory from. Small blocks are not counted: oneDNN makes a table of arguments (under 1 KiB) per
-// call.
+// posix_memalign, which oneDNN takes its memory from (on processors with AVX-512). Small blocks are not counted: oneDNN makes a table of
+// arguments (under 1 KiB) per call.
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
@@ -92,7 +92,8 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
       step(77);
     }
     CHECK(large_allocations == before);
-    CHECK(onednn_allocations == onednn_before);
+    // Without AVX-512 oneDNN multiplies through its sgemm, which takes memory to pack matrices at every call.
+    if (supported(DensePrecision::bfloat16)) CHECK(onednn_allocations == onednn_before);
     const std::vector<float> seen(4096);
     CHECK(large_allocations > before);
   }
