@@ -8,7 +8,7 @@
 add_library(tessera_own_flags INTERFACE)
 target_compile_options(tessera_own_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror $<$<BOOL:${TESSERA_NATIVE}>:-march=native>>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra $<$<BOOL:${TESSERA_NATIVE}>:-Xcompiler=-march=native>>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings -Xcompiler=-Wall,-Wextra,-fopenmp $<$<BOOL:${TESSERA_NATIVE}>:-Xcompiler=-march=native>>)
 
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False reports inside std::string's operator+ (GCC bug 105651).
