@@ -26,7 +26,8 @@ TEST_CASE("the sums of one all-reduce, in as many as the buckets' size says") {
   const std::vector<std::size_t> parts{300, 1, 0, 499, 200};  // from the end
   // In floats: every part by itself (the empty one is nothing), 300 + 500 + 200, all at once.
   for (const auto& [floats, calls] : {std::pair<std::size_t, std::uint64_t>{1, 4}, {300, 3}, {5000, 1}}) {
-    CAPTURE(floats);
+    const std::size_t bucket = floats;  // clang captures no structured binding
+    CAPTURE(bucket);
     std::atomic<int> wrong{0};
     ts::ThreadGroup background(3);
     ts::run_ranks(3, [&, floats = floats, calls = calls](ts::ThreadCommunicator& c) {

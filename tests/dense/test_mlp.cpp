@@ -159,7 +159,8 @@ TEST_CASE("several chunks, several threads") {
 TEST_CASE("gradients are announced from the last layer to the first, when they are final") {
   // One chunk, several chunks of one thread, several threads, no sample.
   for (const auto& [batch, threads] : {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {
-    CAPTURE(batch);
+    const std::int64_t samples = batch;  // clang captures no structured binding
+    CAPTURE(samples);
     Mlp<> mlp({5, 7, 3}, {.threads = threads});
     DenseParameters parameters(1, mlp);
     std::vector<float> x(static_cast<std::size_t>(batch * 5)), y(static_cast<std::size_t>(batch * 3)), dy(y.size());
