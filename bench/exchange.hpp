@@ -89,8 +89,9 @@ inline void report(benchmark::State& state, const ExchangeTimes& times) {
 template <class Run>
 void register_sizes(const std::string& name, Run run) {
   for (const auto& [kib, iterations] : {std::pair{16, 3000}, {256, 1000}, {4096, 150}, {65536, 10}})
-    benchmark::RegisterBenchmark(fmt::format("{}/KiB_per_rank:{}", name, kib).c_str(),
-                                 [=](benchmark::State& state) { run(state, static_cast<std::size_t>(kib) * 1024, iterations); })
+    benchmark::RegisterBenchmark(
+        fmt::format("{}/KiB_per_rank:{}", name, kib).c_str(),
+        [run, bytes = static_cast<std::size_t>(kib) * 1024, times = iterations](benchmark::State& state) { run(state, bytes, times); })
         ->Iterations(iterations)
         ->UseManualTime()
         ->Unit(benchmark::kMicrosecond);
