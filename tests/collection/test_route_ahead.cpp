@@ -46,9 +46,9 @@ TEST_CASE("routing ahead gives the bits of routing in turn") {
   std::vector<Result> ahead_results(3), results(3);
   const auto overlapped = texts([&](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
     Result& mine = ahead_results[static_cast<std::size_t>(c.rank())];
-    Ahead ahead(e, second, Host{});
     std::vector<Batch> batches;
     for (int step = 0; step < kSteps; ++step) batches.push_back(batch_of(c.rank(), step, e));
+    Ahead ahead(e, second, Host{});
     ahead.start(batches[0].keyed());
     for (int step = 0; step < kSteps; ++step) {
       const Batch& batch = batches[static_cast<std::size_t>(step)];
@@ -81,8 +81,8 @@ TEST_CASE("routing ahead gives the bits of routing in turn") {
 
 TEST_CASE("a bad id in a batch that is routed ahead ends all ranks, when they take it") {
   for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
-         Ahead ahead(e, second, Host{});
          Batch batch = batch_of(c.rank(), 0, e);
+         Ahead ahead(e, second, Host{});
          if (c.rank() == 1) batch.ids[0] = 1'000'000;
          ahead.start(batch.keyed());
          ahead.take();
@@ -94,8 +94,8 @@ TEST_CASE("a bad id in a batch that is routed ahead ends all ranks, when they ta
 
 TEST_CASE("a rank that throws while batches are being routed ahead leaves nobody waiting") {
   for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
-         Ahead ahead(e, second, Host{});
          const Batch batch = batch_of(c.rank(), 0, e);
+         Ahead ahead(e, second, Host{});
          if (c.rank() != 2) ahead.start(batch.keyed());  // these wait for rank 2's
          if (c.rank() == 0) throw std::runtime_error("the reader is gone");
          c.barrier();
@@ -107,9 +107,9 @@ TEST_CASE("a rank that throws while batches are being routed ahead leaves nobody
 
 TEST_CASE("wrong order of calls") {
   CHECK(texts([](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
+          const Batch batch = batch_of(c.rank(), 0, e);
           Ahead ahead(e, second, Host{});
           CHECK_THROWS_WITH_AS(ahead.take(), "RouteAhead: no batch was started", InvalidArgument);
-          const Batch batch = batch_of(c.rank(), 0, e);
           ahead.start(batch.keyed());
           CHECK_THROWS_AS(ahead.start(batch.keyed()), InvalidArgument);
           ahead.take();

@@ -54,8 +54,9 @@ class RouteAhead {
     thread_.join();
   }
 
-  /// Begins to route a batch, whose memory stays in use until the end of its step, and returns. Every rank starts the same batches in the
-  /// same order. Between `start` and `take` nothing else may route, nor ask for bad_ids.
+  /// Begins to route a batch and returns. The batch's memory stays in use until the end of its step, or of this object if the batch is
+  /// never taken: declare batches before it. Every rank starts the same batches in the same order. Between `start` and `take` nothing else
+  /// may route, nor ask for bad_ids.
   void start(const KeyedJagged<Id>& ids) {
     {
       const std::lock_guard lock(mutex_);
