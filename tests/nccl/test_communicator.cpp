@@ -293,7 +293,7 @@ TEST_CASE("ranks that disagree are told, where calls are checked, and can go on"
   const auto run = [](auto body) {
     return on_ranks(3,
                     [&](ts::NcclCommunicator& c, cudaStream_t stream) {
-                      const Device<float> a(std::vector<float>(12), stream), b(std::vector<float>(12), stream);
+                      const Device<float> a(std::vector<float>(16), stream), b(std::vector<float>(16), stream);
                       std::string text;
                       try {
                         body(c, a.span(), b.span());

@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -92,11 +93,14 @@ template <Fault F>
 std::vector<float> run() {
   gpu::DeviceBuffer<float> in(tiles * threads, nullptr), out(tiles * threads, nullptr);
   gpu::DeviceBuffer<int> total(1, nullptr);
-  for (int i = 0; i < tiles * threads; ++i) in.data()[i] = static_cast<float>(i);
-  total.data()[0] = 0;
+  std::vector<float> values(tiles * threads);
+  std::iota(values.begin(), values.end(), 0.0f);
+  gpu::copy(in.data(), values.data(), tiles * threads, nullptr);
+  gpu::zero(total.data(), 1, nullptr);
   gpu::launch("reverse_tiles", {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)}, reverse_tiles<F>, in.data(),
               out.data(), tiles, total.data());
-  return {out.data(), out.data() + tiles * threads};
+  gpu::copy(values.data(), out.data(), tiles * threads, nullptr);
+  return values;
 }
 
 std::vector<float> expected() {
@@ -179,14 +183,19 @@ TEST_CASE("planted: missing_barrier" * doctest::skip()) { run<Fault::missing_bar
 TEST_CASE("planted: missing_second_barrier" * doctest::skip()) { run<Fault::missing_second_barrier>(); }
 TEST_CASE("planted: missing_warp_sync" * doctest::skip()) { run<Fault::missing_warp_sync>(); }
 TEST_CASE("planted: blocks_race" * doctest::skip()) { run<Fault::blocks_race>(); }
+TEST_CASE("planted: host_reads_device" * doctest::skip()) {
+  const gpu::DeviceBuffer<int> device(1, nullptr);
+  CHECK(device.data()[0] != 0);
+}
 TEST_CASE("planted: none" * doctest::skip()) { run<Fault::none>(); }
 
 TEST_CASE("the address sanitizer sees accesses out of bounds" * doctest::skip(!simt::has_asan)) {
-  CHECK(contains(output_of("planted: global_out_of_bounds"), "AddressSanitizer: heap-buffer-overflow"));
+  CHECK(contains(output_of("planted: global_out_of_bounds"), "AddressSanitizer: use-after-poison"));
   // g++ knows the array's bound here and reports it first, if undefined behaviour is checked too.
   const std::string fixed = output_of("planted: static_shared_out_of_bounds");
   CHECK((contains(fixed, "AddressSanitizer: use-after-poison") || contains(fixed, "out of bounds for type")));
   CHECK(contains(output_of("planted: dynamic_shared_out_of_bounds"), "AddressSanitizer: use-after-poison"));
+  CHECK(contains(output_of("planted: host_reads_device"), "AddressSanitizer: use-after-poison"));
   CHECK(contains(output_of("planted: none"), "Status: SUCCESS"));
 }
 
