@@ -38,9 +38,9 @@ ALLOWED = {
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
-# Settings of other libraries, and the one file that chooses between nvcc's toolkit and the tests' emulator.
+# Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
-MAY_ASK_FOR_NVCC = {"config.hpp", "cuda/port.cuh"}
+MAY_ASK_FOR_NVCC = {"config.hpp"}
 MAX_LINES = 450
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}

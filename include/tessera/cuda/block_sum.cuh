@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/port.cuh>
+#include <tessera/cuda/primitives.cuh>
 
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
-#include <tessera/cuda/port.cuh>
+#include <tessera/cuda/primitives.cuh>
 
 namespace tessera::inline v0 {
 

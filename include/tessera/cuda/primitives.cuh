@@ -2,7 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// tests/simt shadows this file for its emulator, which is all of the kernels that depends on the compiler.
+#ifndef __CUDACC__
+#error "Tessera's .cuh headers need nvcc; include <tessera/tessera.hpp> for the host backend alone"
+#endif
+
 #include <tessera/core/element.hpp>
+
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <type_traits>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/element.hpp>
-#include <tessera/cuda/port.cuh>
+#include <tessera/cuda/primitives.cuh>
 
 #include <bit>
 #include <cstdint>
