@@ -250,9 +250,9 @@ class BasicThreadCommunicator {
       const std::size_t ranks = static_cast<std::size_t>(size());
       const std::size_t begin = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_));
       const std::size_t end = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_) + 1);
-      std::vector<T*> everybody;
-      for (int peer = 0; peer < size(); ++peer) everybody.push_back(reinterpret_cast<T*>(peer_call(peer).receive) + begin);
-      memory_.reduce(std::span<const T* const>(sources<T>(begin)), std::span<T* const>(everybody), end - begin, reduction);
+      memory_.template reduce<T>(
+          size(), [&](int peer) { return elements<T>(peer_call(peer)) + begin; }, size(),
+          [&](int peer) { return reinterpret_cast<T*>(peer_call(peer).receive) + begin; }, end - begin, reduction);
     });
   }
 
@@ -274,9 +274,10 @@ class BasicThreadCommunicator {
       return Disagreement{};
     };
     run(call, check, [&] {
-      T* const mine = receive.data();
-      memory_.reduce(std::span<const T* const>(sources<T>(offset(counts.data(), rank_))), std::span<T* const>(&mine, 1), receive.size(),
-                     Reduction::sum);
+      const std::size_t begin = offset(counts.data(), rank_);
+      memory_.template reduce<T>(
+          size(), [&](int peer) { return elements<T>(peer_call(peer)) + begin; }, 1, [&](int) { return receive.data(); }, receive.size(),
+          Reduction::sum);
     });
   }
 
@@ -324,14 +325,6 @@ class BasicThreadCommunicator {
     return {.header = make_header<T>(collective, send.size()),
             .send = reinterpret_cast<const std::byte*>(send.data()),
             .receive = reinterpret_cast<std::byte*>(receive.data())};
-  }
-
-  /// Element `begin` of every rank's `send`.
-  template <class T>
-  std::vector<const T*> sources(std::size_t begin) const {
-    std::vector<const T*> all;
-    for (int peer = 0; peer < size(); ++peer) all.push_back(elements<T>(peer_call(peer)) + begin);
-    return all;
   }
 
   /// One collective, with this rank's memory ready before peers use it and this rank's own work done before they go on.

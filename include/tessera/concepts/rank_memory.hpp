@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <span>
 
 namespace tessera::inline v0 {
 
@@ -39,15 +38,16 @@ struct HostMemory {
   /// Before peers may read or write `buffer`: earlier work on it is done.
   void publish(const void*) const {}
   void copy(void* to, const void* from, std::size_t bytes) const { detail::copy_bytes(to, from, bytes); }
-  /// Element i of every `to` becomes the reduction of element i of all `from`, in their order. `to` may be some of `from`.
-  template <Reducible T>
-  void reduce(std::span<const T* const> from, std::span<T* const> to, std::size_t count, Reduction reduction) const {
+  /// Element i of to(0) .. to(targets - 1) becomes the reduction of element i of from(0) .. from(sources - 1), in this order. Targets may
+  /// be some of the sources.
+  template <Reducible T, class From, class To>
+  void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) const {
     std::array<T, 1024> block;
     for (std::size_t at = 0; at < count; at += block.size()) {
       const std::size_t size = std::min(block.size(), count - at);
-      std::copy_n(from[0] + at, size, block.data());
-      for (std::size_t i = 1; i < from.size(); ++i) detail::reduce_into(block.data(), from[i] + at, size, reduction);
-      for (T* target : to) std::copy_n(block.data(), size, target + at);
+      std::copy_n(from(0) + at, size, block.data());
+      for (int i = 1; i < sources; ++i) detail::reduce_into<T>(block.data(), from(i) + at, size, reduction);
+      for (int i = 0; i < targets; ++i) std::copy_n(block.data(), size, to(i) + at);
     }
   }
   /// Before peers are told that this rank is done: its copies and reductions are.

@@ -59,14 +59,14 @@ class CudaMemory {
     backend_.copy(to, from, bytes);
     busy_ = true;
   }
-  template <Reducible T>
-  void reduce(std::span<const T* const> from, std::span<T* const> to, std::size_t count, Reduction reduction) {
+  template <Reducible T, class From, class To>
+  void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) {
     if (count == 0) return;
-    if (!on_device(from[0])) return host_.reduce(from, to, count, reduction);
-    require(from.size() <= gpu::reduce_ranks, "CudaMemory: {} ranks reduce together; at most {}", from.size(), gpu::reduce_ranks);
+    if (!on_device(from(0))) return host_.reduce<T>(sources, from, targets, to, count, reduction);
+    require(sources <= gpu::reduce_ranks, "CudaMemory: {} ranks reduce together; at most {}", sources, gpu::reduce_ranks);
     gpu::ReducePlaces<T> places{};
-    for (const T* source : from) places.from[places.sources++] = source;
-    for (T* target : to) places.to[places.targets++] = target;
+    for (int i = 0; i < sources; ++i) places.from[places.sources++] = from(i);
+    for (int i = 0; i < targets; ++i) places.to[places.targets++] = to(i);
     places.reduction = reduction;
     backend_.launch("reduce_ranks_values", gpu::ceil_divide(static_cast<std::int64_t>(count), gpu::reduce_threads), gpu::reduce_threads,
                     gpu::reduce_ranks_values<T>, places, static_cast<std::int64_t>(count));
