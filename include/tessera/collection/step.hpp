@@ -93,15 +93,13 @@ struct Step {
 
   /// Where the vectors of a part of a slot go: columns of the output, or, per distinct id, of this step's rows.
   MatrixView<float> output_of(const Slot& slot, const SlotPart& part, MatrixView<float> output) const {
-    if (!distinct.active(slot.feature)) return {output.data + part.column, output.rows, part.width, output.stride};
-    const MatrixView<float> rows = distinct.rows(slot.feature);
-    return {rows.data + (part.column - distinct.column(slot.feature)), rows.rows, part.width, rows.stride};
+    if (!distinct.active(slot.feature)) return output.column_range(part.column, part.width);
+    return distinct.rows(slot.feature).column_range(part.column - distinct.column(slot.feature), part.width);
   }
   /// Where their gradients come from, likewise.
   MatrixView<const float> gradient_of(const Slot& slot, const SlotPart& part, MatrixView<const float> gradient) const {
-    if (!distinct.active(slot.feature)) return {gradient.data + part.column, gradient.rows, part.width, gradient.stride};
-    const MatrixView<float> rows = distinct.gradients(slot.feature);
-    return {rows.data + (part.column - distinct.column(slot.feature)), rows.rows, part.width, rows.stride};
+    if (!distinct.active(slot.feature)) return gradient.column_range(part.column, part.width);
+    return distinct.gradients(slot.feature).column_range(part.column - distinct.column(slot.feature), part.width);
   }
 
   enum class Stage : std::uint8_t { empty, routed, assembled };

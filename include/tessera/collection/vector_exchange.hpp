@@ -67,7 +67,7 @@ class VectorExchange {
   template <IdType Id>
   void assemble(Step<Id, Backend>& step, MatrixView<float> output) {
     for (const auto& [column, width] : routing_.summed_columns())
-      run<ZeroRows>(backend_, {output.data + column, output.stride, output.rows, width});
+      run<ZeroRows>(backend_, {output.column_range(column, width).data, output.stride, output.rows, width});
     if constexpr (encodes_forward) {
       std::vector<typename DecodeRows<Forward>::Job> jobs;
       for_each_requested<Forward>(

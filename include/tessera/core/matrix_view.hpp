@@ -32,9 +32,9 @@ struct MatrixView {
   TESSERA_HOST_DEVICE constexpr T* row(std::int64_t i) const { return data + i * stride; }
   TESSERA_HOST_DEVICE constexpr T& operator()(std::int64_t i, std::int64_t j) const { return data[i * stride + j]; }
 
-  /// Columns [begin, begin + count) of every row.
+  /// Columns [begin, begin + count) of every row. A view of no rows may have no data, to which nothing can be added.
   TESSERA_HOST_DEVICE constexpr MatrixView column_range(std::int64_t begin, std::int64_t count) const {
-    return {data + begin, rows, count, stride};
+    return {rows == 0 ? data : data + begin, rows, count, stride};
   }
   /// Rows [begin, begin + count).
   TESSERA_HOST_DEVICE constexpr MatrixView row_range(std::int64_t begin, std::int64_t count) const {
