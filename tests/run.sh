@@ -100,7 +100,7 @@ stage_asan() {
   run_tests asan -LE 'house|golden|compile_fail'
 }
 
-# The thread sanitizer of g++ 12 needs its own corner of the address space, which full randomization may take.
+# The thread sanitizer needs its own corner of the address space, which full randomization may take.
 stage_tsan() {
   local no_aslr=
   setarch -R true 2>/dev/null && no_aslr="setarch -R"
@@ -109,7 +109,7 @@ stage_tsan() {
 }
 
 stage_clang() {
-  check "clang: build" build clang all benchmarks
+  check "clang: build" build clang examples/all benchmarks
   run_tests clang -L compile_fail
 }
 

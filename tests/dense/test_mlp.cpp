@@ -265,7 +265,8 @@ TEST_CASE("what cannot work says so") {
   CHECK_THROWS_WITH_AS(Mlp<>({3, 2}, {.threads = 0}), "Mlp: threads must be at least 1, is 0", InvalidArgument);
   Mlp<> mlp({3, 2});
   Matrix<float> x(4, 3, 0, 1), y(4, 2, 0, 1), other(4, 5, 0, 1);
-  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), y.view()), "Mlp: has no parameters yet; construct DenseParameters with it, or call bind",
+  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), y.view()),
+                       "Mlp: has no parameters yet; construct DenseParameters or CudaDenseParameters with it, or call bind",
                        InvalidArgument);
   DenseParameters parameters(1, mlp);
   CHECK_THROWS_WITH_AS(mlp.forward(other.view(), y.view()), "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);

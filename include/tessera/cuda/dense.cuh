@@ -21,15 +21,7 @@ class CudaDenseParameters {
   CudaDenseParameters(const Cuda& backend, std::uint64_t seed, Layers&... layers)
       : values_((std::int64_t{0} + ... + layers.parameter_count()), backend.stream()), gradients_(values_.size(), backend.stream()) {
     backend.fill_zero(gradients_.data(), gradients_.bytes());
-    std::size_t begin = 0;
-    int layer = 0;
-    const auto add = [&](auto& one) {
-      const std::size_t count = static_cast<std::size_t>(one.parameter_count());
-      one.bind(values().subspan(begin, count), gradients().subspan(begin, count));
-      begin += count;
-      layer = one.initialize(seed, layer);
-    };
-    (add(layers), ...);
+    detail::bind_layers(values(), gradients(), seed, layers...);
   }
 
   std::int64_t size() const { return values_.size(); }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/matmul.hpp>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,12 +35,11 @@ class Mlp;
 /// Each thread takes its samples through all layers in blocks small enough for its cache, so that a block's activations, their
 /// masks and bias gradients are served from there. One object serves one caller at a time.
 template <>
-class Mlp<> {
+class Mlp<> : public MlpLayers {
  public:
   /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless there are two or more, all positive.
-  explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {}) : sizes_(std::move(sizes)), options_(options) {
-    require(sizes_.size() >= 2, "Mlp: needs an input and at least one layer, got {} sizes", sizes_.size());
-    for (const std::int64_t size : sizes_) require(size > 0, "Mlp: sizes must be positive, got {}", size);
+  explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {})
+      : MlpLayers("Mlp", std::move(sizes), options.bias), options_(options) {
     require(options_.threads >= 1, "Mlp: threads must be at least 1, is {}", options_.threads);
     require(supported(options_.precision),
             "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use DensePrecision::float32");
@@ -51,32 +50,10 @@ class Mlp<> {
   /// Takes the gradients of one layer, weights and biases.
   using Ready = std::function<void(std::span<const float>)>;
 
-  const std::vector<std::int64_t>& sizes() const { return sizes_; }
-  int layers() const { return static_cast<int>(sizes_.size()) - 1; }
-  std::int64_t input_size() const { return sizes_.front(); }
-  std::int64_t output_size() const { return sizes_.back(); }
-
-  /// Weights and biases, layer by layer: weight [out, in], then bias [out].
-  std::int64_t parameter_count() const { return offset(layers()); }
-
-  /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
-  void bind(std::span<float> values, std::span<float> gradients) {
-    const auto count = static_cast<std::size_t>(parameter_count());
-    require(values.size() == count && gradients.size() == count, "Mlp: bind needs {} parameters, got {} values and {} gradients", count,
-            values.size(), gradients.size());
-    values_ = values;
-    gradients_ = gradients;
-  }
-
   /// Weights Glorot normal, biases normal of variance 1/out, from (seed, layer number, index). Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     require_bound();
-    for (int l = 0; l < layers(); ++l) {
-      const auto in = static_cast<float>(size(l)), out = static_cast<float>(size(l + 1));
-      const auto stream = static_cast<std::uint64_t>(first_layer + l) * 2;
-      fill_normal({weight(l).data, static_cast<std::size_t>(size(l) * size(l + 1))}, std::sqrt(2.0f / (in + out)), seed, stream);
-      fill_normal(bias(l), std::sqrt(1.0f / out), seed, stream + 1);
-    }
+    first_values(values_, seed, first_layer);
     return first_layer + layers();
   }
 
@@ -90,12 +67,7 @@ class Mlp<> {
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices. Remembers the views: x and y must
   /// stay as they are until backward. Nothing is allocated unless the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
-    require_bound();
-    require(x.columns == input_size(), "Mlp: input has {} columns, the first layer takes {}", x.columns, input_size());
-    require(y.columns == output_size() && y.rows == x.rows, "Mlp: output is {} x {}, must be {} x {}", y.rows, y.columns, x.rows,
-            output_size());
-    x_ = x;
-    y_ = y;
+    start_forward(x, y);
     if (x.rows == 0) return;
     const Division division(x.rows, options_.threads);
     for (int l = 1; l < layers(); ++l)
@@ -112,12 +84,7 @@ class Mlp<> {
   /// unless dx is an empty view. dx may not overlap dy, x or y. `ready` is called with the gradients of the last layer, then of the one
   /// before it, and so on, each as soon as it is final: with one thread while the layers before it are yet to come.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
-    require_bound();
-    require(dy.rows == y_.rows && dy.columns == output_size(), "Mlp: output gradient is {} x {}, the last forward gave {} x {}", dy.rows,
-            dy.columns, y_.rows, output_size());
-    const bool need_dx = dx.data != nullptr;
-    require(!need_dx || (dx.rows == x_.rows && dx.columns == input_size()), "Mlp: input gradient is {} x {}, must be {} x {}", dx.rows,
-            dx.columns, x_.rows, input_size());
+    check_backward(dy, dx);
     if (dy.rows == 0) {
       std::fill(gradients_.begin(), gradients_.end(), 0.0f);
       announce_all(ready);
@@ -186,23 +153,9 @@ class Mlp<> {
     std::vector<float> gradients;                 ///< of the parameters; worker 0 writes to the bound span
   };
 
-  std::int64_t size(int i) const { return sizes_[static_cast<std::size_t>(i)]; }
   std::size_t element_bytes() const { return detail::element_size(options_.precision); }
-  std::size_t bias_size(int layer) const { return options_.bias ? static_cast<std::size_t>(size(layer + 1)) : 0; }
-  std::size_t bias_offset(int layer) const { return static_cast<std::size_t>(offset(layer) + size(layer) * size(layer + 1)); }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   bool copies_input() const { return options_.precision != DensePrecision::float32 || !x_.contiguous(); }
-
-  std::int64_t offset(int layer) const {
-    std::int64_t sum = 0;
-    for (int l = 0; l < layer; ++l) sum += size(l) * size(l + 1) + static_cast<std::int64_t>(bias_size(l));
-    return sum;
-  }
-
-  void require_bound() const {
-    require(values_.size() == static_cast<std::size_t>(parameter_count()),
-            "Mlp: has no parameters yet; construct DenseParameters with it, or call bind");
-  }
 
   detail::MatMulShape forward_shape(int l, std::int64_t rows) const {
     const bool last = l + 1 == layers();
@@ -298,7 +251,7 @@ class Mlp<> {
       worker.scratch.reserve(std::max(layer.weights_first.scratch_bytes(), layer.weights_add.scratch_bytes()));
       kernels.backward.push_back(std::move(layer));
     }
-    const std::int64_t widest = *std::max_element(sizes_.begin() + 1, sizes_.end());
+    const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
     for (auto& buffer : worker.gradient) buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
   }
 
@@ -423,11 +376,8 @@ class Mlp<> {
     });
   }
 
-  std::vector<std::int64_t> sizes_;
   MlpOptions options_;
-  std::span<float> values_, gradients_;
-  MatrixView<const float> x_;
-  MatrixView<float> y_, dx_;
+  MatrixView<float> dx_;
   std::vector<detail::DenseBuffer> activations_;  ///< outputs of all layers but the last, whole batch
   std::vector<detail::PackedMatrix> forward_weights_, backward_weights_;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/normal.hpp>
+#include <tessera/concepts/dense_layers.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +20,7 @@ class DenseParameters {
   template <class... Layers>
   explicit DenseParameters(std::uint64_t seed, Layers&... layers)
       : values_(static_cast<std::size_t>((std::int64_t{0} + ... + layers.parameter_count()))), gradients_(values_.size()) {
-    std::size_t begin = 0;
-    int layer = 0;
-    const auto add = [&](auto& one) {
-      const std::size_t count = static_cast<std::size_t>(one.parameter_count());
-      one.bind(values().subspan(begin, count), gradients().subspan(begin, count));
-      begin += count;
-      layer = one.initialize(seed, layer);
-    };
-    (add(layers), ...);
+    detail::bind_layers(values(), gradients(), seed, layers...);
   }
 
   DenseParameters(const DenseParameters&) = delete;
