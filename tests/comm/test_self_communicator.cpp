@@ -1,11 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/comm/self_communicator.hpp>
+#include <tessera/core/copy_bytes.hpp>
 
 #include <doctest/doctest.h>
 
 #include <laws/communicator_laws.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace ts = tessera;
@@ -41,6 +44,24 @@ TEST_CASE("one rank obeys the laws") {
   CHECK(ts::laws::communicator_laws(self) == std::vector<std::string>{});
   OnlyAllReduce only_all_reduce;
   CHECK(ts::laws::communicator_laws(only_all_reduce) == std::vector<std::string>{});
+}
+
+TEST_CASE("bytes are copied wherever buffers lie to each other") {
+  std::vector<unsigned char> from(3 * 4096), to(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i % 251 + 1);
+  const auto page_offset = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 4096; };
+  // `behind` bytes behind each other within their pages: from 1 to 31 they go in pieces of 2048.
+  for (const std::size_t behind : {0, 1, 16, 31, 32, 4095})
+    for (const std::size_t bytes : {0, 1, 2047, 2048, 2049, 5000}) {
+      const std::size_t begin = (4096 + page_offset(from.data()) + behind - page_offset(to.data())) % 4096;
+      std::fill(to.begin(), to.end(), std::uint8_t{0});
+      REQUIRE((page_offset(to.data() + begin) + 4096 - page_offset(from.data())) % 4096 == behind);
+      ts::copy_bytes(to.data() + begin, from.data(), bytes);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < to.size(); ++i) wrong += to[i] != (i >= begin && i < begin + bytes ? from[i - begin] : 0);
+      CHECK(wrong == 0);
+    }
+  ts::copy_bytes(nullptr, nullptr, 0);
 }
 
 TEST_CASE("the laws catch a communicator that moves nothing") {

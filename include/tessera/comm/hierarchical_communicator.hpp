@@ -4,6 +4,7 @@
 
 #include <tessera/comm/collective_checks.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
 
 #include <cstddef>
@@ -61,7 +62,7 @@ class HierarchicalCommunicator {
     for (std::size_t p = 0; p < places(); ++p)
       for (std::size_t n = 0; n < nodes(); ++n) {
         const std::size_t r = n * places() + p, bytes = counts[r] * sizeof(T);
-        detail::copy_bytes(std::as_writable_bytes(receive).data() + begin[r], from, bytes);
+        copy_bytes(std::as_writable_bytes(receive).data() + begin[r], from, bytes);
         from += bytes;
       }
   }
@@ -146,7 +147,7 @@ class HierarchicalCommunicator {
     for (std::size_t p = 0; p < places; ++p)
       for (std::size_t n = 0; n < nodes; ++n) {
         const std::size_t bytes = send_counts[n * places + p] * element_size;
-        detail::copy_bytes(to, send.data() + begin[n * places + p], bytes);
+        copy_bytes(to, send.data() + begin[n * places + p], bytes);
         to += bytes;
         out[p] += bytes;
         in[p] += from_place(p, n) * element_size;
@@ -175,7 +176,7 @@ class HierarchicalCommunicator {
       }
       for (std::size_t p = 0; p < places; ++p) {
         const std::size_t bytes = from_place(p, n) * element_size;
-        detail::copy_bytes(to, second_.data() + next[p], bytes);
+        copy_bytes(to, second_.data() + next[p], bytes);
         to += bytes;
         next[p] += bytes;
       }
@@ -188,7 +189,7 @@ class HierarchicalCommunicator {
     for (std::size_t n = 0; n < nodes; ++n) {
       check_blocks(collective, n, call, from, receive_counts);
       const std::size_t bytes = from_nodes[n] - prefix;
-      detail::copy_bytes(target, from + prefix, bytes);
+      copy_bytes(target, from + prefix, bytes);
       target += bytes;
       from += from_nodes[n];
     }
@@ -219,7 +220,7 @@ class HierarchicalCommunicator {
     const std::vector<std::size_t> equal(ranks, result.size());
     exchange(collective, reduction, sizeof(T), std::as_bytes(send), counts, std::as_writable_bytes(std::span(blocks)), equal);
     for (std::size_t r = 1; r < ranks; ++r) detail::reduce_into(blocks.data(), blocks.data() + r * result.size(), result.size(), reduction);
-    detail::copy_bytes(result.data(), blocks.data(), result.size_bytes());
+    copy_bytes(result.data(), blocks.data(), result.size_bytes());
   }
 
   Local local_;

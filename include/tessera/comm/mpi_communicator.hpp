@@ -6,6 +6,7 @@
 #include <tessera/comm/mpi_environment.hpp>
 #include <tessera/comm/mpi_messenger.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
 
 #include <mpi.h>
@@ -205,8 +206,8 @@ class MpiCommunicator {
     for_each_peer([&](int peer) {
       send_block(peer, std::as_bytes(send.subspan(offset(send_counts, peer), send_counts[static_cast<std::size_t>(peer)])));
     });
-    detail::copy_bytes(receive.data() + offset(receive_counts, rank()), send.data() + offset(send_counts, rank()),
-                       send_counts[static_cast<std::size_t>(rank())] * sizeof(T));
+    copy_bytes(receive.data() + offset(receive_counts, rank()), send.data() + offset(send_counts, rank()),
+               send_counts[static_cast<std::size_t>(rank())] * sizeof(T));
     state_->messenger.wait();
   }
 
@@ -219,7 +220,7 @@ class MpiCommunicator {
     });
     for_each_peer([&](int peer) { send_block(peer, std::as_bytes(send)); });
     T* const own = receive.data() + offset(counts, rank());
-    if (own != send.data()) detail::copy_bytes(own, send.data(), send.size_bytes());
+    if (own != send.data()) copy_bytes(own, send.data(), send.size_bytes());
     state_->messenger.wait();
   }
 
@@ -234,10 +235,10 @@ class MpiCommunicator {
     for_each_peer([&](int peer) { receive_block(peer, std::as_writable_bytes(block_of(peer))); });
     for_each_peer(
         [&](int peer) { send_block(peer, std::as_bytes(send.subspan(offset(counts, peer), counts[static_cast<std::size_t>(peer)]))); });
-    detail::copy_bytes(block_of(rank()).data(), send.data() + offset(counts, rank()), count * sizeof(T));
+    copy_bytes(block_of(rank()).data(), send.data() + offset(counts, rank()), count * sizeof(T));
     state_->messenger.wait();
     for (int peer = 1; peer < size(); ++peer) detail::reduce_into(blocks, block_of(peer).data(), count, reduction);
-    detail::copy_bytes(result.data(), blocks, count * sizeof(T));
+    copy_bytes(result.data(), blocks, count * sizeof(T));
   }
 
   /// All but this rank, beginning with the next one, so that not all write to the same peer at once.

@@ -3,20 +3,15 @@
 #pragma once
 
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/copy_bytes.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 
 namespace tessera::inline v0 {
 
 namespace detail {
-
-/// memcpy that accepts the null pointers of empty spans.
-inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes != 0) std::memcpy(to, from, bytes);
-}
 
 /// to = to (+ min max) from, element by element.
 template <Reducible T>
@@ -37,12 +32,12 @@ void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
 struct HostMemory {
   /// Before peers may read or write `buffer`: earlier work on it is done.
   void publish(const void*) const {}
-  void copy(void* to, const void* from, std::size_t bytes) const { detail::copy_bytes(to, from, bytes); }
+  void copy(void* to, const void* from, std::size_t bytes) const { copy_bytes(to, from, bytes); }
   /// Element i of to(0) .. to(targets - 1) becomes the reduction of element i of from(0) .. from(sources - 1), in this order. Targets may
   /// be some of the sources.
   template <Reducible T, class From, class To>
   void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) const {
-    std::array<T, 1024> block;
+    std::array<T, 2048 / sizeof(T)> block;
     for (std::size_t at = 0; at < count; at += block.size()) {
       const std::size_t size = std::min(block.size(), count - at);
       std::copy_n(from(0) + at, size, block.data());

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
 
 #include <sys/mman.h>
@@ -49,9 +50,7 @@ class Host {
   static void deallocate_host(void* memory, std::size_t bytes) noexcept { deallocate(memory, bytes); }
 
   /// Between memories of the host and of the backend.
-  static void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes != 0) std::memcpy(to, from, bytes);
-  }
+  static void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes); }
   /// Waits for all work that was given to the backend.
   static void synchronize() {}
 

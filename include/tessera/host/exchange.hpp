@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/copy_bytes.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/inputs.hpp>
@@ -62,7 +63,7 @@ struct Kernel<PackBags<Id>, Host> {
     block.entries = entries;
     if (p.count_only) return;
     const auto copy = [](auto* target, const auto* source, std::int64_t count) {
-      if (target != nullptr && count != 0) std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(*target));
+      if (target != nullptr) copy_bytes(target, source, static_cast<std::size_t>(count) * sizeof(*target));
     };
     copy(block.ids, bags.ids + first, entries);
     copy(block.weights, bags.weights + (block.weights != nullptr ? first : 0), entries);
