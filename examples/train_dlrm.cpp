@@ -39,6 +39,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"ranks", ranks},
                               {"threads_per_rank", options.threads_per_rank},
                               {"bucket_kib", options.bucket_kib},
+                              {"overlap", options.overlap},
                               {"loader", options.loader},
                               {"plan", options.plan},
                               {"train_samples", clicks.train_samples()},

@@ -14,7 +14,7 @@ using namespace tessera;
 
 std::unique_ptr<RankModel> make_host_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
                                            std::int64_t max_batch) {
-  return std::make_unique<Model>(communicators.main, communicators.gradients, options, rows, max_batch);
+  return std::make_unique<Model>(communicators, options, rows, max_batch);
 }
 
 void with_host_communicator(ThreadCommunicator* threads, const std::function<void(AnyCommunicator)>& rank) {

@@ -28,6 +28,7 @@ struct EmbeddingOptions {
   float initial_bound = 0.01f;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed = 0;
   int threads = 1;
+  tessera::AnyCommunicator* routing = nullptr;  ///< of the same ranks, for `start`; null: it is not called
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is chosen on the command line and what is
@@ -37,6 +38,8 @@ class Embeddings {
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
   virtual tessera::MemoryCost memory_cost() const = 0;
+  /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of their step.
+  virtual void start(const tessera::KeyedJagged<std::int32_t>&) { throw tessera::InvalidArgument("this backend routes no batch ahead"); }
   /// Looks this rank's samples up: output [batch, 26*width], any stride.
   virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.

@@ -10,7 +10,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 namespace dlrm {
 
@@ -23,12 +25,18 @@ class EmbeddingsOf final : public Embeddings {
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options)
       : collection_(communicator, tessera::Host({.threads = options.threads}), layout,
-                    {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {}
+                    {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {
+    if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, tessera::Host({.threads = options.threads}));
+  }
 
   const tessera::Layout& layout() const override { return collection_.layout(); }
   tessera::MemoryCost memory_cost() const override { return Collection::memory_cost; }
+  void start(const tessera::KeyedJagged<std::int32_t>& ids) override {
+    ahead_->start(ids);
+    started_ = true;
+  }
   void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) override {
-    pooled_ = collection_.forward(ids, output);
+    pooled_ = std::exchange(started_, false) ? collection_.forward_routed(ahead_->take(), output) : collection_.forward(ids, output);
   }
   void reset_rows(int table, std::span<const std::int64_t> rows) override { collection_.reset_rows(table, rows); }
   void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
@@ -40,6 +48,8 @@ class EmbeddingsOf final : public Embeddings {
  private:
   Collection collection_;
   tessera::Pooled<std::int32_t, tessera::Host> pooled_;
+  bool started_ = false;
+  std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, tessera::Host>> ahead_;
 };
 
 }  // namespace dlrm

@@ -7,6 +7,7 @@
 #include "options.hpp"
 #include "plans.hpp"
 #include "rank_model.hpp"
+#include "ranks.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -38,9 +39,8 @@ namespace dlrm {
 ///                                       dot products -> top MLP -> logit
 class Model final : public RankModel {
  public:
-  Model(tessera::AnyCommunicator& communicator, tessera::AnyCommunicator& gradients, const Options& options,
-        const std::vector<std::int64_t>& rows, std::int64_t max_batch)
-      : communicator_(communicator),
+  Model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+      : communicator_(communicators.main),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
         interaction_(dot_interaction(width_)),
@@ -48,10 +48,14 @@ class Model final : public RankModel {
         top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
         parameters_(options.seed, bottom_, top_),
         optimizer_(make_optimizer(options)),
-        buckets_(options.bucket_kib == 0 ? nullptr
-                                         : std::make_unique<Buckets>(gradients, parameters_.gradients(), options.bucket_kib * 1024)),
-        embeddings_(make_embeddings(options.optimizer, communicator, make_layout(options, communicator.size(), rows),
-                                    {.initial_bound = options.initial_bound, .seed = options.seed, .threads = threads_})),
+        buckets_(options.bucket_kib == 0
+                     ? nullptr
+                     : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(), options.bucket_kib * 1024)),
+        embeddings_(make_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
+                                    {.initial_bound = options.initial_bound,
+                                     .seed = options.seed,
+                                     .threads = threads_,
+                                     .routing = options.overlap ? &communicators.routing : nullptr})),
         vectors_(floats(max_batch * interaction_.input_columns)),
         vector_gradients_(vectors_.size()),
         products_(floats(max_batch * interaction_.columns)),
@@ -88,17 +92,11 @@ class Model final : public RankModel {
     return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
   }
 
-  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override {
-    const std::int64_t n = batch.size;
-    bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
-    embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
-    interaction_.forward(vectors(n), products(n), threads_);
-    top_.forward(products(n), {logits_.data(), n, 1});
-    return {logits_.data(), static_cast<std::size_t>(n)};
-  }
+  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override { return forward(batch, nullptr); }
 
-  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) override {
-    forward(batch);
+  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
+             const tessera::ClickBatch<std::int32_t>* next) override {
+    forward(batch, next);
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, products(n).columns),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
@@ -132,6 +130,16 @@ class Model final : public RankModel {
     if (options.dense_optimizer == "sgd") return tessera::DenseSgd(settings);
     if (options.dense_optimizer == "adagrad") return tessera::DenseAdagrad(settings);
     return tessera::DenseAdam(settings);
+  }
+
+  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch, const tessera::ClickBatch<std::int32_t>* next) {
+    const std::int64_t n = batch.size;
+    bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
+    embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
+    if (next != nullptr) embeddings_->start(next->keyed());
+    interaction_.forward(vectors(n), products(n), threads_);
+    top_.forward(products(n), {logits_.data(), n, 1});
+    return {logits_.data(), static_cast<std::size_t>(n)};
   }
 
   static std::vector<float> floats(std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); }

@@ -97,7 +97,8 @@ class CudaModel final : public RankModel {
     return host_logits_;
   }
 
-  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) override {
+  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
+             const ClickBatch<std::int32_t>*) override {
     run_forward(batch);
     const std::int64_t n = batch.size;
     backend_.copy(labels_.data(), batch.labels.data(), batch.labels.size() * sizeof(float));
@@ -168,6 +169,7 @@ std::unique_ptr<RankModel> make_cuda_model(Communicators& communicators, const O
                                            std::int64_t max_batch) {
   require(options.save.empty(), "--backend cuda saves no checkpoints yet: leave --save out");
   require(options.bucket_kib == 0, "--backend cuda sums the gradients of the linear layers at once: leave --bucket-kib out");
+  require(!options.overlap, "--backend cuda routes no batch ahead yet: leave --overlap out");
   return std::make_unique<CudaModel>(communicators.main, options, rows, max_batch);
 }
 

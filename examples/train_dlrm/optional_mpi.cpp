@@ -16,13 +16,12 @@ class MpiRank final : public Ranks {
   int size() const override { return mpi_.size(); }
   bool first_is_here() const override { return mpi_.rank() == 0; }
   void run(const std::function<void(Communicators&)>& rank) override {
-    MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0);
-    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data)};
+    MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0), routing = mpi_.split(0);
+    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing)};
     try {
       rank(communicators);
     } catch (const std::exception& error) {
-      gradients.fail(error.what());
-      data.fail(error.what());
+      for (MpiCommunicator* background : {&gradients, &data, &routing}) background->fail(error.what());
       throw;
     }
   }

@@ -109,6 +109,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       0, 1 << 30, "N");
   choose(app.add_option("--loader", options.loader, "Who reads training batches: each rank its part, or the first for all, ahead of time"),
          kLoaders);
+  app.add_flag("--overlap", options.overlap,
+               "Send the next batch's ids to their owners, on a thread of each rank, during the linear layers of this one")
+      ->excludes(vocabulary);
   choose(app.add_option("--backend", options.backend, "Where tables are and layers run; with cuda all ranks share one GPU"), kBackends);
   choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
 

@@ -26,6 +26,7 @@ struct Options {
   int threads_per_rank = 1;
   std::int64_t bucket_kib = 0;  ///< 0: one all-reduce after backward
   std::string loader = "every-rank";
+  bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
   std::string plan = "mixed";
 

@@ -24,8 +24,10 @@ class RankModel {
   virtual void add_to(tessera::CheckpointContents&) { throw tessera::InvalidArgument("this backend saves no checkpoints yet"); }
   /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
   virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// One step on this rank's part of a global batch of `global_batch` samples.
-  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate) = 0;
+  /// One step on this rank's part of a global batch of `global_batch` samples. `next`, where given, is the batch of the next call, which
+  /// is routed meanwhile: it must outlive the model or its step.
+  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
+                     const tessera::ClickBatch<std::int32_t>* next) = 0;
   /// This rank's shares of the mean losses of the steps since the last call, added up.
   virtual double take_loss() = 0;
 };

@@ -24,21 +24,21 @@ class Threads final : public Ranks {
     if (size_ == 1) {
       SelfCommunicator self;
       return backend_.with_communicator(nullptr, [&](AnyCommunicator main) {
-        Communicators communicators{std::move(main), AnyCommunicator(self), AnyCommunicator(self)};
+        Communicators communicators{std::move(main), AnyCommunicator(self), AnyCommunicator(self), AnyCommunicator(self)};
         rank(communicators);
       });
     }
-    ThreadGroup gradient_group(size_), data_group(size_);
+    ThreadGroup gradient_group(size_), data_group(size_), routing_group(size_);
     run_ranks(size_, [&](ThreadCommunicator& threads) {
-      ThreadCommunicator gradients(gradient_group, threads.rank()), data(data_group, threads.rank());
+      const int r = threads.rank();
+      ThreadCommunicator gradients(gradient_group, r), data(data_group, r), routing(routing_group, r);
       try {
         backend_.with_communicator(&threads, [&](AnyCommunicator main) {
-          Communicators communicators{std::move(main), AnyCommunicator(gradients), AnyCommunicator(data)};
+          Communicators communicators{std::move(main), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing)};
           rank(communicators);
         });
       } catch (const std::exception& error) {
-        gradient_group.fail(threads.rank(), error.what());
-        data_group.fail(threads.rank(), error.what());
+        for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group}) group->fail(r, error.what());
         throw;
       }
     });

@@ -14,7 +14,7 @@ namespace dlrm {
 
 /// A rank's communicators: those of its background threads run beside `main`, which is why they are its own.
 struct Communicators {
-  tessera::AnyCommunicator main, gradients, data;
+  tessera::AnyCommunicator main, gradients, data, routing;
 };
 
 /// The ranks of a job that this process runs: all of them where ranks are threads, one where they are processes.

@@ -102,25 +102,36 @@ class Rank {
     Progress progress(steps);
     std::int64_t step = saver_.resume(), seen = 0;
     last_report_ = step;
+    const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
+    const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
       loader.emplace(data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
         if (at >= steps) return false;
-        const std::int64_t begin = at % per_epoch * batch;
-        clicks_.train_batch(static_cast<int>(at / per_epoch), begin, std::min(batch, samples - begin), read);
+        clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
         std::swap<ClickBatch<std::int32_t>>(whole, read);
         ++at;
         return true;
       });
+    const auto fetch = [&](std::int64_t at, Batch& to) {
+      if (loader) return static_cast<void>(loader->next(to));
+      const Part part(begin_of(at), size_of(at), communicator_);
+      clicks_.train_batch(static_cast<int>(at / per_epoch), part.first, part.count, to);
+    };
+    if (options_.overlap && step < steps) {
+      fetch(step, batch_);
+      model_->embeddings().start(batch_.keyed());
+    }
     while (step < steps) {
-      const std::int64_t begin = step % per_epoch * batch, size = std::min(batch, samples - begin);
-      const Part part(begin, size, communicator_);
-      loader ? static_cast<void>(loader->next(batch_))
-             : clicks_.train_batch(static_cast<int>(step / per_epoch), part.first, part.count, batch_);
+      const bool ahead = options_.overlap && step + 1 < steps;
+      if (ahead) fetch(step + 1, next_batch_);
+      if (!options_.overlap) fetch(step, batch_);
       to_rows(true);
       const float rate = schedule(step, steps);
-      model_->train(batch_, size, rate * options_.dense_learning_rate, rate * options_.learning_rate);
-      seen += size;
+      model_->train(batch_, size_of(step), rate * options_.dense_learning_rate, rate * options_.learning_rate,
+                    ahead ? &next_batch_ : nullptr);
+      seen += size_of(step);
+      if (ahead) std::swap(batch_, next_batch_);  // ids keep their addresses, as the routed step needs
       if (++step % interval == 0 || step == steps) {
         const double mean = mean_loss(step);
         if (first()) progress.show(step, seen, mean);
@@ -189,8 +200,8 @@ class Rank {
   const Options& options_;
   const Clicks& clicks_;
   AnyCommunicator &communicator_, &data_;
+  Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
-  Batch batch_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   Saver saver_;
   std::int64_t last_report_ = 0;
@@ -200,7 +211,15 @@ class Rank {
 
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
-  ranks.run([&](Communicators& communicators) { Rank(options, clicks, communicators).run(result); });
+  ranks.run([&](Communicators& communicators) {
+    Rank rank(options, clicks, communicators);
+    try {
+      rank.run(result);
+    } catch (const std::exception& error) {
+      communicators.routing.interrupt(error.what());  // here, before the model gives a batch up without saying why
+      throw;
+    }
+  });
   if (ranks.first_is_here()) result.best_auc = clicks.best_auc();
   return result;
 }

@@ -51,18 +51,18 @@ TEST_CASE("4 processes and 4 threads: one result, and only rank 0 speaks") {
   }
 }
 
-TEST_CASE("buckets and one reader change nothing, on threads and on processes") {
+TEST_CASE("buckets, one reader and routing ahead change nothing, on threads and on processes") {
   skip_without_mpi();
   const auto without_options = [](nlohmann::json results) {
-    for (const char* key : {"bucket_kib", "loader"}) results.erase(key);
+    for (const char* key : {"bucket_kib", "loader", "overlap"}) results.erase(key);
     return kept(results);
   };
   const nlohmann::json plain = without_options(results(kOptions + "--ranks 3 --epochs 2"));
-  const std::string both = "--epochs 2 --bucket-kib 1 --loader first-rank";
+  const std::string all = "--epochs 2 --bucket-kib 1 --loader first-rank --overlap";
   CHECK(without_options(results(kOptions + "--ranks 3 --bucket-kib 1000 --epochs 2")) == plain);
   CHECK(without_options(results(kOptions + "--ranks 3 --epochs 2 --loader first-rank")) == plain);
-  CHECK(without_options(results(kOptions + "--ranks 3 " + both)) == plain);
-  const Outcome processes = train_dlrm(kOptions + "--communicator mpi " + both, true, mpirun(3));
+  CHECK(without_options(results(kOptions + "--ranks 3 " + all)) == plain);
+  const Outcome processes = train_dlrm(kOptions + "--communicator mpi " + all, true, mpirun(3));
   INFO(processes.err);
   REQUIRE(processes.status == 0);
   CHECK(without_options(processes.json) == plain);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -56,6 +57,9 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
+  /// Ends a wait of another thread in the given communicator, where that can be done: nothing else happens to one without `interrupt`.
+  void interrupt(const std::string& text) { model_->interrupt(text); }
+
  private:
   using Counts = std::span<const std::size_t>;
   using Bytes = std::span<std::byte>;
@@ -73,6 +77,7 @@ class AnyCommunicator {
     virtual void reduce_scatter(const void* send, std::size_t size, Numbers receive, Counts counts) = 0;
     virtual void broadcast(Bytes values, int root) = 0;
     virtual void barrier() = 0;
+    virtual void interrupt(const std::string& text) = 0;
   };
 
   template <class C>
@@ -96,6 +101,9 @@ class AnyCommunicator {
     }
     void broadcast(Bytes values, int root) override { communicator.broadcast(values, root); }
     void barrier() override { communicator.barrier(); }
+    void interrupt(const std::string& text) override {
+      if constexpr (requires { communicator.interrupt(text); }) communicator.interrupt(text);
+    }
 
     C& communicator;
   };
