@@ -84,6 +84,24 @@ Measured one_step() {
   return result;
 }
 
+/// What each of four ranks sends in a whole step. One table of 8 rows x 8; rank r looks rows r and 7 - r up, so that all are asked for
+/// once.
+template <class... Policies>
+std::vector<Traffic> step_traffic(const std::vector<Shard>& shards) {
+  std::vector<Traffic> sent(4);
+  run_ranks(4, [&](ThreadCommunicator& threads) {
+    Counting c(threads);
+    Embeddings<Counting, Policies...> e(c, Host{}, make_layout({4}, {{"t", 8, 8}}, {}, shards), {});
+    c.reset();  // the construction's
+    const std::vector<std::int64_t> ids{c.rank(), 7 - c.rank()};
+    const std::vector<float> gradient(16, 1.0f);
+    e.backward(e.forward(KeyedJagged<std::int64_t>{1, 2, ids, {}, {}}), {gradient.data(), 2, 8});
+    const Traffic total = c.total();
+    sent[static_cast<std::size_t>(c.rank())] = {0, total.messages, total.bytes};
+  });
+  return sent;
+}
+
 }  // namespace
 
 TEST_CASE("a user's codec that loses nothing gives the bits of no codec") { expect_the_bits_of_no_codec<EncodeWith<Mirrored>>(); }
@@ -112,5 +130,36 @@ TEST_CASE("same inputs, same bits, whatever the number of threads") {
   for (std::size_t r = 0; r < 3; ++r) {
     CHECK(same_bits(once[r].outputs, again[r].outputs));
     CHECK(same_bits(once[r].shards, again[r].shards));
+  }
+}
+
+TEST_CASE("messages and bytes of a step under every policy, counted by hand") {
+  // A slot has a header of 32 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs whole rows' gradients: shards that hold less
+  // than 16 columns of them tell each other theirs (op/mean_square.hpp), never encoded.
+  const auto check = [](const std::vector<Shard>& shards, const std::vector<Traffic>& expected, const std::vector<Traffic>& encoded) {
+    CHECK(step_traffic<>(shards) == expected);
+    CHECK(step_traffic<EncodeWith<Bf16>>(shards) == encoded);
+  };
+  static_assert(sizeof(SlotHeader) == 32);
+  SUBCASE("table-wise, on rank 0") {  // which sends two vectors to each; the others a header, two ids, two gradients
+    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 112}, {0, 3, 112}, {0, 3, 112}}, {{0, 3, 96}, {0, 3, 80}, {0, 3, 80}, {0, 3, 80}});
+  }
+  SUBCASE("column-wise, on ranks 0 and 1") {
+    // They: a header, two ids and two half gradients to the other, two half vectors to all others, half of 8 rows' gradients.
+    check({{0, {0, 8, 0, 4}, 0}, {0, {0, 8, 4, 8}, 1}}, {{0, 7, 304}, {0, 7, 304}, {0, 6, 160}, {0, 6, 160}},
+          {{0, 7, 240}, {0, 7, 240}, {0, 6, 128}, {0, 6, 128}});
+  }
+  SUBCASE("row-wise, two rows on each") {
+    // Headers to three. Ranks 0 and 2 own one of their ids and are asked for one by another rank; ranks 1 and 3: none and two.
+    check({{0, {0, 2, 0, 8}, 0}, {0, {2, 4, 0, 8}, 1}, {0, {4, 6, 0, 8}, 2}, {0, {6, 8, 0, 8}, 3}},
+          {{0, 6, 168}, {0, 9, 240}, {0, 6, 168}, {0, 9, 240}}, {{0, 6, 136}, {0, 9, 176}, {0, 6, 136}, {0, 9, 176}});
+  }
+  SUBCASE("grid: two columns on two nodes of two ranks") {
+    // A header, an id, half a vector and half a gradient to each of the others; half of 4 rows' gradients to the rank with these rows.
+    check({{0, {0, 4, 0, 4}, 0}, {0, {4, 8, 0, 4}, 1}, {0, {0, 4, 4, 8}, 2}, {0, {4, 8, 4, 8}, 3}}, std::vector<Traffic>(4, {0, 13, 280}),
+          std::vector<Traffic>(4, {0, 13, 232}));
+  }
+  SUBCASE("replicated") {  // to each: how many rows, which two, their gradients
+    check({{0, {0, 8, 0, 8}, every_rank}}, std::vector<Traffic>(4, {0, 9, 264}), std::vector<Traffic>(4, {0, 9, 264}));
   }
 }

@@ -223,7 +223,7 @@ TEST_CASE("a failed peer ends the waits of all where NCCL hears of it") {
   nccl_double::aborts_reach_peers = false;
   CHECK(texts[2] == "the disk is full");
   for (const std::size_t rank : {0u, 1u})
-    CHECK(has(texts[rank], "32 bytes to send and 32 to receive: waiting: NCCL says: remote process exited"));
+    CHECK((has(texts[rank], "32 bytes to send and 32 to receive: ") && has(texts[rank], ": NCCL says: remote process exited")));
 }
 
 TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
@@ -287,6 +287,55 @@ TEST_CASE("a communicator of the user's stays the user's") {
     CHECK(nccl_double::log == Texts{});
     ncclCommDestroy(user);
   });
+}
+
+TEST_CASE("parts of a communicator: the ranks of a color, in order, beside the whole") {
+  std::vector<Texts> logs(5);
+  const Texts texts = on_ranks(5, [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+    const int color = c.rank() == 2 ? 7 : c.rank() % 2;
+    {
+      ts::NcclCommunicator part = c.split(color);
+      CHECK(part.size() == (color == 7 ? 1 : 2));
+      CHECK(part.rank() == (c.rank() >= 3 ? 1 : 0));
+      CHECK(part.stream() == stream);
+      CHECK(laws(part, true, {.seed = 5, .large = 100}) == Texts{});
+      const Device<std::int32_t> a(std::vector<std::int32_t>{1 << c.rank()}, stream);
+      part.all_reduce(a.span());
+      c.all_reduce(a.span());  // the whole is there still, on the same stream
+      c.wait();
+      std::vector<std::int32_t> sum(1);
+      a.read(sum);
+      CHECK(sum[0] == 2 * (1 + 16) + 2 * (2 + 8) + 4);
+      nccl_double::log.clear();
+    }
+    logs[static_cast<std::size_t>(c.rank())] = nccl_double::log;
+    CHECK_THROWS_AS(c.split(-1), ts::InvalidArgument);
+  });
+  CHECK(texts == Texts(5));
+  CHECK(logs[4] == Texts{"ncclCommFinalize", "ncclCommDestroy"});  // of the part, whose owner the library is
+}
+
+TEST_CASE("a split that fails, and a peer that is late in a part") {
+  const Texts refused = on_ranks(1, [](ts::NcclCommunicator& c, auto) {
+    nccl_double::faults = {.call = "ncclCommSplit"};
+    c.split(0);
+  });
+  CHECK(refused[0] == "rank 0 of 1: splitting by color 0: ncclCommSplit: NCCL says: unhandled system error (last error of the double)");
+  const Texts late =
+      on_ranks(2, [](ts::NcclCommunicator& c, auto) { c.rank() == 0 ? static_cast<void>(c.split(0)) : c.wait(); }, {.timeout = 200ms});
+  CHECK(late[0] ==
+        "rank 0 of 2: splitting by color 0: late: waited 200 ms; a peer has failed, or makes other calls, or raise "
+        "NcclOptions::timeout");
+  const Texts in_part = on_ranks(3,
+                                 [](ts::NcclCommunicator& c, auto) {
+                                   ts::NcclCommunicator part = c.split(c.rank() / 2);
+                                   if (c.rank() != 1) part.barrier();  // rank 2's part is another
+                                 },
+                                 {.timeout = 300ms});
+  CHECK(has(in_part[0], "rank 0 of 2: barrier (call 1)"));
+  CHECK(has(in_part[0], "late: waited 300 ms"));
+  CHECK(in_part[1] == "");
+  CHECK(in_part[2] == "");
 }
 
 TEST_CASE("ranks that disagree are told, where calls are checked, and can go on") {

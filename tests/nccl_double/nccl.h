@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,26 @@ class Hub {
     for (auto& queue : collectives_) forget(queue);
   }
 
+  /// The n-th split: what a rank asks for, and, once all ranks have asked, its new hub and its rank there.
+  void ask(int rank, std::size_t split, int color, int key) {
+    const std::lock_guard lock(mutex);
+    splits_[split].asked[{color, key, rank}] = rank;
+  }
+  std::shared_ptr<Hub> part_of(int rank, std::size_t split, int color, int* place) {
+    const std::lock_guard lock(mutex);
+    Split& found = splits_[split];
+    if (std::ssize(found.asked) < ranks_) return nullptr;
+    int size = 0;
+    for (const auto& [order, member] : found.asked) {
+      if (std::get<0>(order) != color) continue;
+      if (member == rank) *place = size;
+      ++size;
+    }
+    std::shared_ptr<Hub>& part = found.parts[color];
+    if (!part) part = std::make_shared<Hub>(size);
+    return part;
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ncclResult_t> errors;  ///< what a rank's asynchronous error is
@@ -234,8 +255,14 @@ class Hub {
       for (Operation* o : ops) copy(o->to, 0, sum.data(), bytes);
   }
 
+  struct Split {
+    std::map<std::tuple<int, int, int>, int> asked;  // rank by (color, key, rank)
+    std::map<int, std::shared_ptr<Hub>> parts;       // by color
+  };
+
   int ranks_;
   int joined_ = 0;
+  std::map<std::size_t, Split> splits_;
   std::map<std::pair<int, int>, std::deque<Operation*>> sends_, receives_;  // by (from, to)
   std::vector<std::deque<Operation*>> collectives_;
 };
@@ -258,6 +285,10 @@ struct ncclComm {
   bool blocking = true, joined = false, finalized = false;
   int polls = 0;                                        // until the last call is taken
   std::vector<std::pair<cudaStream_t, CudaTask>> held;  // and goes to its stream
+  std::size_t splits = 0;
+  ncclComm** split_result = nullptr;  // of a split that is under way
+  int split_color = 0;
+  bool split_blocking = true;
 };
 using ncclComm_t = ncclComm*;
 
@@ -350,7 +381,16 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
     *state = comm->hub->errors[static_cast<std::size_t>(comm->rank)];
   }
   if (*state != ncclSuccess) return ncclSuccess;
-  if (!comm->joined) {
+  if (comm->split_result != nullptr) {
+    int place = 0;
+    auto hub = comm->hub->part_of(comm->rank, comm->splits, comm->split_color, &place);
+    *state = hub ? ncclSuccess : ncclInProgress;
+    if (!hub) return ncclSuccess;
+    hub->join();
+    *std::exchange(comm->split_result, nullptr) =
+        new ncclComm{.hub = std::move(hub), .rank = place, .blocking = comm->split_blocking, .held = {}};
+    ++comm->splits;
+  } else if (!comm->joined) {
     comm->joined = comm->hub->complete();
     *state = comm->joined ? ncclSuccess : ncclInProgress;
   } else if (comm->polls > 0) {
@@ -358,6 +398,16 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
     *state = comm->polls > 0 ? ncclInProgress : ncclSuccess;
   }
   return ncclSuccess;
+}
+inline ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part, ncclConfig_t* config) {
+  if (const ncclResult_t planned = nccl_double::note("ncclCommSplit"); planned != ncclSuccess) return planned;
+  if (comm->polls != 0 || !comm->joined || nccl_double::group.depth != 0) return ncclInvalidUsage;
+  comm->hub->ask(comm->rank, comm->splits, color, key);
+  comm->split_result = part;
+  comm->split_color = color;
+  comm->split_blocking = config->blocking != 0;
+  *part = nullptr;
+  return ncclInProgress;
 }
 inline ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
   *rank = comm->rank;

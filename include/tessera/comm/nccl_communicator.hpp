@@ -44,6 +44,10 @@ class NcclCommunicator {
     return result;
   }
 
+  /// A communicator of the ranks that give the same `color` (not negative), in the order of their ranks here, with the options and the
+  /// stream of this one. A collective call (NCCL 2.18). It has a life of its own: a failure in one is seen by the other as a late peer.
+  NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
+
   int rank() const { return session_->rank(); }
   int size() const { return session_->size(); }
   ncclComm_t get() const { return session_->get(); }
@@ -187,6 +191,8 @@ class NcclCommunicator {
   }
 
  private:
+  explicit NcclCommunicator(std::unique_ptr<NcclSession> session) : session_(std::move(session)) {}
+
   static bool all_equal(std::span<const std::size_t> counts) {
     return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to{}) == counts.end();
   }

@@ -4,6 +4,7 @@
 
 #include <tessera/comm/collective_checks.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
 
 #include <cuda_runtime_api.h>
@@ -16,6 +17,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -99,8 +101,27 @@ class NcclSession {
     doing_ = "nothing";
   }
   NcclSession(ncclComm_t user, NcclOptions options) : options_(options), nccl_(user) {
+    doing_ = "joining";
+    begin_clock();
+    settle("ncclCommGetAsyncError", ncclInProgress);  // until it is ready
     check("ncclCommUserRank", ncclCommUserRank(user, &rank_));
     check("ncclCommCount", ncclCommCount(user, &size_));
+  }
+  /// The ranks that give the same `color`, in the order of their ranks here. A collective call.
+  std::unique_ptr<NcclSession> split(int color) {
+    throw_if_failed();
+    require(color >= 0, "NcclCommunicator: split by color {} on rank {}: colors are not negative", color, rank_);
+    require(depth_ == 0, "NcclCommunicator: split on rank {}: not within a group", rank_);
+    NcclOptions options = options_;
+    options.config.blocking = 0;
+    collective_ = "ncclCommSplit";
+    doing_ = fmt::format("splitting by color {}", color);
+    ncclComm_t part = nullptr;
+    begin_clock();
+    settle(collective_, ncclCommSplit(nccl_, color, rank_, &part, &options.config));
+    auto session = std::make_unique<NcclSession>(part, options);
+    session->owner_ = true;
+    return session;
   }
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
@@ -281,8 +302,8 @@ class NcclSession {
     const std::size_t words = 2 * ranks, bytes = sizeof(CallHeader) + words * sizeof(std::size_t);
     std::vector<std::byte> mine(bytes), all(bytes * ranks);
     std::memcpy(mine.data(), &header, sizeof(header));
-    detail::copy_bytes(mine.data() + sizeof(header), to_peers.data(), to_peers.size_bytes());
-    detail::copy_bytes(mine.data() + sizeof(header) + ranks * sizeof(std::size_t), from_peers.data(), from_peers.size_bytes());
+    copy_bytes(mine.data() + sizeof(header), to_peers.data(), to_peers.size_bytes());
+    copy_bytes(mine.data() + sizeof(header) + ranks * sizeof(std::size_t), from_peers.data(), from_peers.size_bytes());
     wait();
     std::byte* const scratch = reserve(bytes * (ranks + 1));
     copy(scratch, mine.data(), bytes);
