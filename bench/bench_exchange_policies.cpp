@@ -4,7 +4,8 @@
 // What the collection's exchange policies save and cost: two thread ranks, 8 tables of 200,000 rows x 64 cut by rows, 2,048 samples per
 // rank, power-law ids (1.05) in bags of 1 or 10, SGD. Milliseconds per step (forward and backward, rank 0's median), and the bytes that a
 // rank sends to the other: ids, vectors, gradients. exchange_policies<...>/added_us: every collective sleeps that long first, as a network
-// would. route_ahead/...: the same step with an MLP, the next batch routed in turn (ahead:0) or meanwhile (ahead:1).
+// would. traffic<...>/cut: what all of four ranks, two per node, send in one step under every cut of the tables (50,000 rows each),
+// exactly. route_ahead/...: the same step with an MLP, the next batch routed in turn (ahead:0) or meanwhile (ahead:1).
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/tessera.hpp>
@@ -47,15 +48,15 @@ struct Bags10 {
   KeyedJagged<std::int32_t> view() const { return {kTables, kSamples, ids, offsets, {}}; }
 };
 
-Bags10 make_batch(unsigned seed, int bag) {
+Bags10 make_batch(unsigned seed, int bag, std::int64_t rows = kRows) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> uniform(0, 1);
-  const double exponent = 1 - 1.05, span = std::pow(static_cast<double>(kRows), exponent) - 1;
+  const double exponent = 1 - 1.05, span = std::pow(static_cast<double>(rows), exponent) - 1;
   Bags10 batch;
   for (std::int64_t i = 0; i < kTables * kSamples * bag; ++i) {
     const auto rank = static_cast<std::int64_t>(std::pow(span * uniform(random) + 1, 1 / exponent)) - 1;
     // Popular rows lie all over the table.
-    batch.ids.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(rank, 0, kRows - 1) * 7919 % kRows));
+    batch.ids.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(rank, 0, rows - 1) * 7919 % rows));
   }
   if (bag > 1)
     for (std::int64_t i = 0; i <= kTables * kSamples; ++i) batch.offsets.push_back(i * bag);
@@ -73,6 +74,10 @@ struct Distant {
                   std::span<const std::size_t> receive_counts) {
     if (latency.count() != 0) std::this_thread::sleep_for(latency);
     inner.all_to_all(send, send_counts, receive, receive_counts);
+  }
+  template <Exchangeable T>
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+    inner.all_gather(send, receive, counts);
   }
   void interrupt(const std::string& text) { inner.interrupt(text); }
 };
@@ -126,6 +131,48 @@ void exchange_policies(benchmark::State& state) {
   state.counters["gradients_MB"] = gradients * 1e-6;
 }
 
+template <class... Policies>
+void traffic(benchmark::State& state) {
+  constexpr int kFour = 4;
+  constexpr std::int64_t kFewRows = 50'000;
+  const int bag = static_cast<int>(state.range(0));
+  const auto cut = static_cast<Cut>(state.range(1));
+  std::vector<TableSpec> tables;
+  PlanChoice choice;
+  for (int t = 0; t < kTables; ++t) {
+    tables.push_back({kNames[t], kFewRows, kWidth});
+    const bool columns = cut == Cut::column_wise || cut == Cut::grid;
+    choice.tables.push_back({cut, columns ? 2 : 1, cut == Cut::grid ? std::vector{0, 1} : std::vector{t % kFour, (t + 2) % kFour}});
+  }
+  Layout layout = uncut_layout({.ranks = kFour, .ranks_per_node = 2}, tables);
+  layout.shards = shards_of(choice, layout);
+  std::int64_t sent[4] = {};  // messages; bytes of ids, vectors and gradients, and what the update sends
+  run_ranks(kFour, [&](ThreadCommunicator& threads) {
+    Distant distant{threads};
+    Comm c(distant);
+    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout, {.learning_rate = 1e-3f});
+    const Bags10 batch = make_batch(static_cast<unsigned>(c.rank()), bag, kFewRows);
+    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)), gradient(output.size(), 1e-3f);
+    typename decltype(e)::template StepState<std::int32_t> step;
+    c.reset();
+    e.route(step, batch.view());
+    const Traffic routed = c.total();
+    const auto pooled = e.forward_routed(step, {output.data(), kSamples, kColumns});
+    const Traffic forward = c.total();
+    e.backward(pooled, {gradient.data(), kSamples, kColumns});
+    std::int64_t mine[] = {static_cast<std::int64_t>(c.total().messages), static_cast<std::int64_t>(routed.bytes),
+                           static_cast<std::int64_t>((forward - routed).bytes), static_cast<std::int64_t>((c.total() - forward).bytes)};
+    threads.all_reduce(std::span<std::int64_t>(mine));
+    if (c.rank() == 0) std::copy_n(mine, 4, sent);
+  });
+  for (auto _ : state) state.SetIterationTime(1e-3);
+  state.SetLabel(std::string(to_string(cut)));
+  state.counters["messages"] = static_cast<double>(sent[0]);
+  state.counters["ids_MB"] = static_cast<double>(sent[1]) * 1e-6;
+  state.counters["vectors_MB"] = static_cast<double>(sent[2]) * 1e-6;
+  state.counters["gradients_MB"] = static_cast<double>(sent[3]) * 1e-6;
+}
+
 void route_ahead(benchmark::State& state) {
   const bool overlap = state.range(0) != 0;
   std::vector<double> times;
@@ -162,6 +209,13 @@ void bags(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"bag", "added_us"})->Args({1, 0})->Args({10, 0})->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 }
 
+void cuts(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"bag", "cut"})->UseManualTime()->Iterations(1);
+  for (const int bag : {1, 10})
+    for (const Cut cut : {Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid, Cut::replicated})
+      bench->Args({bag, static_cast<int>(cut)});
+}
+
 }  // namespace
 
 BENCHMARK(exchange_policies<>)->Apply(bags);
@@ -169,6 +223,10 @@ BENCHMARK(exchange_policies<EncodeWith<Bf16>>)->Apply(bags);
 BENCHMARK(exchange_policies<EncodeWith<Int8, Bf16>>)->Apply(bags);
 BENCHMARK(exchange_policies<Deduplicate>)->Apply(bags);
 BENCHMARK(exchange_policies<Deduplicate, EncodeWith<Bf16>>)->Apply(bags);
+BENCHMARK(traffic<>)->Apply(cuts);
+BENCHMARK(traffic<EncodeWith<Bf16>>)->Apply(cuts);
+BENCHMARK(traffic<EncodeWith<Int8, Bf16>>)->Apply(cuts);
+BENCHMARK(traffic<Deduplicate>)->Apply(cuts);
 BENCHMARK(route_ahead)
     ->ArgNames({"ahead", "added_us"})
     ->Args({0, 0})
