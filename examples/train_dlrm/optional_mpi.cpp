@@ -18,12 +18,7 @@ class MpiRank final : public Ranks {
   void run(const std::function<void(Communicators&)>& rank) override {
     MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0), routing = mpi_.split(0);
     Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing)};
-    try {
-      rank(communicators);
-    } catch (const std::exception& error) {
-      for (MpiCommunicator* background : {&gradients, &data, &routing}) background->fail(error.what());
-      throw;
-    }
+    rank(communicators);
   }
 
  private:

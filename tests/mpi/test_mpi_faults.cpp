@@ -84,6 +84,25 @@ TEST_CASE("job: killed" * doctest::skip()) {
   };
   train(fault, {.timeout = 1s});
 }
+/// Ranks wait for each other in a part, while one throws outside of it or is killed.
+template <class Fault>
+void train_in_part(Fault fault, ts::MpiOptions options) {
+  const auto run = [&](ts::MpiCommunicator& all) {
+    ts::MpiCommunicator last_two = all.split(all.rank() == 0 ? 0 : 1);
+    ts::MpiCommunicator same = last_two.split(0);  // a part of a part
+    if (all.rank() == 1) fault();
+    std::vector<float> values(100, 1.0f);
+    if (all.rank() == 2) same.all_reduce(std::span(values));
+    all.barrier();
+  };
+  CHECK(ts::run_mpi_rank(run, options) == 0);
+}
+TEST_CASE("job: throws beside a part" * doctest::skip()) {
+  train_in_part([] { throw std::runtime_error("the disk is full"); }, {.timeout = 30s});
+}
+TEST_CASE("job: killed beside a part" * doctest::skip()) {
+  train_in_part([] { std::raise(SIGKILL); }, {.timeout = 1s});
+}
 TEST_CASE("job: stops early" * doctest::skip()) {
   const auto fault = [](ts::MpiCommunicator& c, int step) {
     if (c.rank() == 1 && step == 7) c.finish();
@@ -150,6 +169,18 @@ TEST_CASE("a killed process: mpirun ends the job, or, told to keep the others, t
     CHECK_FALSE(kept.has(fmt::format("rank {} is done", rank)));
   }
   CHECK(kept.has("waited 1000 ms in all_reduce (call 15) for rank(s) 1; it may be dead"));
+}
+
+TEST_CASE("waits in parts of a communicator end, too") {
+  // In the parts the one that failed is rank 0 of two.
+  const Outcome thrown = run_job("job: throws beside a part");
+  CHECK(thrown.has("rank 1: the disk is full"));
+  CHECK(thrown.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: the disk is full"));
+  CHECK(thrown.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full"));
+  CHECK(thrown.seconds < 20);
+  const Outcome killed = run_job("job: killed beside a part", "--enable-recovery");
+  CHECK(killed.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: late: rank 1 waited 1000 ms"));
+  CHECK(killed.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank"));
 }
 
 TEST_CASE("a rank that stops early, and one that hangs") {

@@ -37,14 +37,15 @@ class MpiCommunicator {
   MpiCommunicator(MpiCommunicator&&) = default;
   MpiCommunicator& operator=(MpiCommunicator&&) = delete;
   ~MpiCommunicator() {
-    // Messages of a failed call may still be under way: MPI keeps their buffers.
-    if (state_ && state_->messenger.failed()) static_cast<void>(state_.release());
+    // Messages of a failed call may still be under way, as may those of peers that do not know yet: MPI keeps their buffers.
+    if (state_ && (state_->messenger.failed() || std::uncaught_exceptions() > exceptions_)) static_cast<void>(state_.release());
   }
 
   int rank() const { return state_->messenger.rank(); }
   int size() const { return state_->messenger.size(); }
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A collective call.
+  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A collective call. When a rank calls `fail`
+  /// here, as run_mpi_rank does for one that throws, waits in the part end too.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
     require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part), "MPI_Comm_split");
@@ -160,6 +161,7 @@ class MpiCommunicator {
   MpiCommunicator adopt(MPI_Comm part) const {
     MpiCommunicator result(part, state_->messenger.options());
     MPI_Comm_free(&part);
+    state_->messenger.add_part(result.state_->messenger);
     return result;
   }
 
@@ -251,6 +253,7 @@ class MpiCommunicator {
   void receive_block(int peer, std::span<std::byte> bytes) { state_->messenger.receive(peer, bytes, kDataTag); }
 
   std::unique_ptr<State> state_;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 static_assert(Communicator<MpiCommunicator>);

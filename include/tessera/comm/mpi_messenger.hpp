@@ -13,10 +13,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -30,33 +33,102 @@ struct MpiOptions {
   std::chrono::nanoseconds grace = std::chrono::seconds(2);
 };
 
+/// Where the ranks of an MPI communicator tell each other that they have failed. That of a part lives on in what it was split from, so that
+/// a rank whose part is gone can still tell those that wait in theirs. Any thread may call it.
+class MpiFailureChannel {
+ public:
+  struct Message {
+    int rank = -1;
+    bool ended = false;  // the sender makes no further call
+    char text[1000] = {};
+
+    Message() = default;
+    Message(int rank_at_fault, bool ends, const std::string& why) : rank(rank_at_fault), ended(ends) {
+      const std::string_view shown = why.empty() ? std::string_view("no reason given") : std::string_view(why);
+      text[shown.copy(text, sizeof(text) - 1)] = 0;
+    }
+  };
+
+  /// Duplicates `user`: a collective call of its ranks.
+  explicit MpiFailureChannel(MPI_Comm user) {
+    require_mpi(MPI_Comm_dup(user, &comm_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+  }
+  MpiFailureChannel(const MpiFailureChannel&) = delete;
+  MpiFailureChannel& operator=(const MpiFailureChannel&) = delete;
+  ~MpiFailureChannel() {
+    if (!MpiEnvironment::finalized()) MPI_Comm_free(&comm_);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Sends `message`, which must stay as it is, to all peers. Small messages: MPI takes them without a receiver.
+  void tell(const Message& message) noexcept {
+    for (int peer = 0; peer < size_; ++peer) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (peer != rank_) MPI_Isend(&message, sizeof(Message), MPI_BYTE, peer, kTag, comm_, &request);
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+  }
+  /// Whether a peer's message was there.
+  bool receive(Message& message) noexcept {
+    int arrived = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &arrived, &status);
+    if (arrived != 0) MPI_Recv(&message, sizeof(message), MPI_BYTE, status.MPI_SOURCE, kTag, comm_, MPI_STATUS_IGNORE);
+    return arrived != 0;
+  }
+
+  /// Tells all peers, here and in the parts, that this rank makes no further call.
+  void end(const std::string& text) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (ending_.ended) return;
+    ending_ = Message(rank_, true, text);
+    tell(ending_);
+    for (const auto& part : parts_) part->end(text);
+  }
+  void add_part(std::shared_ptr<MpiFailureChannel> part) {
+    const std::lock_guard lock(mutex_);
+    parts_.push_back(std::move(part));
+  }
+
+ private:
+  static constexpr int kTag = 1;
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+  std::mutex mutex_;  // guards what follows
+  Message ending_;
+  std::vector<std::shared_ptr<MpiFailureChannel>> parts_;
+};
+
 /// Messages between the ranks of an MPI communicator, with waits that end: when all is there, when a peer says that it has failed,
 /// or when nothing comes for too long. A failure ends it for good: all peers are told, and later calls throw the same.
 class MpiMessenger {
  public:
   /// Duplicates `user`: a collective call of its ranks.
-  MpiMessenger(MPI_Comm user, MpiOptions options) : options_(options) {
+  MpiMessenger(MPI_Comm user, MpiOptions options) : options_(options), faults_(std::make_shared<MpiFailureChannel>(user)) {
     require(options.max_message_bytes >= 1 && options.max_message_bytes <= std::size_t{1} << 30,
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
-    require_mpi(MPI_Comm_dup(user, &faults_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
-    MPI_Comm_set_errhandler(faults_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(data_, &rank_);
-    MPI_Comm_size(data_, &size_);
   }
   MpiMessenger(const MpiMessenger&) = delete;
   MpiMessenger& operator=(const MpiMessenger&) = delete;
   /// Must not have failed: MPI may then hold its buffers still.
   ~MpiMessenger() {
-    if (MpiEnvironment::finalized()) return;
-    MPI_Comm_free(&data_);
-    MPI_Comm_free(&faults_);
+    if (!MpiEnvironment::finalized()) MPI_Comm_free(&data_);
   }
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return faults_->rank(); }
+  int size() const { return faults_->size(); }
   MPI_Comm communicator() const { return data_; }
+  /// A messenger of some of these ranks hears of it when a rank of this one fails.
+  void add_part(const MpiMessenger& part) { faults_->add_part(part.faults_); }
   const MpiOptions& options() const { return options_; }
   bool failed() const { return failure_.text[0] != 0; }
 
@@ -110,12 +182,16 @@ class MpiMessenger {
   }
 
   /// Ends all ranks' calls because of `rank_at_fault`. This rank is to throw next.
-  void announce(int rank_at_fault, const std::string& text) noexcept { tell_peers(announcement_, rank_at_fault, text); }
+  void announce(int rank_at_fault, const std::string& text) noexcept {
+    announcement_ = Message(rank_at_fault, false, text);
+    if (!failed()) failure_ = announcement_;
+    faults_->tell(announcement_);
+  }
 
   /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that carries `text`.
   void fail(const std::string& text) noexcept {
-    ending_.ended = true;
-    tell_peers(ending_, rank(), text);
+    if (!failed()) failure_ = Message(rank(), true, text);
+    faults_->end(text);
   }
 
   /// Any thread may call it: the thread that waits, or will, gives up.
@@ -130,13 +206,7 @@ class MpiMessenger {
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr int kFaultTag = 1;
-
-  struct FailureMessage {
-    int rank = -1;
-    bool ended = false;  // the sender makes no further call
-    char text[1000] = {};
-  };
+  using Message = MpiFailureChannel::Message;
 
   struct Transfer {
     int peer = -1;
@@ -163,8 +233,7 @@ class MpiMessenger {
 
   void check_transfer(int code, int peer) {
     if (code == MPI_SUCCESS) return;
-    tell_peers(announcement_, peer,
-               fmt::format("MPI says on rank {} of its messages with rank {}: {}", rank(), peer, mpi_error_text(code)));
+    announce(peer, fmt::format("MPI says on rank {} of its messages with rank {}: {}", rank(), peer, mpi_error_text(code)));
     give_up();
   }
 
@@ -174,7 +243,7 @@ class MpiMessenger {
     const auto waited = Clock::now() - since;
     if (receive_failure()) give_up();
     if (interrupted_.load()) {
-      tell_peers(announcement_, rank_, "it was interrupted: this rank gave the call up");
+      announce(rank(), "it was interrupted: this rank gave the call up");
       give_up();
     }
     if (options_.timeout.count() != 0 && waited > options_.timeout) {
@@ -196,15 +265,15 @@ class MpiMessenger {
     late.erase(std::unique(late.begin(), late.end()), late.end());
     std::string names;
     for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
-    tell_peers(
-        announcement_, late.front(),
-        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise MpiOptions::timeout", rank_,
+    announce(
+        late.front(),
+        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise MpiOptions::timeout", rank(),
                     std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective_), calls_, names));
   }
 
   CommunicatorError failure_error() const {
     return {failure_.rank, name_of(collective_),
-            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective_), calls_, rank_, failure_.rank,
+            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective_), calls_, rank(), failure_.rank,
                         failure_.text)};
   }
 
@@ -218,27 +287,10 @@ class MpiMessenger {
     throw failure_error();
   }
 
-  /// Remembers why this communicator ends and sends it to all peers. Small messages: MPI takes them without a receiver.
-  void tell_peers(FailureMessage& message, int rank_at_fault, const std::string& text) noexcept {
-    message.rank = rank_at_fault;
-    const std::string_view shown = text.empty() ? std::string_view("no reason given") : std::string_view(text);
-    message.text[shown.copy(message.text, sizeof(message.text) - 1)] = 0;
-    if (!failed()) failure_ = message;
-    for (int peer = 0; peer < size_; ++peer) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      if (peer != rank_) MPI_Isend(&message, sizeof(FailureMessage), MPI_BYTE, peer, kFaultTag, faults_, &request);
-      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-    }
-  }
-
   /// Whether a peer's failure has arrived. The first one is what ends this communicator.
   bool receive_failure() noexcept {
-    int arrived = 0;
-    MPI_Status status;
-    MPI_Iprobe(MPI_ANY_SOURCE, kFaultTag, faults_, &arrived, &status);
-    if (arrived == 0) return false;
-    FailureMessage message;
-    MPI_Recv(&message, sizeof(message), MPI_BYTE, status.MPI_SOURCE, kFaultTag, faults_, MPI_STATUS_IGNORE);
+    Message message;
+    if (!faults_->receive(message)) return false;
     if (message.ended) ++ended_peers_;
     if (!failed()) failure_ = message;
     return true;
@@ -246,17 +298,15 @@ class MpiMessenger {
 
   MpiOptions options_;
   MPI_Comm data_ = MPI_COMM_NULL;
-  MPI_Comm faults_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 1;
+  std::shared_ptr<MpiFailureChannel> faults_;
   std::uint64_t calls_ = 0;
   Collective collective_ = Collective::none;  // of the current call
   std::vector<MPI_Request> requests_;
   std::vector<Transfer> transfers_;  // what each request is
   std::vector<int> finished_;        // what MPI reports of them
   std::vector<MPI_Status> statuses_;
-  FailureMessage failure_;                // what ended this
-  FailureMessage announcement_, ending_;  // messages to the peers
+  Message failure_;       // what ended this
+  Message announcement_;  // to the peers
   int ended_peers_ = 0;
   std::atomic<bool> interrupted_{false};
 };
