@@ -33,6 +33,7 @@ class Synthetic final : public Clicks {
  public:
   explicit Synthetic(const Options& options)
       : generator_(criteo_like_features(options.max_rows, options.power), {.seed = options.seed}),
+        with_keys_(options.vocabulary),
         test_(test_part(options.samples, options.test_fraction)),
         train_(options.samples - test_) {
     for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows + options.vocabulary);
@@ -45,11 +46,11 @@ class Synthetic final : public Clicks {
 
   void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override {
     generator_.generate(first, count, batch);
-    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+    if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
     generator_.generate(train_ + first, count, batch);
-    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+    if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   double best_auc() const override {
     constexpr std::int64_t kBlock = 8192;
@@ -65,6 +66,7 @@ class Synthetic final : public Clicks {
 
  private:
   SyntheticClicks generator_;
+  bool with_keys_;
   std::int64_t test_, train_;
   std::vector<std::int64_t> rows_;
 };
@@ -208,6 +210,7 @@ class BinaryFolder final : public Clicks {
   explicit BinaryFolder(const Options& options)
       : seed_(options.seed),
         path_(options.data),
+        with_keys_(options.vocabulary),
         spec_(read_feature_spec(path_)),
         train_(path_, spec_, "train"),
         test_(path_, spec_, "test"),
@@ -229,17 +232,18 @@ class BinaryFolder final : public Clicks {
     std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = order(first + i);
     train_.gather(samples, batch);
-    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+    if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
     test_.read(first, count, batch);
-    batch.keys.assign(batch.ids.begin(), batch.ids.end());
+    if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
 
  private:
   std::uint64_t seed_;
   std::string path_;
+  bool with_keys_;
   DatasetSpec spec_;
   BinaryDataset train_, test_;
   std::vector<std::int64_t> rows_;

@@ -11,13 +11,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <fstream>
+#include <map>
 #include <random>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace tessera;
@@ -59,14 +63,49 @@ bool killed(const std::string& arguments, const Now& now) {
   return true;
 }
 
-void check_same_files(const std::filesystem::path& a, const std::filesystem::path& b) {
+/// 28 files: 26 tables, the linear layers, the manifest.
+void check_same_files(const std::filesystem::path& a, const std::filesystem::path& b, int expected = 28) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(a)) {
     ++files;
     INFO(entry.path().string());
     CHECK(text_of(entry.path()) == text_of(b / entry.path().filename()));
   }
-  CHECK(files == 28);  // 26 tables, the linear layers, the manifest
+  CHECK(files == expected);
+}
+
+/// A folder of its own that holds one checkpoint, to be resumed from.
+std::filesystem::path copy_of(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy(checkpoint, folder / checkpoint.filename());
+  return folder;
+}
+
+/// Every key's row, count and step, by table and key: in a checkpoint keys stand in the order of the ranks that saved them.
+std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known_keys(const std::filesystem::path& checkpoint) {
+  CheckpointReader reader(checkpoint);
+  std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known;
+  for (int t = 0; t < 26; ++t) {
+    const auto read = [&](const char* part) { return reader.read<std::int64_t>(fmt::format("vocabulary.{}.{}", t, part)); };
+    const auto keys = read("keys"), rows = read("rows"), counts = read("counts"), steps = read("steps");
+    for (std::size_t i = 0; i < keys.size(); ++i) known[{t, keys[i]}] = {rows[i], counts[i], steps[i]};
+  }
+  return known;
+}
+
+/// Clicks whose categories come into use and go out of use again.
+void write_clicks(const std::filesystem::path& file, int lines) {
+  std::mt19937 random(3);
+  std::ofstream out(file);
+  for (int i = 0; i < lines; ++i) {
+    out << random() % 2;
+    for (int j = 0; j < 13; ++j) out << '\t' << random() % 9;
+    for (int j = 0; j < 26; ++j)
+      out << fmt::format("\t{:08x}",
+                         static_cast<std::uint32_t>(0x9e3779b9u * (random() % 60 * (random() % 60) / 30 + static_cast<unsigned>(i) / 40)));
+    out << '\n';
+  }
 }
 
 /// The largest difference of any number of two checkpoints of the same tensors.
@@ -131,16 +170,54 @@ TEST_CASE("resumed under another plan and number of ranks: the same to tolerance
   CHECK(difference(folder.path / "whole" / middle, folder.path / "whole" / last) > 0.05);
   for (const std::string how : {"--plan row-wise --ranks 3", "--plan mixed --ranks 2", "--plan replicated --ranks 4"}) {
     CAPTURE(how);
-    const std::filesystem::path other = folder.path / "other";
-    std::filesystem::remove_all(other);
-    std::filesystem::create_directory(other);
-    std::filesystem::copy(folder.path / "whole" / middle, other / middle);
+    const std::filesystem::path other = copy_of(folder.path / "whole" / middle, folder.path / "other");
     const Outcome outcome = train_dlrm(kModel + how + " --resume --save " + other.string());
     CHECK(outcome.status == 0);
     CHECK(outcome.out.find("resumed from " + (other / middle).string()) != std::string::npos);
     const double most = difference(folder.path / "whole" / last, other / last);
     MESSAGE(how << ": largest difference " << most);
     CHECK(most < 1e-5);
+  }
+}
+
+TEST_CASE("one rank reads for all: resumed as if nothing had happened, also where every rank reads again") {
+  const TemporaryFolder folder;
+  const std::string base =
+      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 --bottom-mlp 8 --top-mlp 8 --ranks 2 --keep 9 --save ";
+  const std::string whole = (folder.path / "whole").string();
+  results(base + whole + " --save-every 20 --loader first-rank");
+  CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{20, 40, 54});
+  for (const std::string loader : {"first-rank", "every-rank"}) {
+    CAPTURE(loader);
+    const auto other = copy_of(folder.path / "whole" / checkpoint_name(20), folder.path / "other");
+    const Outcome outcome = train_dlrm(base + other.string() + " --resume --loader " + loader);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.out.find("resumed from") != std::string::npos);
+    check_same_files(folder.path / "whole" / checkpoint_name(54), other / checkpoint_name(54));
+  }
+}
+
+TEST_CASE("with a vocabulary: resumed as if nothing had happened, its rows the same on any number of ranks") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.tsv", 3000);
+  for (const auto& [eviction, ranks] : {std::pair("oldest", 2), std::pair("least-frequent", 3)}) {
+    CAPTURE(eviction);
+    const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
+                             " --vocabulary --max-rows 60 --min-count 2 --test-fraction 0.1 --batch-size 100 --epochs 2 --bottom-mlp 8 "
+                             "--top-mlp 8 --keep 9 --eviction " +
+                             eviction + " --save ";
+    const std::string whole = (folder.path / eviction).string();
+    const nlohmann::json expected = results(base + whole + " --ranks 2 --save-every 20");
+    const std::filesystem::path middle = whole / std::filesystem::path(checkpoint_name(20)), last = checkpoint_name(54);
+    const auto known = known_keys(whole / last), before = known_keys(middle);
+    int evicted = 0;
+    for (const auto& [key, was] : before) evicted += was[0] > 0 && (!known.contains(key) || known.at(key)[0] != was[0]);
+    CHECK(evicted > 100);  // or this tests little
+    const auto other = copy_of(middle, folder.path / "other");
+    const nlohmann::json resumed = results(base + other.string() + " --resume --ranks " + std::to_string(ranks));
+    CHECK(known_keys(other / last) == known);
+    if (ranks == 2) check_same_files(whole / last, other / last, 29);
+    CHECK(std::abs(resumed.at("logloss").get<double>() - expected.at("logloss").get<double>()) < 1e-5);
   }
 }
 

@@ -24,6 +24,7 @@ class Cuda {
   explicit Cuda(Options options) : stream_(options.stream), memory_(options.memory), scratch_(std::make_shared<Scratch>()) {}
 
   cudaStream_t stream() const { return stream_; }
+  gpu::MemoryResourceRef memory() const { return memory_; }
 
   /// The host cannot read or write this backend's memory.
   static constexpr bool host_readable = false;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
+#include <tessera/op/vocabulary.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,22 +16,6 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-
-/// Whose row a key gets that comes when all rows are taken.
-enum class Eviction : std::uint8_t {
-  none,            ///< nobody's: it shares the shared row
-  least_frequent,  ///< of those seen least, and less often than the newcomer
-  oldest,          ///< of those not seen for the longest time
-};
-
-/// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be saved.
-struct VocabularyRecords {
-  std::vector<std::int64_t> keys;  ///< of one rank, in ascending order
-  std::vector<std::int64_t> rows;  ///< parallel to keys, as the next two
-  std::vector<std::int64_t> counts;
-  std::vector<std::int64_t> steps;  ///< when the key was last seen
-  std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
-};
 
 /// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open addressing with linear probing, at most half
 /// full; a slot is 24 bytes. What it answers depends on the batches alone, not on the order of its slots.
@@ -60,7 +44,7 @@ class VocabularyBlock {
     }
     admit(step, reused);
     for (std::int32_t& answer : answers) answer = touched_[static_cast<std::size_t>(answer)].row;
-    if (candidates_ > std::max(rows_, kLeastCandidates)) forget();
+    if (candidates_ > std::max(rows_, kLeastVocabularyCandidates)) forget();
   }
 
   /// The keys' rows as they are.
@@ -84,28 +68,18 @@ class VocabularyBlock {
       if (slot.row != kFree) visit(slot.key, slot.row, slot.count, slot.step);
   }
 
-  /// Rebuilds what for_each showed: every key once, then `finish`. Throws InvalidArgument for what no vocabulary holds.
+  /// Rebuilds what for_each showed: every key once, with what VocabularyLayout::own_records lets pass; then `finish`.
   void restore(std::int64_t key, std::int64_t row, std::int64_t count, std::int64_t step) {
-    constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-    require(row >= kShared && row < rows_ && count >= 1 && count <= most && step >= 0 && step <= most,
-            "vocabulary: key {} with row {} of {}, count {}, step {} cannot be", key, row, rows_, count, step);
-    const std::size_t before = size_;
     Slot& slot = insert(key);
-    require(size_ > before, "vocabulary: key {} is there twice", key);
     slot.row = static_cast<std::int32_t>(row);
     slot.count = static_cast<std::uint32_t>(count);
     slot.step = static_cast<std::uint32_t>(step);
     candidates_ -= row != kShared;
   }
   void finish(std::int64_t used) {
-    std::vector<bool> taken(static_cast<std::size_t>(rows_));
+    std::vector<bool> taken(static_cast<std::size_t>(used));
     for (const Slot& slot : slots_)
-      if (slot.row >= 0) {
-        require(slot.row < used && !taken[static_cast<std::size_t>(slot.row)],
-                "vocabulary: row {} (of {} used) belongs to two keys or none", slot.row, used);
-        taken[static_cast<std::size_t>(slot.row)] = true;
-      }
-    require(used >= 0 && used <= rows_, "vocabulary: {} of {} rows cannot have been used", used, rows_);
+      if (slot.row >= 0) taken[static_cast<std::size_t>(slot.row)] = true;
     used_ = used;
     free_.clear();
     for (std::int64_t row = used - 1; row >= 0; --row)
@@ -115,7 +89,6 @@ class VocabularyBlock {
  private:
   static constexpr std::int32_t kFree = -2;
   static constexpr std::size_t kAhead = 16;
-  static constexpr std::int64_t kLeastCandidates = 1024;
 
   struct Slot {
     std::int64_t key = 0;
@@ -224,7 +197,7 @@ class VocabularyBlock {
 
   /// Halves the counts of keys without a row, and drops those that reach 0, until half as many are left.
   void forget() {
-    while (2 * candidates_ > std::max(rows_, kLeastCandidates)) {
+    while (2 * candidates_ > std::max(rows_, kLeastVocabularyCandidates)) {
       std::int64_t left = 0;
       for (Slot& slot : slots_)
         if (slot.row == kShared) left += (slot.count /= 2) != 0;

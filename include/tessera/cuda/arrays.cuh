@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/cuda/backend.cuh>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0::gpu {
+
+/// Room for `count` elements; what was there is lost if that needs new memory.
+template <class T>
+T* room(const Cuda& backend, DeviceBuffer<T>& buffer, std::int64_t count) {
+  if (count > buffer.size()) {
+    buffer = {};
+    buffer = DeviceBuffer<T>(count + count / 4, backend.stream(), backend.memory());
+  }
+  return buffer.data();
+}
+
+/// Copies an array of the host into `buffer`. The host waits until it has been read.
+template <class T>
+const T* put(const Cuda& backend, DeviceBuffer<T>& buffer, const std::vector<T>& values) {
+  T* to = room(backend, buffer, static_cast<std::int64_t>(values.size()));
+  backend.copy(to, values.data(), values.size() * sizeof(T));
+  return to;
+}
+
+/// The first `count` elements. The host waits.
+template <class T>
+std::vector<T> read(const Cuda& backend, const DeviceBuffer<T>& buffer, std::int64_t count) {
+  std::vector<T> values(static_cast<std::size_t>(count));
+  backend.copy(values.data(), buffer.data(), values.size() * sizeof(T));
+  backend.synchronize();
+  return values;
+}
+
+}  // namespace tessera::inline v0::gpu

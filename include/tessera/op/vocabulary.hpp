@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/config.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Whose row a key gets that comes when all rows are taken.
+enum class Eviction : std::uint8_t {
+  none,            ///< nobody's: it shares the shared row
+  least_frequent,  ///< of those seen least, and less often than the newcomer
+  oldest,          ///< of those not seen for the longest time
+};
+
+/// The keys of one table.
+struct VocabularyTable {
+  std::int64_t rows = 0;          ///< of the table. Row 0 is shared by all keys that have no row of their own
+  std::uint32_t admit_after = 1;  ///< a key gets its row in the batch in which it is seen for this time, counted over all batches
+  Eviction eviction = Eviction::least_frequent;
+};
+
+struct VocabularyOptions {
+  std::vector<VocabularyTable> tables;
+  std::vector<int> feature_table;  ///< whose keys each feature holds; empty: feature i has table i
+  std::uint64_t seed = 0;          ///< of the hashes: against keys that were chosen to collide
+  int threads = 1;                 ///< of each rank; on the host
+};
+
+/// A row that now stands for another key than before: its weights and state belong to the old one.
+struct ReusedRow {
+  std::int64_t table = 0;
+  std::int64_t row = 0;
+  friend auto operator<=>(const ReusedRow&, const ReusedRow&) = default;
+  friend bool operator==(const ReusedRow&, const ReusedRow&) = default;
+};
+
+/// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be saved.
+struct VocabularyRecords {
+  std::vector<std::int64_t> keys;  ///< of one rank, in ascending order
+  std::vector<std::int64_t> rows;  ///< parallel to keys, as the next two
+  std::vector<std::int64_t> counts;
+  std::vector<std::int64_t> steps;  ///< when the key was last seen
+  std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
+};
+
+/// A block of any size counts so many keys without a row before it forgets some.
+inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
+
+/// The key of a text.
+constexpr std::int64_t vocabulary_key(std::string_view text) { return static_cast<std::int64_t>(name_key(text)); }
+
+/// Which of a table's blocks a key belongs to: by the upper half of its hash. The lower half places it within the block.
+TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks, std::int64_t key) {
+  const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed);
+  return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
+}
+
+/// How the rows of a vocabulary's tables are cut into blocks, and which rank decides about each. The same for every backend.
+struct VocabularyLayout {
+  struct Table {
+    std::uint64_t seed;
+    std::int64_t blocks;
+    std::vector<std::int64_t> begin;  ///< first row of each block, and the end
+    std::vector<int> owner;           ///< rank of each block
+    std::vector<int> local;           ///< index in own, or -1
+  };
+  struct Block {
+    std::int64_t table;
+    std::int64_t begin;  ///< first row
+    std::int64_t rows;
+  };
+
+  VocabularyOptions options;
+  std::vector<Table> tables;
+  std::vector<Block> own;  ///< this rank's, table by table
+
+  /// Throws InvalidArgument for tables without a row besides the shared one.
+  VocabularyLayout(VocabularyOptions given, int ranks, int rank) : options(std::move(given)) {
+    if (options.feature_table.empty()) {
+      options.feature_table.resize(options.tables.size());
+      std::iota(options.feature_table.begin(), options.feature_table.end(), 0);
+    }
+    for (std::size_t t = 0; t < options.tables.size(); ++t) {
+      const VocabularyTable& table = options.tables[t];
+      require(table.rows >= 2 && table.rows <= std::numeric_limits<std::int32_t>::max() && table.admit_after >= 1,
+              "Vocabulary: table {} has {} rows and admits keys after {} times; it needs 2 .. 2^31-1 rows and at least 1", t, table.rows,
+              table.admit_after);
+      Table made{.seed = random_word(options.seed, t),
+                 .blocks = std::clamp<std::int64_t>(table.rows / 4096, 1, 256),
+                 .begin = {},
+                 .owner = {},
+                 .local = {}};
+      for (std::int64_t b = 0; b <= made.blocks; ++b) made.begin.push_back(1 + (table.rows - 1) * b / made.blocks);
+      for (std::int64_t b = 0; b < made.blocks; ++b) {
+        made.owner.push_back(static_cast<int>((b * ranks / made.blocks + static_cast<std::int64_t>(t)) % ranks));
+        made.local.push_back(made.owner.back() == rank ? static_cast<int>(own.size()) : -1);
+        if (made.local.back() < 0) continue;
+        const std::int64_t begin = made.begin[static_cast<std::size_t>(b)];
+        own.push_back({static_cast<std::int64_t>(t), begin, made.begin[static_cast<std::size_t>(b) + 1] - begin});
+      }
+      tables.push_back(std::move(made));
+    }
+    for (const int t : options.feature_table)
+      require(t >= 0 && t < std::ssize(tables), "Vocabulary: a feature reads table {} of {}", t, tables.size());
+  }
+
+  static std::size_t block_of(const Table& table, std::int64_t key) {
+    return table.blocks == 1 ? 0 : static_cast<std::size_t>(vocabulary_block(table.seed, table.blocks, key));
+  }
+  const Table& table_of(std::size_t feature) const { return tables[static_cast<std::size_t>(options.feature_table[feature])]; }
+  const VocabularyTable& options_of(const Block& block) const { return options.tables[static_cast<std::size_t>(block.table)]; }
+
+  /// Of records that any ranks exported, in any order, joined or not, those that this rank decides about, keys ascending. Throws
+  /// InvalidArgument for records of another table or with other options, and for what no vocabulary holds.
+  VocabularyRecords own_records(int t, std::span<const VocabularyRecords> parts) const {
+    const Table& table = tables.at(static_cast<std::size_t>(t));
+    const std::size_t blocks = table.local.size();
+    std::vector<std::pair<const VocabularyRecords*, std::size_t>> found;
+    VocabularyRecords own_part;
+    own_part.used.assign(blocks, -1);
+    for (const VocabularyRecords& part : parts) {
+      const std::size_t n = part.keys.size();
+      require(part.rows.size() == n && part.counts.size() == n && part.steps.size() == n && !part.used.empty() &&
+                  part.used.size() % blocks == 0,
+              "Vocabulary: the records of table {} have {} keys, {} rows, {} counts, {} steps and {} blocks; this table has {} blocks", t,
+              n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(), blocks);
+      // Where parts were joined, their lists of blocks stand one after another.
+      for (std::size_t i = 0; i < part.used.size(); ++i) own_part.used[i % blocks] = std::max(own_part.used[i % blocks], part.used[i]);
+      for (std::size_t i = 0; i < n; ++i)
+        if (check(t, table, part, i)) found.emplace_back(&part, i);
+    }
+    for (std::size_t b = 0; b < blocks; ++b) {
+      if (table.local[b] < 0) continue;
+      const std::int64_t rows = table.begin[b + 1] - table.begin[b], used = own_part.used[b];
+      require(used >= 0 && used <= rows,
+              "Vocabulary: {} of {} rows of block {} of table {} cannot have been used; give records of all ranks", used, rows, b, t);
+    }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first->keys[a.second] < b.first->keys[b.second]; });
+    std::vector<bool> taken(static_cast<std::size_t>(table.begin.back()));
+    for (const auto& [part, i] : found) {
+      const std::int64_t key = part->keys[i], row = part->rows[i];
+      require(own_part.keys.empty() || own_part.keys.back() != key, "Vocabulary: key {} of table {} is there twice", key, t);
+      if (row >= 0) {
+        const std::size_t b = block_of(table, key);
+        require(row - table.begin[b] < own_part.used[b] && !taken[static_cast<std::size_t>(row)],
+                "Vocabulary: row {} of table {} belongs to two keys, or was never used", row, t);
+        taken[static_cast<std::size_t>(row)] = true;
+      }
+      own_part.keys.push_back(key);
+      own_part.rows.push_back(row);
+      own_part.counts.push_back(part->counts[i]);
+      own_part.steps.push_back(part->steps[i]);
+    }
+    return own_part;
+  }
+
+ private:
+  /// Whether record i is this rank's.
+  static bool check(int t, const Table& table, const VocabularyRecords& part, std::size_t i) {
+    constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+    const std::int64_t key = part.keys[i], row = part.rows[i], count = part.counts[i], step = part.steps[i];
+    const std::size_t b = block_of(table, key);
+    require(row == -1 || (row >= table.begin[b] && row < table.begin[b + 1]),
+            "Vocabulary: key {} of table {} cannot have row {}: the records are of another table, or of other rows or seed", key, t, row);
+    require(count >= 1 && count <= most && step >= 0 && step <= most, "Vocabulary: key {} of table {} cannot have count {} and step {}",
+            key, t, count, step);
+    return table.local[b] >= 0;
+  }
+};
+
+/// All ranks' rows that changed hands, ascending. Collective.
+template <class Comm>
+void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own, std::vector<ReusedRow>& all) {
+  const std::size_t ranks = static_cast<std::size_t>(communicator.size()), count = own.size();
+  std::vector<std::size_t> counts(ranks);
+  communicator.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
+  all.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+  if (all.empty()) return;
+  communicator.all_gather(own, std::span<ReusedRow>(all), counts);
+  std::sort(all.begin(), all.end());
+}
+
+}  // namespace tessera::inline v0
