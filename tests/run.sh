@@ -6,7 +6,7 @@
 # the last line sums all of them up, and the exit code is 0 only if nothing failed.
 #
 #   bash tests/run.sh                   everything
-#   bash tests/run.sh --quick           the release build and its tests only
+#   bash tests/run.sh --quick           the release build and all its tests, without sanitizers
 #   bash tests/run.sh --stage NAME ...  those stages: release golden asan tsan clang cuda
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
@@ -81,8 +81,13 @@ run_tests() {
 }
 
 stage_release() {
-  check "release: build" build release
-  run_tests release -LE golden
+  if [[ " ${stages[*]} " == *" asan "* ]]; then
+    check "release: build" build release examples/all release_tests header_check
+    run_tests release -LE 'golden|sanitized'
+  else
+    check "release: build" build release
+    run_tests release -LE golden
+  fi
 }
 
 stage_golden() {

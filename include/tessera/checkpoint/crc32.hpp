@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +16,20 @@ namespace detail {
 /// The polynomial of zlib, PNG and Ethernet, bits reversed: bit 31 stands for x^0.
 inline constexpr std::uint32_t kCrcPolynomial = 0xedb88320u;
 
-/// tables[k][b]: what byte b followed by k zero bytes adds.
-constexpr std::array<std::array<std::uint32_t, 256>, 16> make_crc_tables() {
-  std::array<std::array<std::uint32_t, 256>, 16> tables{};
+/// of[k][b]: what byte b followed by k zero bytes adds.
+struct CrcTables {
+  std::uint32_t of[16][256];
+};
+constexpr CrcTables make_crc_tables() {
+  CrcTables tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
     for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCrcPolynomial : 0);
-    tables[0][byte] = crc;
+    tables.of[0][byte] = crc;
   }
   for (std::size_t k = 1; k < 16; ++k)
-    for (std::size_t byte = 0; byte < 256; ++byte) tables[k][byte] = (tables[k - 1][byte] >> 8) ^ tables[0][tables[k - 1][byte] & 255];
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      tables.of[k][byte] = (tables.of[k - 1][byte] >> 8) ^ tables.of[0][tables.of[k - 1][byte] & 255];
   return tables;
 }
 inline constexpr auto kCrcTables = make_crc_tables();
@@ -52,7 +55,7 @@ constexpr std::uint32_t crc_zeros(std::uint64_t bytes) {
 /// Feeds bytes to a CRC without the inversions at both ends: linear in state and bytes.
 inline std::uint32_t crc_feed(std::uint32_t state, std::span<const std::byte> bytes) {
   static_assert(std::endian::native == std::endian::little);
-  const auto& t = kCrcTables;
+  const auto& t = kCrcTables.of;
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   for (; left >= 16; left -= 16, at += 16) {
