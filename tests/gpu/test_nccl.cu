@@ -77,6 +77,13 @@ TEST_CASE("rank: laws and a graph" * doctest::skip()) {
   ts::AnyCommunicator from_host(c), on_device(through);
   for (ts::AnyCommunicator* any : {&from_host, &on_device}) CHECK(ts::laws::communicator_laws(*any, options) == std::vector<std::string>{});
 
+  {
+    ts::NcclCommunicator part = c.split(c.rank() == 1 ? 1 : 0);
+    CHECK(part.size() == (c.rank() == 1 ? 1 : c.size() - c.size() / 2));
+    ts::AnyCommunicator any(part);
+    CHECK(ts::laws::communicator_laws(any, {.large = 100, .rank_order = part.size() <= 2}) == std::vector<std::string>{});
+  }
+
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<float> values(ranks * 1000), seen(values.size());
   const Device<float> a(std::span<const float>(values), stream.get), b(std::span<const float>(values), stream.get);

@@ -136,6 +136,9 @@ TEST_CASE("a late rank is named") {
 TEST_CASE("bad input") {
   auto c = world();
   CHECK_THROWS_AS(ts::MpiCommunicator(MPI_COMM_WORLD, {.max_message_bytes = 0}), ts::InvalidArgument);
+  // No library offers more than several threads at once.
+  const std::string text = text_of([] { const ts::MpiEnvironment more(MPI_THREAD_MULTIPLE + 1); });
+  CHECK(has(text, fmt::format("but level {} is asked for; ask MpiEnvironment for less", MPI_THREAD_MULTIPLE + 1)));
   float value = 0;
   CHECK_THROWS_AS(c.broadcast(std::span(&value, 1), c.size()), ts::InvalidArgument);
   const std::vector<std::size_t> counts(static_cast<std::size_t>(c.size()), 3);

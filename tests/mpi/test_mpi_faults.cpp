@@ -103,6 +103,19 @@ TEST_CASE("job: throws beside a part" * doctest::skip()) {
 TEST_CASE("job: killed beside a part" * doctest::skip()) {
   train_in_part([] { std::raise(SIGKILL); }, {.timeout = 1s});
 }
+TEST_CASE("job: throws while batches are routed ahead" * doctest::skip()) {
+  using E = small_model::Embeddings<ts::MpiCommunicator>;
+  const auto run = [](ts::MpiCommunicator& c) {
+    ts::MpiCommunicator second = c.split(0);
+    E e(c, ts::Host{}, small_model::layout(c.size(), true), {});
+    const small_model::Batch batch(c.rank(), 0, 9, e.columns());
+    ts::RouteAhead<E, std::int64_t, ts::MpiCommunicator, ts::Host> ahead(e, second, ts::Host{});
+    if (c.rank() == 1) throw std::runtime_error("the reader is gone");
+    ahead.start(batch.keyed());
+    ahead.take();
+  };
+  CHECK(ts::run_mpi_rank(run, {.timeout = 30s}) == 0);
+}
 TEST_CASE("job: stops early" * doctest::skip()) {
   const auto fault = [](ts::MpiCommunicator& c, int step) {
     if (c.rank() == 1 && step == 7) c.finish();
@@ -178,6 +191,9 @@ TEST_CASE("waits in parts of a communicator end, too") {
   CHECK(thrown.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: the disk is full"));
   CHECK(thrown.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full"));
   CHECK(thrown.seconds < 20);
+  const Outcome ahead = run_job("job: throws while batches are routed ahead");
+  for (const int rank : {0, 2}) CHECK(ahead.has(fmt::format("on rank {} cannot finish: rank 1 failed: the reader is gone", rank)));
+  CHECK(ahead.seconds < 20);
   const Outcome killed = run_job("job: killed beside a part", "--enable-recovery");
   CHECK(killed.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: late: rank 1 waited 1000 ms"));
   CHECK(killed.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank"));
