@@ -129,8 +129,8 @@ stage_cuda() {
     skipped=$((skipped + 1))
     return
   fi
-  check "cuda: build" build cuda cuda_files
-  run_tests cuda
+  check "cuda: build" build cuda_check cuda_files
+  run_tests cuda_check
 }
 
 started=$SECONDS
