@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Checkpoints against what they could cost at best: a copy of the same bytes to memory, and to one file with write() and fsync().
+// A load's limit: the same bytes read from the file, which the system has in memory, block by block into one place.
 //   TESSERA_BENCH_FOLDER=/disk/folder bench_checkpoint     where the files go (default: the folder for temporary files)
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/increments.hpp>
@@ -99,6 +100,19 @@ void bm_write_and_sync(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
 
+void bm_read(benchmark::State& state) {
+  const Folder folder;
+  std::vector<std::byte> block(1 << 20);
+  {
+    File file(folder.path / "plain", File::Mode::create);
+    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block)) file.write_at(static_cast<std::uint64_t>(at), block);
+  }
+  const File file(folder.path / "plain", File::Mode::read);
+  for (auto _ : state)
+    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block)) file.read_at(static_cast<std::uint64_t>(at), block);
+  state.SetBytesProcessed(state.iterations() * kBytes);
+}
+
 void bm_crc32(benchmark::State& state) {
   const std::vector<std::byte> from(kChunkBytes, std::byte{1});
   for (auto _ : state) benchmark::DoNotOptimize(crc32(from));
@@ -189,6 +203,7 @@ void bm_increment(benchmark::State& state) {
 
 BENCHMARK(bm_memcpy)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(bm_crc32)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(bm_read)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
 BENCHMARK(bm_write_and_sync)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
 BENCHMARK(bm_save)->ArgName("columns")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
 BENCHMARK(bm_load)->ArgName("columns")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);

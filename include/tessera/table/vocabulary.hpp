@@ -159,6 +159,27 @@ class Vocabulary {
       require(layout_.options.tables[static_cast<std::size_t>(t)].rows - 1 <= std::numeric_limits<Id>::max(),
               "Vocabulary: rows need 64-bit ids");
 
+    std::span<const std::int64_t> arrived = keys.ids;
+    if (ranks == 1) {
+      counts_in_.resize(features);
+      for (std::size_t f = 0; f < features; ++f)
+        counts_in_[f] = static_cast<std::size_t>(keys.end(static_cast<std::int64_t>(f)) - keys.begin(static_cast<std::int64_t>(f)));
+      receive_counts_.assign(1, keys.ids.size());
+    } else {
+      arrived = send(keys);
+    }
+    decide(arrived, answer);
+    if (ranks == 1) {
+      std::transform(rows_out_.begin(), rows_out_.end(), rows.begin(), [](std::int32_t row) { return static_cast<Id>(row); });
+      return;
+    }
+    exchange<std::int32_t>(rows_out_, receive_counts_, rows_in_, send_counts_);
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<Id>(rows_in_[places_[i]]);
+  }
+
+  /// Answers the keys that this rank decides about, by rank and feature.
+  std::span<const std::int64_t> send(const KeyedJagged<std::int64_t>& keys) {
+    const std::size_t ranks = static_cast<std::size_t>(communicator_.size()), features = layout_.options.feature_table.size();
     // Who decides about each key, and how many keys of each feature go to each rank.
     owners_.resize(keys.ids.size());
     counts_out_.assign(ranks * features, 0);
@@ -191,18 +212,16 @@ class Vocabulary {
       keys_out_[places_[i]] = keys.ids[i];
     }
     exchange<std::int64_t>(keys_out_, send_counts_, keys_in_, receive_counts_);
-    decide(answer);
-    exchange<std::int32_t>(rows_out_, receive_counts_, rows_in_, send_counts_);
-    for (std::size_t i = 0; i < total; ++i) rows[i] = static_cast<Id>(rows_in_[places_[i]]);
+    return keys_in_;
   }
 
   /// Sorts the keys that arrived by block, in the order (feature, rank, sample), and lets threads decide block by block.
   template <class Answer>
-  void decide(const Answer& answer) {
+  void decide(std::span<const std::int64_t> arrived, const Answer& answer) {
     const std::size_t ranks = receive_counts_.size(), features = layout_.options.feature_table.size();
     block_begin_.assign(own_.size() + 1, 0);
-    blocks_.resize(keys_in_.size());
-    rows_out_.resize(keys_in_.size());
+    blocks_.resize(arrived.size());
+    rows_out_.resize(arrived.size());
     const auto for_each_key = [&](auto&& visit) {
       cursor_.assign(ranks, 0);
       for (std::size_t r = 1; r < ranks; ++r) cursor_[r] = cursor_[r - 1] + receive_counts_[r - 1];
@@ -212,17 +231,17 @@ class Vocabulary {
     };
     for_each_key([&](std::size_t f, std::size_t i) {
       const VocabularyLayout::Table& table = layout_.table_of(f);
-      blocks_[i] = table.local[VocabularyLayout::block_of(table, keys_in_[i])];
+      blocks_[i] = table.local[VocabularyLayout::block_of(table, arrived[i])];
       ++block_begin_[static_cast<std::size_t>(blocks_[i]) + 1];
     });
     for (std::size_t b = 0; b < own_.size(); ++b) block_begin_[b + 1] += block_begin_[b];
-    sorted_.resize(keys_in_.size());
-    sources_.resize(keys_in_.size());
-    answers_.resize(keys_in_.size());
+    sorted_.resize(arrived.size());
+    sources_.resize(arrived.size());
+    answers_.resize(arrived.size());
     block_at_.assign(block_begin_.begin(), block_begin_.end() - 1);
     for_each_key([&](std::size_t, std::size_t i) {
       const std::size_t to = block_at_[static_cast<std::size_t>(blocks_[i])]++;
-      sorted_[to] = keys_in_[i];
+      sorted_[to] = arrived[i];
       sources_[to] = i;
     });
     const std::int64_t blocks = std::ssize(own_);
