@@ -218,6 +218,8 @@ class Vocabulary {
   /// Sorts the keys that arrived by block, in the order (feature, rank, sample), and lets threads decide block by block.
   template <class Answer>
   void decide(std::span<const std::int64_t> arrived, const Answer& answer) {
+    require(arrived.size() <= std::numeric_limits<std::uint32_t>::max(), "Vocabulary: {} keys for one rank; 2^32-1 are the most",
+            arrived.size());
     const std::size_t ranks = receive_counts_.size(), features = layout_.options.feature_table.size();
     block_begin_.assign(own_.size() + 1, 0);
     blocks_.resize(arrived.size());
@@ -242,7 +244,7 @@ class Vocabulary {
     for_each_key([&](std::size_t, std::size_t i) {
       const std::size_t to = block_at_[static_cast<std::size_t>(blocks_[i])]++;
       sorted_[to] = arrived[i];
-      sources_[to] = i;
+      sources_[to] = static_cast<std::uint32_t>(i);
     });
     const std::int64_t blocks = std::ssize(own_);
     const auto decide_block = [&](std::int64_t b) {
@@ -283,7 +285,7 @@ class Vocabulary {
   std::vector<int> blocks_;                          // of the keys received: index in own_
   std::vector<std::size_t> block_begin_, block_at_;  // by own block: place in the next three
   std::vector<std::int64_t> sorted_;
-  std::vector<std::size_t> sources_;
+  std::vector<std::uint32_t> sources_;
   std::vector<std::int32_t> answers_;
   std::vector<ReusedRow> own_reused_, reused_;
 };

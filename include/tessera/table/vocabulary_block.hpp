@@ -30,6 +30,7 @@ class VocabularyBlock {
   /// Adds rows that now stand for another key than before to `reused`. A row that this batch reads is not taken away.
   void learn(std::span<const std::int64_t> keys, std::uint32_t step, std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
     touched_.clear();
+    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i) __builtin_prefetch(&slots_[place(keys[i])], 1);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i + kAhead < keys.size()) __builtin_prefetch(&slots_[place(keys[i + kAhead])], 1);
       Slot& slot = insert(keys[i]);
@@ -49,6 +50,7 @@ class VocabularyBlock {
 
   /// The keys' rows as they are.
   void find(std::span<const std::int64_t> keys, std::span<std::int32_t> answers) const {
+    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i) __builtin_prefetch(&slots_[place(keys[i])]);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i + kAhead < keys.size()) __builtin_prefetch(&slots_[place(keys[i + kAhead])]);
       const Slot& slot = slots_[slot_of(keys[i])];
