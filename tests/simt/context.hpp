@@ -24,7 +24,9 @@ class Stack {
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
   ~Stack() {
-    if (mapping_ != nullptr) munmap(mapping_, bytes + guard);
+    if (mapping_ == nullptr) return;
+    asan::unpoison(bottom(), bytes);
+    munmap(mapping_, bytes + guard);
   }
 
   char* bottom() const { return mapping_ + guard; }

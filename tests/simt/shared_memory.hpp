@@ -29,7 +29,9 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() {
-    if (arena_ != nullptr) munmap(arena_, capacity);
+    if (arena_ == nullptr) return;
+    asan::unpoison(arena_, capacity);  // whoever is given these addresses next knows nothing of this
+    munmap(arena_, capacity);
   }
 
   void* dynamic() const { return arena_; }
