@@ -10,9 +10,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 namespace plan {
 
@@ -56,8 +59,11 @@ inline tessera::Cluster read_cluster(const std::string& path) {
       for_each_member(cluster, [&, &name = key, &given = value](const char* member, auto& to) {
         if (name != member) return;
         known = true;
-        tessera::require<tessera::DataError>(given.is_number() && given >= 0, "{}: '{}' must be a number that is not negative", path, name);
-        to = given.template get<std::decay_t<decltype(to)>>();
+        using Value = std::decay_t<decltype(to)>;
+        const double most = std::is_integral_v<Value> ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1) : 1e300;
+        tessera::require<tessera::DataError>(given.is_number() && given.template get<double>() >= 0 && given.template get<double>() <= most,
+                                             "{}: '{}' must be a number from 0 to {}", path, name, most);
+        to = given.template get<Value>();
       });
       tessera::require<tessera::DataError>(known, "{}: a cluster has no '{}'", path, key);
     }

@@ -63,6 +63,7 @@ class Node {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr double kMostHotness = 1e5;
+constexpr std::size_t kMostFeatures = 1'000'000;
 
 std::string known(const Json& object) {
   std::vector<std::string> keys;
@@ -73,6 +74,7 @@ std::string known(const Json& object) {
 /// One table, and a feature for each of `hotness`.
 void add_table(Model& model, const std::string& name, std::int64_t rows, int width, const std::vector<double>& hotness, double skew,
                Pooling pooling = Pooling::sum) {
+  require<DataError>(model.features.size() + hotness.size() <= kMostFeatures, "table '{}': more than {} features", name, kMostFeatures);
   const std::string_view table = model.keep(name);
   model.tables.push_back({.name = table, .rows = rows, .width = width, .pooling = pooling, .hotness = hotness.front(), .skew = skew});
   for (std::size_t f = 0; f < hotness.size(); ++f)
@@ -145,6 +147,7 @@ void read_groups(Model& model, const Node& root, const Node& entry) {
       hidden += out;
       in = out;
     }
+    require<DataError>(parameters <= 1e18, "{}: {} dense parameters are too many", entry.path(), parameters);
     w.dense_parameters = static_cast<std::int64_t>(parameters);
     w.dense_bytes = 4 * (2 * columns + 6 * hidden);  // vectors read, their gradients written; activations and gradients of the layers
   }
@@ -173,7 +176,7 @@ void read_json(Model& model, const std::string& text, const std::string& path, c
   Json json;
   try {
     json = Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const Json::exception& error) {
     throw DataError(fmt::format("{}: {}", path, error.what()));
   }
   const Node root(json, path);
