@@ -23,6 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::filesystem::path memory("/dev/shm");
     const auto folder = std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
     const std::string name = (folder / ("tessera_fuzz_plan_" + std::to_string(::getpid()))).string();
+    std::filesystem::remove(name + ".yaml");  // of a process that was killed
     std::filesystem::create_symlink(name, name + ".yaml");
     return name;
   }();
