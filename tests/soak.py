@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Trains for a long time, kills the trainer again and again, and lets it go on under another plan, on other ranks.
+
+    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR]
+
+Every training is cut into lives: each with its own ranks (threads, or processes of mpirun), plan, loader and way to save, all but the
+last killed with SIGKILL at a random moment (of an MPI job one process, which must end the others). Checked: each life goes on from the
+newest checkpoint; checkpoints never go back and do not pile up; the loss where a life begins is the loss where the one before it ended;
+a training's loss falls; the memory of a life does not grow; the finished model beats chance. Exit code 1 and the life's command at the first
+fault; a summary at the end.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PLANS = ["mixed", "table-wise", "column-wise", "row-wise", "grid", "replicated"]
+MODEL = ("--samples 400000 --test-fraction 0.05 --max-rows 2000 --batch-size 256 --epochs 16 --power 1.05 --embedding-width 8 "
+         "--bottom-mlp 32 --top-mlp 64 --constant-rates --save-every 200 --keep 3").split()
+SAVING = [[], ["--save-async"], ["--save-increments", "3"]]
+GROWTH = 16 << 20  # bytes that a process may gain after its first seconds
+
+
+class Fault(Exception):
+    pass
+
+
+def processes(pid):
+    """This process and its descendants."""
+    found = [pid]
+    for child in subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split():
+        found += processes(int(child))
+    return found
+
+
+def trainers(pid):
+    return [p for p in processes(pid) if command(p) == "train_dlrm"]
+
+
+def command(pid):
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def resident(pid):
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            return int(re.search(r"VmRSS:\s+(\d+) kB", file.read())[1]) << 10
+    except (OSError, TypeError):
+        return 0
+
+
+def checkpoints(folder):
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    return sorted(int(name[5:]) for name in names if re.fullmatch(r"step-\d+", name))
+
+
+class Soak:
+    def __init__(self, arguments):
+        self.random = random.Random(arguments.seed)
+        self.trainer = os.path.abspath(arguments.trainer)
+        self.folder = arguments.folder
+        self.end = time.monotonic() + 60 * arguments.minutes
+        self.has_mpi = shutil.which("mpirun") is not None and "mpi" in subprocess.run([self.trainer, "--help"], capture_output=True, text=True).stdout
+        self.trainings = self.lives = self.kills = self.steps = self.useful = self.measured = 0
+        self.most_growth = 0
+        self.kinds, self.losses = {}, []
+
+    def life(self, save, optimizer):
+        """One process or MPI job. Answers its results if it was allowed to end, else None."""
+        r = self.random
+        ranks, plan, mpi = r.randint(1, 4), r.choice(PLANS), self.has_mpi and r.random() < 0.4
+        words = [self.trainer, *MODEL, "--optimizer", optimizer, "--plan", plan, "--loader", r.choice(["every-rank", "first-rank"]),
+                 "--save", save, "--resume", *r.choice(SAVING), "--json", os.path.join(self.folder, "results.json")]
+        if r.random() < 0.3:
+            words.append("--overlap")
+        if mpi:
+            words = ["mpirun", "--oversubscribe", "-np", str(ranks), *words, "--communicator", "mpi"]
+        else:
+            words += ["--ranks", str(ranks)]
+        self.command = " ".join(words)
+        kind = f"{'mpi' if mpi else 'threads'} x {ranks}"
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        self.lives += 1
+        before = checkpoints(save)
+        kill_at = time.monotonic() + r.uniform(3, 40) if r.random() < 0.85 else float("inf")
+        with open(os.path.join(self.folder, "output.txt"), "w+") as output:
+            job = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                                   env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                                                     "OMP_WAIT_POLICY": "passive"})
+            started, first, last, killed = time.monotonic(), {}, {}, False
+            while job.poll() is None:
+                now = time.monotonic()
+                if now > kill_at:
+                    alive = trainers(job.pid)
+                    if alive:
+                        os.kill(r.choice(alive), signal.SIGKILL)
+                        killed = True
+                        break
+                elif now > started + 8:
+                    for pid in trainers(job.pid):
+                        last[pid] = resident(pid)
+                        first.setdefault(pid, last[pid])
+                time.sleep(0.5)
+            try:
+                code = job.wait(timeout=90)
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                raise Fault("90 s after one process was killed the others still run") from None
+            output.seek(0)
+            text = output.read()
+        if not killed and code != 0:
+            raise Fault(f"exit code {code}:\n{text[-2000:]}")
+        self.kills += killed
+        self.check_memory(first, last)
+        self.check_checkpoints(save, before, text)
+        self.check_losses(text)
+        if killed:
+            return None
+        with open(os.path.join(self.folder, "results.json")) as file:
+            return json.load(file)
+
+    def check_memory(self, first, last):
+        for pid, bytes_then in first.items():
+            growth = last[pid] - bytes_then
+            self.measured += 1
+            self.most_growth = max(self.most_growth, growth)
+            if growth > GROWTH:
+                raise Fault(f"a process grew from {bytes_then >> 20} to {last[pid] >> 20} MiB")
+
+    def check_checkpoints(self, save, before, text):
+        now = checkpoints(save)
+        if before:
+            resumed = re.search(r"resumed from .*step-(\d+)", text)
+            if resumed is None and "loss" in text:
+                raise Fault(f"did not resume from step {before[-1]}:\n{text[-2000:]}")
+            if resumed is not None and int(resumed[1]) != before[-1]:
+                raise Fault(f"resumed from step {int(resumed[1])}, the newest was {before[-1]}")
+            if not now or now[-1] < before[-1]:
+                raise Fault(f"checkpoint {before[-1]} was lost; there are {now}")
+        # The last three, the base of increments, one that was to be removed when the process died.
+        if len(now) > 5:
+            raise Fault(f"checkpoints pile up: {now}")
+        self.useful += bool(now and (not before or now[-1] > before[-1]))
+        self.steps += (now[-1] if now else 0) - (before[-1] if before else 0)
+
+    def check_losses(self, text):
+        lines = [(int(step), float(loss)) for step, loss in re.findall(r"step (\d+)/\d+ .*loss ([0-9.]+)", text)]
+        if lines and self.losses and lines[0][1] > self.losses[-1][1] + 0.05:
+            raise Fault(f"the loss jumped from {self.losses[-1]} to {lines[0]}")
+        self.losses += lines
+
+    def training(self):
+        self.trainings += 1
+        save = os.path.join(self.folder, "checkpoints")
+        shutil.rmtree(save, ignore_errors=True)
+        self.losses = []
+        optimizer = self.random.choice(["sgd", "adagrad", "rowwise-adagrad", "adam"])
+        results = None
+        while results is None:
+            if time.monotonic() > self.end and self.trainings > 1:
+                return
+            results = self.life(save, optimizer)
+        tenth = max(1, len(self.losses) // 10)
+        begin, end = (sum(loss for _, loss in part) / tenth for part in (self.losses[:tenth], self.losses[-tenth:]))
+        print(f"training {self.trainings}, {optimizer}: loss {begin:.4f} -> {end:.4f}, AUC {results['auc']:.4f}, {self.lives} lives so far", flush=True)
+        if not end < begin:
+            raise Fault(f"the loss did not fall: {begin} -> {end}")
+        if not results["auc"] > 0.6:
+            raise Fault(f"AUC {results['auc']}")
+
+    def run(self):
+        began = time.monotonic()
+        try:
+            while time.monotonic() < self.end:
+                self.training()
+        except Fault as fault:
+            print(f"FAULT: {fault}\nin life {self.lives}: {self.command}")
+            return 1
+        print(f"{(time.monotonic() - began) / 60:.0f} minutes: {self.trainings} trainings, {self.lives} lives, {self.kills} kills, {self.useful} lives saved "
+              f"something new, {self.steps} steps kept; {self.measured} processes' memory followed, most growth {self.most_growth / 2**20:.1f} MiB")
+        print("lives: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.kinds.items())))
+        return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--trainer", default=os.path.join(os.path.dirname(__file__), "..", "build", "release", "bin", "train_dlrm"))
+    parser.add_argument("--folder", help="where to work [a temporary folder]")
+    arguments = parser.parse_args()
+    if not os.access(arguments.trainer, os.X_OK):
+        parser.error(f"there is no trainer {arguments.trainer}: build it, or say --trainer")
+    if arguments.folder:
+        os.makedirs(arguments.folder, exist_ok=True)
+        return Soak(arguments).run()
+    with tempfile.TemporaryDirectory() as arguments.folder:
+        return Soak(arguments).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
