@@ -24,7 +24,7 @@ import tempfile
 import time
 
 PLANS = ["mixed", "table-wise", "column-wise", "row-wise", "grid", "replicated"]
-MODEL = ("--samples 400000 --test-fraction 0.05 --max-rows 2000 --batch-size 256 --epochs 16 --power 1.05 --embedding-width 8 "
+MODEL = ("--samples 1600000 --test-fraction 0.02 --max-rows 2000 --batch-size 256 --epochs 4 --power 1.05 --embedding-width 8 "
          "--bottom-mlp 32 --top-mlp 64 --constant-rates --save-every 200 --keep 3").split()
 SAVING = [[], ["--save-async"], ["--save-increments", "3"]]
 GROWTH = 16 << 20  # bytes that a process may gain after its first seconds
