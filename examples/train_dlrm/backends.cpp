@@ -12,29 +12,40 @@ namespace {
 
 using namespace tessera;
 
-std::unique_ptr<RankModel> make_host_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
-                                           std::int64_t max_batch) {
-  return std::make_unique<Model>(communicators, options, rows, max_batch);
-}
+class HostBackend final : public RankBackend {
+ public:
+  HostBackend(ThreadCommunicator* main, ThreadCommunicator* routing) : main_(main), routing_(routing) {}
+  AnyCommunicator main() override { return any(main_); }
+  AnyCommunicator routing() override { return any(routing_); }
+  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+                                        std::int64_t max_batch) override {
+    return std::make_unique<Model>(communicators, options, rows, max_batch);
+  }
 
-void with_host_communicator(ThreadCommunicator* threads, const std::function<void(AnyCommunicator)>& rank) {
-  SelfCommunicator self;
-  rank(threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self));
+ private:
+  AnyCommunicator any(ThreadCommunicator* threads) { return threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self_); }
+
+  ThreadCommunicator *main_, *routing_;
+  SelfCommunicator self_;
+};
+
+std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main, ThreadCommunicator* routing) {
+  return std::make_unique<HostBackend>(main, routing);
 }
 
 }  // namespace
 
-std::map<std::string, BackendParts>& backends() {
-  static std::map<std::string, BackendParts> all{{"host", {&make_host_model, &with_host_communicator}}};
+std::map<std::string, RankBackendFactory*>& backends() {
+  static std::map<std::string, RankBackendFactory*> all{{"host", &make_host_backend}};
   return all;
 }
 
-const BackendParts& backend_of(const Options& options) {
+RankBackendFactory& backend_of(const Options& options) {
   const auto found = backends().find(options.backend);
   require(found != backends().end(),
           "--backend {}: this program was built without it; configure with -DTESSERA_CUDA=ON where there is nvcc, and build again",
           options.backend);
-  return found->second;
+  return *found->second;
 }
 
 }  // namespace dlrm

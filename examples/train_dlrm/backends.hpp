@@ -10,7 +10,6 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,17 +17,25 @@
 
 namespace dlrm {
 
-/// What the trainer needs of a backend. Those that need a library put themselves into backends(): optional_cuda.cu.
-struct BackendParts {
+/// One rank's side of a backend: how its memory moves between ranks, and the model in it. Outlives both.
+class RankBackend {
+ public:
+  virtual ~RankBackend() = default;
+  /// The communicators that the backend was made with, for its memory.
+  virtual tessera::AnyCommunicator main() = 0;
+  virtual tessera::AnyCommunicator routing() = 0;
   /// Collective. `max_batch`: samples of a rank at most.
-  std::unique_ptr<RankModel> (*make_model)(Communicators&, const Options&, const std::vector<std::int64_t>& rows, std::int64_t max_batch);
-  /// Calls `rank` with a communicator that moves the backend's memory, made from that of a thread rank; null: there is one rank.
-  void (*with_communicator)(tessera::ThreadCommunicator*, const std::function<void(tessera::AnyCommunicator)>& rank);
+  virtual std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+                                                std::int64_t max_batch) = 0;
 };
 
-std::map<std::string, BackendParts>& backends();
+/// Of thread ranks, for the rank itself and for a thread that routes ahead; null: there is one rank, or ranks are no threads.
+using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main, tessera::ThreadCommunicator* routing);
+
+/// What --backend names. Those that need a library put themselves here: optional_cuda.cu.
+std::map<std::string, RankBackendFactory*>& backends();
 
 /// Throws tessera::InvalidArgument if this program was built without the backend of the options.
-const BackendParts& backend_of(const Options& options);
+RankBackendFactory& backend_of(const Options& options);
 
 }  // namespace dlrm

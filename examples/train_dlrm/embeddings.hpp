@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -39,7 +38,7 @@ class Embeddings {
   virtual const tessera::Layout& layout() const = 0;
   virtual tessera::MemoryCost memory_cost() const = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of their step.
-  virtual void start(const tessera::KeyedJagged<std::int32_t>&) { throw tessera::InvalidArgument("this backend routes no batch ahead"); }
+  virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;
   /// Looks this rank's samples up: output [batch, 26*width], any stride.
   virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
@@ -47,7 +46,7 @@ class Embeddings {
   /// Updates the rows of the last forward.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
   /// Tells what a checkpoint must hold.
-  virtual void add_to(tessera::CheckpointContents&) { throw tessera::InvalidArgument("this backend saves no checkpoints yet"); }
+  virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
 
 using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::AnyCommunicator&, const tessera::Layout&, const EmbeddingOptions&);

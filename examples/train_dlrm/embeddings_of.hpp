@@ -5,28 +5,30 @@
 #include "embeddings.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/tessera.hpp>
+#include <tessera/table/initializers.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
 namespace dlrm {
 
-template <class Optimizer>
+/// Embeddings in the memory of a backend, whose operations the including file brings. `routing`: the same for the thread that routes
+/// ahead, on a GPU with a stream of its own.
+template <class Optimizer, class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
-  // Widths of whole tables, and of their halves under a plan that cuts columns.
-  using Collection = tessera::ShardedCollection<tessera::Widths<4, 8, 16, 32, 64, 128>, Optimizer, tessera::Host, tessera::AnyCommunicator,
-                                                tessera::InitializeWith<tessera::Uniform>>;
+  using Collection =
+      tessera::ShardedCollection<Widths, Optimizer, Backend, tessera::AnyCommunicator, tessera::InitializeWith<tessera::Uniform>>;
 
  public:
-  EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options)
-      : collection_(communicator, tessera::Host({.threads = options.threads}), layout,
-                    {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {
-    if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, tessera::Host({.threads = options.threads}));
+  EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options,
+               const Backend& backend, const Backend& routing)
+      : collection_(communicator, backend, layout, {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {
+    if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, routing);
   }
 
   const tessera::Layout& layout() const override { return collection_.layout(); }
@@ -47,9 +49,9 @@ class EmbeddingsOf final : public Embeddings {
 
  private:
   Collection collection_;
-  tessera::Pooled<std::int32_t, tessera::Host> pooled_;
+  tessera::Pooled<std::int32_t, Backend> pooled_;
   bool started_ = false;
-  std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, tessera::Host>> ahead_;
+  std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>> ahead_;
 };
 
 }  // namespace dlrm

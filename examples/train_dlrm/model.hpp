@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "dense_contents.hpp"
 #include "embeddings.hpp"
 #include "interaction.hpp"
 #include "options.hpp"
@@ -17,15 +18,13 @@
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
-
-#include <fmt/format.h>
+#include <tessera/host/backend.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -68,23 +67,7 @@ class Model final : public RankModel {
 
   void add_to(tessera::CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    const auto add_layers = [&](const char* name, tessera::Mlp<>& mlp) {
-      for (int l = 0; l < mlp.layers(); ++l) {
-        const tessera::MatrixView<float> weight = mlp.weight(l);
-        contents.add(fmt::format("{}.{}.weight", name, l), {weight.rows, weight.columns},
-                     std::span(weight.data, static_cast<std::size_t>(weight.rows * weight.columns)));
-        contents.add(fmt::format("{}.{}.bias", name, l), {weight.rows}, mlp.bias(l));
-      }
-    };
-    add_layers("bottom", bottom_);
-    add_layers("top", top_);
-    std::visit(
-        [&](auto& optimizer) {
-          for (const tessera::DenseState& state : optimizer.states(parameters_))
-            contents.add(fmt::format("dense.{}", state.name), {parameters_.size()}, state.values);
-          if constexpr (requires { optimizer.steps(); }) contents.add_number("dense.step", optimizer.steps());
-        },
-        optimizer_);
+    add_dense(contents, tessera::Host(), bottom_, top_, parameters_, optimizer_);
   }
 
   bool gradients_finite() const override {
@@ -92,6 +75,7 @@ class Model final : public RankModel {
     return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
   }
 
+  void start(const tessera::ClickBatch<std::int32_t>& batch) override { embeddings_->start(batch.keyed()); }
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override { return forward(batch, nullptr); }
 
   void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
@@ -136,7 +120,7 @@ class Model final : public RankModel {
     const std::int64_t n = batch.size;
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
     embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
-    if (next != nullptr) embeddings_->start(next->keyed());
+    if (next != nullptr) start(*next);
     interaction_.forward(vectors(n), products(n), threads_);
     top_.forward(products(n), {logits_.data(), n, 1});
     return {logits_.data(), static_cast<std::size_t>(n)};

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's model on a GPU. Ranks are threads that share it; each works on its own thread's stream.
+// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and another to route ahead on.
 #include "backends.hpp"
 #include "cuda_embeddings.cuh"
+#include "dense_contents.hpp"
 #include "plans.hpp"
 
 #include <tessera/cuda/dense.cuh>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
@@ -24,8 +26,6 @@ namespace dlrm {
 namespace {
 
 using namespace tessera;
-
-Cuda thread_backend() { return Cuda({.stream = cudaStreamPerThread}); }
 
 /// The interaction of one width.
 struct CudaInteraction {
@@ -46,26 +46,33 @@ CudaInteraction cuda_interaction(int width) {
   return found;
 }
 
-std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, AnyCommunicator& communicator, const Layout& layout) {
-  const EmbeddingOptions settings{.initial_bound = options.initial_bound, .seed = options.seed, .threads = 1};
-  if (options.optimizer == "sgd") return make_cuda_sgd_embeddings(communicator, layout, settings);
-  if (options.optimizer == "adagrad") return make_cuda_adagrad_embeddings(communicator, layout, settings);
-  if (options.optimizer == "rowwise-adagrad") return make_cuda_rowwise_adagrad_embeddings(communicator, layout, settings);
-  return make_cuda_adam_embeddings(communicator, layout, settings);
+std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, Communicators& communicators, const Layout& layout,
+                                                 const Cuda& backend, const Cuda& routing) {
+  const EmbeddingOptions settings{.initial_bound = options.initial_bound,
+                                  .seed = options.seed,
+                                  .threads = 1,
+                                  .routing = options.overlap ? &communicators.routing : nullptr};
+  CudaEmbeddingsFactory& make = options.optimizer == "sgd"               ? make_cuda_sgd_embeddings
+                                : options.optimizer == "adagrad"         ? make_cuda_adagrad_embeddings
+                                : options.optimizer == "rowwise-adagrad" ? make_cuda_rowwise_adagrad_embeddings
+                                                                         : make_cuda_adam_embeddings;
+  return make(communicators.main, layout, settings, backend, routing);
 }
 
 /// Model on a GPU: the same layers, the same first values, the same step. Nothing waits for the host but the copies of the batch.
 class CudaModel final : public RankModel {
  public:
-  CudaModel(AnyCommunicator& communicator, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
-      : communicator_(communicator),
+  CudaModel(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch,
+            const Cuda& backend, const Cuda& routing)
+      : communicator_(communicators.main),
+        backend_(backend),
         width_(options.embedding_width),
         interaction_(cuda_interaction(width_)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true}),
         top_(backend_, sizes(interaction_.columns, options.top_mlp, 1)),
         parameters_(backend_, options.seed, bottom_, top_),
         optimizer_(make_optimizer(options)),
-        embeddings_(make_cuda_embeddings(options, communicator, make_layout(options, communicator.size(), rows))),
+        embeddings_(make_cuda_embeddings(options, communicators, make_layout(options, communicator_.size(), rows), backend, routing)),
         vectors_(max_batch * interaction_.input_columns, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
         products_(max_batch * interaction_.columns, backend_.stream()),
@@ -74,13 +81,18 @@ class CudaModel final : public RankModel {
         logit_gradients_(max_batch, backend_.stream()),
         labels_(max_batch, backend_.stream()),
         numbers_(max_batch * 13, backend_.stream()),
-        ids_(max_batch * kFeatures, backend_.stream()),
+        ids_{{max_batch * kFeatures, backend_.stream()}, {max_batch * kFeatures, backend_.stream()}},
         loss_(1, backend_.stream()) {
     backend_.fill_zero(loss_.data(), loss_.bytes());
   }
 
   Embeddings& embeddings() override { return *embeddings_; }
   std::int64_t dense_parameters() const override { return parameters_.size(); }
+
+  void add_to(CheckpointContents& contents) override {
+    embeddings_->add_to(contents);
+    add_dense(contents, backend_, bottom_, top_, parameters_, optimizer_);
+  }
 
   bool gradients_finite() const override {
     std::vector<float> gradients(parameters_.gradients().size());
@@ -89,8 +101,13 @@ class CudaModel final : public RankModel {
     return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
   }
 
+  void start(const ClickBatch<std::int32_t>& batch) override {
+    started_ = upload_ids(batch);
+    embeddings_->start(*started_);
+  }
+
   std::span<const float> forward(const ClickBatch<std::int32_t>& batch) override {
-    run_forward(batch);
+    run_forward(batch, nullptr);
     host_logits_.resize(static_cast<std::size_t>(batch.size));
     backend_.copy(host_logits_.data(), logits_.data(), host_logits_.size() * sizeof(float));
     backend_.synchronize();
@@ -98,8 +115,8 @@ class CudaModel final : public RankModel {
   }
 
   void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
-             const ClickBatch<std::int32_t>*) override {
-    run_forward(batch);
+             const ClickBatch<std::int32_t>* next) override {
+    run_forward(batch, next);
     const std::int64_t n = batch.size;
     backend_.copy(labels_.data(), batch.labels.data(), batch.labels.size() * sizeof(float));
     const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_.columns),
@@ -137,20 +154,27 @@ class CudaModel final : public RankModel {
   }
   MatrixView<float> vectors(std::int64_t n) const { return {vectors_.data(), n, interaction_.input_columns}; }
 
-  void run_forward(const ClickBatch<std::int32_t>& batch) {
+  /// Ids that are being routed stay as they are while the next ones come.
+  KeyedJagged<std::int32_t> upload_ids(const ClickBatch<std::int32_t>& batch) {
+    std::swap(ids_[0], ids_[1]);
+    backend_.copy(ids_[0].data(), batch.ids.data(), batch.ids.size() * sizeof(std::int32_t));
+    return {.features = kFeatures, .batch = batch.size, .ids = {ids_[0].data(), batch.ids.size()}, .offsets = {}, .weights = {}};
+  }
+
+  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next) {
     const std::int64_t n = batch.size;
     backend_.copy(numbers_.data(), batch.dense.data(), batch.dense.size() * sizeof(float));
-    backend_.copy(ids_.data(), batch.ids.data(), batch.ids.size() * sizeof(std::int32_t));
+    const KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
-    embeddings_->forward({.features = kFeatures, .batch = n, .ids = {ids_.data(), batch.ids.size()}, .offsets = {}, .weights = {}},
-                         vectors(n).column_range(width_, kFeatures * width_));
+    embeddings_->forward(ids, vectors(n).column_range(width_, kFeatures * width_));
+    if (next != nullptr) start(*next);
     const MatrixView<float> products(products_.data(), n, interaction_.columns);
     interaction_.forward(backend_, vectors(n), products);
     top_.forward(products, {logits_.data(), n, 1});
   }
 
   AnyCommunicator& communicator_;
-  Cuda backend_ = thread_backend();
+  Cuda backend_;
   int width_;
   CudaInteraction interaction_;
   CudaMlp bottom_, top_;
@@ -160,38 +184,51 @@ class CudaModel final : public RankModel {
   gpu::DeviceBuffer<float> vectors_, vector_gradients_;    // [batch, 27*width]
   gpu::DeviceBuffer<float> products_, product_gradients_;  // [batch, columns of the interaction]
   gpu::DeviceBuffer<float> logits_, logit_gradients_, labels_, numbers_;
-  gpu::DeviceBuffer<std::int32_t> ids_;
+  gpu::DeviceBuffer<std::int32_t> ids_[2];
+  std::optional<KeyedJagged<std::int32_t>> started_;
   gpu::DeviceBuffer<double> loss_;
   std::vector<float> host_logits_;
 };
 
-std::unique_ptr<RankModel> make_cuda_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
-                                           std::int64_t max_batch) {
-  require(options.save.empty(), "--backend cuda saves no checkpoints yet: leave --save out");
-  require(options.bucket_kib == 0, "--backend cuda sums the gradients of the linear layers at once: leave --bucket-kib out");
-  require(!options.overlap, "--backend cuda routes no batch ahead yet: leave --overlap out");
-  return std::make_unique<CudaModel>(communicators.main, options, rows, max_batch);
-}
+/// One stream of a rank, and a communicator that moves device memory in its order.
+class Lane {
+ public:
+  explicit Lane(ThreadCommunicator* threads) {
+    if (threads != nullptr) ranks_.emplace(threads->group(), threads->rank(), CudaMemory(backend_));
+  }
+  const Cuda& backend() const { return backend_; }
+  AnyCommunicator communicator() { return ranks_ ? AnyCommunicator(*ranks_) : AnyCommunicator(self_); }
 
-void require_gpu() {
+ private:
+  gpu::Stream stream_;
+  Cuda backend_{{.stream = stream_.get()}};
+  BasicSelfCommunicator<CudaMemory> self_{CudaMemory(backend_)};
+  std::optional<BasicThreadCommunicator<CudaMemory>> ranks_;
+};
+
+class CudaBackend final : public RankBackend {
+ public:
+  CudaBackend(ThreadCommunicator* main, ThreadCommunicator* routing) : main_(main), routing_(routing) {}
+  AnyCommunicator main() override { return main_.communicator(); }
+  AnyCommunicator routing() override { return routing_.communicator(); }
+  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+                                        std::int64_t max_batch) override {
+    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(), routing_.backend());
+  }
+
+ private:
+  Lane main_, routing_;
+};
+
+std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main, ThreadCommunicator* routing) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   require<Error>(error == cudaSuccess && count > 0, "--backend cuda: there is no GPU that CUDA can use here ({})",
                  error == cudaSuccess ? "no device" : cudaGetErrorString(error));
+  return std::make_unique<CudaBackend>(main, routing);
 }
 
-void with_cuda_communicator(ThreadCommunicator* threads, const std::function<void(AnyCommunicator)>& rank) {
-  require_gpu();
-  const CudaMemory memory(thread_backend());
-  if (threads != nullptr) {
-    BasicThreadCommunicator<CudaMemory> of_threads(threads->group(), threads->rank(), memory);
-    return rank(AnyCommunicator(of_threads));
-  }
-  BasicSelfCommunicator<CudaMemory> self(memory);
-  rank(AnyCommunicator(self));
-}
-
-[[maybe_unused]] const bool added = backends().emplace("cuda", BackendParts{&make_cuda_model, &with_cuda_communicator}).second;
+[[maybe_unused]] const bool added = backends().emplace("cuda", &make_cuda_backend).second;
 
 }  // namespace
 }  // namespace dlrm

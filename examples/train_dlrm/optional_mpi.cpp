@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ranks.hpp"
+#include "backends.hpp"
 
 #include <tessera/comm/mpi_communicator.hpp>
 #include <tessera/core/error.hpp>
+
+#include <memory>
 
 namespace dlrm {
 namespace {
@@ -12,24 +14,26 @@ using namespace tessera;
 
 class MpiRank final : public Ranks {
  public:
-  explicit MpiRank(MpiCommunicator& mpi) : mpi_(mpi) {}
+  MpiRank(MpiCommunicator& mpi, RankBackendFactory& make_backend) : mpi_(mpi), backend_(make_backend(nullptr, nullptr)) {}
   int size() const override { return mpi_.size(); }
   bool first_is_here() const override { return mpi_.rank() == 0; }
   void run(const std::function<void(Communicators&)>& rank) override {
     MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0), routing = mpi_.split(0);
-    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing)};
+    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing),
+                                *backend_};
     rank(communicators);
   }
 
  private:
   MpiCommunicator& mpi_;
+  std::unique_ptr<RankBackend> backend_;
 };
 
 int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
   return run_mpi_rank([&](MpiCommunicator& mpi) {
     require(options.ranks == 0 || options.ranks == mpi.size(), "--ranks {}: mpirun started {}; leave --ranks out", options.ranks,
             mpi.size());
-    MpiRank rank(mpi);
+    MpiRank rank(mpi, backend_of(options));
     job(rank);
   });
 }

@@ -171,6 +171,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   tessera::require(options.backend == "host" || options.communicator == "threads",
                    "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out", options.backend,
                    options.communicator);
+  if (options.backend != "host") {
+    tessera::require(options.bucket_kib == 0, "--backend {}: the gradients of the linear layers are summed at once; leave --bucket-kib out",
+                     options.backend);
+    tessera::require(options.save_increments == 0, "--backend {}: checkpoints are saved in full; leave --save-increments out",
+                     options.backend);
+  }
   return options;
 }
 

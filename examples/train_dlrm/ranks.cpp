@@ -8,7 +8,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/error.hpp>
 
-#include <utility>
+#include <memory>
 
 namespace dlrm {
 namespace {
@@ -17,26 +17,24 @@ using namespace tessera;
 
 class Threads final : public Ranks {
  public:
-  Threads(int size, const BackendParts& backend) : size_(size), backend_(backend) {}
+  Threads(int size, RankBackendFactory& backend) : size_(size), make_backend_(backend) {}
   int size() const override { return size_; }
   bool first_is_here() const override { return true; }
   void run(const std::function<void(Communicators&)>& rank) override {
     if (size_ == 1) {
       SelfCommunicator self;
-      return backend_.with_communicator(nullptr, [&](AnyCommunicator main) {
-        Communicators communicators{std::move(main), AnyCommunicator(self), AnyCommunicator(self), AnyCommunicator(self)};
-        rank(communicators);
-      });
+      const std::unique_ptr<RankBackend> backend = make_backend_(nullptr, nullptr);
+      Communicators communicators{backend->main(), AnyCommunicator(self), AnyCommunicator(self), backend->routing(), *backend};
+      return rank(communicators);
     }
     ThreadGroup gradient_group(size_), data_group(size_), routing_group(size_);
     run_ranks(size_, [&](ThreadCommunicator& threads) {
       const int r = threads.rank();
       ThreadCommunicator gradients(gradient_group, r), data(data_group, r), routing(routing_group, r);
       try {
-        backend_.with_communicator(&threads, [&](AnyCommunicator main) {
-          Communicators communicators{std::move(main), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing)};
-          rank(communicators);
-        });
+        const std::unique_ptr<RankBackend> backend = make_backend_(&threads, &routing);
+        Communicators communicators{backend->main(), AnyCommunicator(gradients), AnyCommunicator(data), backend->routing(), *backend};
+        rank(communicators);
       } catch (const std::exception& error) {
         for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group}) group->fail(r, error.what());
         throw;
@@ -46,7 +44,7 @@ class Threads final : public Ranks {
 
  private:
   int size_;
-  const BackendParts& backend_;
+  RankBackendFactory& make_backend_;
 };
 
 int launch_threads(const Options& options, const std::function<void(Ranks&)>& job) {

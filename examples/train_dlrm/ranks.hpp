@@ -12,9 +12,13 @@
 
 namespace dlrm {
 
-/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own.
+class RankBackend;
+
+/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own. Of them `main` and `routing`
+/// move the backend's memory.
 struct Communicators {
   tessera::AnyCommunicator main, gradients, data, routing;
+  RankBackend& backend;
 };
 
 /// The ranks of a job that this process runs: all of them where ranks are threads, one where they are processes.

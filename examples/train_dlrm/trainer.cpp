@@ -44,8 +44,8 @@ class Rank {
         clicks_(clicks),
         communicator_(communicators.main),
         data_(communicators.data),
-        model_(backend_of(options).make_model(communicators, options, clicks.rows(),
-                                              (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
+        model_(communicators.backend.make_model(communicators, options, clicks.rows(),
+                                                (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     if (options.vocabulary) vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
   }
@@ -120,7 +120,7 @@ class Rank {
     };
     if (options_.overlap && step < steps) {
       fetch(step, batch_);
-      model_->embeddings().start(batch_.keyed());
+      model_->start(batch_);
     }
     while (step < steps) {
       const bool ahead = options_.overlap && step + 1 < steps;

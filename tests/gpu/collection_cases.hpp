@@ -5,6 +5,7 @@
 #include <tessera/tessera.cuh>
 
 #include <doctest/doctest.h>
+#include <gpu/array.hpp>
 #include <support/random_batches.hpp>
 
 #include <cmath>
@@ -23,29 +24,6 @@ using namespace tessera;
 using random_layouts::pick;
 using random_layouts::Random;
 
-/// An array in a backend's memory.
-template <class T, class Backend>
-class Array {
- public:
-  Array(const Backend& backend, std::span<const T> values) : backend_(backend) {
-    buffer_.resize(backend, values.size());
-    backend.copy(buffer_.data(), values.data(), values.size_bytes());
-    backend.synchronize();
-  }
-  std::span<T> span() const { return buffer_.span(); }
-  T* data() const { return buffer_.data(); }
-  std::vector<T> read() const {
-    std::vector<T> values(buffer_.size());
-    backend_.copy(values.data(), buffer_.data(), values.size() * sizeof(T));
-    backend_.synchronize();
-    return values;
-  }
-
- private:
-  Backend backend_;
-  Buffer<T, Backend> buffer_;
-};
-
 template <class Backend>
 std::vector<float> read(const Backend& backend, const float* from, std::size_t count) {
   std::vector<float> values(count);
@@ -53,18 +31,6 @@ std::vector<float> read(const Backend& backend, const float* from, std::size_t c
   backend.synchronize();
   return values;
 }
-
-/// The communicator of a backend's thread ranks.
-template <class Backend>
-struct ThreadRanks {
-  using type = ThreadCommunicator;
-  static type make(ThreadCommunicator& host, const Backend&) { return host; }
-};
-template <>
-struct ThreadRanks<Cuda> {
-  using type = BasicThreadCommunicator<CudaMemory>;
-  static type make(ThreadCommunicator& host, const Cuda& backend) { return type(host.group(), host.rank(), CudaMemory(backend)); }
-};
 
 /// What a training gives: everything that a user can see.
 struct Trace {
@@ -324,4 +290,57 @@ TEST_CASE("thread ranks reduce device memory in the order of ranks") {
     communicator.broadcast(part.span(), 1);
     CHECK(read(backend, part.data(), 1)[0] == doctest::Approx(3 * expected[100]));
   });
+}
+
+TEST_CASE("batches that are routed ahead, on another stream, give the bits of batches in turn") {
+  const random_layouts::Model model{{{"a", 40, 16}, {"b", 30, 7}}, {{"f", "a"}, {"g", "b"}, {"h", "a", Pooling::mean}}};
+  const Layout layout = make_layout({2}, model.tables, model.features,
+                                    {{0, {0, 15, 0, 16}, 0}, {0, {15, 40, 0, 16}, 1}, {1, {0, 30, 0, 3}, 1}, {1, {0, 30, 3, 7}, 0}});
+  constexpr int steps = 4, samples = 6;
+  std::vector<float> results[2];
+  for (const bool ahead : {false, true}) {
+    ThreadGroup routing_group(2);
+    std::vector<float> outputs[2], tables[2];
+    run_ranks(2, [&](ThreadCommunicator& host) {
+      const gpu::Stream stream, routing_stream;
+      const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
+      BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+          second(routing_group, host.rank(), CudaMemory(routing));
+      using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, BasicThreadCommunicator<CudaMemory>>;
+      E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
+      std::vector<Array<std::int32_t, Cuda>> ids;
+      for (int s = 0; s < steps; ++s) {
+        std::vector<std::int32_t> values;
+        for (int i = 0; i < 3 * samples; ++i) values.push_back((i * 11 + s * 5 + host.rank() * 3) % 30);
+        ids.emplace_back(backend, values);
+      }
+      const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{3, samples, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
+      const Array<float, Cuda> output(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns())));
+      const Array<float, Cuda> gradient(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns()), 0.5f));
+      const MatrixView<float> out(output.data(), samples, layout.columns());
+      const auto one = [&](const auto& pooled) {
+        const std::vector<float> got = output.read();
+        outputs[host.rank()].insert(outputs[host.rank()].end(), got.begin(), got.end());
+        embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
+      };
+      if (ahead) {
+        RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(embeddings, second, routing);
+        route.start(batch(0));
+        for (int s = 0; s < steps; ++s) {
+          const auto pooled = embeddings.forward_routed(route.take(), out);
+          if (s + 1 < steps) route.start(batch(s + 1));
+          one(pooled);
+        }
+      } else {
+        for (int s = 0; s < steps; ++s) one(embeddings.forward(batch(s), out));
+      }
+      tables[host.rank()].assign(40 * 16, 0.0f);
+      embeddings.tables().get("a", {tables[host.rank()].data(), 40, 16});
+    });
+    for (int r = 0; r < 2; ++r)
+      for (const std::vector<float>* part : {&outputs[r], &tables[r]})
+        results[ahead].insert(results[ahead].end(), part->begin(), part->end());
+  }
+  CHECK(results[0].size() == 2 * (steps * samples * static_cast<std::size_t>(layout.columns()) + 640));
+  CHECK((results[0] == results[1]));
 }

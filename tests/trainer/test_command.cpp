@@ -150,6 +150,8 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--plan diagonal", "--plan");
   check_fails("--backend tpu", "--backend");
   check_fails("--backend cuda --communicator mpi", "--communicator");
+  check_fails("--backend cuda --bucket-kib 64", "--bucket-kib");
+  check_fails("--backend cuda --save unused --save-increments 2", "--save-increments");
   check_fails("--optimizer lion", "--optimizer");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");

@@ -24,6 +24,9 @@
 
 namespace tessera::inline v0 {
 
+/// Copies bytes between the host's memory and another, and returns when they are there.
+using MemoryCopy = std::function<void(void* to, const void* from, std::size_t bytes)>;
+
 /// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its optimizer state, or a dense tensor.
 struct CheckpointRows {
   struct Part {
@@ -31,7 +34,7 @@ struct CheckpointRows {
     std::int64_t column_begin = 0;  ///< elements
     std::int64_t columns = 0;
     std::byte* data = nullptr;
-    std::int64_t stride = 0;  ///< bytes from one row to the next
+    std::int64_t stride = 0;  ///< bytes from one row to the next; of rows that are copied: a row's bytes
     bool write = true;        ///< false: a copy that another rank writes
   };
 
@@ -42,6 +45,7 @@ struct CheckpointRows {
   std::int64_t arena_row = 0;          ///< of the first row
   std::vector<std::int64_t> chosen{};  ///< where not empty: row i of these is row chosen[i] in memory
   std::vector<Part> parts{};
+  MemoryCopy copy{};  ///< empty: the host reads and writes the parts itself
 };
 
 /// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows of them are in memory. Saving reads
@@ -59,6 +63,7 @@ class CheckpointContents {
   void add(Collection& collection, const std::string& prefix = "") {
     using T = typename Collection::element;
     using O = typename Collection::optimizer;
+    const MemoryCopy copy = copy_of(collection.backend());
     const auto& tables = collection.layout().tables;
     std::vector<int> first;
     for (const auto& table : tables) {
@@ -75,7 +80,8 @@ class CheckpointContents {
                           .rows = shard.rectangle.rows(),
                           .source = static_cast<int>(sources_.size()),
                           .arena = shard.arena,
-                          .arena_row = shard.arena_row};
+                          .arena_row = shard.arena_row,
+                          .copy = copy};
       const int t = first[static_cast<std::size_t>(shard.table)];
       rows.parts.push_back(part(t, column, shard.weights, write));
       for (int k = 0; k < O::element_states; ++k) rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
@@ -84,8 +90,11 @@ class CheckpointContents {
         rows.parts.push_back(part(t + 1 + k, 0, shard.states[k], write && column == 0));
       rows_.push_back(std::move(rows));
     }
-    sources_.push_back(
-        [&collection](RowObserver& observer, bool on) { on ? collection.observe(observer) : collection.unobserve(observer); });
+    sources_.emplace_back();
+    if (!copy)
+      sources_.back() = [&collection](RowObserver& observer, bool on) {
+        on ? collection.observe(observer) : collection.unobserve(observer);
+      };
     add_number(
         prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
         [&collection](std::uint64_t step) { collection.set_steps(static_cast<std::int64_t>(step)); });
@@ -98,15 +107,12 @@ class CheckpointContents {
   /// share a file.
   template <class T>
   void add(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group = "dense") {
-    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
-    const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
-    require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
-            "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name, detail::shape_text(stored.shape),
-            stored.rows() * stored.columns(), values.size());
-    CheckpointRows rows{.rows = stored.rows()};
-    rows.parts.push_back({t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
-    whole_.push_back(rows_.size());
-    rows_.push_back(std::move(rows));
+    add_whole(std::move(name), std::move(shape), values, std::move(group), {});
+  }
+  /// The same in a backend's memory.
+  template <class T, class Backend>
+  void add(const Backend& backend, std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group = "dense") {
+    add_whole(std::move(name), std::move(shape), values, std::move(group), copy_of(backend));
   }
 
   /// A number that every rank has: a step, an epoch, a seed.
@@ -139,7 +145,7 @@ class CheckpointContents {
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<CheckpointRows>& rows() const { return rows_; }
-  /// By collection: makes it tell an observer of its updates, or no longer.
+  /// By collection: makes it tell an observer of its updates, or no longer; empty where the host cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
@@ -201,6 +207,30 @@ class CheckpointContents {
     require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before", tensor.name);
     tensors_.push_back(std::move(tensor));
     return static_cast<int>(tensors_.size()) - 1;
+  }
+
+  template <class T>
+  void add_whole(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group, MemoryCopy copy) {
+    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
+    const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
+    require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
+            "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name, detail::shape_text(stored.shape),
+            stored.rows() * stored.columns(), values.size());
+    CheckpointRows rows{.rows = stored.rows(), .copy = std::move(copy)};
+    rows.parts.push_back({t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
+    whole_.push_back(rows_.size());
+    rows_.push_back(std::move(rows));
+  }
+
+  template <class Backend>
+  static MemoryCopy copy_of(const Backend& backend) {
+    if constexpr (Backend::host_readable)
+      return {};
+    else
+      return [backend](void* to, const void* from, std::size_t bytes) {
+        backend.copy(to, from, bytes);
+        backend.synchronize();
+      };
   }
 
   template <class T>

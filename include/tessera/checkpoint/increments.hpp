@@ -24,12 +24,15 @@ namespace tessera::inline v0 {
 /// anything.
 class ChangedRows {
  public:
+  /// Throws InvalidArgument for tables in memory that the host cannot read.
   explicit ChangedRows(const CheckpointContents& contents) : contents_(contents) {
     for (const CheckpointRows& rows : contents.rows()) {
       if (rows.source < 0) continue;
       std::vector<bool>& bits = bits_[{rows.source, rows.arena}];
       bits.resize(std::max(bits.size(), static_cast<std::size_t>(rows.arena_row + rows.rows)));
     }
+    for (const auto& source : contents.sources())
+      require(source != nullptr, "ChangedRows: the host cannot see which rows change in another backend's memory; save in full");
     for (std::size_t s = 0; s < contents.sources().size(); ++s)
       contents.sources()[s](watchers_.emplace_back(*this, static_cast<int>(s)), true);
   }

@@ -69,6 +69,37 @@ struct TensorSource {
   const StoredTensor* changed_rows = nullptr;  ///< their numbers, ascending
 };
 
+/// The rows of a part as the host may write them: the part itself, or a copy of a block of them, which goes back when another block is
+/// asked for and at the end.
+class WritableRows {
+ public:
+  WritableRows(const CheckpointRows& rows, const CheckpointRows::Part& part, TensorType type, std::vector<std::byte>& memory)
+      : rows_(rows), part_(part), row_bytes_(part.columns * static_cast<std::int64_t>(tensor_type_size(type))), memory_(memory) {}
+
+  std::byte* operator()(std::int64_t row) {
+    if (!rows_.copy) return part_.data + row * part_.stride;
+    if (row < first_ || row >= first_ + count_) {
+      put_back();
+      count_ = std::min(std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(row_bytes_, 1)), rows_.rows);
+      first_ = row / count_ * count_;
+      count_ = std::min(count_, rows_.rows - first_);
+      memory_.resize(static_cast<std::size_t>(count_ * row_bytes_));
+      rows_.copy(memory_.data(), part_.data + first_ * part_.stride, memory_.size());
+    }
+    return memory_.data() + (row - first_) * row_bytes_;
+  }
+  void put_back() {
+    if (count_ > 0) rows_.copy(part_.data + first_ * part_.stride, memory_.data(), memory_.size());
+    count_ = 0;
+  }
+
+ private:
+  const CheckpointRows& rows_;
+  const CheckpointRows::Part& part_;
+  std::int64_t row_bytes_, first_ = 0, count_ = 0;
+  std::vector<std::byte>& memory_;
+};
+
 /// Reads this rank's rows: for each tensor of the model from its source.
 class RowLoader {
  public:
@@ -85,16 +116,17 @@ class RowLoader {
  private:
   static constexpr std::int64_t kBlockBytes = 1 << 20;
 
+  TensorType type_of(const CheckpointRows::Part& part) const { return tensors_[static_cast<std::size_t>(part.tensor)].type; }
   /// Columns of a part that a stored tensor has, too.
   static std::int64_t common_columns(const CheckpointRows::Part& part, const StoredTensor& source) {
     return std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
   }
 
   /// Copies one row as it is stored to the model.
-  void deliver(const std::byte* row, const StoredTensor& source, const CheckpointRows::Part& part, std::int64_t model_row,
+  void deliver(const std::byte* row, const StoredTensor& source, const CheckpointRows::Part& part, std::byte* to,
                std::int64_t columns) const {
-    convert_elements(row + part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type)), source.type,
-                     part.data + model_row * part.stride, tensors_[static_cast<std::size_t>(part.tensor)].type, columns);
+    convert_elements(row + part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type)), source.type, to, type_of(part),
+                     columns);
   }
 
   void load_whole(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
@@ -102,8 +134,8 @@ class RowLoader {
     const std::int64_t end = std::min(rows.row_begin + rows.rows, source.rows()), columns = common_columns(part, source);
     if (columns <= 0) return;
     const std::int64_t row_bytes = source.row_bytes(), step = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
-    const bool direct =
-        source.type == tensors_[static_cast<std::size_t>(part.tensor)].type && columns == source.columns() && part.stride == row_bytes;
+    const bool direct = !rows.copy && source.type == type_of(part) && columns == source.columns() && part.stride == row_bytes;
+    WritableRows model(rows, part, type_of(part), copied_);
     for (std::int64_t first = rows.row_begin; first < end; first += step) {
       const std::int64_t count = std::min(step, end - first);
       if (direct) {
@@ -112,8 +144,10 @@ class RowLoader {
       }
       block_.resize(static_cast<std::size_t>(count * row_bytes));
       from.reader->read_rows(source, first, count, block_.data());
-      for (std::int64_t r = 0; r < count; ++r) deliver(block_.data() + r * row_bytes, source, part, first - rows.row_begin + r, columns);
+      for (std::int64_t r = 0; r < count; ++r)
+        deliver(block_.data() + r * row_bytes, source, part, model(first - rows.row_begin + r), columns);
     }
+    model.put_back();
   }
 
   void load_changed(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
@@ -121,6 +155,7 @@ class RowLoader {
     const std::int64_t columns = common_columns(part, source), row_bytes = source.row_bytes();
     if (columns <= 0) return;
     const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(row_bytes, 8));
+    WritableRows model(rows, part, type_of(part), copied_);
     for (std::int64_t first = 0; first < source.rows(); first += step) {
       numbers_.resize(static_cast<std::size_t>(std::min(step, source.rows() - first)));
       from.increment->read_rows(*from.changed_rows, first, static_cast<std::int64_t>(numbers_.size()),
@@ -133,14 +168,15 @@ class RowLoader {
       for (std::int64_t r = 0; r < count; ++r) {
         // A file that lies about the order must not write elsewhere.
         const std::int64_t model_row = begin[r] - rows.row_begin;
-        if (model_row >= 0 && model_row < rows.rows) deliver(block_.data() + r * row_bytes, source, part, model_row, columns);
+        if (model_row >= 0 && model_row < rows.rows) deliver(block_.data() + r * row_bytes, source, part, model(model_row), columns);
       }
     }
+    model.put_back();
   }
 
   const std::vector<TensorSpec>& tensors_;
   const std::vector<TensorSource>& sources_;
-  std::vector<std::byte> block_;
+  std::vector<std::byte> block_, copied_;
   std::vector<std::int64_t> numbers_;
 };
 

@@ -31,6 +31,16 @@ inline void copy_rows(const RowBlock& from, std::int64_t rows, std::int64_t row_
   for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * row_bytes, from.data + r * from.stride, static_cast<std::size_t>(row_bytes));
 }
 
+/// Copies rows [first, first + count) of a part, wherever they are, into one dense block.
+inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& part, std::int64_t first, std::int64_t count,
+                       std::int64_t row_bytes, std::byte* to) {
+  const std::byte* from = part.data + first * part.stride;
+  if (rows.copy)
+    rows.copy(to, from, static_cast<std::size_t>(count * row_bytes));
+  else
+    copy_rows({from, part.stride}, count, row_bytes, to);
+}
+
 /// The rows of a checkpoint as they are in memory now.
 class LiveRows {
  public:
@@ -38,7 +48,7 @@ class LiveRows {
   std::vector<RowBlock>& operator()(const CheckpointRows& rows, std::span<const std::int64_t> row_bytes, std::int64_t first,
                                     std::int64_t count) {
     blocks_.clear();
-    if (rows.chosen.empty()) {
+    if (rows.chosen.empty() && !rows.copy) {
       for (const CheckpointRows::Part& part : rows.parts) blocks_.push_back({part.data + first * part.stride, part.stride});
       return blocks_;
     }
@@ -47,10 +57,11 @@ class LiveRows {
     memory_.resize(static_cast<std::size_t>(bytes * count));
     std::byte* to = memory_.data();
     for (std::size_t p = 0; p < rows.parts.size(); ++p) {
-      const CheckpointRows::Part& part = rows.parts[p];
       blocks_.push_back({to, row_bytes[p]});
-      for (std::int64_t i = first; i < first + count; ++i, to += row_bytes[p])
-        std::memcpy(to, part.data + rows.chosen[static_cast<std::size_t>(i)] * part.stride, static_cast<std::size_t>(row_bytes[p]));
+      if (rows.chosen.empty()) fetch_rows(rows, rows.parts[p], first, count, row_bytes[p], to);
+      for (std::int64_t i = 0; i < count && !rows.chosen.empty(); ++i)
+        fetch_rows(rows, rows.parts[p], rows.chosen[static_cast<std::size_t>(first + i)], 1, row_bytes[p], to + i * row_bytes[p]);
+      to += count * row_bytes[p];
     }
     return blocks_;
   }

@@ -23,9 +23,9 @@
 namespace tessera::inline v0 {
 
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A writer takes the rows block by block;
-/// before an update changes a row that the writer has not reached, the row is copied aside. Small tensors (all but tables) are copied at
-/// once. Extra memory: those, one bit for each row, and at most about `memory_bytes` of rows: when they are full, updates wait for the
-/// writer. Updates come from one thread, the writer is another.
+/// before an update changes a row that the writer has not reached, the row is copied aside. Small tensors (all but tables), and tables in
+/// memory that the host cannot read, are copied at once. Extra memory of the host: those, one bit for each row, and at most about
+/// `memory_bytes` of rows: when they are full, updates wait for the writer. Updates come from one thread, the writer is another.
 class Snapshot {
  public:
   /// Watches until `stop` or the end. `contents` must outlive it.
@@ -34,7 +34,7 @@ class Snapshot {
     for (std::size_t i = 0; i < contents.rows().size(); ++i) {
       const CheckpointRows& rows = contents.rows()[i];
       const bool written = std::any_of(rows.parts.begin(), rows.parts.end(), [](const CheckpointRows::Part& part) { return part.write; });
-      if (rows.source < 0) {
+      if (at_once(rows)) {
         if (written) copy_now(i);
         continue;
       }
@@ -44,8 +44,8 @@ class Snapshot {
       if (!written) std::fill_n(arena.settled.begin() + rows.arena_row, rows.rows, true);
     }
     for (auto& [key, arena] : arenas_) std::sort(arena.shards.begin(), arena.shards.end());
-    for (std::size_t s = 0; s < watchers_.size(); ++s) contents.sources()[s](watchers_[s], true);
     watching_ = true;
+    watch(true);
   }
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
@@ -53,8 +53,7 @@ class Snapshot {
 
   /// Updates are no longer watched. Called by their thread.
   void stop() {
-    if (!std::exchange(watching_, false)) return;
-    for (std::size_t s = 0; s < watchers_.size(); ++s) contents_.sources()[s](watchers_[s], false);
+    if (std::exchange(watching_, false)) watch(false);
   }
 
   /// The writer has ended, well or not: no update waits for it.
@@ -72,9 +71,12 @@ class Snapshot {
   const std::vector<RowBlock>& operator()(const CheckpointRows& rows, std::span<const std::int64_t> row_bytes, std::int64_t first,
                                           std::int64_t count) {
     blocks_.clear();
-    if (rows.source < 0) {
+    if (at_once(rows)) {
       const std::byte* copy = copies_.at(static_cast<std::size_t>(&rows - contents_.rows().data())).data();
-      blocks_.push_back({copy + first * row_bytes[0], row_bytes[0]});
+      for (const std::int64_t n : row_bytes) {
+        blocks_.push_back({copy + first * n, n});
+        copy += rows.rows * n;
+      }
       return blocks_;
     }
     std::int64_t bytes = 0;
@@ -112,16 +114,28 @@ class Snapshot {
     int source;
   };
 
+  static bool at_once(const CheckpointRows& rows) { return rows.source < 0 || rows.copy; }
+
+  void watch(bool on) {
+    for (std::size_t s = 0; s < watchers_.size(); ++s)
+      if (const auto& source = contents_.sources()[s]) source(watchers_[s], on);
+  }
+
   std::int64_t bytes_of(const CheckpointRows::Part& part) const {
     return part.columns * static_cast<std::int64_t>(tensor_type_size(contents_.tensors()[static_cast<std::size_t>(part.tensor)].type));
   }
 
   void copy_now(std::size_t index) {
     const CheckpointRows& rows = contents_.rows()[index];
-    const CheckpointRows::Part& part = rows.parts.front();
+    std::int64_t bytes = 0;
+    for (const CheckpointRows::Part& part : rows.parts) bytes += bytes_of(part) * rows.rows;
     std::vector<std::byte>& copy = copies_[index];
-    copy.resize(static_cast<std::size_t>(bytes_of(part) * rows.rows));
-    copy_rows({part.data, part.stride}, rows.rows, bytes_of(part), copy.data());
+    copy.resize(static_cast<std::size_t>(bytes));
+    std::byte* to = copy.data();
+    for (const CheckpointRows::Part& part : rows.parts) {
+      fetch_rows(rows, part, 0, rows.rows, bytes_of(part), to);
+      to += bytes_of(part) * rows.rows;
+    }
   }
 
   /// The writer's side.

@@ -22,7 +22,7 @@ class DeviceInputs {
   /// As Inputs. `exact`: bounds are not enough.
   void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
                std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, bool exact) {
-    report.raise(layout);
+    report.raise(backend, layout);
     detail::check_features(batch.features, features.size());
     batch.validate_sizes();
     cuts_.assign(cuts.begin(), cuts.end());
@@ -30,12 +30,12 @@ class DeviceInputs {
     layout_features_.assign(features.begin(), features.end());
     make_jobs(layout, features, batch);
     admit(backend, batch, policy, report);
-    report.send(features);
+    report.send(backend, features);
     const bool bounded =
         !batch.bounds.empty() && !exact && !std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
     if (offsets_given_ && !bounded) {
       read_entries(backend, batch);
-      report.raise(layout);
+      report.raise(backend, layout);
     }
     describe(layout, batch, bounded);
   }

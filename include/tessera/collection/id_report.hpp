@@ -44,7 +44,7 @@ class IdReport {
 
   std::span<std::uint64_t> counts() { return counts_; }
   std::span<const std::uint64_t> read(const Layout&) const { return counts_; }
-  void raise(const Layout&) const {}
+  void raise(const Backend&, const Layout&) const {}
 
  private:
   std::vector<std::uint64_t> counts_;
@@ -58,24 +58,24 @@ class IdReport<Backend, false> {
     counts_.resize(backend, tables);
     fault_.resize(backend, 1);
     backend.fill_zero(counts_.data(), tables * sizeof(unsigned long long));
-    clear();
+    clear(backend);
   }
 
   unsigned long long* counts() const { return counts_.data(); }
   InputFault* fault() const { return fault_.data(); }
 
-  /// After work that may have found a fault: its news is on the way. `features`: those of the batch.
-  void send(std::span<const int> features) {
+  /// After work of `backend` that may have found a fault: its news is on the way. `features`: those of the batch.
+  void send(const Backend& backend, std::span<const int> features) {
     features_.assign(features.begin(), features.end());
-    backend_.copy(seen_.data(), fault_.data(), sizeof(InputFault));
+    backend.copy(seen_.data(), fault_.data(), sizeof(InputFault));
   }
-  /// Throws what is known by now.
-  void raise(const Layout& layout) {
+  /// Throws what is known by now. `backend`: the one that does the work on ids.
+  void raise(const Backend& backend, const Layout& layout) {
     if (static_cast<const volatile InputFault*>(seen_.data())->kind == InputFault::none) return;
-    backend_.synchronize();
+    backend.synchronize();
     const InputFault fault = *seen_.data();
     *seen_.data() = {};
-    clear();
+    clear(backend);
     const FeatureSpec& feature = layout.features[features_[fault.feature]];
     const std::int64_t rows = layout.tables[layout.feature_table[features_[fault.feature]]].rows;
     if (fault.kind == InputFault::bad_id) throw BadId(feature.name, fault.sample, fault.value, rows);
@@ -88,13 +88,13 @@ class IdReport<Backend, false> {
   std::span<const std::uint64_t> read(const Layout& layout) {
     backend_.copy(seen_counts_.data(), counts_.data(), read_.size() * sizeof(unsigned long long));
     backend_.synchronize();
-    raise(layout);
+    raise(backend_, layout);
     read_.assign(seen_counts_.span().begin(), seen_counts_.span().end());
     return read_;
   }
 
  private:
-  void clear() { backend_.fill_zero(fault_.data(), sizeof(InputFault)); }
+  void clear(const Backend& backend) { backend.fill_zero(fault_.data(), sizeof(InputFault)); }
 
   Backend backend_;
   Buffer<unsigned long long, Backend> counts_;

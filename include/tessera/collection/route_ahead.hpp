@@ -23,7 +23,8 @@ concept Interruptible = requires(C& c, const std::string& text) {
 };
 
 /// Routes the next batch on a thread of its own while this one is in its dense layers. The thread has a communicator of the same ranks,
-/// used by nothing else (`communicator.split(0)`), and a backend of its own. Results are those of routing in turn, bit for bit.
+/// used by nothing else (`communicator.split(0)`), and a backend of its own: on a GPU, one with another stream. Results are those of
+/// routing in turn, bit for bit.
 ///
 ///   RouteAhead<Embeddings, std::int32_t, Comm, Host> ahead(embeddings, second, Host{});
 ///   ahead.start(first batch);
@@ -52,6 +53,7 @@ class RouteAhead {
     changed_.notify_all();
     if (busy) communicator_.interrupt("a batch that was being routed ahead was given up");
     thread_.join();
+    backend_.wait_for(embeddings_.backend());  // which still may use what is freed now
   }
 
   /// Begins to route a batch and returns. The batch's memory stays in use until the end of its step, or of this object if the batch is
@@ -61,6 +63,7 @@ class RouteAhead {
     {
       const std::lock_guard lock(mutex_);
       require(state_ == State::idle, "RouteAhead: take the batch that was started before you start another");
+      backend_.wait_for(embeddings_.backend());  // which fills the ids, and uses the memory of the step before the last
       ids_ = ids;
       state_ = State::routing;
     }
@@ -74,6 +77,7 @@ class RouteAhead {
     changed_.wait(lock, [&] { return state_ == State::routed; });
     state_ = State::idle;
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    embeddings_.backend().wait_for(backend_);
     return steps_[std::exchange(next_, 1 - next_)];
   }
 

@@ -34,6 +34,12 @@ void bind_layers(std::span<float> values, std::span<float> gradients, std::uint6
 
 }  // namespace detail
 
+/// One array of a dense optimizer's state: one number for each parameter, in the backend's memory.
+struct DenseState {
+  std::string_view name;
+  std::span<float> values;
+};
+
 /// What a stack of fully connected layers, y = x W^T + b with W [out, in], is on every backend: sizes, the places of parameters in memory,
 /// their first values, and the shapes that forward and backward take.
 class MlpLayers {
@@ -54,6 +60,14 @@ class MlpLayers {
     values_ = values;
     gradients_ = gradients;
   }
+
+  // In the backend's memory:
+  std::span<float> values() { return values_; }
+  std::span<float> gradients() { return gradients_; }
+  MatrixView<float> weight(int layer) { return {values_.data() + offset(layer), size(layer + 1), size(layer)}; }
+  std::span<float> bias(int layer) { return values_.subspan(bias_offset(layer), bias_size(layer)); }
+  MatrixView<float> weight_gradient(int layer) { return {gradients_.data() + offset(layer), size(layer + 1), size(layer)}; }
+  std::span<float> bias_gradient(int layer) { return gradients_.subspan(bias_offset(layer), bias_size(layer)); }
 
  protected:
   /// `name`: of the class, for errors.

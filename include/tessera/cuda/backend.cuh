@@ -4,10 +4,12 @@
 
 #include <tessera/cuda/launch.cuh>
 #include <tessera/cuda/memory.cuh>
+#include <tessera/cuda/stream.cuh>
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 namespace tessera::inline v0 {
 
@@ -46,13 +48,21 @@ class Cuda {
   }
   /// Waits for all work of the stream; throws what the work met.
   void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
+  /// Later work starts after what `other` was given so far; the host does not wait.
+  void wait_for(const Cuda& other) const {
+    if (other.stream_ == stream_) return;
+    std::optional<gpu::Event>& event = scratch_->event;
+    if (!event) event.emplace();
+    event->record(other.stream_);
+    event->block(stream_);
+  }
 
   void fill_zero(void* p, std::size_t bytes) const { gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
 
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until the slot is asked for more. Slots 0-7
   /// and 16-19 belong to the operations, 8-15 to whoever calls them.
   void* scratch(std::size_t slot, std::size_t bytes) const {
-    gpu::DeviceBuffer<std::byte>& block = scratch_->at(slot);
+    gpu::DeviceBuffer<std::byte>& block = scratch_->blocks.at(slot);
     if (block.bytes() < bytes) {
       block = {};
       block = gpu::DeviceBuffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4), stream_, memory_);
@@ -70,7 +80,10 @@ class Cuda {
   }
 
  private:
-  using Scratch = std::array<gpu::DeviceBuffer<std::byte>, 20>;
+  struct Scratch {
+    std::array<gpu::DeviceBuffer<std::byte>, 20> blocks;
+    std::optional<gpu::Event> event;
+  };
 
   cudaStream_t stream_;
   gpu::MemoryResourceRef memory_;

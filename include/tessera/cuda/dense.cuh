@@ -4,11 +4,14 @@
 
 #include <tessera/cuda/dense_kernels.cuh>
 #include <tessera/cuda/mlp.cuh>
+#include <tessera/optimizer/optimizers.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -42,16 +45,28 @@ class CudaDenseOptimizer {
   explicit CudaDenseOptimizer(const Cuda& backend, O optimizer = {}, float weight_decay = 0)
       : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay), states_(0, backend.stream()) {}
 
+  /// What a checkpoint must hold beside the parameters, in device memory. The spans stay valid as long as the optimizer does.
+  std::vector<DenseState> states(const CudaDenseParameters& parameters) {
+    make_states(parameters.size());
+    std::vector<DenseState> states;
+    for (const std::string_view name : O::state_names)
+      states.push_back({name, {states_.data() + std::ssize(states) * parameters.size(), static_cast<std::size_t>(parameters.size())}});
+    return states;
+  }
+  /// Updates so far: part of Adam's state, too.
+  std::int64_t& steps() requires std::same_as<O, Adam> { return step_; }
+
   void step(const CudaDenseParameters& parameters, float learning_rate) {
     const std::int64_t count = parameters.size();
-    if (states_.size() != O::element_states * count) reset(count);
+    make_states(count);
     backend_.launch("update_parameters", gpu::ceil_divide(count, gpu::dense_threads), gpu::dense_threads, gpu::update_parameters<O>,
                     optimizer_.at(learning_rate, ++step_), parameters.values().data(),
                     static_cast<const float*>(parameters.gradients().data()), states_.data(), count, weight_decay_);
   }
 
  private:
-  void reset(std::int64_t count) {
+  void make_states(std::int64_t count) {
+    if (states_.size() == O::element_states * count) return;
     std::vector<float> first;
     for (int s = 0; s < O::element_states; ++s) first.insert(first.end(), static_cast<std::size_t>(count), optimizer_.initial_state(s));
     states_ = gpu::DeviceBuffer<float>(std::ssize(first), backend_.stream());

@@ -57,13 +57,6 @@ class Mlp<> : public MlpLayers {
     return first_layer + layers();
   }
 
-  std::span<float> values() { return values_; }
-  std::span<float> gradients() { return gradients_; }
-  MatrixView<float> weight(int layer) { return {values_.data() + offset(layer), size(layer + 1), size(layer)}; }
-  std::span<float> bias(int layer) { return values_.subspan(bias_offset(layer), bias_size(layer)); }
-  MatrixView<float> weight_gradient(int layer) { return {gradients_.data() + offset(layer), size(layer + 1), size(layer)}; }
-  std::span<float> bias_gradient(int layer) { return gradients_.subspan(bias_offset(layer), bias_size(layer)); }
-
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices. Remembers the views: x and y must
   /// stay as they are until backward. Nothing is allocated unless the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {

@@ -21,12 +21,6 @@ struct DenseOptimizerOptions {
   float initial_accumulator = 0.0f;  ///< Adagrad
 };
 
-/// One array of an optimizer's state: one number for each parameter.
-struct DenseState {
-  std::string_view name;
-  std::span<float> values;
-};
-
 namespace detail {
 
 /// Calls f(i) for all i, divided over `threads` OpenMP threads in contiguous parts.

@@ -53,6 +53,8 @@ class Host {
   static void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes); }
   /// Waits for all work that was given to the backend.
   static void synchronize() {}
+  /// Later work starts after what `other` was given so far.
+  static void wait_for(const Host&) {}
 
   static void fill_zero(void* memory, std::size_t bytes) {
     if (bytes != 0) std::memset(memory, 0, bytes);

@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/concepts/dense_layers.hpp>
+#include <tessera/core/matrix_view.hpp>
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <span>
+#include <variant>
+
+namespace dlrm {
+
+/// Adds the layers by name, and the dense optimizer's state.
+template <class Backend, class Layers, class Parameters, class Optimizers>
+void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom, Layers& top, Parameters& parameters,
+               Optimizers& optimizer) {
+  const auto add_layers = [&](const char* name, Layers& mlp) {
+    for (int l = 0; l < mlp.layers(); ++l) {
+      const tessera::MatrixView<float> weight = mlp.weight(l);
+      contents.add(backend, fmt::format("{}.{}.weight", name, l), {weight.rows, weight.columns},
+                   std::span(weight.data, static_cast<std::size_t>(weight.rows * weight.columns)));
+      contents.add(backend, fmt::format("{}.{}.bias", name, l), {weight.rows}, mlp.bias(l));
+    }
+  };
+  add_layers("bottom", bottom);
+  add_layers("top", top);
+  std::visit(
+      [&](auto& chosen) {
+        for (const tessera::DenseState& state : chosen.states(parameters))
+          contents.add(backend, fmt::format("dense.{}", state.name), {parameters.size()}, state.values);
+        if constexpr (requires { chosen.steps(); }) contents.add_number("dense.step", chosen.steps());
+      },
+      optimizer);
+}
+
+}  // namespace dlrm
