@@ -16,6 +16,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -39,36 +41,102 @@ Measured measure_on_threads(const Layout& layout, const Workload& workload, int 
   return result;
 }
 
+/// The same plan measured several times, in turn with others: medians.
+Measured joined(const std::vector<Measured>& rounds) {
+  const auto median = [&](auto&& value) {
+    std::vector<double> values;
+    for (const Measured& m : rounds) values.push_back(value(m));
+    return median_of(std::move(values));
+  };
+  Measured m = rounds.front();
+  m.step_seconds = median([](const Measured& r) { return r.step_seconds; });
+  for (const StageMember stage : kStages) {
+    m.stages.*stage = median([&](const Measured& r) { return r.stages.*stage; });
+    m.work.*stage = median([&](const Measured& r) { return r.work.*stage; });
+  }
+  return m;
+}
+
+/// Seconds of an all-to-all with next to no data.
+double collective_seconds(int ranks) {
+  double result = 0;
+  run_ranks(ranks, [&](ThreadCommunicator& c) {
+    const std::vector<std::size_t> ones(static_cast<std::size_t>(ranks), 1);
+    std::vector<float> send(ones.size()), receive(ones.size());
+    std::vector<double> rounds;
+    for (int round = 0; round < 21; ++round) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < 100; ++i) c.all_to_all<float>(send, ones, receive, ones);
+      rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
+    }
+    if (c.rank() == 0) result = median_of(rounds);
+  });
+  return result;
+}
+
+struct Case {
+  std::string model;
+  NamedLayout plan;
+  Workload workload;
+  std::vector<Measured> rounds{};
+};
+
+constexpr int kRounds = 3;
+
+void measure_in_turn(std::vector<Case>& cases) {
+  for (int round = 0; round < kRounds; ++round)
+    for (Case& c : cases) c.rounds.push_back(measure_on_threads(c.plan.layout, c.workload, 5));
+}
+
+/// Layouts of every model on every number of ranks but what says the same twice.
+std::vector<Case> cases_of(const std::vector<ShardingModel>& models, std::initializer_list<int> ranks, Cluster cluster) {
+  std::vector<Case> cases;
+  for (const int r : ranks)
+    for (const ShardingModel& model : models) {
+      cluster.ranks = r;
+      cluster.ranks_per_node = 0;
+      for (NamedLayout& plan : layouts_of(model, cluster))
+        if (plan.name.rfind("memory", 0) != 0)
+          cases.push_back({model.name, std::move(plan), model.workload});  // whole tables once is enough
+    }
+  return cases;
+}
+
+/// Predicted over measured work of every stage.
+void print_stages(const std::vector<Case>& cases, const Cluster& constants) {
+  for (std::size_t s = 0; s < kStages.size(); ++s) {
+    std::vector<double> ratios;
+    for (const Case& c : cases) {
+      Cluster cluster = constants;
+      cluster.ranks = c.plan.layout.ranks();
+      const double measured = joined(c.rounds).work.*kStages[s];
+      if (cluster.ranks > 1 || measured > 0) ratios.push_back(work_of(predict(c.plan.layout, cluster, c.workload)).*kStages[s] / measured);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n", kStageNames[s],
+               ratios[ratios.size() / 10], ratios[ratios.size() / 2], ratios[ratios.size() - 1 - ratios.size() / 10]);
+  }
+}
+
 Cluster calibrate() {
   const std::vector<ShardingModel> models{
       make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),  make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
       make_model("", 8192, 0, {{4, 1'000'000, 16, 8}}),   make_model("", 8192, 0, {{8, 500'000, 64, 1}}),
       make_model("", 4096, 1.05, {{4, 500'000, 64, 10}}), make_model("", 4096, 0, {{2, 1'000'000, 128, 4}}),
-      make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 8, 1}})};
-  std::vector<Observation> observations;
+      make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
+  // Latency: t(ranks) = launch + (ranks - 1) latency, by what a collective of two and of four takes.
+  const double two = collective_seconds(2), four = collective_seconds(4);
   Cluster base{.network_bandwidth = 1e9, .network_latency = 3e-5, .flops = 1e11, .concurrent_ranks = cores()};
-  for (const int ranks : {1, 2, 4})
-    for (const ShardingModel& model : models) {
-      base.ranks = ranks;
-      for (const NamedLayout& plan : layouts_of(model, base)) {
-        if ((plan.name == "planned" && ranks > 1) || plan.name.rfind("memory", 0) == 0) continue;  // whole tables once is enough
-        observations.push_back({plan.layout, model.workload, measure_on_threads(plan.layout, model.workload, 5)});
-      }
-    }
+  base.node_latency = std::max(0.0, four - two) / 2;
+  base.launch_seconds = 0;  // a call
+  std::vector<Case> cases = cases_of(models, {1, 2, 4}, base);
+  std::erase_if(cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
+  measure_in_turn(cases);
+  std::vector<Observation> observations;
+  for (const Case& c : cases) observations.push_back({c.plan.layout, c.workload, joined(c.rounds).work});
   base = fit(observations, base);
   base.ranks = cores();
-  for (const StageMember stage : kStages) {
-    std::vector<double> ratios;
-    for (const Observation& o : observations) {
-      Cluster c = base;
-      c.ranks = o.layout.ranks();
-      ratios.push_back(predict(o.layout, c, o.workload).stages.*stage / (o.measured.stages.*stage));
-    }
-    std::sort(ratios.begin(), ratios.end());
-    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n",
-               kStageNames[static_cast<std::size_t>(std::find(kStages.begin(), kStages.end(), stage) - kStages.begin())],
-               ratios[ratios.size() / 10], ratios[ratios.size() / 2], ratios[ratios.size() - 1 - ratios.size() / 10]);
-  }
+  print_stages(cases, base);
   return base;
 }
 
@@ -87,40 +155,39 @@ void honesty(const Cluster& constants) {
       make_model("multi-hot, widths 8-32", 4096, 1.05, {{2, 500'000, 32, 20}, {6, 100'000, 16, 5}, {12, 10'000, 8, 1}}),
       make_model("uniform ids, width 128", 2048, 0, {{2, 300'000, 128, 8}, {4, 100'000, 128, 1}}),
       make_model("one large, many small", 4096, 1.1, {{1, 2'000'000, 32, 10}, {20, 2000, 16, 2}})};
-  struct Pair {
-    std::string name;
-    int group;
+  std::vector<Case> cases = cases_of(models, {2, 4}, constants);
+  measure_in_turn(cases);
+  struct Step {
     double predicted, measured;
   };
-  std::vector<Pair> pairs;
-  int group = 0;
-  fmt::print("{:<24} {:>5} {:<24} {:>12} {:>12} {:>6}\n", "model", "ranks", "plan", "predicted ms", "measured ms", "ratio");
-  for (const int ranks : {2, 4})
-    for (const ShardingModel& model : models) {
-      Cluster cluster = constants;
-      cluster.ranks = ranks;
-      cluster.ranks_per_node = 0;
-      ++group;
-      for (const NamedLayout& plan : layouts_of(model, cluster)) {
-        if (plan.name.rfind("memory", 0) == 0) continue;  // whole tables once is enough
-        const double predicted = predict(plan.layout, cluster, model.workload).step_seconds;
-        const double measured = measure_on_threads(plan.layout, model.workload, 7).step_seconds;
-        pairs.push_back({plan.name, group, predicted, measured});
-        fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}\n", model.name, ranks, plan.name, 1e3 * predicted, 1e3 * measured,
-                   predicted / measured);
-        std::fflush(stdout);
-      }
-    }
+  std::vector<Step> steps;
+  fmt::print("{:<24} {:>5} {:<24} {:>12} {:>12} {:>6}   work of", "model", "ranks", "plan", "predicted ms", "measured ms", "ratio");
+  for (const char* stage : kStageNames) fmt::print(" {:.8}", stage);
+  fmt::print("\n");
+  for (const Case& c : cases) {
+    Cluster cluster = constants;
+    cluster.ranks = c.plan.layout.ranks();
+    cluster.ranks_per_node = 0;
+    const Prediction p = predict(c.plan.layout, cluster, c.workload);
+    const Measured m = joined(c.rounds);
+    steps.push_back({p.step_seconds, m.step_seconds});
+    fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}         ", c.model, cluster.ranks, c.plan.name, 1e3 * p.step_seconds,
+               1e3 * m.step_seconds, p.step_seconds / m.step_seconds);
+    for (const StageMember stage : kStages) fmt::print(" {:>8.2f}", work_of(p).*stage / (m.work.*stage));
+    fmt::print("\n");
+  }
+  print_stages(cases, constants);
   std::size_t close = 0, compared = 0, ordered = 0;
-  for (const Pair& a : pairs) {
-    close += std::abs(a.predicted / a.measured - 1) <= 0.25;
-    for (const Pair& b : pairs)
-      if (a.group == b.group && a.measured > 1.2 * b.measured) {
+  for (std::size_t a = 0; a < cases.size(); ++a) {
+    close += std::abs(steps[a].predicted / steps[a].measured - 1) <= 0.25;
+    for (std::size_t b = 0; b < cases.size(); ++b)
+      if (cases[a].model == cases[b].model && cases[a].plan.layout.ranks() == cases[b].plan.layout.ranks() &&
+          steps[a].measured > 1.2 * steps[b].measured) {
         ++compared;
-        ordered += a.predicted > b.predicted;
+        ordered += steps[a].predicted > steps[b].predicted;
       }
   }
-  fmt::print("within 25 %: {} of {}; order right: {} of {} pairs that differ by more than 20 %\n", close, pairs.size(), ordered, compared);
+  fmt::print("within 25 %: {} of {}; order right: {} of {} pairs that differ by more than 20 %\n", close, cases.size(), ordered, compared);
 }
 
 }  // namespace

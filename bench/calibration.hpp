@@ -1,92 +1,138 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fits the constants of the cost model to measured stages. The model is linear in them (in a bandwidth's inverse), so what a constant
-// multiplies is the prediction with all others switched off; the fit is least squares of relative errors without negative constants.
+// Fits the constants of the cost model to measured work. Work (seconds of a stage, summed over the ranks) is linear in the constants (in a
+// bandwidth's inverse), so what a constant multiplies is the prediction with all others switched off. The fit is least squares of relative
+// errors without negative constants, repeated with less weight for what lies far off: a disturbed measurement does not pull the rest.
 #pragma once
 
-#include "sharding.hpp"
+#include <tessera/core/error.hpp>
+#include <tessera/sharding/cost.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 namespace tessera::bench {
 
+using StageMember = double StageTimes::*;
+inline constexpr std::array<StageMember, 6> kStages{
+    &StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble, &StageTimes::exchange_gradients,
+    &StageTimes::update};
+inline constexpr std::array<const char*, 6> kStageNames{"route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
+
+inline double median_of(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+/// What one plan's stages took: seconds of work, summed over its ranks. A stage of 0 s was not measured.
 struct Observation {
   Layout layout;
   Workload workload;
-  Measured measured;
+  StageTimes work{};
 };
 
 struct Constant {
-  const char* name;
   double Cluster::*member;
   bool inverse;  // bandwidths
 };
-inline constexpr std::array<Constant, 10> kConstants{{{"stream_bandwidth", &Cluster::stream_bandwidth, true},
-                                                      {"gather_bandwidth", &Cluster::gather_bandwidth, true},
-                                                      {"cache_bandwidth", &Cluster::cache_bandwidth, true},
-                                                      {"node_bandwidth", &Cluster::node_bandwidth, true},
-                                                      {"lookup_seconds", &Cluster::lookup_seconds, false},
-                                                      {"route_seconds", &Cluster::route_seconds, false},
-                                                      {"merge_seconds", &Cluster::merge_seconds, false},
-                                                      {"block_seconds", &Cluster::block_seconds, false},
-                                                      {"launch_seconds", &Cluster::launch_seconds, false},
-                                                      {"node_latency", &Cluster::node_latency, false}}};
-inline constexpr double kNever = 1e30;  // bytes/s of a bandwidth that is switched off
+inline constexpr std::array<Constant, 11> kConstants{{{&Cluster::stream_bandwidth, true},
+                                                      {&Cluster::gather_bandwidth, true},
+                                                      {&Cluster::cache_bandwidth, true},
+                                                      {&Cluster::node_bandwidth, true},
+                                                      {&Cluster::lookup_seconds, false},
+                                                      {&Cluster::check_seconds, false},
+                                                      {&Cluster::route_seconds, false},
+                                                      {&Cluster::cut_seconds, false},
+                                                      {&Cluster::vector_seconds, false},
+                                                      {&Cluster::merge_seconds, false},
+                                                      {&Cluster::block_seconds, false}}};
+inline constexpr double kNever = std::numeric_limits<double>::infinity();  // bytes/s of a bandwidth that is switched off
+inline constexpr double kMost = 1e15;                                      // bytes/s of one whose cost the fit does not see
 
-/// A cluster with nothing but one constant, at 1 (second, or byte per second).
-inline Cluster with_one(const Cluster& base, std::size_t constant) {
-  Cluster c = base;
+/// A cluster with nothing but one constant, at 1 (second, or byte per second); none: nothing at all.
+inline Cluster with_one(Cluster c, std::size_t constant) {
   c.network_bandwidth = kNever;
-  c.network_latency = 0;
+  c.network_latency = c.node_latency = c.launch_seconds = 0;
   for (std::size_t k = 0; k < kConstants.size(); ++k) c.*kConstants[k].member = k == constant ? 1 : kConstants[k].inverse ? kNever : 0;
   return c;
 }
 
-/// `base`: ranks per observation are taken from its layout; cores from `base.concurrent_ranks`.
+/// Seconds of a stage, summed over the ranks.
+inline StageTimes work_of(const Prediction& p) {
+  StageTimes sum;
+  for (const StageTimes& rank : p.ranks)
+    for (const StageMember stage : kStages) sum.*stage += rank.*stage;
+  return sum;
+}
+
+/// `base` with the constants of kConstants fitted; its latencies are taken as they are, ranks from each observation's layout. Throws
+/// InvalidArgument where nothing was measured, or a time is negative or no number.
 inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
-  std::vector<std::array<double, kConstants.size()>> rows;
-  std::vector<double> goals;
+  constexpr std::size_t n = kConstants.size();
+  std::vector<std::array<double, n>> rows;  // what each constant adds to a stage, in units of what was measured
+  std::vector<double> goals, weights;
   for (const Observation& o : observations) {
-    std::array<StageTimes, kConstants.size()> stages;
     Cluster cluster = base;
     cluster.ranks = o.layout.ranks();
-    for (std::size_t k = 0; k < kConstants.size(); ++k) stages[k] = predict(o.layout, with_one(cluster, k), o.workload).stages;
+    std::array<StageTimes, n> parts;
+    for (std::size_t k = 0; k < n; ++k) parts[k] = work_of(predict(o.layout, with_one(cluster, k), o.workload));
+    Cluster latencies = with_one(cluster, n);
+    latencies.launch_seconds = base.launch_seconds, latencies.node_latency = base.node_latency;
+    const StageTimes fixed = work_of(predict(o.layout, latencies, o.workload));
     for (const StageMember stage : kStages) {
-      // Stages that hardly count must not pull the constants: weigh by the root of their share of the step.
-      const double measured = o.measured.stages.*stage;
-      if (measured <= 0) continue;
-      const double weight = std::sqrt(measured / o.measured.stages.embeddings());
+      const double measured = o.work.*stage;
+      require(std::isfinite(measured) && measured >= 0, "fit: a stage took {} s; times are finite and not negative", measured);
+      if (measured == 0) continue;
       auto& row = rows.emplace_back();
-      for (std::size_t k = 0; k < kConstants.size(); ++k) row[k] = weight * (stages[k].*stage) / measured;
-      goals.push_back(weight);
+      for (std::size_t k = 0; k < n; ++k) row[k] = parts[k].*stage / measured;
+      goals.push_back(std::max(0.0, 1 - fixed.*stage / measured));
+      // Stages that hardly count must not pull the constants: weigh by their share of the step.
+      weights.push_back(measured / o.work.embeddings());
     }
   }
-  // Coordinate descent on the normal equations.
-  constexpr std::size_t n = kConstants.size();
-  std::array<std::array<double, n>, n> products{};
-  std::array<double, n> right{}, scale{}, x{};
-  for (std::size_t k = 0; k < n; ++k) {
-    for (const auto& row : rows) scale[k] += row[k] * row[k];
-    scale[k] = scale[k] > 0 ? 1 / std::sqrt(scale[k]) : 0;
+  require(!rows.empty(), "fit: no stage was measured; give observations with times above 0");
+  std::array<double, n> x{};
+  std::vector<double> trust(rows.size(), 1.0);
+  for (int round = 0; round < 20; ++round) {
+    std::array<std::array<double, n>, n> products{};
+    std::array<double, n> right{}, scale{};
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t k = 0; k < n; ++k) scale[k] += weights[i] * trust[i] * rows[i][k] * rows[i][k];
+    for (double& s : scale) s = s > 0 ? 1 / std::sqrt(s) : 0;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (std::size_t k = 0; k < n; ++k) {
+        const double left = weights[i] * trust[i] * rows[i][k] * scale[k];
+        right[k] += left * goals[i];
+        for (std::size_t j = 0; j < n; ++j) products[k][j] += left * rows[i][j] * scale[j];
+      }
+    for (std::size_t k = 0; k < n; ++k) x[k] = scale[k] > 0 ? x[k] / scale[k] : 0;
+    // Coordinate descent on the normal equations, until nothing moves.
+    double moved = 1;
+    for (int step = 0; step < 200'000 && moved > 1e-13; ++step) {
+      moved = 0;
+      for (std::size_t k = 0; k < n; ++k) {
+        if (scale[k] == 0) continue;
+        double rest = right[k];
+        for (std::size_t j = 0; j < n; ++j)
+          if (j != k) rest -= products[k][j] * x[j];
+        const double next = std::max(0.0, rest / products[k][k]);
+        moved = std::max(moved, std::abs(next - x[k]));
+        x[k] = next;
+      }
+    }
+    for (std::size_t k = 0; k < n; ++k) x[k] *= scale[k];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      double predicted = 0;
+      for (std::size_t k = 0; k < n; ++k) predicted += rows[i][k] * x[k];
+      trust[i] = 1 / std::max(0.1, std::abs(predicted - goals[i]));  // beyond 10 % an error counts once, not squared
+    }
   }
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t k = 0; k < n; ++k) {
-      right[k] += rows[i][k] * scale[k] * goals[i];
-      for (std::size_t j = 0; j < n; ++j) products[k][j] += rows[i][k] * scale[k] * rows[i][j] * scale[j];
-    }
-  for (int round = 0; round < 200'000; ++round)
-    for (std::size_t k = 0; k < n; ++k) {
-      double rest = right[k];
-      for (std::size_t j = 0; j < n; ++j)
-        if (j != k) rest -= products[k][j] * x[j];
-      x[k] = scale[k] > 0 ? std::max(0.0, rest) : 0;
-    }
-  for (std::size_t k = 0; k < n; ++k) x[k] *= scale[k];
-  for (std::size_t k = 0; k < n; ++k) base.*kConstants[k].member = !kConstants[k].inverse ? x[k] : x[k] > 1e-15 ? 1 / x[k] : 1e15;
+  for (std::size_t k = 0; k < n; ++k) base.*kConstants[k].member = !kConstants[k].inverse ? x[k] : x[k] > 1 / kMost ? 1 / x[k] : kMost;
   return base;
 }
 

@@ -4,7 +4,7 @@
 """Tables and one self-contained page from Google Benchmark's JSON: report.py FOLDER NAME...
 
 Reads FOLDER/NAME.json, prints a table of each, writes FOLDER/index.html. Repetitions are joined by medians. A counter that is a share of a
-limit, or a ratio to a peer, is drawn as bars.
+limit, or a ratio to a peer, is drawn as bars; sharding plans by their stages, beside what the cost model predicted.
 """
 import html
 import json
@@ -14,6 +14,9 @@ import sys
 
 # What is drawn of a bench: the first of these counters that it has. Shares are of a limit measured in the same run, `ratio` is to a peer.
 DRAWN = ["ratio", "step_share", "limit_share", "share", "of_memcpy", "samples_per_second", "bytes/s", "ids", "gflops"]
+# Stages of a sharding plan (milliseconds), and their colours in tessera_plan's page.
+STAGES = {"route_ms": "#4e79a7", "lookup_ms": "#f28e2b", "exchange_ms": "#e15759", "assemble_ms": "#76b7b2", "exchange_gradients_ms": "#b07aa1",
+          "update_ms": "#59a14f"}
 # Google Benchmark's own fields, which are not counters.
 OWN_FIELDS = {"name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time", "cpu_time", "time_unit",
               "family_index", "per_family_instance_index", "aggregate_name", "aggregate_unit", "label", "items_per_second", "bytes_per_second"}
@@ -84,6 +87,40 @@ def bars(runs, counter):
     return "".join(parts) + "</svg>"
 
 
+def stages(runs):
+    """Per group of names up to the last part (the plan): stacked bars of the stages, a line where the step was, a dashed one where it was predicted."""
+    groups = {}
+    for name, values in runs.items():
+        head, _, plan = name.rpartition("/")
+        groups.setdefault(head, []).append((plan, values))
+    left, length, step = 190, 420, 18
+    key = "".join(f'<tspan fill="{colour}">&#9632;</tspan> {stage.removesuffix("_ms").replace("_", " ")}&#160;&#160; ' for stage, colour in STAGES.items())
+    parts = [f'<p><svg xmlns="http://www.w3.org/2000/svg" width="900" height="16" font-family="sans-serif" font-size="11"><text x="0" y="12">{key}</text></svg><br>'
+             "Each stage by its slowest rank, with a barrier after it. Black line: a whole step without barriers; dashed: as predicted. Beside: bytes and "
+             "messages that the busiest rank sends in a step; max/mean over the ranks of memory, and of time in lookup and update.</p>"]
+    for head, plans in groups.items():
+        most = max(max(sum(values[s] for s in STAGES), values["time_ms"], values.get("predicted_ms", 0)) for _, values in plans) or 1.0
+        height = step * len(plans) + 24
+        parts.append(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + length + 380} {height}" width="{left + length + 380}" height="{height}" '
+                     f'font-family="sans-serif" font-size="11"><text x="0" y="12" font-weight="bold">{html.escape(head)}</text>')
+        for i, (plan, values) in enumerate(plans):
+            y, x = 18 + step * i, float(left)
+            parts.append(f'<text x="{left - 6}" y="{y + 11}" text-anchor="end">{html.escape(plan)}</text>')
+            for stage, colour in STAGES.items():
+                width = length * values[stage] / most
+                parts.append(f'<rect x="{x:.1f}" y="{y + 1}" width="{width:.1f}" height="{step - 5}" fill="{colour}"><title>{stage} {text(values[stage])}</title></rect>')
+                x += width
+            for value, dash in ((values["time_ms"], ""), (values.get("predicted_ms"), ' stroke-dasharray="3 2"')):
+                if value is not None:
+                    at = left + length * value / most
+                    parts.append(f'<line x1="{at:.1f}" y1="{y}" x2="{at:.1f}" y2="{y + step - 3}" stroke="#000" stroke-width="1.5"{dash}/>')
+            beside = [f'{text(values["time_ms"])} ms'] + [f"{text(values[counter])} {label}" for counter, label in (
+                ("bytes_per_rank", "B"), ("messages_per_rank", "messages"), ("memory_balance", "memory"), ("time_balance", "time")) if counter in values]
+            parts.append(f'<text x="{left + length + 8}" y="{y + 11}">{" &#183; ".join(beside)}</text>')
+        parts.append("</svg><br>")
+    return "".join(parts)
+
+
 def page(contexts, benches):
     first = next(iter(contexts.values()))
     body = [f"<p>{html.escape(first['date'])}, {first['num_cpus']} processors of {first['mhz_per_cpu']} MHz. Medians. A share is of a limit that the "
@@ -91,6 +128,9 @@ def page(contexts, benches):
     for name, runs in benches.items():
         columns, rows = table(runs)
         body.append(f"<h2>{html.escape(name)}</h2>")
+        staged = {name: values for name, values in runs.items() if all(stage in values for stage in STAGES)}
+        if staged:
+            body.append(stages(staged))
         counter = next((c for c in DRAWN if any(c in values for values in runs.values())), None)
         if counter:
             body.append(bars(runs, counter))

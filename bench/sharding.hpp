@@ -5,6 +5,8 @@
 // cost model predicts for it.
 #pragma once
 
+#include "calibration.hpp"
+
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
@@ -24,6 +26,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,27 +65,24 @@ inline ShardingModel make_model(std::string name, std::int64_t batch, double ske
 /// What a plan took: medians over the steps, each stage's slowest rank.
 struct Measured {
   StageTimes stages{};
+  StageTimes work{};          ///< processor time of each stage, summed over the ranks
   double step_seconds = 0;    ///< of whole steps, without a barrier between stages
   Traffic traffic{};          ///< of a step, of the rank that sends most
   double time_imbalance = 1;  ///< max/mean over the ranks of the time in lookup and update
 };
 
-using StageMember = double StageTimes::*;
-inline constexpr std::array<StageMember, 6> kStages{
-    &StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble, &StageTimes::exchange_gradients,
-    &StageTimes::update};
-inline constexpr std::array<const char*, 6> kStageNames{"route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
-
-inline double median_of(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
+/// Processor time of this thread, which other work on the machine hardly changes.
+inline double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 /// Collective: every rank of `inner` calls it with the same arguments. The result is the same on all ranks.
 template <class Inner>
 Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps) {
   using Comm = CountingCommunicator<Inner>;
-  using Embeddings = ShardedCollection<Widths<8, 16, 32, 64, 128>, Adagrad, Host, Comm>;
+  using Embeddings = ShardedCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Host, Comm>;
   Comm communicator(inner);
   Embeddings embeddings(communicator, Host({.threads = 1}), layout, {.learning_rate = 1e-3f});
   const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();
@@ -102,21 +102,24 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   Step<std::int32_t, Host> step;
 
   using Clock = std::chrono::steady_clock;
-  std::array<std::vector<double>, kStages.size()> slowest, own;
+  std::array<std::vector<double>, kStages.size()> slowest, own, work;
   std::vector<double> whole;
   const auto run_steps = [&](bool staged) {
     for (int i = -2; i < steps; ++i) {
       const ClickBatch<std::int32_t>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
-      std::array<double, kStages.size()> seconds{};
+      std::array<double, kStages.size()> seconds{}, worked{};
       communicator.inner().barrier();
       auto last = Clock::now();
+      double last_worked = processor_seconds();
       const auto begin = last;
       const auto lap = [&](std::size_t stage) {
         if (!staged) return;
         const auto now = Clock::now();
         seconds[stage] += std::chrono::duration<double>(now - last).count();
+        worked[stage] += processor_seconds() - last_worked;
         communicator.inner().barrier();
         last = Clock::now();
+        last_worked = processor_seconds();
       };
       embeddings.route(step, batch.keyed());
       lap(0);
@@ -137,8 +140,10 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
       for (std::size_t s = 0; s < kStages.size() && staged; ++s) {
         double most = seconds[s];
         communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
-        if (i >= 0) slowest[s].push_back(most);
-        if (i >= 0) own[s].push_back(seconds[s]);
+        if (i < 0) continue;
+        slowest[s].push_back(most);
+        own[s].push_back(seconds[s]);
+        work[s].push_back(worked[s]);
       }
       communicator.inner().all_reduce(std::span<double>(&all, 1), Reduction::max);
       if (i >= 0 && !staged) whole.push_back(all);
@@ -149,7 +154,11 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   run_steps(true);
   Measured m;
   m.step_seconds = median_of(whole);
-  for (std::size_t s = 0; s < kStages.size(); ++s) m.stages.*kStages[s] = median_of(slowest[s]);
+  for (std::size_t s = 0; s < kStages.size(); ++s) {
+    m.stages.*kStages[s] = median_of(slowest[s]);
+    double& all = m.work.*kStages[s] = median_of(work[s]);
+    communicator.inner().all_reduce(std::span<double>(&all, 1));
+  }
   const Traffic total = communicator.total();
   const auto per_step = static_cast<std::uint64_t>(steps + 2);
   double bytes = static_cast<double>(total.bytes / per_step), messages = static_cast<double>(total.messages / per_step);

@@ -30,7 +30,7 @@ using namespace plan;
 struct Options {
   std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg, json;
   int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
-  double memory = -1, reserve = 0, skew = -1, memory_balance = tessera::PlanConstraints{}.memory_balance;
+  double memory = -1, reserve = 0, skew = -1, memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
   std::vector<std::string> pins, forbidden;
@@ -131,7 +131,8 @@ void run(const Options& options) {
   workload.memory = memory_cost(options.optimizer, options.element_bytes);
   const Cluster cluster = cluster_of(options);
   PlanConstraints constraints{.reserve = static_cast<std::int64_t>(options.reserve * 1024 * 1024 * 1024),
-                              .memory_balance = options.memory_balance};
+                              .memory_balance = options.memory_balance,
+                              .memory_share = options.memory_share};
   for (const std::string& pin : options.pins) constraints.pins.push_back(parse_pin(pin, model));
   for (const std::string& name : options.forbidden) constraints.forbidden.push_back(cut_named(name));
 
@@ -182,6 +183,8 @@ std::optional<Options> parse(int argc, char** argv) {
       ->allow_extra_args(false)
       ->option_text("POLICY");
   app.add_option("--memory-balance", o.memory_balance, "How much slower a step counts whose fullest rank holds twice an even share")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--memory-share", o.memory_share, "No rank holds more even shares than this, where a plan can do so; 0: no such limit")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--tables", o.tables, "Tables to print, largest first");
   app.add_option("--header", o.header, "Write a C++ header with the plan as a type")->option_text("FILE");

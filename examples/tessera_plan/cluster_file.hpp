@@ -29,7 +29,10 @@ void for_each_member(C& c, F&& f) {
   f("gather_bandwidth", c.gather_bandwidth);
   f("cache_bandwidth", c.cache_bandwidth);
   f("lookup_seconds", c.lookup_seconds);
+  f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
+  f("cut_seconds", c.cut_seconds);
+  f("vector_seconds", c.vector_seconds);
   f("merge_seconds", c.merge_seconds);
   f("block_seconds", c.block_seconds);
   f("launch_seconds", c.launch_seconds);

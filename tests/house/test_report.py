@@ -4,6 +4,7 @@
 """bench/report.py joins repetitions by medians, keeps names and counters, and writes a page that stands alone."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,29 @@ class Report(unittest.TestCase):
         line = next(line for line in done.stdout.splitlines() if line.startswith("x/width:4"))
         self.assertEqual(line.split(), ["x/width:4", "2", "0.7"])
         self.assertIn("<svg", page)
+        self.assertNotIn("http", page.replace("http://www.w3.org/2000/svg", ""))
+
+    def test_plans_are_drawn_by_stages(self):
+        stages = {"route_ms": 1, "lookup_ms": 2, "exchange_ms": 0, "assemble_ms": 3, "exchange_gradients_ms": 0, "update_ms": 4}
+        runs = []
+        for plan, time, scale in (("row-wise", 9.0, 1), ("a <plan>", 21.0, 2)):
+            counters = {stage: scale * value for stage, value in stages.items()}
+            counters.update({"predicted_ms": 8, "bytes_per_rank": 5e6, "messages_per_rank": 12, "memory_balance": 1.25, "time_balance": 1.5})
+            runs.append({k: v for k, v in dict(run(f"threads/ranks:2/{plan}/iterations:1/manual_time", time, 0, "ms"), **counters).items()
+                         if k != "limit_share"})
+        done, page = self.report(runs, "a")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        svg = page[page.index(">threads/ranks:2</text>"):page.index("<details>")]
+        # The longest of all bars, steps and predictions is the step of 21 ms: 420 pixels. A bar's stages follow each other.
+        bars = [(float(x), float(w)) for x, w in re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)]
+        self.assertEqual([w for _, w in bars], [20.0, 40.0, 0.0, 60.0, 0.0, 80.0, 40.0, 80.0, 0.0, 120.0, 0.0, 160.0])
+        for bar in (bars[:6], bars[6:]):
+            for (x, w), (after, _) in zip(bar, bar[1:]):
+                self.assertAlmostEqual(x + w, after, delta=0.11)
+        lines = [(float(x), bool(dash)) for x, dash in re.findall(r'<line x1="([\d.]+)"[^>]*?( stroke-dasharray[^>]*)?/>', svg)]
+        self.assertEqual(lines, [(370.0, False), (350.0, True), (610.0, False), (350.0, True)])
+        self.assertIn("9 ms &#183; 5M B &#183; 12 messages &#183; 1.25 memory &#183; 1.5 time", svg)
+        self.assertIn("a &lt;plan&gt;", svg)
         self.assertNotIn("http", page.replace("http://www.w3.org/2000/svg", ""))
 
     def test_names_are_escaped(self):

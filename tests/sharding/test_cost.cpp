@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The cost model's formulas against samples and against counted traffic.
+#include "../../bench/calibration.hpp"
+
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
@@ -14,12 +16,14 @@
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/sharding/auto_plan.hpp>
 #include <tessera/sharding/cost.hpp>
+#include <tessera/sharding/plan_layout.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -131,6 +135,114 @@ TEST_CASE("predicted traffic is what a step sends") {
     CAPTURE(r);
     CHECK(sent[r] - 32.0 * static_cast<double>(slots - own_slots) == doctest::Approx(predicted).epsilon(0.02));
   }
+}
+
+TEST_CASE("the work of a step, by hand") {
+  // Two tables of 100 rows, one cut by rows, bags of 3; 2 ranks, 8 samples. One constant at a time is 1, all others cost nothing.
+  const Layout layout =
+      make_layout({2}, {{.name = "whole", .rows = 100, .width = 16, .hotness = 3}, {.name = "cut", .rows = 100, .width = 32, .hotness = 3}},
+                  {}, {{0, {0, 100, 0, 16}, 0}, {1, {0, 50, 0, 32}, 0}, {1, {50, 100, 0, 32}, 1}});
+  REQUIRE(layout.fault.ok());
+  const Workload workload{.batch = 8, .skew = 0, .id_bytes = 4};
+  const auto work = [&](double Cluster::*constant) {
+    Cluster c{.ranks = 2, .flops = 1};
+    for (const bench::Constant& k : bench::kConstants) c.*k.member = k.inverse ? bench::kNever : 0;
+    c.launch_seconds = c.node_latency = 0;
+    c.*constant = 1;
+    return bench::work_of(predict(layout, c, workload));
+  };
+  // Every sample has 6 ids. Half of the samples live on rank 0, which keeps them where the table is whole.
+  CHECK(work(&Cluster::check_seconds).route == doctest::Approx(48));
+  CHECK(work(&Cluster::route_seconds).route == doctest::Approx(12 + 24));
+  CHECK(work(&Cluster::cut_seconds).route == doctest::Approx(2 * 24));  // two blocks: two looks per id
+  // A bag of three misses a half with 1/8: 14 vectors of the cut table, 8 of the whole one, 4 of which do not travel.
+  CHECK(work(&Cluster::vector_seconds).assemble == doctest::Approx(2 * (4 + 14)));
+  CHECK(work(&Cluster::lookup_seconds).lookup == doctest::Approx(48));
+  CHECK(work(&Cluster::merge_seconds).update == doctest::Approx(48));
+  CHECK(work(&Cluster::node_bandwidth).exchange == doctest::Approx(4 * 64 + 7 * 128));
+  // Own halves of the cut table's vectors pass through the exchange too.
+  CHECK(work(&Cluster::stream_bandwidth).exchange == doctest::Approx(7 * 128));
+  CHECK(work(&Cluster::stream_bandwidth).update == doctest::Approx(8 * 64 + 14 * 128));
+  // Packed vectors and the matrix, both ways; of cut tables the matrix is also zeroed and read.
+  CHECK(work(&Cluster::stream_bandwidth).assemble == doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
+}
+
+namespace {
+
+/// Plans of every kind on 1, 2 and 4 ranks, and the work that a machine with these constants would have with them, each stage off by a
+/// factor within 1 +- noise.
+std::vector<bench::Observation> observe(const Cluster& machine, double noise) {
+  std::mt19937_64 random(3);
+  std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
+  std::vector<bench::Observation> all;
+  for (const int ranks : {1, 2, 4})
+    for (const auto& [rows, width, hotness, skew] : {std::tuple(200'000, 16, 1.0, 1.05), std::tuple(1'000'000, 64, 10.0, 0.0),
+                                                     std::tuple(20'000, 128, 4.0, 1.05), std::tuple(1000, 8, 1.0, 0.5)}) {
+      std::vector<TableSpec> tables;
+      for (const char* name : {"a", "b", "c", "d"}) tables.push_back({.name = name, .rows = rows, .width = width, .hotness = hotness});
+      Cluster cluster = machine;
+      cluster.ranks = ranks;
+      Layout layout = uncut_layout(cluster.topology(), tables);
+      for (const Strategy s : all_strategies) {
+        if (ranks == 1 && s != Strategy::round_robin) continue;
+        layout.shards = shards_of(strategy_choice(s, layout), layout);
+        const Workload workload{.batch = 4096, .skew = skew};
+        all.push_back({layout, workload, bench::work_of(predict(layout, cluster, workload))});
+        for (const bench::StageMember stage : bench::kStages) all.back().work.*stage *= factor(random);
+      }
+    }
+  return all;
+}
+
+constexpr Cluster kMachine{.stream_bandwidth = 1.1e10,
+                           .gather_bandwidth = 6e9,
+                           .cache_bandwidth = 4e10,
+                           .lookup_seconds = 2e-9,
+                           .check_seconds = 6e-10,
+                           .route_seconds = 1.5e-9,
+                           .cut_seconds = 1.2e-8,
+                           .vector_seconds = 3e-9,
+                           .merge_seconds = 2e-8,
+                           .block_seconds = 6e-8,
+                           .launch_seconds = 1e-7,
+                           .node_bandwidth = 7e9,
+                           .node_latency = 4e-6};
+
+Cluster unknown() { return {.launch_seconds = kMachine.launch_seconds, .node_latency = kMachine.node_latency}; }
+
+}  // namespace
+
+TEST_CASE("the fit finds the constants that made the timings") {
+  const Cluster exact = bench::fit(observe(kMachine, 0), unknown());
+  for (const bench::Constant& c : bench::kConstants) CHECK(exact.*c.member == doctest::Approx(kMachine.*c.member).epsilon(1e-4));
+  // Timings off by up to a tenth, and some of them, as on a machine with other work, by a factor of five.
+  std::vector<bench::Observation> noisy = observe(kMachine, 0.1);
+  for (std::size_t i = 0; i < noisy.size(); i += 7) noisy[i].work.update *= 5, noisy[i].work.route *= 5;
+  const Cluster found = bench::fit(noisy, unknown());
+  for (const auto member : {&Cluster::gather_bandwidth, &Cluster::node_bandwidth, &Cluster::check_seconds, &Cluster::cut_seconds,
+                            &Cluster::merge_seconds, &Cluster::stream_bandwidth})
+    CHECK(found.*member == doctest::Approx(kMachine.*member).epsilon(0.1));
+  for (const bench::Observation& o : observe(kMachine, 0)) {
+    Cluster cluster = found;
+    cluster.ranks = o.layout.ranks();
+    CHECK(bench::work_of(predict(o.layout, cluster, o.workload)).embeddings() == doctest::Approx(o.work.embeddings()).epsilon(0.05));
+  }
+}
+
+TEST_CASE("the fit refuses what are no timings, and leaves alone what was not measured") {
+  CHECK_THROWS_WITH_AS(bench::fit({}, unknown()), doctest::Contains("no stage was measured"), InvalidArgument);
+  for (const double wrong : {-1e-3, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    std::vector<bench::Observation> observations = observe(kMachine, 0);
+    observations[1].work.lookup = wrong;
+    CHECK_THROWS_WITH_AS(bench::fit(observations, unknown()), doctest::Contains("a stage took"), InvalidArgument);
+  }
+  // One rank exchanges nothing: that costs nothing then, rather than something made up.
+  std::vector<bench::Observation> one = observe(kMachine, 0);
+  std::erase_if(one, [](const bench::Observation& o) { return o.layout.ranks() > 1; });
+  const Cluster found = bench::fit(one, unknown());
+  CHECK(found.node_bandwidth == bench::kMost);
+  CHECK(found.vector_seconds == 0);
+  CHECK(found.check_seconds == doctest::Approx(kMachine.check_seconds).epsilon(1e-4));
 }
 
 TEST_CASE("predictions follow the load") {

@@ -181,6 +181,30 @@ TEST_CASE("hundreds of tables on many ranks: memory is level") {
   CHECK(predict(layout, cluster, workload).memory_imbalance() < 1.1);
 }
 
+TEST_CASE("memory shared out evenly, where it can be") {
+  int level = 0;
+  for (unsigned seed = 40; seed < 52; ++seed) {
+    CAPTURE(seed);
+    const RandomModel model(seed, 12);
+    const Cluster cluster = host(8, 4);
+    const Workload workload{.batch = 4096};
+    const Layout layout = plan_layout(model.tables, model.features, cluster, workload, {.memory_share = 1.05, .effort = 2'000'000});
+    REQUIRE(layout.fault.ok());
+    CHECK(describe(check_cover(layout)) == "no fault");
+    double even = 0;
+    for (const TableSpec& t : model.tables) even += static_cast<double>(workload.memory.of({0, t.rows, 0, t.width})) / 8;
+    Layout rows = uncut_layout(cluster.topology(), model.tables, model.features);
+    rows.shards = shards_of(strategy_choice(Strategy::row_wise, rows), rows);
+    if (static_cast<double>(predict(rows, cluster, workload).most_bytes()) > 1.05 * even) continue;
+    ++level;
+    CHECK(static_cast<double>(predict(layout, cluster, workload).most_bytes()) <= 1.05 * even);
+  }
+  CHECK(level > 8);
+  // One row cannot be shared out: there is a plan all the same.
+  const Layout one = plan_layout({{"one", 1, 4}, {"two", 1, 4}, {"three", 1, 4}}, {}, host(2), {.batch = 64}, {.memory_share = 1.05});
+  CHECK(one.fault.ok());
+}
+
 // What the compiler chooses.
 using Query = Table<"query", 40'000'000, 128>;
 using User = Table<"user", 3'000'000, 64>;
@@ -197,7 +221,7 @@ static_assert(Auto::table_count == 4 && Auto::replicates);
 
 using Pinned =
     AutoPlan<Model, kCluster, Workload{.batch = 8192}, Pin<"user", Cut::column_wise, 4>, Pin<"item", Cut::table_wise, 0, 6>,
-             Forbid<Cut::replicated>, Reserve<1_GiB>,
+             Forbid<Cut::replicated>, Reserve<1_GiB>, BalanceMemory<150>,
              Features<Feature<"q", "query">, Feature<"u", "user">, Feature<"v", "user">, Feature<"i", "item">, Feature<"c", "country">>>;
 static_assert(!Pinned::replicates && std::find(Pinned::widths.begin(), Pinned::widths.end(), 16) != Pinned::widths.end());
 

@@ -34,6 +34,11 @@ template <std::int64_t Bytes>
 struct Reserve {
   static constexpr void apply(PlanConstraints& c) { c.reserve = Bytes; }
 };
+/// No rank holds more than so many hundredths of an even share of tables and state, where a plan can do so: 105 allows 5 % more.
+template <int Percent>
+struct BalanceMemory {
+  static constexpr void apply(PlanConstraints& c) { c.memory_share = Percent / 100.0; }
+};
 
 template <class T>
 concept PlanConstraint = requires(PlanConstraints& c) {
@@ -65,12 +70,13 @@ struct StoredPlan {
 }  // namespace detail
 
 /// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch = 65536}>` stands wherever
-/// `Plan<...>` does. Constraints: Pin, Forbid, Reserve; Features<...> as in a Plan. For the cluster's ranks the plan is part of the
-/// program; for other ranks, or rows given at run time, the same functions choose when the collection is constructed.
+/// `Plan<...>` does. Constraints: Pin, Forbid, Reserve, BalanceMemory; Features<...> as in a Plan. For the cluster's ranks the plan is part
+/// of the program; for other ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
   static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>)&&...),
-                "AutoPlan: after tables, cluster and workload come Pin, Forbid, Reserve and one Features<...> (docs/concepts/plan.md)");
+                "AutoPlan: after tables, cluster and workload come Pin, Forbid, Reserve, BalanceMemory and one Features<...> "
+                "(docs/concepts/plan.md)");
   static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1, "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 

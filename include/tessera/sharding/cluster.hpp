@@ -33,7 +33,10 @@ struct Cluster {
   double gather_bandwidth = 1.2e12;   ///< bytes/s of rows in random order, from memory
   double cache_bandwidth = 4.0e12;    ///< bytes/s of rows that were just touched
   double lookup_seconds = 2e-12;      ///< per id, besides its row's bytes
+  double check_seconds = 5e-12;       ///< per id that a rank's samples have
   double route_seconds = 1e-11;       ///< per id that a rank sends or receives
+  double cut_seconds = 2e-11;         ///< per id that a rank looks up the block of rows for, where a table is cut by rows
+  double vector_seconds = 1e-11;      ///< per vector put into place or cut out of the gradient, besides its bytes
   double merge_seconds = 4e-11;       ///< per id of an update: sorting
   double block_seconds = 0;           ///< per block (a rectangle, a feature, a source rank) and stage
   double launch_seconds = 8e-6;       ///< per stage and row width, and per collective

@@ -49,10 +49,12 @@ struct StageTimes {
 struct ShardCost {
   double route = 0, lookup = 0, exchange = 0, update = 0;  ///< seconds on its rank; `exchange`: each way
   double ask = 0, assemble = 0;                            ///< seconds on every rank: to cut ids, and to place vectors and cut gradients
+  double spared_ask = 0, spared = 0;                       ///< of these, on its own rank, which reads ids and writes vectors in place
   double id_bytes = 0, vector_bytes = 0;                   ///< that travel for the global batch, those of its own rank included
 
   constexpr double seconds() const { return route + lookup + 2 * exchange + update; }
   constexpr double shared_seconds() const { return ask + assemble; }
+  constexpr double spared_seconds() const { return spared_ask + spared; }
 };
 
 /// The cost of rectangles, one by one: what both `predict` and the planner add up.
@@ -77,7 +79,7 @@ class CostModel {
       const double hotness = features[f].hotness > 0 ? features[f].hotness : tables[t].hotness;
       tables_[t].hotness.push_back(hotness);
       tables_[t].ids += hotness * batch_;
-      tables_[t].ragged += hotness != 1;
+      ragged_ |= hotness != 1;
     }
     for (Table& t : tables_) {
       t.distinct = distinct_rows(t.ids, t.rows, 0, t.rows, t.skew);
@@ -89,6 +91,12 @@ class CostModel {
   constexpr const Workload& workload() const { return workload_; }
   /// Seconds of one collective, its data aside.
   constexpr double collective_seconds() const { return collective_; }
+  /// Seconds in which a rank checks the ids of its samples.
+  constexpr double check_seconds() const {
+    double ids = 0;
+    for (const Table& t : tables_) ids += t.ids;
+    return ids / ranks_ * cluster_.check_seconds;
+  }
   /// Seconds until a rank has sent so many bytes to each other rank.
   constexpr double seconds_to_each(double bytes) const { return bytes * peer_byte_; }
   /// Bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
@@ -107,43 +115,56 @@ class CostModel {
       bags = 0;
       for (const double h : t.hotness) bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
     }
-    return replicated ? replica(t, r.width(), share) : shard(t, r.width(), ids, distinct, bags, whole);
+    return replicated ? replica(t, r.width(), share) : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin));
   }
 
  private:
+  static constexpr double kLine = 64;  // bytes that memory moves at least
   struct Table {
     double rows = 0;
     int width = 0;
-    double skew = 0, ids = 0, ragged = 0;
+    double skew = 0, ids = 0;
     double distinct = 0, distinct_of_rank = 0;
     std::vector<double> hotness{};  // of each feature
   };
 
   constexpr double gather_seconds(double ids, double distinct, int width) const {
     const double row = static_cast<double>(width) * workload_.element_bytes;
-    return ids * cluster_.lookup_seconds + distinct * std::max(row, 64.0) / cluster_.gather_bandwidth +
+    return ids * cluster_.lookup_seconds + distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
            std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
   }
+  /// Weights and each state of a row lie in arrays of their own.
   constexpr double apply_seconds(double distinct, int width) const {
-    const double row = static_cast<double>(width * workload_.memory.per_element + workload_.memory.per_row);
-    return distinct * 2 * std::max(row, 64.0) / cluster_.gather_bandwidth;
+    const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };
+    const double element = workload_.element_bytes, states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
+    const double bytes =
+        lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) + lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
+    return distinct * 2 * bytes / cluster_.gather_bandwidth;
   }
   constexpr double merge_seconds(double ids, int width) const {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
   }
 
-  constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags, bool whole) const {
+  /// `blocks`: into how many the table's rows are cut.
+  constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags, double blocks) const {
+    const bool whole = blocks <= 1;
     const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
-    const double remote = ranks_ > 1 ? 1 : 0, blocks = features * ranks_ * cluster_.block_seconds;
-    const double lengths = features == 0 ? 0 : bags * 4 * (t.ragged / features);
-    ShardCost c{.id_bytes = ids * workload_.id_bytes + lengths, .vector_bytes = bags * width * workload_.wire_bytes};
-    c.route = remote * (ids * cluster_.route_seconds / 2 + seconds_to_each(c.id_bytes / ranks_) + blocks);
-    c.ask = remote * (ids / ranks_ * cluster_.route_seconds / 2 + features * cluster_.block_seconds);
-    c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + blocks;
-    c.exchange = remote * seconds_to_each(c.vector_bytes / ranks_);
-    // Vectors are put into place and gradients cut: read and written each; blocks of rows are added to what is there.
-    c.assemble = remote * (vectors / ranks_ * (whole ? 4 : 5) / cluster_.stream_bandwidth + 2 * features * cluster_.block_seconds);
-    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(distinct, width) + blocks;
+    const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
+    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0), .vector_bytes = bags * width * workload_.wire_bytes};
+    // A whole table's rank reads its own samples in place; blocks of rows pass through the exchange on all ranks.
+    const double travels = remote * (whole ? 1 - 1.0 / ranks_ : 1), own = whole ? 0 : 1.0 / ranks_ / cluster_.stream_bandwidth;
+    const double sent = ids * cluster_.route_seconds / 2;
+    c.route = travels * sent + remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
+    c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
+    if (!whole) c.ask += remote * ids * cluster_.cut_seconds * (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
+    c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + sources;
+    c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
+    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give is added to zeros.
+    const double matrix = batch_ * features / blocks * std::max(width * 4.0, kLine) * (whole ? 2 : 4);
+    c.assemble = remote * ((2 * bags * cluster_.vector_seconds + (2 * vectors + matrix) / cluster_.stream_bandwidth) / ranks_ +
+                           2 * features * cluster_.block_seconds);
+    if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(distinct, width) + sources;
     return c;
   }
 
@@ -167,6 +188,7 @@ class CostModel {
   double batch_ = 0;
   double peer_byte_ = 0;
   double collective_ = 0;
+  bool ragged_ = false;  // one feature with bags of several ids gives all of them lengths
   std::vector<Table> tables_;
 };
 
@@ -270,7 +292,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
                        layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
     StageTimes& own = p.ranks[shard.rank];
     if (!ids_are_there) {
-      own.route += c.route;
+      own.route += c.route - c.spared_ask;
       all.route += c.ask;
     }
     own.lookup += c.lookup;
@@ -278,6 +300,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.exchange_gradients += c.exchange;
     own.update += c.update;
     all.assemble += c.assemble;
+    own.assemble -= c.spared;
     p.bytes[shard.rank] += bytes;
     if (!traffic) continue;
     const double each = 1.0 / static_cast<double>(ranks);
@@ -287,6 +310,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     }
   }
   const double launches = static_cast<double>(widths.size()) * cluster.launch_seconds, collective = model.collective_seconds();
+  all.route += model.check_seconds();
   const double dense = detail::dense_seconds(cluster, workload), all_reduce = detail::all_reduce_seconds(model);
   for (std::size_t r = 0; r < ranks; ++r) {
     StageTimes& own = p.ranks[r];

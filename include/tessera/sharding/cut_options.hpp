@@ -28,6 +28,7 @@ struct PlanConstraints {
   std::int64_t reserve = 0;          ///< bytes of each rank that tables may not use
   int min_width = 4;                 ///< of column parts
   double memory_balance = 1;         ///< a fullest rank of 1.05 + x even shares counts as a step slower by this times x
+  double memory_share = 0;           ///< no rank holds more even shares than this, where a plan can do so; 0: no such limit
   std::int64_t effort = 60'000'000;  ///< places tried before the search ends
 
   constexpr bool allows(Cut cut) const { return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end(); }
@@ -75,7 +76,7 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
               .bytes = model.workload().memory.of(part),
               .rank = rank};
   const double count = static_cast<double>(parts) * blocks, ranks = all;
-  o.shared = cost.shared_seconds() * count;
+  o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;  // of its own rank, which is anyone
   o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
   if (cut == Cut::row_wise && model.workload().sorted_ids) {
     o.shared = o.total = 0;

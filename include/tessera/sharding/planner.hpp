@@ -46,20 +46,36 @@ class Planner {
 
   /// The best plan found; `fits` is false where none fits.
   constexpr PlanChoice search() {
+    if (constraints_.memory_share <= 0) return search_within();
+    const std::int64_t memory = capacity_;
+    capacity_ = std::min(memory, static_cast<std::int64_t>(constraints_.memory_share * even_bytes_));
+    PlanChoice level = search_within();
+    if (level.fits) return level;
+    capacity_ = memory;
+    return search_within();
+  }
+
+ private:
+  constexpr PlanChoice search_within() {
     const bool thorough = constraints_.effort >= kThorough && ranks_ > 1;
     std::vector<PlanChoice> found;
     search_once(constraints_.memory_balance, thorough ? constraints_.effort / 2 : constraints_.effort, found);
     // Less even memory, for where an even one makes the step slower than that of a plain strategy.
-    if (thorough && constraints_.memory_balance > 0)
+    if (thorough && constraints_.memory_balance > 0) {
       for (const double balance : {constraints_.memory_balance / 4, 0.0}) search_once(balance, constraints_.effort / 4, found);
+      const std::int64_t memory = capacity_;  // even memory from the start leads elsewhere
+      capacity_ = std::min(memory, static_cast<std::int64_t>(kLevel * even_bytes_));
+      search_once(0, constraints_.effort / 4, found);
+      capacity_ = memory;
+    }
     balance_ = constraints_.memory_balance;
     return select(found);
   }
 
- private:
   using Load = StageLoad;
   using Option = CutOption;
   static constexpr double kOverflow = 1e9;
+  static constexpr double kLevel = 1.05;  // even shares that no one minds
   static constexpr std::int64_t kThorough = 1'000'000;  // searches with less effort, while compiling, take fewer ways
 
   constexpr void search_once(double balance, std::int64_t effort, std::vector<PlanChoice>& found) {
@@ -242,7 +258,7 @@ class Planner {
   }
 
   /// Against an even share of the tables without copies.
-  constexpr double memory_penalty(double most_bytes) const { return 1 + balance_ * std::max(0.0, most_bytes / even_bytes_ - 1.05); }
+  constexpr double memory_penalty(double most_bytes) const { return 1 + balance_ * std::max(0.0, most_bytes / even_bytes_ - kLevel); }
 
   constexpr void put(int t, const Option& o, int rank) {
     add_load(rank, o.load, 1);
