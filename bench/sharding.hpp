@@ -17,6 +17,7 @@
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/sharding/plan_layout.hpp>
+#include <tessera/table/buffer.hpp>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
@@ -78,13 +79,27 @@ inline double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on all ranks.
-template <class Inner>
-Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps) {
+/// An array on a backend, filled from the host.
+template <class T, class Backend>
+class Filled {
+ public:
+  Filled(const Backend& backend, const std::vector<T>& values) {
+    if (!values.empty()) backend.copy(buffer_.resize(backend, values.size()).data(), values.data(), values.size() * sizeof(T));
+  }
+  std::span<T> span() const { return buffer_.span(); }
+
+ private:
+  Buffer<T, Backend> buffer_;
+};
+
+/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on all ranks. On backends other than the host
+/// (one rank, then) work is the time until the backend has done it.
+template <class Inner, class Backend = Host>
+Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps, const Backend& backend = Backend()) {
   using Comm = CountingCommunicator<Inner>;
-  using Embeddings = ShardedCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Host, Comm>;
+  using Embeddings = ShardedCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
   Comm communicator(inner);
-  Embeddings embeddings(communicator, Host({.threads = 1}), layout, {.learning_rate = 1e-3f});
+  Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f});
   const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();
   std::vector<SyntheticFeature> features;
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
@@ -94,19 +109,28 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
         {.rows = table.rows, .alpha = table.skew < 0 ? workload.skew : table.skew, .min_hotness = hotness, .max_hotness = hotness});
   }
   const SyntheticClicks clicks(features, {.dense_columns = 0, .scatter_ids = !workload.sorted_ids});
-  std::array<ClickBatch<std::int32_t>, 4> batches;
-  for (std::size_t b = 0; b < batches.size(); ++b) clicks.generate(static_cast<std::int64_t>(b) * workload.batch + first, n, batches[b]);
-  std::vector<float> output(static_cast<std::size_t>(n * layout.columns())), gradient(output.size(), 1e-3f);
-  const MatrixView<float> y(output.data(), n, layout.columns());
-  const MatrixView<const float> dy(gradient.data(), n, layout.columns());
-  Step<std::int32_t, Host> step;
+  ClickBatch<std::int32_t> drawn;
+  std::vector<Filled<std::int32_t, Backend>> ids;
+  std::vector<Filled<std::int64_t, Backend>> offsets;
+  std::vector<KeyedJagged<std::int32_t>> batches;
+  for (std::int64_t b = 0; b < 4; ++b) {
+    clicks.generate(b * workload.batch + first, n, drawn);
+    ids.emplace_back(backend, drawn.ids);
+    offsets.emplace_back(backend, drawn.offsets);
+    batches.push_back({.features = drawn.features, .batch = n, .ids = ids.back().span(), .offsets = offsets.back().span(), .weights = {}});
+  }
+  const std::vector<float> small(static_cast<std::size_t>(n * layout.columns()), 1e-3f);
+  const Filled<float, Backend> output(backend, small), gradient(backend, small);
+  const MatrixView<float> y(output.span().data(), n, layout.columns());
+  const MatrixView<const float> dy(gradient.span().data(), n, layout.columns());
+  Step<std::int32_t, Backend> step;
 
   using Clock = std::chrono::steady_clock;
   std::array<std::vector<double>, kStages.size()> slowest, own, work;
   std::vector<double> whole;
   const auto run_steps = [&](bool staged) {
     for (int i = -2; i < steps; ++i) {
-      const ClickBatch<std::int32_t>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
+      const KeyedJagged<std::int32_t>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
       std::array<double, kStages.size()> seconds{}, worked{};
       communicator.inner().barrier();
       auto last = Clock::now();
@@ -114,14 +138,15 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
       const auto begin = last;
       const auto lap = [&](std::size_t stage) {
         if (!staged) return;
-        const auto now = Clock::now();
-        seconds[stage] += std::chrono::duration<double>(now - last).count();
-        worked[stage] += processor_seconds() - last_worked;
+        backend.synchronize();
+        const double passed = std::chrono::duration<double>(Clock::now() - last).count();
+        seconds[stage] += passed;
+        worked[stage] += Backend::host_readable ? processor_seconds() - last_worked : passed;
         communicator.inner().barrier();
         last = Clock::now();
         last_worked = processor_seconds();
       };
-      embeddings.route(step, batch.keyed());
+      embeddings.route(step, batch);
       lap(0);
       embeddings.lookup(step, y);
       lap(1);
@@ -135,6 +160,7 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
       lap(4);
       embeddings.update(step, dy);
       lap(5);
+      backend.synchronize();
       communicator.inner().barrier();
       double all = std::chrono::duration<double>(Clock::now() - begin).count();
       for (std::size_t s = 0; s < kStages.size() && staged; ++s) {

@@ -75,7 +75,7 @@ class Planner {
   using Load = StageLoad;
   using Option = CutOption;
   static constexpr double kOverflow = 1e9;
-  static constexpr double kLevel = 1.05;  // even shares that no one minds
+  static constexpr double kLevel = 1.05;                // even shares that no one minds
   static constexpr std::int64_t kThorough = 1'000'000;  // searches with less effort, while compiling, take fewer ways
 
   constexpr void search_once(double balance, std::int64_t effort, std::vector<PlanChoice>& found) {
