@@ -41,22 +41,6 @@ Measured measure_on_threads(const Layout& layout, const Workload& workload, int 
   return result;
 }
 
-/// The same plan measured several times, in turn with others: medians.
-Measured joined(const std::vector<Measured>& rounds) {
-  const auto median = [&](auto&& value) {
-    std::vector<double> values;
-    for (const Measured& m : rounds) values.push_back(value(m));
-    return median_of(std::move(values));
-  };
-  Measured m = rounds.front();
-  m.step_seconds = median([](const Measured& r) { return r.step_seconds; });
-  for (const StageMember stage : kStages) {
-    m.stages.*stage = median([&](const Measured& r) { return r.stages.*stage; });
-    m.work.*stage = median([&](const Measured& r) { return r.work.*stage; });
-  }
-  return m;
-}
-
 /// Seconds of an all-to-all with next to no data.
 double collective_seconds(int ranks) {
   double result = 0;
@@ -74,77 +58,19 @@ double collective_seconds(int ranks) {
   return result;
 }
 
-struct Case {
-  std::string model;
-  NamedLayout plan;
-  Workload workload;
-  std::vector<Measured> rounds{};
-};
-
-constexpr int kRounds = 3;
-
-void measure_in_turn(std::vector<Case>& cases) {
-  for (int round = 0; round < kRounds; ++round)
-    for (Case& c : cases) c.rounds.push_back(measure_on_threads(c.plan.layout, c.workload, 5));
-}
-
-/// Layouts of every model on every number of ranks but what says the same twice.
-std::vector<Case> cases_of(const std::vector<ShardingModel>& models, std::initializer_list<int> ranks, Cluster cluster) {
-  std::vector<Case> cases;
-  for (const int r : ranks)
-    for (const ShardingModel& model : models) {
-      cluster.ranks = r;
-      cluster.ranks_per_node = 0;
-      for (NamedLayout& plan : layouts_of(model, cluster))
-        if (plan.name.rfind("memory", 0) != 0)
-          cases.push_back({model.name, std::move(plan), model.workload});  // whole tables once is enough
-    }
-  return cases;
-}
-
-/// Predicted over measured work of every stage.
-void print_stages(const std::vector<Case>& cases, const Cluster& constants) {
-  for (std::size_t s = 0; s < kStages.size(); ++s) {
-    std::vector<double> ratios;
-    for (const Case& c : cases) {
-      Cluster cluster = constants;
-      cluster.ranks = c.plan.layout.ranks();
-      const double measured = joined(c.rounds).work.*kStages[s];
-      if (cluster.ranks > 1 || measured > 0) ratios.push_back(work_of(predict(c.plan.layout, cluster, c.workload)).*kStages[s] / measured);
-    }
-    std::sort(ratios.begin(), ratios.end());
-    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n", kStageNames[s],
-               ratios[ratios.size() / 10], ratios[ratios.size() / 2], ratios[ratios.size() - 1 - ratios.size() / 10]);
-  }
-}
-
 Cluster calibrate() {
-  const std::vector<ShardingModel> models{
-      make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),  make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
-      make_model("", 8192, 0, {{4, 1'000'000, 16, 8}}),   make_model("", 8192, 0, {{8, 500'000, 64, 1}}),
-      make_model("", 4096, 1.05, {{4, 500'000, 64, 10}}), make_model("", 4096, 0, {{2, 1'000'000, 128, 4}}),
-      make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
   // Latency: t(ranks) = launch + (ranks - 1) latency, by what a collective of two and of four takes.
   const double two = collective_seconds(2), four = collective_seconds(4);
   Cluster base{.network_bandwidth = 1e9, .network_latency = 3e-5, .flops = 1e11, .concurrent_ranks = cores()};
   base.node_latency = std::max(0.0, four - two) / 2;
   base.launch_seconds = 0;  // a call
-  std::vector<Case> cases = cases_of(models, {1, 2, 4}, base);
+  std::vector<Case> cases = cases_of(calibration_models(), {1, 2, 4}, base);
   std::erase_if(cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
-  measure_in_turn(cases);
-  std::vector<Observation> observations;
-  for (const Case& c : cases) observations.push_back({c.plan.layout, c.workload, joined(c.rounds).work});
-  base = fit(observations, base);
+  measure_in_turn(cases, measure_on_threads);
+  base = fit(observations_of(cases), base);
   base.ranks = cores();
   print_stages(cases, base);
   return base;
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  require<Error>(file.flush().good(), "cannot write '{}'", path);
-  fmt::print("wrote {}\n", path);
 }
 
 /// Models of other shapes than those of the calibration.
@@ -156,7 +82,7 @@ void honesty(const Cluster& constants) {
       make_model("uniform ids, width 128", 2048, 0, {{2, 300'000, 128, 8}, {4, 100'000, 128, 1}}),
       make_model("one large, many small", 4096, 1.1, {{1, 2'000'000, 32, 10}, {20, 2000, 16, 2}})};
   std::vector<Case> cases = cases_of(models, {2, 4}, constants);
-  measure_in_turn(cases);
+  measure_in_turn(cases, measure_on_threads);
   struct Step {
     double predicted, measured;
   };
@@ -212,11 +138,7 @@ int main(int argc, char** argv) try {
   Cluster constants = machine.empty() ? cpu_host(1, cores()) : plan::read_cluster(machine);
   if (want_calibration) {
     constants = calibrate();
-    write(out + "/machine.json", plan::to_json(constants).dump(1) + "\n");
-    write(out + "/machine.hpp",
-          "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include <tessera/sharding/cluster.hpp>\n\ninline constexpr auto "
-          "kMachine = " +
-              plan::to_cpp(constants) + ";\n");
+    plan::write_machine(out, constants);
   }
   if (want_honesty) honesty(constants);
   if (want_calibration || want_honesty) return 0;

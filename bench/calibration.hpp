@@ -70,8 +70,8 @@ inline StageTimes work_of(const Prediction& p) {
   return sum;
 }
 
-/// `base` with the constants of kConstants fitted; its latencies are taken as they are, ranks from each observation's layout. Throws
-/// InvalidArgument where nothing was measured, or a time is negative or no number.
+/// `base` with the constants of kConstants fitted, but for those that no observation depends on; its latencies are taken as they are, ranks
+/// from each observation's layout. Throws InvalidArgument where nothing was measured, or a time is negative or no number.
 inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
   constexpr std::size_t n = kConstants.size();
   std::vector<std::array<double, n>> rows;  // what each constant adds to a stage, in units of what was measured
@@ -132,7 +132,9 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
       trust[i] = 1 / std::max(0.1, std::abs(predicted - goals[i]));  // beyond 10 % an error counts once, not squared
     }
   }
-  for (std::size_t k = 0; k < n; ++k) base.*kConstants[k].member = !kConstants[k].inverse ? x[k] : x[k] > 1 / kMost ? 1 / x[k] : kMost;
+  for (std::size_t k = 0; k < n; ++k)
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row[k] > 0; }))
+      base.*kConstants[k].member = !kConstants[k].inverse ? x[k] : x[k] > 1 / kMost ? 1 / x[k] : kMost;
   return base;
 }
 

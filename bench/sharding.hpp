@@ -28,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -216,6 +217,80 @@ inline std::vector<NamedLayout> layouts_of(const ShardingModel& model, const Clu
   for (std::size_t t = 0; t < model.tables.size(); ++t) grid.tables.push_back({Cut::grid, 2, {0, 0}});
   uncut.shards = shards_of(grid, uncut);
   all.push_back({"grid of 2 columns", uncut});
+  return all;
+}
+
+inline std::vector<ShardingModel> calibration_models() {
+  return {make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),  make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
+          make_model("", 8192, 0, {{4, 1'000'000, 16, 8}}),   make_model("", 8192, 0, {{8, 500'000, 64, 1}}),
+          make_model("", 4096, 1.05, {{4, 500'000, 64, 10}}), make_model("", 4096, 0, {{2, 1'000'000, 128, 4}}),
+          make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
+}
+
+/// The same plan measured several times, in turn with others: medians.
+inline Measured joined(const std::vector<Measured>& rounds) {
+  const auto median = [&](auto&& value) {
+    std::vector<double> values;
+    for (const Measured& m : rounds) values.push_back(value(m));
+    return median_of(std::move(values));
+  };
+  Measured m = rounds.front();
+  m.step_seconds = median([](const Measured& r) { return r.step_seconds; });
+  for (const StageMember stage : kStages) {
+    m.stages.*stage = median([&](const Measured& r) { return r.stages.*stage; });
+    m.work.*stage = median([&](const Measured& r) { return r.work.*stage; });
+  }
+  return m;
+}
+
+struct Case {
+  std::string model;
+  NamedLayout plan;
+  Workload workload;
+  std::vector<Measured> rounds{};
+};
+
+inline constexpr int kRounds = 3;
+
+template <class Run>
+void measure_in_turn(std::vector<Case>& cases, Run run) {
+  for (int round = 0; round < kRounds; ++round)
+    for (Case& c : cases) c.rounds.push_back(run(c.plan.layout, c.workload, 5));
+}
+
+/// Layouts of every model on every number of ranks but what says the same twice.
+inline std::vector<Case> cases_of(const std::vector<ShardingModel>& models, std::initializer_list<int> ranks, Cluster cluster) {
+  std::vector<Case> cases;
+  for (const int r : ranks)
+    for (const ShardingModel& model : models) {
+      cluster.ranks = r;
+      cluster.ranks_per_node = 0;
+      for (NamedLayout& plan : layouts_of(model, cluster))
+        if (plan.name.rfind("memory", 0) != 0)
+          cases.push_back({model.name, std::move(plan), model.workload});  // whole tables once is enough
+    }
+  return cases;
+}
+
+/// Predicted over measured work of every stage.
+inline void print_stages(const std::vector<Case>& cases, const Cluster& constants) {
+  for (std::size_t s = 0; s < kStages.size(); ++s) {
+    std::vector<double> ratios;
+    for (const Case& c : cases) {
+      Cluster cluster = constants;
+      cluster.ranks = c.plan.layout.ranks();
+      const double measured = joined(c.rounds).work.*kStages[s];
+      if (cluster.ranks > 1 || measured > 0) ratios.push_back(work_of(predict(c.plan.layout, cluster, c.workload)).*kStages[s] / measured);
+    }
+    std::sort(ratios.begin(), ratios.end());
+    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n", kStageNames[s],
+               ratios[ratios.size() / 10], ratios[ratios.size() / 2], ratios[ratios.size() - 1 - ratios.size() / 10]);
+  }
+}
+
+inline std::vector<Observation> observations_of(const std::vector<Case>& cases) {
+  std::vector<Observation> all;
+  for (const Case& c : cases) all.push_back({c.plan.layout, c.workload, joined(c.rounds).work});
   return all;
 }
 

@@ -84,4 +84,19 @@ inline std::string to_cpp(const tessera::Cluster& cluster) {
   return "tessera::Cluster{" + text + "}";
 }
 
+/// FOLDER/machine.json, and machine.hpp with a constant of it.
+inline void write_machine(const std::string& folder, const tessera::Cluster& cluster) {
+  const auto write = [](const std::string& path, const std::string& text) {
+    std::ofstream file(path);
+    file << text;
+    tessera::require<tessera::Error>(file.flush().good(), "cannot write '{}'", path);
+    fmt::print("wrote {}\n", path);
+  };
+  write(folder + "/machine.json", to_json(cluster).dump(1) + "\n");
+  write(folder + "/machine.hpp",
+        "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include <tessera/sharding/cluster.hpp>\n\n"
+        "inline constexpr auto kMachine = " +
+            to_cpp(cluster) + ";\n");
+}
+
 }  // namespace plan

@@ -74,9 +74,9 @@ struct StoredPlan {
 /// of the program; for other ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
-  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>)&&...),
-                "AutoPlan: after tables, cluster and workload come Pin, Forbid, Reserve, BalanceMemory and one Features<...> "
-                "(docs/concepts/plan.md)");
+  static_assert(
+      ((PlanConstraint<Arguments> || FeatureList<Arguments>)&&...),
+      "AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, BalanceMemory and one Features<...> (docs/concepts/plan.md)");
   static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1, "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 
