@@ -8,6 +8,8 @@
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
+#include <tessera/cuda/codec.cuh>
+#include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>

@@ -3,3 +3,4 @@
 #include <gpu/need_gpu.hpp>
 
 #include <gpu/golden_cases.hpp>
+#include <gpu/golden_model_cases.hpp>

@@ -8,12 +8,15 @@
 #include <gpu/array.hpp>
 #include <support/random_batches.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 // The whole collection on Cuda against the collection on Host: the same model, layout, batches and gradients.
@@ -138,8 +141,27 @@ Training random_training(Random& random, const random_layouts::Model& model, con
   return training;
 }
 
+/// Of any row in any step.
+int most_entries(const Training& training) {
+  int most = 0;
+  for (const reference::Batch& batch : training.batches) {
+    std::map<std::pair<int, std::int64_t>, int> entries;
+    for (std::size_t f = 0; f < batch.size(); ++f)
+      for (const reference::Bag& bag : batch[f])
+        for (const std::int64_t id : bag.ids) most = std::max(most, ++entries[{training.layout.feature_table[f], id}]);
+  }
+  return most;
+}
+
+#if defined(__FMA__)
+constexpr bool host_fuses = true;  ///< as kernels do
+#else
+constexpr bool host_fuses = false;
+#endif
+
+/// `lossy`: vectors are rounded on their way, so plans differ.
 template <class Id, class O, class... Policies>
-void compare_with_host(unsigned seed, bool weighted, bool bad, float tolerance) {
+void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = false) {
   Random random(seed);
   const random_layouts::Model model = random_layouts::random_model(random, weighted);
   const int ranks = 1 + static_cast<int>(seed % 3);
@@ -150,6 +172,9 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, float tolerance) 
   const Training training = random_training(random, model, layout, weighted, bad);
   INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape), ", one-hot ", training.one_hot, ", model parallel ",
        training.model_parallel);
+  // More entries are added in another order; and compilers fuse multiplications and additions as they like, but for Sgd's by 1/8.
+  const bool same_bits = host_fuses && std::is_same_v<O, Sgd> && most_entries(training) <= 32;
+  const float tolerance = same_bits ? 0.0f : lossy ? 0.1f : 2e-5f;  // where something is rounded to a few bits, a last bit may turn one
   const Trace expected = training.run<Host, Id, O, Policies...>();
   const Trace found = training.run<Cuda, Id, O, Policies...>();
   CHECK(nearly(found.outputs, expected.outputs, tolerance));
@@ -157,7 +182,7 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, float tolerance) 
   REQUIRE(found.tables.size() == expected.tables.size());
   for (std::size_t t = 0; t < found.tables.size(); ++t) CHECK(nearly(found.tables[t], expected.tables[t], tolerance));
   CHECK(found.bad_ids == expected.bad_ids);
-  if (shape == Shape::replicated) return;
+  if (shape == Shape::replicated || lossy) return;
   // The same bits on one rank, whose tables are whole.
   Training alone = training;
   const Layout one = random_layouts::random_layout(random, model, 1, Shape::whole);
@@ -186,7 +211,15 @@ using SmallCollection = EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, One
 
 TEST_CASE("collection: row-wise Adagrad, float, int64 ids, weights and their gradients, any layout; with bad ids, too") {
   for (unsigned seed = 0; seed < 36; seed += slow_run ? 7 : 1)
-    compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector>(seed, seed % 2 == 0, seed >= 24, 2e-5f);
+    compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector>(seed, seed % 2 == 0, seed >= 24);
+}
+
+TEST_CASE("collection: vectors travel encoded; duplicate ids do not travel: of several ranks, with bad ids, too") {
+  for (const unsigned seed : {1u, 2u, 4u, 5u, 7u, 8u, 10u, 11u, 19u, 20u, 23u}) {
+    compare_with_host<std::int64_t, Sgd, ZeroVector, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18, true);
+    if (slow_run) break;
+    compare_with_host<std::int64_t, Sgd, ZeroVector, Deduplicate, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18, true);
+  }
 }
 
 TEST_CASE("bad ids: every policy") {

@@ -2,13 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/cuda/cross.cuh>
 #include <tessera/cuda/dense.cuh>
+#include <tessera/interaction/cross.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>
+#include <support/cross_reference.hpp>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 namespace {
@@ -69,6 +75,69 @@ struct PlainMlp {
 
 std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
+/// Columns [0, width) of rows of `stride`; what lies between them must still be -7.
+std::vector<float> columns(const std::vector<float>& matrix, std::int64_t width, std::int64_t stride) {
+  std::vector<float> part;
+  bool untouched = true;
+  for (std::size_t i = 0; i < matrix.size(); ++i)
+    if (static_cast<std::int64_t>(i) % stride < width)
+      part.push_back(matrix[i]);
+    else
+      untouched = untouched && matrix[i] == -7.0f;
+  CHECK(untouched);
+  return part;
+}
+
+/// A plain linear layer with the library's first values.
+struct FirstValues : cross_reference::PlainLinear {
+  FirstValues(std::int64_t in, std::int64_t out, Options options) : PlainLinear(in, out, options), shape(in, out, options.bias) {}
+  void bind(std::span<float> values, std::span<float> gradients) {
+    PlainLinear::bind(values, gradients);
+    all = values;
+  }
+  int initialize(std::uint64_t seed, int layer) {
+    shape.first_values(all, seed, layer);
+    return layer + 1;
+  }
+  struct Shape : MlpLayers {
+    Shape(std::int64_t in, std::int64_t out, bool bias) : MlpLayers("Linear", {in, out}, bias) {}
+    using MlpLayers::first_values;
+  } shape;
+  std::span<float> all;
+};
+
+/// What a CudaCross gives, its inputs and outputs being columns of matrices that are wider by `padding`.
+struct CrossRun {
+  std::int64_t batch, width;
+  CudaCrossOptions options;
+  std::int64_t padding;
+  std::vector<float> values, x, dy, y, dx, gradients;
+
+  explicit CrossRun(std::int64_t batch_, std::int64_t width_, CudaCrossOptions options_, std::int64_t padding_ = 0)
+      : batch(batch_), width(width_), options(options_), padding(padding_) {
+    const Cuda backend;
+    CudaCross cross(backend, width, options);
+    const CudaDenseParameters parameters(backend, 5, cross);
+    const std::int64_t stride = width + padding;
+    Random random(3);
+    x = random_elements<float>(random, batch * width);
+    const std::vector<float> wide_dy = random_elements<float>(random, batch * stride),
+                             unwritten(static_cast<std::size_t>(batch * stride), -7.0f);
+    for (std::int64_t i = 0; i < batch * stride; ++i)
+      if (i % stride < width) dy.push_back(wide_dy[static_cast<std::size_t>(i)]);
+    const OnDevice<float> device_x(backend, x), device_dy(backend, wide_dy), device_y(backend, unwritten), device_dx(backend, unwritten);
+    cross.forward({device_x.data(), batch, width}, {device_y.data(), batch, width, stride});
+    cross.backward({device_dy.data(), batch, width, stride}, {device_dx.data(), batch, width, stride});
+    y = columns(device_y.read(), width, stride);
+    dx = columns(device_dx.read(), width, stride);
+    values.resize(static_cast<std::size_t>(parameters.size()));
+    gradients.resize(values.size());
+    backend.copy(values.data(), parameters.values().data(), values.size() * sizeof(float));
+    backend.copy(gradients.data(), parameters.gradients().data(), values.size() * sizeof(float));
+    backend.synchronize();
+  }
+};
+
 }  // namespace
 
 TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider ones") {
@@ -95,19 +164,8 @@ TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that
     for (std::int64_t s = 0; s < batch; ++s)
       for (int o = 0; o < 3; ++o) plain_dy.push_back(dy[static_cast<std::size_t>(s * (3 + padding) + o)]);
     const std::vector<double> plain_dx = plain.backward(plain_dy, batch);
-    const auto columns = [&](const OnDevice<float>& m, std::int64_t width) {
-      const std::vector<float> all = m.read();
-      std::vector<float> part;
-      for (std::int64_t s = 0; s < batch; ++s)
-        for (std::int64_t c = 0; c < width + padding; ++c)
-          if (const float v = all[static_cast<std::size_t>(s * (width + padding) + c)]; c < width)
-            part.push_back(v);
-          else
-            CHECK(v == -7.0f);
-      return part;
-    };
-    CHECK(nearly(columns(y, 3), plain.states.back()));
-    CHECK(nearly(columns(dx, 13), plain_dx));
+    CHECK(nearly(columns(y.read(), 3, 3 + padding), plain.states.back()));
+    CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx));
     CHECK(nearly(gradients, plain.gradients));
   }
 }
@@ -123,6 +181,77 @@ TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
   CHECK_THROWS_AS(CudaMlp(backend, {4}), InvalidArgument);
+}
+
+TEST_CASE("cross layers: against the definition and its central differences, low rank and full") {
+  for (const std::int64_t rank : {0, 2})
+    for (const int layers : {1, 3}) {
+      CAPTURE(rank);
+      CAPTURE(layers);
+      const CrossRun run(3, 6, {.layers = layers, .rank = rank}, 1);
+      std::vector<double> x = doubles(run.x), values = doubles(run.values), dx, gradients;
+      const auto outputs = [&] { return cross_reference::reference(x, values, 6, layers, rank); };
+      const auto derivative = [&](double& at) {
+        const double middle = at, step = 1e-5;
+        double difference = 0;
+        for (const double sign : {1.0, -1.0}) {
+          at = middle + sign * step;
+          const std::vector<double> y = outputs();
+          for (std::size_t i = 0; i < y.size(); ++i) difference += sign * y[i] * run.dy[i];
+        }
+        at = middle;
+        return difference / (2 * step);
+      };
+      CHECK(nearly(run.y, outputs(), 1e-5));
+      for (double& number : x) dx.push_back(derivative(number));
+      for (double& number : values) gradients.push_back(derivative(number));
+      CHECK(nearly(run.dx, dx));
+      CHECK(nearly(run.gradients, gradients));
+    }
+}
+
+TEST_CASE("cross layers: as the host's, first values too; any width, alignment and number of rows; the same bits in every order") {
+  struct Case {
+    std::int64_t batch, width, rank, padding;
+  };
+  for (const Case& c :
+       slow_run ? std::vector<Case>{{40, 132, 3, 0}} : std::vector<Case>{{520, 132, 5, 0}, {33, 160, 0, 4}, {70, 130, 1, 3}}) {
+    CAPTURE(c.width);
+    CAPTURE(c.rank);
+    const CrossRun run(c.batch, c.width, {.layers = 2, .rank = c.rank}, c.padding);
+    CrossInteraction<FirstValues> host(c.width, {.layers = 2, .rank = c.rank});
+    std::vector<float> values(run.values.size()), gradients(run.values.size()), y(run.x.size()), dx(run.x.size());
+    host.bind(values, gradients);
+    host.initialize(5);
+    CHECK(values == run.values);
+    host.forward({run.x.data(), c.batch, c.width}, {y.data(), c.batch, c.width});
+    host.backward({run.dy.data(), c.batch, c.width}, {dx.data(), c.batch, c.width});
+    CHECK(nearly(run.y, doubles(y)));
+    CHECK(nearly(run.dx, doubles(dx), 1e-3));
+    CHECK(nearly(run.gradients, doubles(gradients), 1e-3));
+    in_every_order([&] {
+      const CrossRun again(c.batch, c.width, {.layers = 2, .rank = c.rank}, c.padding);
+      CHECK(again.y == run.y);
+      CHECK(again.dx == run.dx);
+      CHECK(again.gradients == run.gradients);
+    });
+  }
+}
+
+TEST_CASE("cross layers: an empty batch leaves zero gradients; wrong shapes are named") {
+  const CrossRun empty(0, 4, {.rank = 2});
+  CHECK(empty.gradients == std::vector<float>(3 * (2 * 4 + 4 * 2 + 4)));
+  const Cuda backend;
+  CudaCross cross(backend, 4);
+  float* const none = nullptr;
+  CHECK_THROWS_WITH_AS(cross.forward({none, 0, 4}, {none, 0, 4}),
+                       "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind", InvalidArgument);
+  const CudaDenseParameters parameters(backend, 5, cross);
+  CHECK_THROWS_WITH_AS(cross.forward({none, 2, 5}, {none, 2, 4}), "CudaCross: input is 2 x 5, must be 2 x 4", InvalidArgument);
+  cross.forward({none, 0, 4}, {none, 0, 4});
+  CHECK_THROWS_WITH_AS(cross.backward({none, 1, 4}, {none, 0, 4}), "CudaCross: output gradient is 1 x 4, must be 0 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(CudaCross(backend, 4, {.rank = -1}), "CudaCross: rank must not be negative (0 is full rank), is -1",
+                       InvalidArgument);
 }
 
 TEST_CASE("loss: value and gradient; large logits") {

@@ -2,12 +2,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/codec/codecs.hpp>
+#include <tessera/cuda/codec.cuh>
+#include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>
 #include <tessera/table/initializers.hpp>
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace {
 
@@ -59,7 +71,126 @@ void check_moves(int width, bool overlap) {
   });
 }
 
+/// A user's codec that gives whole rows only: mirrored floats behind a word of its own.
+struct MirroredRows {
+  static constexpr std::string_view name = "mirrored";
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
+  TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
+    std::memcpy(to, &width, 4);
+    for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);
+  }
+  TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
+    for (int c = 0; c < width; ++c) std::memcpy(row + c, from + 4 * (width - c), 4);
+  }
+};
+
+/// Two jobs each way, of all rows and of some; the second adds to the columns of the first. Rows of every kind: subnormal, huge, constant,
+/// with a NaN, with an infinity, of zeros.
+template <class C>
+void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
+  INFO("codec ", std::string(C::name), ", width ", width, ", stride ", source_stride, ", from ", skipped);
+  constexpr std::int64_t rows = 37, picked = 9;
+  Random random(static_cast<unsigned>(width));
+  std::vector<float> source = random_elements<float>(random, skipped + rows * source_stride);
+  const auto at = [&](std::int64_t row, int column) -> float& {
+    return source[static_cast<std::size_t>(skipped + row * source_stride + column)];
+  };
+  for (int c = 0; c < width; ++c) {
+    at(1, c) *= 1e-39f;
+    at(2, c) *= 1e37f;
+    at(3, c) = -0.3f;
+    at(4, c) = 0;
+    at(5, c) *= 3e-6f;
+  }
+  at(6, width - 1) = std::nanf("");
+  at(7, width / 2) = -HUGE_VALF;
+  std::vector<std::int32_t> samples;
+  for (int i = 0; i < picked; ++i) samples.push_back(4 * i + i % 2);
+
+  const std::size_t bytes = C::bytes(width);
+  std::vector<std::uint32_t> encoded((rows + picked) * bytes / 4 + 1, 77);
+  std::byte* const codes = reinterpret_cast<std::byte*>(encoded.data());
+  for (std::int64_t i = 0; i < rows + picked; ++i)
+    C::encode(&at(i < rows ? i : samples[static_cast<std::size_t>(i - rows)], 0), width, codes + static_cast<std::size_t>(i) * bytes);
+  const std::int64_t stride = width + 3;
+  const std::vector<float> before(static_cast<std::size_t>(rows * stride), 0.75f);
+  std::vector<float> decoded = before;
+  for (std::int64_t i = 0; i < rows + picked; ++i) {
+    std::vector<float> row(static_cast<std::size_t>(width));
+    C::decode(codes + static_cast<std::size_t>(i) * bytes, width, row.data());
+    float* const to = decoded.data() + (i < rows ? i : samples[static_cast<std::size_t>(i - rows)]) * stride;
+    for (int c = 0; c < width; ++c) to[c] = i < rows ? row[static_cast<std::size_t>(c)] : to[c] + row[static_cast<std::size_t>(c)];
+  }
+  const auto same_bits = [](float a, float b) { return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b)); };
+  in_every_order([&] {
+    const Cuda backend;
+    const OnDevice<float> device_source(backend, source), target(backend, before);
+    const OnDevice<std::int32_t> device_samples(backend, samples);
+    const OnDevice<std::uint32_t> device_encoded(backend, std::vector<std::uint32_t>(encoded.size(), 77));
+    std::byte* const device_codes = reinterpret_cast<std::byte*>(device_encoded.data());
+    const float* const from = device_source.data() + skipped;
+    const typename EncodeRows<C>::Job encode[] = {
+        {from, source_stride, device_codes, rows, width, nullptr},
+        {from, source_stride, device_codes + rows * static_cast<std::int64_t>(bytes), picked, width, device_samples.data()}};
+    run<EncodeRows<C>>(backend, {encode});
+    CHECK((device_encoded.read() == encoded));
+    const typename DecodeRows<C>::Job decode[] = {
+        {device_codes, target.data(), stride, rows, width, nullptr, false},
+        {device_codes + rows * static_cast<std::int64_t>(bytes), target.data(), stride, picked, width, device_samples.data(), true}};
+    run<DecodeRows<C>>(backend, {decode});
+    const std::vector<float> found = target.read();
+    CHECK(std::equal(found.begin(), found.end(), decoded.begin(), decoded.end(), same_bits));
+  });
+}
+
 }  // namespace
+
+TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16, Int8, MirroredRows) {
+  for (const int width : {1, 4, 6, 13, 33, 260}) {
+    check_codec<C>(width, width + 3, 1);
+    check_codec<C>(width, (width + 3) / 4 * 4, 0);
+  }
+}
+
+TEST_CASE_TEMPLATE("distinct ids: each array for itself, ascending; negative ids are not among them", Id, std::int32_t, std::int64_t) {
+  for (const std::int64_t most :
+       {std::int64_t{1}, std::int64_t{300}, sizeof(Id) == 4 ? std::int64_t{2'000'000'000} : std::int64_t{1} << 40}) {
+    INFO("ids below ", most);
+    Random random(static_cast<unsigned>(most));
+    std::vector<std::vector<Id>> arrays;
+    for (const std::int64_t count : {40, 0, 700, 1, 300}) {
+      auto& ids = arrays.emplace_back();
+      for (std::int64_t i = 0; i < count; ++i)
+        ids.push_back(random_below(random, 9) == 0 ? Id{-3} : static_cast<Id>(most - 1 - random_below(random, 200) * (most / 200)));
+    }
+    in_every_order([&] {
+      const Cuda backend;
+      std::vector<OnDevice<Id>> ids, distinct;
+      std::vector<OnDevice<std::int32_t>> index;
+      std::vector<typename DistinctIds<Id>::Job> jobs;
+      for (const std::vector<Id>& array : arrays) {
+        ids.emplace_back(backend, array);
+        distinct.emplace_back(backend, array);
+        index.emplace_back(backend, std::vector<std::int32_t>(array.size()));
+        jobs.push_back({ids.back().data(), std::ssize(array), distinct.back().data(), index.back().data(), -1, most});
+      }
+      run<DistinctIds<Id>>(backend, {jobs});
+      for (std::size_t a = 0; a < arrays.size(); ++a) {
+        std::set<Id> expected(arrays[a].begin(), arrays[a].end());
+        expected.erase(Id{-3});
+        std::vector<Id> found = distinct[a].read();
+        REQUIRE(jobs[a].found == std::ssize(expected));
+        found.resize(expected.size());
+        CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end()));
+        const std::vector<std::int32_t> places = index[a].read();
+        bool all = true;
+        for (std::size_t i = 0; i < places.size(); ++i)
+          all = all && (arrays[a][i] < 0 ? places[i] == -1 : found.at(static_cast<std::size_t>(places[i])) == arrays[a][i]);
+        CHECK(all);
+      }
+    });
+  }
+}
 
 TEST_CASE("move: gathers, scatters and adds in the order of the jobs") {
   for (const int width : {1, 3, 4, 16, 33}) {
@@ -73,11 +204,11 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
   std::vector<MoveRows::Job> jobs;
   for (int rank = 0; rank < 3; ++rank)
     for (int part = 0; part < 4; ++part) jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
-  const auto rounds = gpu::rounds_of(jobs);
+  const auto rounds = gpu::rounds_of<MoveRows::Job>(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
-  CHECK(gpu::rounds_of(jobs).size() == 12);
+  CHECK(gpu::rounds_of<MoveRows::Job>(jobs).size() == 12);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -15,6 +16,29 @@
 #include <vector>
 
 namespace tessera::laws {
+
+/// What lanes of a GPU make of a row together: a range joined from pieces, the last first; a header; pieces of four columns.
+template <LaneCodec C>
+bool lanes_agree(const std::vector<float>& row, const std::byte* encoded, const float* decoded) {
+  const int width = static_cast<int>(row.size());
+  const std::size_t head = C::bytes(0), piece = C::bytes(4) - head;
+  typename C::Range range;
+  for (int c = (width - 1) / 4 * 4; c >= 0; c -= 4) range = C::join(range, C::range(row.data() + c, std::min(4, width - c)));
+  const typename C::Header header = C::header(range);
+  bool same = head == 0 || (head == sizeof(header) && std::memcmp(encoded, &header, head) == 0);
+  for (int c = 0; c < width; c += 4) {
+    const int count = std::min(4, width - c);
+    float four[4] = {7, 7, 7, 7};
+    std::copy_n(row.data() + c, count, four);
+    alignas(16) std::byte out[64];
+    C::encode_four(header, four, count, out);
+    const std::size_t at = head + static_cast<std::size_t>(c / 4) * piece, bytes = C::bytes(count) - head;
+    same = same && at + bytes <= C::bytes(width) && std::memcmp(encoded + at, out, bytes) == 0;
+    C::decode_four(header, out, four);
+    same = same && std::memcmp(decoded + c, four, static_cast<std::size_t>(count) * sizeof(float)) == 0;
+  }
+  return same;
+}
 
 /// Checks a codec (docs/concepts/codec.md) on random rows of widths 1 to 130. `bound(row, column)`: the largest error that element may
 /// have. Needs no test framework: returns one line per fault.
@@ -39,6 +63,8 @@ std::vector<std::string> codec_laws(const std::function<double(const std::vector
     if (encoded[bytes] != guard) fault("encode writes beyond bytes()");
     C::decode(encoded.data(), width, decoded.data());
     if (decoded.back() != 77.0f) fault("decode writes beyond the row");
+    if constexpr (LaneCodec<C>)
+      if (!lanes_agree<C>(row, encoded.data(), decoded.data())) fault("pieces of four columns are not what encode and decode make");
     for (std::size_t c = 0; c < row.size(); ++c)
       if (!(std::abs(static_cast<double>(decoded[c]) - row[c]) <= bound(row, c)))
         fault(fmt::format("element {} is {}, arrives as {}", c, row[c], decoded[c]));

@@ -36,6 +36,18 @@ struct ElementCodec {
     const T* const in = reinterpret_cast<const T*>(from);
     for (int c = 0; c < width; ++c) row[c] = to_float(in[c]);
   }
+
+  // For lanes of a GPU (LaneCodec): no header, every element by itself.
+  struct Range {};
+  struct Header {};
+  TESSERA_HOST_DEVICE static Range range(const float*, int) { return {}; }
+  TESSERA_HOST_DEVICE static Range join(const Range&, const Range&) { return {}; }
+  TESSERA_HOST_DEVICE static Header header(const Range&) { return {}; }
+  TESSERA_HOST_DEVICE static void encode_four(const Header&, const float* four, int count, std::byte* to) {
+    T* const out = reinterpret_cast<T*>(to);
+    for (int c = 0; c < 4; ++c) out[c] = c < count ? from_float<T>(four[c]) : T{};
+  }
+  TESSERA_HOST_DEVICE static void decode_four(const Header&, const std::byte* from, float* four) { decode(from, 4, four); }
 };
 
 }  // namespace detail
@@ -64,15 +76,12 @@ struct Int8 {
   // every backend. The scale has 16 significant bits, so that code * scale is exact.
 
   TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
-    const Header header = header_of(row, width);
-    std::memcpy(to, &header, sizeof(header));
-    std::uint8_t* const codes = reinterpret_cast<std::uint8_t*>(to) + sizeof(header);
-    const float twice_inverse = header.scale > 0 ? 2.0f / header.scale : 0.0f;  // NaN: every code is 0
+    const Header head = header(range(row, width));
+    std::memcpy(to, &head, sizeof(head));
+    std::uint8_t* const codes = reinterpret_cast<std::uint8_t*>(to) + sizeof(head);
+    const float twice_inverse = half_codes_per_unit(head);
     if (twice_inverse > 0) {
-      for (int c = 0; c < width; ++c) {
-        const std::int32_t code = (static_cast<std::int32_t>((row[c] - header.offset) * twice_inverse) + 1) >> 1;
-        codes[c] = static_cast<std::uint8_t>(code < 255 ? code : 255);
-      }
+      for (int c = 0; c < width; ++c) codes[c] = code(row[c], head, twice_inverse);
     } else {
       for (int c = 0; c < width; ++c) codes[c] = 0;
     }
@@ -80,39 +89,69 @@ struct Int8 {
   }
 
   TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
-    Header header;
-    std::memcpy(&header, from, sizeof(header));
-    const std::uint8_t* const codes = reinterpret_cast<const std::uint8_t*>(from) + sizeof(header);
-    for (int c = 0; c < width; ++c) row[c] = header.offset + static_cast<float>(codes[c]) * header.scale;
+    Header head;
+    std::memcpy(&head, from, sizeof(head));
+    const std::uint8_t* const codes = reinterpret_cast<const std::uint8_t*>(from) + sizeof(head);
+    for (int c = 0; c < width; ++c) row[c] = head.offset + static_cast<float>(codes[c]) * head.scale;
   }
 
- private:
+  // For lanes of a GPU (LaneCodec).
+
+  /// The least and the largest element, as `ordered` integers.
+  struct Range {
+    std::int32_t least = 0x7fffffff, most = -0x7fffffff - 1;
+  };
   struct Header {
     float scale = 0, offset = 0;
   };
 
-  /// Bits of a float as an integer of the same order, and back: infinities and NaNs are outermost. Compilers make vectors of integer
-  /// minima, not of float ones.
-  TESSERA_HOST_DEVICE static std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
-
-  TESSERA_HOST_DEVICE static Header header_of(const float* row, int width) {
+  TESSERA_HOST_DEVICE static Range range(const float* row, int width) {
     std::int32_t least = 0x7fffffff, most = -0x7fffffff - 1;
     for (int c = 0; c < width; ++c) {
       const std::int32_t x = ordered(__builtin_bit_cast(std::int32_t, row[c]));
       least = x < least ? x : least;
       most = x > most ? x : most;
     }
-    const float low = __builtin_bit_cast(float, ordered(least)), high = __builtin_bit_cast(float, ordered(most));
+    return {least, most};
+  }
+  TESSERA_HOST_DEVICE static Range join(const Range& a, const Range& b) {
+    return {a.least < b.least ? a.least : b.least, a.most > b.most ? a.most : b.most};
+  }
+  TESSERA_HOST_DEVICE static Header header(const Range& r) {
+    const float low = __builtin_bit_cast(float, ordered(r.least)), high = __builtin_bit_cast(float, ordered(r.most));
     const float scale = high / 255 - low / 255;                // high - low could overflow
     const float nan = __builtin_bit_cast(float, 0x7fc00000u);  // numeric_limits is not for device code
     constexpr std::int32_t infinity = 0x7f800000;
-    if (most >= infinity || least <= ~infinity || scale > 1.3e36f) return {nan, nan};
+    if (r.most >= infinity || r.least <= ~infinity || scale > 1.3e36f) return {nan, nan};
     if (scale < 1e-37f) return {0, low};
     // Up to 16 significant bits: code 255 still reaches the largest element.
     return {__builtin_bit_cast(float, (__builtin_bit_cast(std::uint32_t, scale) + 0x1ffu) & ~0xffu), low};
   }
+  TESSERA_HOST_DEVICE static void encode_four(const Header& head, const float* four, int count, std::byte* to) {
+    const float twice_inverse = half_codes_per_unit(head);
+    for (int c = 0; c < 4; ++c) {
+      const bool coded = c < count && twice_inverse > 0;
+      to[c] = static_cast<std::byte>(coded ? code(four[c], head, twice_inverse) : std::uint8_t{0});
+    }
+  }
+  TESSERA_HOST_DEVICE static void decode_four(const Header& head, const std::byte* from, float* four) {
+    for (int c = 0; c < 4; ++c) four[c] = head.offset + static_cast<float>(static_cast<std::uint8_t>(from[c])) * head.scale;
+  }
+
+ private:
+  /// Bits of a float as an integer of the same order, and back: infinities and NaNs are outermost. Compilers make vectors of integer
+  /// minima, not of float ones.
+  TESSERA_HOST_DEVICE static std::int32_t ordered(std::int32_t bits) { return bits ^ ((bits >> 31) & 0x7fffffff); }
+
+  /// Half codes per unit; 0 where every code is 0: rows without a range, or with a NaN.
+  TESSERA_HOST_DEVICE static float half_codes_per_unit(const Header& head) { return head.scale > 0 ? 2.0f / head.scale : 0.0f; }
+
+  TESSERA_HOST_DEVICE static std::uint8_t code(float x, const Header& head, float twice_inverse) {
+    const std::int32_t code = (static_cast<std::int32_t>((x - head.offset) * twice_inverse) + 1) >> 1;
+    return static_cast<std::uint8_t>(code < 255 ? code : 255);
+  }
 };
 
-static_assert(Codec<Fp32> && Codec<Bf16> && Codec<Fp16> && Codec<Int8>);
+static_assert(Codec<Fp32> && LaneCodec<Bf16> && LaneCodec<Fp16> && LaneCodec<Int8>);
 
 }  // namespace tessera::inline v0

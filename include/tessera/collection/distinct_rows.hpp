@@ -36,18 +36,19 @@ class DistinctRows {
       feature.bags = inputs.part(static_cast<int>(f), 0);
       feature.active = routing.travels(static_cast<int>(f));
       feature.width = layout.tables[layout.feature_table[f]].width;
+      feature.rows = layout.tables[layout.feature_table[f]].rows;
       feature.column = layout.feature_column[f];
       require(feature.bags.bags == 0 || feature.bags.entry_bound < std::numeric_limits<std::int32_t>::max(),
               "Deduplicate: feature '{}' has {} ids on this rank; at most 2^31 - 2", layout.features[f].name, feature.bags.entry_bound);
       if (feature.active && feature.bags.bags != 0) entries += static_cast<std::size_t>(feature.bags.entry_bound);
     }
     Id* distinct = ids_.resize(backend, entries).data();
-    std::int32_t* index = index_.resize(backend, entries).data();
+    std::int32_t* index = index_.resize(backend, entries + 1).data();  // not null, as places are counted from before it
     std::vector<typename DistinctIds<Id>::Job> jobs;
     for (const Feature& feature : features_)
       if (feature.active && feature.bags.bags != 0) {
         const std::int64_t count = feature.bags.entry_bound;
-        jobs.push_back({feature.bags.ids + feature.bags.first_entry, count, distinct, index, 0});
+        jobs.push_back({feature.bags.ids + feature.bags.first_entry, count, distinct, index, 0, feature.rows});
         distinct += count;
         index += count;
       }
@@ -110,7 +111,7 @@ class DistinctRows {
       MergedGradients merged{0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.ids.bags)).data(),
                              gradients_.data() + feature.first};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Merge<std::int32_t, Width>>(backend, {feature.ids.bags, feature.width, groups, &merged});
+        run<Merge<std::int32_t, Width>>(backend, {feature.ids.bags, feature.width, groups, &merged, true});
       });
     }
   }
@@ -119,6 +120,7 @@ class DistinctRows {
   struct Feature {
     bool active = false;
     int width = 0;
+    std::int64_t rows = 0;    // of the table
     std::int64_t column = 0;  // in the output
     std::size_t first = 0;    // float of rows_ and gradients_
     Bags<Id> bags;

@@ -151,7 +151,7 @@ class ShardedCollection {
     require(static_cast<std::int64_t>(weight_gradients.size()) == step.ids, "backward: room for {} weight gradients, the batch has {} ids",
             weight_gradients.size(), step.ids);
     if (!guard_.accept(backend_, communicator_, gradient)) {
-      std::fill(weight_gradients.begin(), weight_gradients.end(), 0.0f);
+      backend_.fill_zero(weight_gradients.data(), weight_gradients.size_bytes());
       return;
     }
     start_backward(step, gradient);

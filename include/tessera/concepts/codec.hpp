@@ -42,6 +42,27 @@ concept HasDecode = requires(const std::byte* from, float* row) {
 template <class C>
 concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDecode<C>;
 
+// A codec may also let lanes of a GPU share a row, which is what makes it fast there: a header made from the range of the whole row, then
+// four columns at a time. bytes(4 k + n) == bytes(0) + k (bytes(4) - bytes(0)) + (bytes(n) - bytes(0)), and the bytes are those of encode:
+//
+//   struct Range {...};   // of no columns; trivially copyable words of 32 bits, or nothing
+//   HD static Range range(const float* row, int width);
+//   HD static Range join(const Range&, const Range&);                                           // in any order
+//   struct Header {...};  // the first bytes(0) bytes of an encoded row, or nothing
+//   HD static Header header(const Range&);
+//   HD static void encode_four(const Header&, const float* four, int count, std::byte* to);     // zeros for columns from `count` on
+//   HD static void decode_four(const Header&, const std::byte* from, float* four);
+
+/// A codec whose rows lanes of a GPU can share.
+template <class C>
+concept LaneCodec = Codec<C> && requires(const float* row, float* four, std::byte* to, const std::byte* from) {
+  { C::range(row, 4) } -> std::same_as<typename C::Range>;
+  { C::join(C::range(row, 4), typename C::Range{}) } -> std::same_as<typename C::Range>;
+  { C::header(typename C::Range{}) } -> std::same_as<typename C::Header>;
+  C::encode_four(typename C::Header{}, row, 4, to);
+  C::decode_four(typename C::Header{}, from, four);
+};
+
 /// Lists every requirement that `C` misses, one error each.
 template <class C>
 consteval bool explain_codec() {

@@ -53,14 +53,15 @@ __global__ void __launch_bounds__(move_threads) zero_rows(const ZeroRows::Parame
 
 /// Jobs in as few rounds as keep the order of those that write the same columns of a matrix: columns are compared by address, modulo the
 /// stride. Where columns of two jobs overlap and are not the same, every job gets a round of its own.
-inline std::vector<std::vector<MoveRows::Job>> rounds_of(std::span<const MoveRows::Job> jobs) {
+template <class Job>
+std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
   struct Columns {
     std::int64_t width = 0;
     std::size_t next_round = 0;
   };
   std::map<std::int64_t, std::map<std::int64_t, Columns>> matrices;  // by stride, by first column
-  std::vector<std::vector<MoveRows::Job>> rounds, single;
-  for (const MoveRows::Job& job : jobs) {
+  std::vector<std::vector<Job>> rounds, single;
+  for (const Job& job : jobs) {
     if (job.rows == 0 || job.width == 0) continue;
     const std::int64_t first = reinterpret_cast<std::intptr_t>(job.target) / static_cast<std::int64_t>(sizeof(float)) % job.target_stride;
     Columns& columns = matrices[job.target_stride][first];
@@ -86,7 +87,7 @@ template <>
 struct Kernel<MoveRows, Cuda> {
   static void run(const Cuda& backend, const MoveRows::Parameters& p) {
     const auto blocks_of = [](const MoveRows::Job& job) { return gpu::ceil_divide(job.rows * job.width, 4 * gpu::move_threads); };
-    for (const std::vector<MoveRows::Job>& round : gpu::rounds_of(p.jobs))
+    for (const std::vector<MoveRows::Job>& round : gpu::rounds_of<MoveRows::Job>(p.jobs))
       gpu::launch_by_group<MoveRows::Job>(backend, "move_rows", gpu::move_threads, round, blocks_of, gpu::move_rows<>);
   }
 };

@@ -7,23 +7,25 @@
 #include <cublasLt.h>
 
 #include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace tessera::inline v0::gpu {
 
-/// C = A B for row-major matrices of floats, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored) and B [inner,
-/// columns] (likewise). Strides in elements.
+/// C = A B, or A B + D, for row-major matrices of floats, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored)
+/// and B [inner, columns] (likewise). Strides in elements.
 struct GemmShape {
   std::int64_t rows = 0, columns = 0, inner = 0;
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   bool a_transposed = false, b_transposed = false;
   bool bias = false;  ///< C += bias[columns] in every row
   bool relu = false;
+  std::int64_t addend_stride = 0;  ///< of D [rows, columns], which may be C; 0: there is none
 };
 
 inline void check(cublasStatus_t status, const char* doing) {
@@ -40,14 +42,15 @@ class Gemm {
     handle_.reset(handle);
   }
 
-  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c) {
+  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c, const float* addend = nullptr) {
     if (s.rows == 0 || s.columns == 0) return;
-    // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B.
-    const Plan& plan = plan_for(s, b, a, bias, c);
+    if (addend == nullptr) addend = c;
+    // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
+    const Plan& plan = plan_for(s, b, a, bias, addend, c);
     if (s.bias)
       check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "setting the bias");
-    const float one = 1.0f, zero = 0.0f;
-    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &zero, c, plan.c, c, plan.c, &plan.algorithm,
+    const float one = 1.0f, beta = s.addend_stride != 0 ? 1.0f : 0.0f;
+    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend, plan.c, c, plan.d, &plan.algorithm,
                          backend_.scratch(workspace_slot, workspace_bytes), workspace_bytes, backend_.stream()),
           "a matrix product");
   }
@@ -62,20 +65,24 @@ class Gemm {
   /// What cuBLASLt keeps of a shape.
   struct Plan {
     cublasLtMatmulDesc_t operation = nullptr;
-    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+    cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
 
     Plan() = default;
     Plan(const Plan&) = delete;
     Plan& operator=(const Plan&) = delete;
     ~Plan() {
-      for (const cublasLtMatrixLayout_t layout : {a, b, c})
+      for (const cublasLtMatrixLayout_t layout : {a, b, c, d})
         if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
       if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
     }
   };
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int, std::uint32_t,
-                         std::uint32_t, std::uint32_t, std::uint32_t>;
+  struct Key {
+    std::int64_t rows, columns, inner, a_stride, b_stride, c_stride, addend_stride;
+    int flags;
+    std::uint32_t alignment[5];  ///< of cuBLASLt's a, b, c, d and of the bias
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
 
   /// How far a pointer is aligned, up to 256 bytes: algorithms that load vectors need it.
   static std::uint32_t alignment(const void* p) {
@@ -83,19 +90,11 @@ class Gemm {
     return std::uint32_t{1} << std::countr_zero(address);
   }
 
-  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c) {
+  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d) {
     const int flags = s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3;
-    const Key key{s.rows,
-                  s.columns,
-                  s.inner,
-                  s.a_stride,
-                  s.b_stride,
-                  s.c_stride,
-                  flags,
-                  alignment(a),
-                  alignment(b),
-                  alignment(c),
-                  s.bias ? alignment(bias) : 256u};
+    const Key key{s.rows,          s.columns,  s.inner,
+                  s.a_stride,      s.b_stride, s.c_stride,
+                  s.addend_stride, flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias ? alignment(bias) : 256u}};
     std::unique_ptr<Plan>& plan = plans_[key];
     if (!plan) plan = make_plan(s, key, bias);
     return *plan;
@@ -119,7 +118,8 @@ class Gemm {
     };
     layout(plan->a, s.b_transposed ? s.inner : s.columns, s.b_transposed ? s.columns : s.inner, s.b_stride);
     layout(plan->b, s.a_transposed ? s.rows : s.inner, s.a_transposed ? s.inner : s.rows, s.a_stride);
-    layout(plan->c, s.columns, s.rows, s.c_stride);
+    layout(plan->c, s.columns, s.rows, s.addend_stride != 0 ? s.addend_stride : s.c_stride);
+    layout(plan->d, s.columns, s.rows, s.c_stride);
     choose(*plan, key, s);
     return plan;
   }
@@ -133,13 +133,13 @@ class Gemm {
       check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for an algorithm");
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::get<7>(key));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, std::get<8>(key));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::get<9>(key));
-    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, std::get<9>(key));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[3]);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c, plan.c, preference, 1, &found, &count),
+    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c, plan.d, preference, 1, &found, &count),
           "asking for an algorithm");
     require<Error>(count > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", s.rows, s.inner, s.inner, s.columns);
     plan.algorithm = found.algo;

@@ -85,6 +85,20 @@ __device__ __forceinline__ void store_floats(float* p, bool aligned, const float
   for (int i = 0; i < Count; ++i) __stcs(p + i, x[i]);
 }
 
+/// Up to four neighbouring floats of a row of any width; the others are 0.
+__device__ __forceinline__ void load_four(const float* p, bool aligned, int count, float (&x)[4]) {
+  if (aligned && count == 4) return load_floats(p, true, x);
+  for (int i = 0; i < 4; ++i) x[i] = i < count ? p[i] : 0.0f;
+}
+__device__ __forceinline__ void store_four(float* p, bool aligned, int count, const float (&x)[4]) {
+  if (aligned && count == 4) {
+    *reinterpret_cast<float4*>(p) = make_float4(x[0], x[1], x[2], x[3]);
+    return;
+  }
+  for (int i = 0; i < 4; ++i)
+    if (i < count) p[i] = x[i];
+}
+
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> zero_row() {
   RowPart<Lanes> part;

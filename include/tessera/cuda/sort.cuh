@@ -12,18 +12,18 @@
 namespace tessera::inline v0::gpu {
 
 /// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are where they are now.
-template <class Value>
+template <class Value, class Key = std::uint32_t>
 struct SortBuffers {
-  std::uint32_t* keys = nullptr;
+  Key* keys = nullptr;
   Value* values = nullptr;
-  std::uint32_t* other_keys = nullptr;
+  Key* other_keys = nullptr;
   Value* other_values = nullptr;
 };
 
 /// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort). Temporary memory is scratch `slot`.
-template <class Value>
-SortBuffers<Value> sort_pairs(const Cuda& backend, SortBuffers<Value> buffers, int count, int bits, std::size_t slot) {
-  cub::DoubleBuffer<std::uint32_t> keys(buffers.keys, buffers.other_keys);
+template <class Value, class Key = std::uint32_t>
+SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> buffers, int count, int bits, std::size_t slot) {
+  cub::DoubleBuffer<Key> keys(buffers.keys, buffers.other_keys);
   cub::DoubleBuffer<Value> values(buffers.values, buffers.other_values);
   std::size_t bytes = 0;
   check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, values, count, 0, bits, backend.stream()), "measuring a sort of {} pairs",

@@ -68,7 +68,7 @@ struct Kernel<Apply<T, Width, O>, Cuda> {
   }
 };
 
-/// As Update, but the sums are handed out. The host waits: it must know how many rows there are.
+/// As Update, but the sums are handed out. The host waits to know how many rows there are, unless it knows.
 template <IdType Id, int Width>
 struct Kernel<Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
@@ -84,9 +84,11 @@ struct Kernel<Merge<Id, Width>, Cuda> {
   static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted, const typename Merge<Id, Width>::Parameters& p) {
     if (sorted.count == 0) return;
     const std::uint32_t* count = gpu::hand_out<Width>(backend, sorted, p.width, p.merged->rows, p.merged->gradients);
-    std::uint32_t rows = 0;
-    backend.copy(&rows, count, sizeof(rows));
-    backend.synchronize();
+    auto rows = static_cast<std::uint32_t>(p.arena_rows);
+    if (!p.every_row) {
+      backend.copy(&rows, count, sizeof(rows));
+      backend.synchronize();
+    }
     p.merged->count = rows;
   }
 };

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
+#include <tessera/concepts/cross_layers.hpp>
 #include <tessera/core/matrix_view.hpp>
 
 #include <cstdint>
@@ -21,29 +21,20 @@ struct CrossOptions {
 /// [width, rank]; with rank 0 U_l is [width, width] and there is no V_l. `LinearLayer` makes the products (tessera::Linear): constructed
 /// from (in, out, Options with `bias` and `threads`), with forward(x, y) and backward(dy, dx). Parameters per layer: V, then U, then b.
 template <class LinearLayer>
-class CrossInteraction {
+class CrossInteraction : public CrossLayers {
   using LinearOptions = typename LinearLayer::Options;
 
  public:
-  explicit CrossInteraction(std::int64_t width, CrossOptions options = {}) : width_(width), options_(options) {
-    require(width > 0, "CrossInteraction: width must be positive, is {}", width);
-    require(options.layers >= 1, "CrossInteraction: needs at least one layer, got {}", options.layers);
-    require(options.rank >= 0, "CrossInteraction: rank must not be negative (0 is full rank), is {}", options.rank);
+  explicit CrossInteraction(std::int64_t width, CrossOptions options = {})
+      : CrossLayers("CrossInteraction", width, options.layers, options.rank), options_(options) {
     for (int l = 0; l < options.layers; ++l) {
       if (low_rank()) v_.emplace_back(width, options.rank, LinearOptions{.bias = false, .threads = options.threads});
-      u_.emplace_back(low_rank() ? options.rank : width, width, LinearOptions{.bias = true, .threads = options.threads});
+      u_.emplace_back(inner(), width, LinearOptions{.bias = true, .threads = options.threads});
     }
   }
 
-  std::int64_t width() const { return width_; }
-  int layers() const { return options_.layers; }
-  bool low_rank() const { return options_.rank > 0; }
   LinearLayer& v(int layer) { return v_[static_cast<std::size_t>(layer)]; }
   LinearLayer& u(int layer) { return u_[static_cast<std::size_t>(layer)]; }
-
-  std::int64_t parameter_count() const {
-    return options_.layers * (u_.front().parameter_count() + (low_rank() ? v_.front().parameter_count() : 0));
-  }
 
   /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
   void bind(std::span<float> values, std::span<float> gradients) {
@@ -72,7 +63,7 @@ class CrossInteraction {
     check("input", x, x.rows);
     check("output", y, x.rows);
     x_ = x;
-    const auto size = static_cast<std::size_t>(x.rows * width_);
+    const auto size = static_cast<std::size_t>(x.rows * width());
     scaled_.resize(static_cast<std::size_t>(layers()));
     states_.resize(static_cast<std::size_t>(layers()));
     narrow_.resize(static_cast<std::size_t>(layers()));
@@ -82,8 +73,8 @@ class CrossInteraction {
       grow(scaled_[i], size);
       if (l + 1 < layers()) grow(states_[i], size);
       grow(narrow_[i], static_cast<std::size_t>(x.rows * options_.rank));
-      const MatrixView<float> scale(scaled_[i].data(), x.rows, width_), t(narrow_[i].data(), x.rows, options_.rank);
-      const MatrixView<float> next = l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width_) : y;
+      const MatrixView<float> scale(scaled_[i].data(), x.rows, width()), t(narrow_[i].data(), x.rows, options_.rank);
+      const MatrixView<float> next = l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
       if (low_rank()) v(l).forward(state, t);
       u(l).forward(low_rank() ? MatrixView<const float>(t) : state, scale);
       rows([&](std::int64_t r) {
@@ -91,7 +82,7 @@ class CrossInteraction {
         const float* __restrict s = scale.row(r);
         const float* __restrict before = state.row(r);
         float* __restrict after = next.row(r);
-        for (std::int64_t k = 0; k < width_; ++k) after[k] = x0[k] * s[k] + before[k];
+        for (std::int64_t k = 0; k < width(); ++k) after[k] = x0[k] * s[k] + before[k];
       });
       state = next;
     }
@@ -101,24 +92,24 @@ class CrossInteraction {
   void backward(MatrixView<const float> dy, MatrixView<float> dx) {
     check("output gradient", dy, x_.rows);
     check("input gradient", dx, x_.rows);
-    const auto size = static_cast<std::size_t>(x_.rows * width_);
+    const auto size = static_cast<std::size_t>(x_.rows * width());
     grow(gradient_, size);
     grow(scale_gradient_, size);
     grow(product_, size);
     grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * options_.rank));
-    const MatrixView<float> g(gradient_.data(), x_.rows, width_), ds(scale_gradient_.data(), x_.rows, width_),
-        product(product_.data(), x_.rows, width_), dt(narrow_gradient_.data(), x_.rows, options_.rank);
+    const MatrixView<float> g(gradient_.data(), x_.rows, width()), ds(scale_gradient_.data(), x_.rows, width()),
+        product(product_.data(), x_.rows, width()), dt(narrow_gradient_.data(), x_.rows, options_.rank);
     for (int l = layers() - 1; l >= 0; --l) {
       const bool last = l + 1 == layers();
       const MatrixView<const float> above = last ? dy : MatrixView<const float>(g);
-      const MatrixView<const float> scale(scaled_[static_cast<std::size_t>(l)].data(), x_.rows, width_);
+      const MatrixView<const float> scale(scaled_[static_cast<std::size_t>(l)].data(), x_.rows, width());
       rows([&](std::int64_t r) {
         const float* __restrict x0 = x_.row(r);
         const float* __restrict s = scale.row(r);
         const float* __restrict up = above.row(r);
         float* __restrict to_scale = ds.row(r);
         float* __restrict to_x0 = dx.row(r);
-        for (std::int64_t k = 0; k < width_; ++k) {
+        for (std::int64_t k = 0; k < width(); ++k) {
           to_scale[k] = up[k] * x0[k];
           to_x0[k] = (last ? 0.0f : to_x0[k]) + up[k] * s[k];
         }
@@ -130,21 +121,15 @@ class CrossInteraction {
         const float* up = above.row(r);
         float* below = l == 0 ? dx.row(r) : g.row(r);
         if (l == 0) {
-          for (std::int64_t k = 0; k < width_; ++k) below[k] += up[k] + p[k];
+          for (std::int64_t k = 0; k < width(); ++k) below[k] += up[k] + p[k];
         } else {
-          for (std::int64_t k = 0; k < width_; ++k) below[k] = up[k] + p[k];
+          for (std::int64_t k = 0; k < width(); ++k) below[k] = up[k] + p[k];
         }
       });
     }
   }
 
  private:
-  template <class View>
-  void check(const char* what, const View& view, std::int64_t rows) const {
-    require(view.rows == rows && view.columns == width_, "CrossInteraction: {} is {} x {}, must be {} x {}", what, view.rows, view.columns,
-            rows, width_);
-  }
-
   static void grow(std::vector<float>& buffer, std::size_t size) {
     if (buffer.size() < size) buffer.resize(size);
   }
@@ -160,7 +145,6 @@ class CrossInteraction {
     for (std::int64_t r = 0; r < count; ++r) f(r);
   }
 
-  std::int64_t width_;
   CrossOptions options_;
   std::vector<LinearLayer> v_, u_;
   MatrixView<const float> x_;

@@ -10,8 +10,8 @@
 
 namespace tessera::inline v0 {
 
-/// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i] == distinct[index[i]]. The host waits
-/// for `found`.
+/// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i] == distinct[index[i]]. Where the host
+/// cannot read ids, negative ones (see Bags) are not among them; their index is -1. The host waits for `found`.
 template <IdType Id>
 struct DistinctIds {
   struct Job {
@@ -20,6 +20,7 @@ struct DistinctIds {
     Id* distinct = nullptr;         ///< room for `count`
     std::int32_t* index = nullptr;  ///< [count]
     std::int64_t found = 0;         ///< out: distinct ids
+    std::int64_t rows = 0;          ///< all ids are below; for backends that sort them
   };
   struct Parameters {
     std::span<Job> jobs;

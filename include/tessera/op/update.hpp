@@ -74,6 +74,7 @@ struct Merge {
     std::span<const GradientGroup<Id>> groups{};
     /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
     MergedGradients* merged = nullptr;
+    bool every_row = false;  ///< each of the arena's rows has an entry: the host need not wait for `count`
   };
 };
 

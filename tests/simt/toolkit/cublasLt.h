@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats with bias and ReLU, one number at a time. It has no
-// algorithms to choose from; alignments that were promised are checked.
+// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats, added to another matrix, with bias and ReLU, one
+// number at a time. It has no algorithms to choose from; alignments that were promised are checked.
 #include <simt/runtime.hpp>
 
 #include <cstddef>
@@ -117,14 +117,16 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
   return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a_data,
-                                     cublasLtMatrixLayout_t a, const void* b_data, cublasLtMatrixLayout_t b, const void* beta, const void*,
-                                     cublasLtMatrixLayout_t, void* d_data, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
-                                     void*, std::size_t, cudaStream_t) {
+                                     cublasLtMatrixLayout_t a, const void* b_data, cublasLtMatrixLayout_t b, const void* beta,
+                                     const void* c_data, cublasLtMatrixLayout_t c, void* d_data, cublasLtMatrixLayout_t d,
+                                     const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t) {
   const simt::DeviceAccess access;
-  const void* pointers[] = {a_data, b_data, d_data, d_data};
+  const void* pointers[] = {a_data, b_data, c_data, d_data};
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
-  if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  const float scale = *static_cast<const float*>(beta);
+  if (*static_cast<const float*>(alpha) != 1 || (scale != 0 && scale != 1)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (c->rows != d->rows || c->columns != d->columns || (c_data == d_data && c->stride != d->stride)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool at = desc->transpose[0] == CUBLAS_OP_T, bt = desc->transpose[1] == CUBLAS_OP_T;
   const std::uint64_t inner = at ? a->rows : a->columns;
   if ((at ? a->columns : a->rows) != d->rows || (bt ? b->rows : b->columns) != d->columns || (bt ? b->columns : b->rows) != inner)
@@ -138,6 +140,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
       for (std::uint64_t k = 0; k < inner; ++k)
         sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
                static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+      if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
       if ((desc->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(desc->bias[row]);
       if ((desc->epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
       static_cast<float*>(d_data)[row + column * static_cast<std::uint64_t>(d->stride)] = static_cast<float>(sum);
