@@ -4,10 +4,8 @@
 
 #include <tessera/cuda/dense_kernels.cuh>
 #include <tessera/cuda/mlp.cuh>
-#include <tessera/optimizer/optimizers.hpp>
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -53,8 +51,9 @@ class CudaDenseOptimizer {
       states.push_back({name, {states_.data() + std::ssize(states) * parameters.size(), static_cast<std::size_t>(parameters.size())}});
     return states;
   }
-  /// Updates so far: part of Adam's state, too.
-  std::int64_t& steps() requires std::same_as<O, Adam> { return step_; }
+  /// Updates so far: part of the state of Adam and its like, which correct moments by it.
+  std::int64_t& steps() requires requires(O optimizer) { optimizer.beta1; }
+  { return step_; }
 
   void step(const CudaDenseParameters& parameters, float learning_rate) {
     const std::int64_t count = parameters.size();
