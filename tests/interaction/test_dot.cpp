@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "simt/sanitizer.hpp"
 #include "support/random_matrix.hpp"
 
 using namespace tessera;
@@ -85,13 +86,9 @@ void check_widths(std::integer_sequence<int, Widths...>) {
 }
 
 // Unrolled kernels take the address sanitizer long to compile: it gets the shapes with tails, and one without.
-#ifdef __SANITIZE_ADDRESS__
-using AllWidths = std::integer_sequence<int, 3, 16, 100>;
-using SomeWidths = std::integer_sequence<int, 130>;
-#else
-using AllWidths = std::integer_sequence<int, 1, 3, 4, 8, 12, 16, 64, 100, 128, 130, 256>;
-using SomeWidths = std::integer_sequence<int, 1, 12, 16, 130>;
-#endif
+using AllWidths = std::conditional_t<simt::has_asan, std::integer_sequence<int, 3, 16, 100>,
+                                     std::integer_sequence<int, 1, 3, 4, 8, 12, 16, 64, 100, 128, 130, 256>>;
+using SomeWidths = std::conditional_t<simt::has_asan, std::integer_sequence<int, 130>, std::integer_sequence<int, 1, 12, 16, 130>>;
 
 }  // namespace
 

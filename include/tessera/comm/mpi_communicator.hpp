@@ -132,7 +132,7 @@ class MpiCommunicator {
   void fail(const std::string& text) noexcept { state_->messenger.fail(text); }
   /// Ends a wait of another thread in this communicator, for all ranks: it throws CommunicatorError. A thread that does not wait finds it
   /// out when it next does.
-  void interrupt(const std::string&) noexcept { state_->messenger.interrupt(); }
+  void interrupt(const std::string& text) { state_->messenger.interrupt(text); }
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept { state_->messenger.await_failures_of_peers(time); }
 

@@ -194,8 +194,13 @@ class MpiMessenger {
     faults_->end(text);
   }
 
-  /// Any thread may call it: the thread that waits, or will, gives up.
-  void interrupt() noexcept { interrupted_.store(true); }
+  /// Any thread may call it: the thread that waits, or will, gives up, and says why.
+  void interrupt(const std::string& text) {
+    const std::lock_guard lock(interrupting_);
+    if (interrupted_.load()) return;
+    interruption_ = text;
+    interrupted_.store(true);
+  }
 
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
@@ -243,7 +248,7 @@ class MpiMessenger {
     const auto waited = Clock::now() - since;
     if (receive_failure()) give_up();
     if (interrupted_.load()) {
-      announce(rank(), "it was interrupted: this rank gave the call up");
+      announce(rank(), "it was interrupted: " + interruption_);
       give_up();
     }
     if (options_.timeout.count() != 0 && waited > options_.timeout) {
@@ -308,6 +313,8 @@ class MpiMessenger {
   Message failure_;       // what ended this
   Message announcement_;  // to the peers
   int ended_peers_ = 0;
+  std::mutex interrupting_;
+  std::string interruption_;  // complete once this is true:
   std::atomic<bool> interrupted_{false};
 };
 
