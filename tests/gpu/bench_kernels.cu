@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup, update and dot interaction, each alone. Counters: bench_gpu.hpp.
+// Lookup, update, dot interaction and codecs, each alone. Counters: bench_gpu.hpp.
 #include <gpu/bench_gpu.hpp>
 
 #include <fmt/format.h>
@@ -102,22 +102,47 @@ void update(benchmark::State& state, Shape s) {
       });
 }
 
-template <bool Backward>
+template <class T, bool Tf32, bool Backward>
 void dot(benchmark::State& state) {
-  using Dot = CudaDotInteraction<27, 128, 32, BFloat16>;
+  using Dot = CudaDotInteraction<27, 128, 32, T, Tf32>;
   const Cuda backend;
   constexpr std::int64_t batch = 65536;
-  const DeviceArray<BFloat16> x(backend, static_cast<std::size_t>(2 * batch * Dot::input_columns())),
+  const DeviceArray<T> x(backend, static_cast<std::size_t>(2 * batch * Dot::input_columns())),
       z(backend, static_cast<std::size_t>(batch * Dot::columns())),
       dx(backend, static_cast<std::size_t>(Backward ? batch * Dot::input_columns() : 0));
-  const double bytes = 2.0 * static_cast<double>(batch * (Dot::input_columns() * (Backward ? 2 : 1) + Dot::columns()));
+  const double bytes =
+      static_cast<double>(sizeof(T)) * static_cast<double>(batch * (Dot::input_columns() * (Backward ? 2 : 1) + Dot::columns()));
   measure(state, backend, 2, bytes, bytes, [&](std::size_t input) {
-    const MatrixView<const BFloat16> in(x.data() + static_cast<std::int64_t>(input) * batch * Dot::input_columns(), batch,
-                                        Dot::input_columns());
+    const MatrixView<const T> in(x.data() + static_cast<std::int64_t>(input) * batch * Dot::input_columns(), batch, Dot::input_columns());
     if constexpr (Backward)
-      Dot::backward(backend, in, MatrixView<const BFloat16>(z.data(), batch, Dot::columns()), {dx.data(), batch, Dot::input_columns()});
+      Dot::backward(backend, in, MatrixView<const T>(z.data(), batch, Dot::columns()), {dx.data(), batch, Dot::input_columns()});
     else
       Dot::forward(backend, in, {z.data(), batch, Dot::columns()});
+  });
+}
+
+/// One exchange's vectors: 26 tables of width 128, 8192 samples each.
+template <class C, bool Decode>
+void codec(benchmark::State& state) {
+  const Cuda backend;
+  constexpr int tables = 26, width = 128;
+  constexpr std::int64_t rows = 8192;
+  const DeviceArray<float> vectors(backend, 2 * tables * rows * width);
+  const DeviceArray<std::byte> encoded(backend, 2 * tables * rows * C::bytes(width));
+  const double bytes = static_cast<double>(tables * rows) * static_cast<double>(width * sizeof(float) + C::bytes(width));
+  measure(state, backend, 2, bytes, bytes, [&](std::size_t input) {
+    float* at = vectors.data() + static_cast<std::int64_t>(input) * tables * rows * width;
+    std::byte* codes = encoded.data() + input * tables * rows * C::bytes(width);
+    std::vector<typename EncodeRows<C>::Job> encode;
+    std::vector<typename DecodeRows<C>::Job> decode;
+    for (int t = 0; t < tables; ++t, at += rows * width, codes += rows * C::bytes(width)) {
+      encode.push_back({at, width, codes, rows, width});
+      decode.push_back({codes, at, width, rows, width});
+    }
+    if constexpr (Decode)
+      run<DecodeRows<C>>(backend, {decode});
+    else
+      run<EncodeRows<C>>(backend, {encode});
   });
 }
 
@@ -144,8 +169,14 @@ int main(int argc, char** argv) {
   cases("update/sgd/width:128", update<128, Sgd>);
   cases("update/rowwise adagrad/width:128", update<128, RowWiseAdagrad>);
   cases("update/rowwise adagrad/width:16", update<16, RowWiseAdagrad>);
-  add("dot forward/27 x 128/bf16", dot<false>);
-  add("dot backward/27 x 128/bf16", dot<true>);
+  add("dot forward/27 x 128/bf16", dot<BFloat16, false, false>);
+  add("dot backward/27 x 128/bf16", dot<BFloat16, false, true>);
+  add("dot forward/27 x 128/tf32", dot<float, true, false>);
+  add("dot backward/27 x 128/tf32", dot<float, true, true>);
+  add("encode/width:128/bf16", codec<Bf16, false>);
+  add("encode/width:128/int8", codec<Int8, false>);
+  add("decode/width:128/bf16", codec<Bf16, true>);
+  add("decode/width:128/int8", codec<Int8, true>);
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

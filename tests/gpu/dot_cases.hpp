@@ -13,22 +13,26 @@ namespace {
 
 using namespace tessera;
 
-/// Equal within the rounding of sums in float, of `magnitude` (the sum of absolute values), and of the stored type.
+/// Equal within the rounding of sums in float, of `magnitude` (the sum of absolute values), and of the stored type. `tf32`: factors were
+/// rounded to 10 bits, too.
 template <class T>
-bool close(T got, double expected, double magnitude) {
-  const double unit = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8;
-  return std::fabs(static_cast<double>(to_float(got)) - expected) <= 1.01 * unit * std::fabs(expected) + 1e-6 * magnitude + 1e-6;
+bool close(T got, double expected, double magnitude, bool tf32) {
+  const double unit = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8, factors = tf32 ? 0x1.01p-10 : 0;
+  return std::fabs(static_cast<double>(to_float(got)) - expected) <=
+         1.01 * unit * std::fabs(expected) + (factors + 1e-6) * magnitude + 1e-6;
 }
 
 /// Forward and backward against sums in double. `shift` and `padding` move matrices off their alignment; what lies around them must stay.
-template <int Vectors, int Width, int PadTo, class T>
+template <int Vectors, int Width, int PadTo, class T, bool Tf32 = false>
 void check_dot(std::int64_t batch, int shift, int padding) {
   INFO("vectors ", Vectors, ", width ", Width, ", bytes per element ", sizeof(T), ", shift ", shift, ", padding ", padding);
-  using Dot = CudaDotInteraction<Vectors, Width, PadTo, T>;
+  using Dot = CudaDotInteraction<Vectors, Width, PadTo, T, Tf32>;
   Random random(Vectors * 1000 + Width);
   const std::int64_t in_stride = Dot::input_columns() + padding, out_stride = Dot::columns() + padding;
-  const std::vector<T> x = random_elements<T>(random, shift + batch * in_stride),
-                       dz = random_elements<T>(random, shift + batch * out_stride);
+  std::vector<T> x = random_elements<T>(random, shift + batch * in_stride), dz = random_elements<T>(random, shift + batch * out_stride);
+  if constexpr (Tf32)  // more bits than are kept
+    for (std::vector<T>* values : {&x, &dz})
+      for (T& value : *values) value *= 1.1f;
   const T mark = from_float<T>(-77.0f);
   const std::vector<T> z_before(dz.size(), mark), dx_before(x.size(), mark);
   const auto at = [](const std::vector<T>& m, std::int64_t i) { return static_cast<double>(to_float(m[static_cast<std::size_t>(i)])); };
@@ -42,7 +46,7 @@ void check_dot(std::int64_t batch, int shift, int padding) {
                   MatrixView<T>(device_dx.data() + shift, batch, Dot::input_columns(), in_stride));
     const std::vector<T> z = device_z.read(), dx = device_dx.read();
     std::int64_t wrong = 0;
-    const auto expect = [&](const T& got, double expected, double magnitude) { wrong += !close(got, expected, magnitude); };
+    const auto expect = [&](const T& got, double expected, double magnitude) { wrong += !close(got, expected, magnitude, Tf32); };
     for (std::int64_t s = 0; s < batch; ++s) {
       const std::int64_t in = shift + s * in_stride, out = shift + s * out_stride;
       std::vector<double> matrix(Vectors * Vectors);
@@ -90,6 +94,13 @@ TEST_CASE_TEMPLATE("dot interaction: few and many vectors, widths that fill no r
   check_dot<16, 8, 1, T>(2, 0, 0);
   check_dot<17, 33, 8, T>(3, 3, 5);
   check_dot<40, 136, 1, T>(2, 1, 0);
+}
+
+TEST_CASE("dot interaction: floats on the tensor cores") {
+  check_dot<27, 128, 32, float, true>(5, 0, 0);
+  check_dot<2, 3, 1, float, true>(6, 1, 1);
+  check_dot<17, 33, 8, float, true>(3, 3, 5);
+  check_dot<40, 136, 1, float, true>(2, 4, 4);
 }
 
 TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {

@@ -13,9 +13,11 @@
 namespace tessera::inline v0 {
 
 /// DLRM's interaction on a GPU: DotInteraction's result (vector 0, then the dot products of the strictly lower triangle row by row, then
-/// zeros up to a multiple of `PadTo`) for matrices in device memory. 16-bit elements on the tensor cores, sums in float.
-template <int Vectors, int Width, int PadTo = 1, Element T = float>
+/// zeros up to a multiple of `PadTo`) for matrices in device memory. 16-bit elements on the tensor cores, sums in float; with `Tf32` floats
+/// too, which are rounded to 10 bits of mantissa before they are multiplied.
+template <int Vectors, int Width, int PadTo = 1, Element T = float, bool Tf32 = false>
 class CudaDotInteraction {
+  static_assert(!Tf32 || std::is_same_v<T, float>, "CudaDotInteraction: Tf32 is for floats");
   static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1, "CudaDotInteraction: Vectors, Width and PadTo must be at least 1");
   using Shape = gpu::DotShape<Vectors, Width, PadTo>;
   static constexpr bool is_float = std::is_same_v<T, float>;
@@ -28,7 +30,9 @@ class CudaDotInteraction {
   static void forward(const Cuda& backend, MatrixView<const T> x, MatrixView<T> z) {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output", z.rows, z.columns, x.rows, columns());
-    if constexpr (is_float)
+    if constexpr (Tf32)
+      launch(backend, "dot_forward_tf32", x.rows, Shape::pairs, gpu::dot_forward_tf32<Shape>, x, z);
+    else if constexpr (is_float)
       launch(backend, "dot_forward_float", x.rows, gpu::DotForwardTile<Shape>::floats, gpu::dot_forward_float<Shape>, x, z);
     else
       launch(backend, "dot_forward_16bit", x.rows, Shape::pairs, gpu::dot_forward_16bit<Shape, T>, x, z);
@@ -39,7 +43,9 @@ class CudaDotInteraction {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output gradient", dz.rows, dz.columns, x.rows, columns());
     check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
-    if constexpr (is_float)
+    if constexpr (Tf32)
+      launch(backend, "dot_backward_tf32", x.rows, gpu::DotBackwardTf32<Shape>::floats, gpu::dot_backward_tf32<Shape>, x, dz, dx);
+    else if constexpr (is_float)
       launch(backend, "dot_backward_float", x.rows, gpu::DotBackwardMatrix<Shape>::floats, gpu::dot_backward_float<Shape>, x, dz, dx);
     else
       launch(backend, "dot_backward_16bit", x.rows, gpu::DotBackwardTile<Shape>::elements, gpu::dot_backward_16bit<Shape, T>, x, dz, dx);

@@ -285,4 +285,109 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
+/// Four neighbouring floats of a vector, rounded for the tensor cores; zeros behind its end, and for vectors that there are not.
+template <class Shape>
+__device__ __forceinline__ void load_tf32(const float* sample, int vector, int column, bool aligned, std::uint32_t (&words)[4]) {
+  const int left = vector < Shape::vectors ? Shape::width - column : 0;
+  float four[4] = {};
+  if (left > 0) load_four(sample + vector * Shape::width + column, aligned, left < 4 ? left : 4, four);
+  for (int i = 0; i < 4; ++i) words[i] = to_tf32(four[i]);
+}
+
+/// z of floats on the tensor cores, as dot_forward_16bit: a lane takes 4 neighbouring elements of a vector, 16 bytes, and calls them k = t,
+/// t+4 of two steps.
+template <class Shape>
+__global__ void __launch_bounds__(32 * dot_warps) dot_forward_tf32(const MatrixView<const float> x, const MatrixView<float> z) {
+  constexpr int vectors = Shape::vectors, width = Shape::width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  float* triangle = dynamic_shared<float>() + warp * Shape::pairs;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const float* in = x.row(sample);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride);
+  for (int row = 0; row < vectors; row += 16) {
+    for (int column = 0; column < row + 16; column += 32) {
+      float sums[4][4] = {};
+      for (int k = 0; k < width; k += 16) {
+        std::uint32_t upper[4], lower[4];
+        load_tf32<Shape>(in, row + g, k + 4 * t, aligned, upper);
+        load_tf32<Shape>(in, row + g + 8, k + 4 * t, aligned, lower);
+        for (int j = 0; j < 4; ++j) {
+          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;  // above the diagonal
+          std::uint32_t right[4];
+          load_tf32<Shape>(in, column + 8 * j + g, k + 4 * t, aligned, right);
+          multiply_add_16x8x8(sums[j], {upper[0], lower[0], upper[1], lower[1]}, {right[0], right[1]});
+          multiply_add_16x8x8(sums[j], {upper[2], lower[2], upper[3], lower[3]}, {right[2], right[3]});
+        }
+      }
+      for (int j = 0; j < 4; ++j)
+        for (int e = 0; e < 4; ++e) {
+          const int r = row + g + e / 2 * 8, c = column + 8 * j + 2 * t + e % 2;
+          if (r < vectors && c < r) triangle[Shape::pair(r, c)] = sums[j][e];
+        }
+    }
+  }
+  __syncwarp();
+  store_result<Shape>(in, triangle, z.row(sample), lane);
+}
+
+/// Shared memory of a warp of dot_backward_tf32: the symmetric matrix of dz, rows padded against conflicts.
+template <class Shape>
+struct DotBackwardTf32 {
+  static constexpr int rows = (Shape::vectors + 15) / 16 * 16;
+  static constexpr int pitch = rows + 4;
+  static constexpr int floats = rows * pitch;
+};
+
+/// dx of floats on the tensor cores, a warp per sample, 32 rows by 32 columns at a time. x goes from global memory to registers, once for
+/// up to 32 vectors: a lane's four neighbouring columns belong to four tiles of the tensor core, whose columns are dealt out that way, and
+/// so it ends up with eight neighbouring ones of dx.
+template <class Shape>
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_backward_tf32(const MatrixView<const float> x, const MatrixView<const float> dz, const MatrixView<float> dx) {
+  using Matrix = DotBackwardTf32<Shape>;
+  constexpr int vectors = Shape::vectors, width = Shape::width;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  std::uint32_t* matrix = dynamic_shared<std::uint32_t>() + warp * Matrix::floats;
+  const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
+  if (sample >= x.rows) return;
+  const float* in = x.row(sample);
+  const float* gradient = dz.row(sample);
+  float* out = dx.row(sample);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride), aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
+  for (int i = lane; i < Matrix::rows * Matrix::rows; i += 32) {
+    const int r = i / Matrix::rows, c = i % Matrix::rows, high = r > c ? r : c, low = r > c ? c : r;
+    matrix[r * Matrix::pitch + c] = high < vectors && high != low ? to_tf32(gradient[width + Shape::pair(high, low)]) : 0;
+  }
+  __syncwarp();
+  for (int row = 0; row < Matrix::rows; row += 32) {
+    for (int column = 0; column < width; column += 32) {
+      float sums[2][4][4] = {};
+      for (int k = 0; k < Matrix::rows; k += 8) {
+        std::uint32_t near[4], far[4];
+        load_tf32<Shape>(in, k + t, column + 4 * g, aligned, near);
+        load_tf32<Shape>(in, k + t + 4, column + 4 * g, aligned, far);
+        for (int m = 0; m < 2; ++m) {
+          if (row + 16 * m >= Matrix::rows) continue;
+          const std::uint32_t* p = matrix + (row + 16 * m + g) * Matrix::pitch + k + t;
+          const std::uint32_t left[4] = {p[0], p[8 * Matrix::pitch], p[4], p[8 * Matrix::pitch + 4]};
+          for (int j = 0; j < 4; ++j) multiply_add_16x8x8(sums[m][j], left, {near[j], far[j]});
+        }
+      }
+      for (int m = 0; m < 2; ++m)
+        for (int half = 0; half < 2; ++half) {
+          const int v = row + 16 * m + g + 8 * half;
+          if (v >= vectors) continue;
+          for (int e = 0; e < 2; ++e) {
+            const int c = column + 8 * t + 4 * e;
+            if (c >= width) continue;
+            float four[4];
+            for (int j = 0; j < 4; ++j) four[j] = sums[m][j][2 * half + e] + (v == 0 && c + j < width ? gradient[c + j] : 0.0f);
+            store_four(out + v * width + c, aligned_out, width - c < 4 ? width - c : 4, four);
+          }
+        }
+    }
+  }
+}
+
 }  // namespace tessera::inline v0::gpu

@@ -47,4 +47,19 @@ __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::u
   }
 }
 
+/// A float's bits, rounded to the 10 bits of mantissa that tensor cores take, ties away from zero.
+__device__ __forceinline__ std::uint32_t to_tf32(float x) {
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+/// c += a b on the tensor cores for such floats: a is 16 x 8, b 8 x 8, c 16 x 8, spread over the warp as PTX's mma.m16n8k8 says (lane = 4 g
+/// + t): a holds column t of rows g and g + 8, then column t + 4 of both; b rows t and t + 4 of column g; c as above. All 32 lanes call it.
+__device__ __forceinline__ void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 }  // namespace tessera::inline v0::gpu
