@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -141,11 +142,11 @@ struct CrossRun {
 }  // namespace
 
 TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider ones") {
-  for (const bool last_relu : {false, true}) {
+  for (const auto& [last_relu, epilogues] : {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}}) {
     const std::vector<std::int64_t> sizes{13, 40, 7, 3};
     constexpr std::int64_t batch = 700, padding = 5;
     const Cuda backend;
-    CudaMlp mlp(backend, sizes, {.last_relu = last_relu});
+    CudaMlp mlp(backend, sizes, {.last_relu = last_relu, .gradient_epilogues = epilogues});
     const CudaDenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const std::vector<float> x = random_elements<float>(random, batch * 13), dy = random_elements<float>(random, batch * (3 + padding));

@@ -25,8 +25,14 @@ struct GemmShape {
   bool a_transposed = false, b_transposed = false;
   bool bias = false;  ///< C += bias[columns] in every row
   bool relu = false;
+  bool keep_mask = false;          ///< with relu: writes where it let numbers through
+  bool apply_mask = false;         ///< zeros in C where such a mask has none
+  bool sum_a = false;              ///< with a_transposed: bias[rows] becomes the sums of A's stored columns, over `inner`
   std::int64_t addend_stride = 0;  ///< of D [rows, columns], which may be C; 0: there is none
 };
+
+/// A mask of a matrix: a bit per element, in rows of whole 16 bytes.
+constexpr std::int64_t mask_row_bits(std::int64_t columns) { return (columns + 127) / 128 * 128; }
 
 inline void check(cublasStatus_t status, const char* doing) {
   require<Error>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: status {}", doing, static_cast<int>(status));
@@ -42,13 +48,17 @@ class Gemm {
     handle_.reset(handle);
   }
 
-  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c, const float* addend = nullptr) {
+  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c, const float* addend = nullptr,
+           std::byte* mask = nullptr) {
     if (s.rows == 0 || s.columns == 0) return;
     if (addend == nullptr) addend = c;
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
-    const Plan& plan = plan_for(s, b, a, bias, addend, c);
-    if (s.bias)
+    const Plan& plan = plan_for(s, b, a, bias, addend, c, mask);
+    if (s.bias || s.sum_a)
       check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "setting the bias");
+    if (s.keep_mask || s.apply_mask)
+      check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof(mask)),
+            "setting the mask");
     const float one = 1.0f, beta = s.addend_stride != 0 ? 1.0f : 0.0f;
     check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend, plan.c, c, plan.d, &plan.algorithm,
                          backend_.scratch(workspace_slot, workspace_bytes), workspace_bytes, backend_.stream()),
@@ -90,17 +100,20 @@ class Gemm {
     return std::uint32_t{1} << std::countr_zero(address);
   }
 
-  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d) {
-    const int flags = s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3;
-    const Key key{s.rows,          s.columns,  s.inner,
-                  s.a_stride,      s.b_stride, s.c_stride,
-                  s.addend_stride, flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias ? alignment(bias) : 256u}};
+  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d,
+                       const std::byte* mask) {
+    const int flags =
+        s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3 | s.keep_mask << 4 | s.apply_mask << 5 | s.sum_a << 6;
+    const Key key{
+        s.rows,          s.columns,  s.inner,
+        s.a_stride,      s.b_stride, s.c_stride,
+        s.addend_stride, flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias || s.sum_a ? alignment(bias) : 256u}};
     std::unique_ptr<Plan>& plan = plans_[key];
-    if (!plan) plan = make_plan(s, key, bias);
+    if (!plan) plan = make_plan(s, key, bias, mask);
     return *plan;
   }
 
-  std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias) const {
+  std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias, const std::byte* mask) const {
     auto plan = std::make_unique<Plan>();
     check(cublasLtMatmulDescCreate(&plan->operation, tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describing a product");
@@ -109,9 +122,12 @@ class Gemm {
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_EPILOGUE, s.bias ? (s.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-                                              : (s.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT));
-    if (s.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(s));
+    if (s.bias || s.sum_a) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (s.keep_mask || s.apply_mask) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, mask_row_bits(s.columns));
+    }
     const auto layout = [](cublasLtMatrixLayout_t& l, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
       check(cublasLtMatrixLayoutCreate(&l, CUDA_R_32F, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
             "describing a matrix");
@@ -122,6 +138,14 @@ class Gemm {
     layout(plan->d, s.columns, s.rows, s.c_stride);
     choose(*plan, key, s);
     return plan;
+  }
+
+  static cublasLtEpilogue_t epilogue(const GemmShape& s) {
+    if (s.apply_mask) return CUBLASLT_EPILOGUE_DRELU;
+    if (s.sum_a) return CUBLASLT_EPILOGUE_BGRADB;
+    if (s.keep_mask) return s.bias ? CUBLASLT_EPILOGUE_RELU_AUX_BIAS : CUBLASLT_EPILOGUE_RELU_AUX;
+    if (s.relu) return s.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    return s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 
   void choose(Plan& plan, const Key& key, const GemmShape& s) const {

@@ -19,6 +19,9 @@ struct CudaMlpOptions {
   bool last_relu = false;  ///< ReLU after the last layer too
   bool bias = true;
   bool tf32 = false;  ///< products of inputs rounded to 10 bits of mantissa, on the tensor cores
+  /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of this library. Not every version has them
+  /// for every shape; where it has none an Error says so.
+  bool gradient_epilogues = false;
 };
 
 /// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, floats in device memory; the same parameters in the
@@ -28,7 +31,10 @@ class CudaMlp : public MlpLayers {
   /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless there are two or more, all positive.
   CudaMlp(const Cuda& backend, std::vector<std::int64_t> sizes, CudaMlpOptions options = {})
       : MlpLayers("CudaMlp", std::move(sizes), options.bias), backend_(backend), options_(options), gemm_(backend, options.tf32) {
-    for (int l = 1; l < layers(); ++l) activations_.emplace_back(0, backend.stream());
+    for (int l = 1; l < layers(); ++l) {
+      activations_.emplace_back(0, backend.stream());
+      masks_.emplace_back(0, backend.stream());
+    }
   }
 
   /// As Mlp's, to the bit. Returns the next layer's number.
@@ -45,10 +51,14 @@ class CudaMlp : public MlpLayers {
   /// stay as they are until backward.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
-    for (int l = 1; l < layers(); ++l) activations_[static_cast<std::size_t>(l - 1)].reserve_discard(x.rows * size(l));
+    for (int l = 1; l < layers(); ++l) {
+      activations_[static_cast<std::size_t>(l - 1)].reserve_discard(x.rows * size(l));
+      if (options_.gradient_epilogues) masks_[static_cast<std::size_t>(l - 1)].reserve_discard(x.rows * gpu::mask_row_bits(size(l)) / 8);
+    }
     for (int l = 0; l < layers(); ++l) {
       const MatrixView<const float> in = input(l);
-      const MatrixView<float> out = l + 1 == layers() ? y : hidden(l + 1);
+      const bool last = l + 1 == layers(), masked = options_.gradient_epilogues && !last;
+      const MatrixView<float> out = last ? y : hidden(l + 1);
       gemm_.run({.rows = x.rows,
                  .columns = size(l + 1),
                  .inner = size(l),
@@ -57,8 +67,9 @@ class CudaMlp : public MlpLayers {
                  .c_stride = out.stride,
                  .b_transposed = true,
                  .bias = options_.bias,
-                 .relu = relu(l)},
-                in.data, values_.data() + offset(l), values_.data() + bias_offset(l), out.data);
+                 .relu = relu(l),
+                 .keep_mask = masked},
+                in.data, values_.data() + offset(l), values_.data() + bias_offset(l), out.data, nullptr, masked ? mask(l + 1) : nullptr);
     }
   }
 
@@ -74,12 +85,13 @@ class CudaMlp : public MlpLayers {
     for (int l = layers() - 1; l >= 0; --l) {
       float* sums = options_.bias ? gradients_.data() + bias_offset(l) : nullptr;
       MatrixView<const float> g = above;
-      if (relu(l)) {
+      const bool epilogues = options_.gradient_epilogues;
+      if (relu(l) && !(epilogues && l + 1 < layers())) {  // else the product of the layer above has done it
         const MatrixView<const float> output = l + 1 == layers() ? MatrixView<const float>(y_) : hidden(l + 1);
         const MatrixView<float> masked(gradient_[static_cast<std::size_t>(l % 2)].data(), dy.rows, size(l + 1));
-        gpu::mask_and_sum(backend_, above, output, masked, sums);
+        gpu::mask_and_sum(backend_, above, output, masked, epilogues ? nullptr : sums);
         g = masked;
-      } else if (sums != nullptr) {
+      } else if (sums != nullptr && !epilogues) {
         gpu::mask_and_sum(backend_, above, {}, {}, sums);
       }
       const MatrixView<const float> in = input(l);
@@ -89,14 +101,21 @@ class CudaMlp : public MlpLayers {
                  .a_stride = g.stride,
                  .b_stride = in.stride,
                  .c_stride = size(l),
-                 .a_transposed = true},
-                g.data, in.data, nullptr, gradients_.data() + offset(l));
+                 .a_transposed = true,
+                 .sum_a = epilogues && sums != nullptr},
+                g.data, in.data, sums, gradients_.data() + offset(l));
       if (l == 0 && dx.data == nullptr) return;
       const MatrixView<float> below =
           l == 0 ? dx : MatrixView<float>(gradient_[static_cast<std::size_t>((l + 1) % 2)].data(), dy.rows, size(l));
-      gemm_.run(
-          {.rows = dy.rows, .columns = size(l), .inner = size(l + 1), .a_stride = g.stride, .b_stride = size(l), .c_stride = below.stride},
-          g.data, values_.data() + offset(l), nullptr, below.data);
+      const bool masked = epilogues && l > 0;
+      gemm_.run({.rows = dy.rows,
+                 .columns = size(l),
+                 .inner = size(l + 1),
+                 .a_stride = g.stride,
+                 .b_stride = size(l),
+                 .c_stride = below.stride,
+                 .apply_mask = masked},
+                g.data, values_.data() + offset(l), nullptr, below.data, nullptr, masked ? mask(l) : nullptr);
       above = below;
     }
   }
@@ -104,12 +123,14 @@ class CudaMlp : public MlpLayers {
  private:
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   MatrixView<float> hidden(int layer) const { return {activations_[static_cast<std::size_t>(layer - 1)].data(), x_.rows, size(layer)}; }
+  std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
   MatrixView<const float> input(int layer) const { return layer == 0 ? x_ : MatrixView<const float>(hidden(layer)); }
 
   Cuda backend_;
   CudaMlpOptions options_;
   gpu::Gemm gemm_;
   std::vector<gpu::DeviceBuffer<float>> activations_;  ///< outputs of all layers but the last
+  std::vector<gpu::DeviceBuffer<std::byte>> masks_;    ///< with gradient_epilogues: of their ReLUs
   gpu::DeviceBuffer<float> gradient_[2]{{0, backend_.stream()}, {0, backend_.stream()}};
 };
 

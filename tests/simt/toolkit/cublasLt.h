@@ -18,13 +18,19 @@ enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_RELU = 2,
   CUBLASLT_EPILOGUE_BIAS = 4,
-  CUBLASLT_EPILOGUE_RELU_BIAS = 6
+  CUBLASLT_EPILOGUE_RELU_BIAS = 6,
+  CUBLASLT_EPILOGUE_RELU_AUX = 130,
+  CUBLASLT_EPILOGUE_RELU_AUX_BIAS = 134,
+  CUBLASLT_EPILOGUE_DRELU = 136,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
   CUBLASLT_MATMUL_DESC_TRANSB,
   CUBLASLT_MATMUL_DESC_EPILOGUE,
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD
 };
 enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
@@ -38,7 +44,9 @@ using cublasLtHandle_t = cublasLtContext*;
 struct cublasLtMatmulDescOpaque {
   cublasOperation_t transpose[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const float* bias = nullptr;
+  float* bias = nullptr;
+  unsigned char* mask = nullptr;  // a bit per element of D
+  std::int64_t mask_stride = 0;   // in bits
 };
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque*;
 struct cublasLtMatrixLayoutOpaque {
@@ -75,11 +83,13 @@ inline cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 }
 inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, const void* value,
                                                      std::size_t bytes) {
-  void* to = attribute == CUBLASLT_MATMUL_DESC_TRANSA     ? static_cast<void*>(&desc->transpose[0])
-             : attribute == CUBLASLT_MATMUL_DESC_TRANSB   ? static_cast<void*>(&desc->transpose[1])
-             : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE ? static_cast<void*>(&desc->epilogue)
-                                                          : static_cast<void*>(&desc->bias);
-  if (bytes != (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void*) : std::size_t{4})) return CUBLAS_STATUS_INVALID_VALUE;
+  void* to = attribute == CUBLASLT_MATMUL_DESC_TRANSA                 ? static_cast<void*>(&desc->transpose[0])
+             : attribute == CUBLASLT_MATMUL_DESC_TRANSB               ? static_cast<void*>(&desc->transpose[1])
+             : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE             ? static_cast<void*>(&desc->epilogue)
+             : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER         ? static_cast<void*>(&desc->bias)
+             : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER ? static_cast<void*>(&desc->mask)
+                                                                      : static_cast<void*>(&desc->mask_stride);
+  if (bytes != (attribute >= CUBLASLT_MATMUL_DESC_BIAS_POINTER ? std::size_t{8} : std::size_t{4})) return CUBLAS_STATUS_INVALID_VALUE;
   std::memcpy(to, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -131,6 +141,12 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
   const std::uint64_t inner = at ? a->rows : a->columns;
   if ((at ? a->columns : a->rows) != d->rows || (bt ? b->rows : b->columns) != d->columns || (bt ? b->columns : b->rows) != inner)
     return CUBLAS_STATUS_INVALID_VALUE;
+  const bool keeps_mask = desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX || desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+  const bool applies_mask = desc->epilogue == CUBLASLT_EPILOGUE_DRELU;
+  if ((keeps_mask || applies_mask) &&
+      (desc->mask == nullptr || desc->mask_stride % 128 != 0 || desc->mask_stride < static_cast<std::int64_t>(d->rows) ||
+       reinterpret_cast<std::uintptr_t>(desc->mask) % 16 != 0))
+    return CUBLAS_STATUS_INVALID_VALUE;
   const auto element = [](const void* data, cublasLtMatrixLayout_t layout, std::uint64_t row, std::uint64_t column) {
     return static_cast<const float*>(data)[row + column * static_cast<std::uint64_t>(layout->stride)];
   };
@@ -143,7 +159,20 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
       if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
       if ((desc->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(desc->bias[row]);
       if ((desc->epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
+      if (keeps_mask || applies_mask) {
+        const std::uint64_t bit = row + column * static_cast<std::uint64_t>(desc->mask_stride);
+        unsigned char& byte = desc->mask[bit / 8];
+        const auto one = static_cast<unsigned char>(1u << bit % 8);
+        if (keeps_mask) byte = static_cast<unsigned char>(sum > 0 ? byte | one : byte & ~one);
+        if (applies_mask && (byte & one) == 0) sum = 0;
+      }
       static_cast<float*>(d_data)[row + column * static_cast<std::uint64_t>(d->stride)] = static_cast<float>(sum);
     }
+  for (std::uint64_t column = 0; column < d->columns && desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; ++column) {
+    double sum = 0;
+    for (std::uint64_t k = 0; k < inner; ++k)
+      sum += static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+    desc->bias[column] = static_cast<float>(sum);
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
