@@ -32,7 +32,8 @@ for name in "${programs[@]}"; do
   if [[ $name == bench_* ]]; then
     main=()
     libraries+=(-lbenchmark)
-    cp -Lf "$("${CXX:-g++}" -print-file-name=libbenchmark.so.1)" build/gpu/
+    benchmark=$("${CXX:-g++}" -print-file-name=libbenchmark.so)
+    cp -Lf "$benchmark" "build/gpu/$(objdump -p "$benchmark" | awk '$1 == "SONAME" {print $2}')"
   fi
   echo "building $name"
   "$nvcc" -std=c++20 -O3 "${targets[@]}" -I include -I tests -DFMT_HEADER_ONLY -cudart static \
