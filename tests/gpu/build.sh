@@ -40,7 +40,7 @@ for name in "${programs[@]}"; do
     -Xcompiler -fopenmp,-static-libgcc,-static-libstdc++ -Xlinker -rpath '-Xlinker=$ORIGIN' \
     "$source" ${main[@]+"${main[@]}"} -o "build/gpu/$name" ${libraries[@]+"${libraries[@]}"}
 done
-cp tests/gpu/run.sh build/gpu/
+cp tests/gpu/run.sh tests/gpu/bench_torch.py build/gpu/
 if [ -d ../shared/golden ]; then
   mkdir -p build/gpu/golden
   cp ../shared/golden/*.safetensors build/gpu/golden/

@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
 done
 here=$(dirname "${BASH_SOURCE[0]}")
 [ -n "$folder" ] || folder=$here
-ls "$folder"/test_* >/dev/null 2>&1 || folder=$here/../../build/gpu
+if [ -e "$folder/build.sh" ]; then folder=$here/../../build/gpu; fi  # where the sources are
 out=${out:-$folder}
 mkdir -p "$out"
 # cuBLASLt and NCCL, where a toolkit or Python's packages of them are installed.
@@ -59,7 +59,7 @@ done
 
 if [ $bench = 1 ]; then
   for program in "$folder"/bench_*; do
-    case $program in *.json | *.log | *'*') continue ;; esac
+    case $program in *.json | *.log | *.py | *'*') continue ;; esac
     name=$(basename "$program")
     echo "== $name"
     "$program" --benchmark_out="$out/$name.json" --benchmark_out_format=json --benchmark_counters_tabular=true 2>"$out/$name.log"
@@ -69,5 +69,12 @@ if [ $bench = 1 ]; then
       *) echo FAILED; failed=1; cat "$out/$name.log" ;;
     esac
   done
+  echo "== PyTorch beside them"
+  python3 "$folder/bench_torch.py" "$out" 2>"$out/bench_torch.log"
+  case $? in
+    0) ;;
+    77) echo 'none here' ;;
+    *) echo FAILED; tail -n 5 "$out/bench_torch.log" ;;  # a peer's, not ours
+  esac
 fi
 exit "$failed"
