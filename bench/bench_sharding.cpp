@@ -59,17 +59,20 @@ double collective_seconds(int ranks) {
 }
 
 Cluster calibrate() {
-  // Latency: t(ranks) = launch + (ranks - 1) latency, by what a collective of two and of four takes.
-  const double two = collective_seconds(2), four = collective_seconds(4);
-  Cluster base{.network_bandwidth = 1e9, .network_latency = 3e-5, .flops = 1e11, .concurrent_ranks = cores()};
-  base.node_latency = std::max(0.0, four - two) / 2;
-  base.launch_seconds = 0;  // a call
+  Cluster base{.launch_seconds = 0,  // a call
+               .node_latency = 0,
+               .network_bandwidth = 1e9,
+               .network_latency = 3e-5,
+               .flops = 1e11,
+               .concurrent_ranks = cores()};
   std::vector<Case> cases = cases_of(calibration_models(), {1, 2, 4}, base);
   std::erase_if(cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
   measure_in_turn(cases, measure_on_threads);
   base = fit(observations_of(cases), base);
-  base.ranks = cores();
   print_stages(cases, base);
+  base.ranks = cores();
+  // Waiting is no work: by what a collective of two and of four ranks takes.
+  base.node_latency = std::max(0.0, collective_seconds(4) - collective_seconds(2)) / 2;
   return base;
 }
 
@@ -99,10 +102,14 @@ void honesty(const Cluster& constants) {
     steps.push_back({p.step_seconds, m.step_seconds});
     fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}         ", c.model, cluster.ranks, c.plan.name, 1e3 * p.step_seconds,
                1e3 * m.step_seconds, p.step_seconds / m.step_seconds);
-    for (const StageMember stage : kStages) fmt::print(" {:>8.2f}", work_of(p).*stage / (m.work.*stage));
+    cluster.node_latency = cluster.launch_seconds = 0;  // waiting is no work
+    const StageTimes work = work_of(predict(c.plan.layout, cluster, c.workload));
+    for (const StageMember stage : kStages) fmt::print(" {:>8.2f}", work.*stage / (m.work.*stage));
     fmt::print("\n");
   }
-  print_stages(cases, constants);
+  Cluster without_waiting = constants;
+  without_waiting.node_latency = without_waiting.launch_seconds = 0;
+  print_stages(cases, without_waiting);
   std::size_t close = 0, compared = 0, ordered = 0;
   for (std::size_t a = 0; a < cases.size(); ++a) {
     close += std::abs(steps[a].predicted / steps[a].measured - 1) <= 0.25;

@@ -222,8 +222,8 @@ inline std::vector<NamedLayout> layouts_of(const ShardingModel& model, const Clu
 
 inline std::vector<ShardingModel> calibration_models() {
   return {make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),  make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
-          make_model("", 8192, 0, {{4, 1'000'000, 16, 8}}),   make_model("", 8192, 0, {{8, 500'000, 64, 1}}),
-          make_model("", 4096, 1.05, {{4, 500'000, 64, 10}}), make_model("", 4096, 0, {{2, 1'000'000, 128, 4}}),
+          make_model("", 8192, 0, {{4, 500'000, 16, 8}}),     make_model("", 8192, 0, {{8, 200'000, 64, 1}}),
+          make_model("", 4096, 1.05, {{4, 200'000, 64, 10}}), make_model("", 4096, 0, {{2, 400'000, 128, 4}}),
           make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
 }
 
