@@ -71,8 +71,8 @@ Cluster calibrate() {
   base = fit(observations_of(cases), base);
   print_stages(cases, base);
   base.ranks = cores();
-  // Waiting is no work: by what a collective of two and of four ranks takes.
-  base.node_latency = std::max(0.0, collective_seconds(4) - collective_seconds(2)) / 2;
+  // Waiting is no work. It counts where there are more ranks than cores.
+  base.node_latency = collective_seconds(2 * cores()) / (2 * cores() - 1);
   return base;
 }
 

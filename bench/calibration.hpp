@@ -36,8 +36,9 @@ struct Observation {
   StageTimes work{};
 };
 
+using ClusterMember = double Cluster::*;
 struct Constant {
-  double Cluster::*member;
+  ClusterMember member;
   bool inverse;  // bandwidths
 };
 inline constexpr std::array<Constant, 11> kConstants{{{&Cluster::stream_bandwidth, true},

@@ -163,6 +163,8 @@ TEST_CASE("the work of a step, by hand") {
   // Own halves of the cut table's vectors pass through the exchange too.
   CHECK(work(&Cluster::stream_bandwidth).exchange == doctest::Approx(7 * 128));
   CHECK(work(&Cluster::stream_bandwidth).update == doctest::Approx(8 * 64 + 14 * 128));
+  // A half misses 1 of 8 samples: gaps in the order of 512 bytes, both ways, twice.
+  CHECK(work(&Cluster::gather_bandwidth).assemble == doctest::Approx(2 * 2 * 512 / 8));
   // Packed vectors and the matrix, both ways; of cut tables the matrix is also zeroed and read.
   CHECK(work(&Cluster::stream_bandwidth).assemble == doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
 }

@@ -70,16 +70,19 @@ constexpr Cluster hgx_h200(int ranks) {
 /// on a 2-core x86-64 server (docs/cost_model.md). Take your own machine's where it matters.
 constexpr Cluster cpu_host(int ranks, int cores) {
   return {.ranks = ranks,
-          .stream_bandwidth = 1.5e10,
-          .gather_bandwidth = 5.9e9,
-          .cache_bandwidth = 1e15,  // the fit finds no cost apart from that per id
-          .lookup_seconds = 9.1e-10,
-          .route_seconds = 3.1e-9,
-          .merge_seconds = 2.2e-8,
-          .block_seconds = 6.5e-8,
+          .stream_bandwidth = 1.2e10,
+          .gather_bandwidth = 8.1e9,
+          .cache_bandwidth = 1.1e11,
+          .lookup_seconds = 2.5e-9,
+          .check_seconds = 5.4e-10,
+          .route_seconds = 1.2e-9,
+          .cut_seconds = 1.4e-8,
+          .vector_seconds = 3.8e-10,
+          .merge_seconds = 2.4e-8,
+          .block_seconds = 1.2e-7,
           .launch_seconds = 0,
-          .node_bandwidth = 3.4e9,
-          .node_latency = 2.3e-7,
+          .node_bandwidth = 6.8e9,
+          .node_latency = 3.8e-5,  // of threads that wait for a core
           .flops = 1e11,
           .concurrent_ranks = cores};
 }

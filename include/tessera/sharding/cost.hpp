@@ -159,9 +159,12 @@ class CostModel {
     if (!whole) c.ask += remote * ids * cluster_.cut_seconds * (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
     c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
-    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give is added to zeros.
-    const double matrix = batch_ * features / blocks * std::max(width * 4.0, kLine) * (whole ? 2 : 4);
-    c.assemble = remote * ((2 * bags * cluster_.vector_seconds + (2 * vectors + matrix) / cluster_.stream_bandwidth) / ranks_ +
+    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give is added to zeros, and a sample that
+    // has nothing in a block is a gap in the order of the matrix.
+    const double lines = batch_ * features / blocks * std::max(width * 4.0, kLine), gaps = 1 - bags / std::max(1.0, batch_ * features);
+    const double matrix = whole ? 2 * lines / cluster_.stream_bandwidth
+                                : 4 * lines / cluster_.stream_bandwidth + 2 * gaps * lines / cluster_.gather_bandwidth;
+    c.assemble = remote * ((2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) / ranks_ +
                            2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(distinct, width) + sources;
