@@ -16,7 +16,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
@@ -41,19 +40,11 @@ Measured measure_on_threads(const Layout& layout, const Workload& workload, int 
   return result;
 }
 
-/// Seconds of an all-to-all with next to no data.
-double collective_seconds(int ranks) {
+double seconds_among_threads(int ranks) {
   double result = 0;
   run_ranks(ranks, [&](ThreadCommunicator& c) {
-    const std::vector<std::size_t> ones(static_cast<std::size_t>(ranks), 1);
-    std::vector<float> send(ones.size()), receive(ones.size());
-    std::vector<double> rounds;
-    for (int round = 0; round < 21; ++round) {
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < 100; ++i) c.all_to_all<float>(send, ones, receive, ones);
-      rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
-    }
-    if (c.rank() == 0) result = median_of(rounds);
+    const double mine = collective_seconds(c);
+    if (c.rank() == 0) result = mine;
   });
   return result;
 }
@@ -72,7 +63,7 @@ Cluster calibrate() {
   print_stages(cases, base);
   base.ranks = cores();
   // Waiting is no work. It counts where there are more ranks than cores.
-  base.node_latency = collective_seconds(2 * cores()) / (2 * cores() - 1);
+  base.node_latency = seconds_among_threads(2 * cores()) / (2 * cores() - 1);
   return base;
 }
 

@@ -199,6 +199,22 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   return m;
 }
 
+/// Seconds of an all-to-all with next to no data. Collective.
+template <class Comm, class Backend = Host>
+double collective_seconds(Comm& communicator, const Backend& backend = Backend()) {
+  const std::vector<std::size_t> ones(static_cast<std::size_t>(communicator.size()), 1);
+  const std::vector<float> some(ones.size());
+  const Filled<float, Backend> send(backend, some), receive(backend, some);
+  std::vector<double> rounds;
+  for (int round = 0; round < 21; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 100; ++i) communicator.template all_to_all<float>(send.span(), ones, receive.span(), ones);
+    backend.synchronize();
+    rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
+  }
+  return median_of(rounds);
+}
+
 struct NamedLayout {
   std::string name;
   Layout layout;
