@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(distinct_threads) mark_first_keys(const Key* k
 
 /// Distinct keys before those of each array, and of all: from the sums of marks.
 template <IdType Id, class Key>
-__global__ void __launch_bounds__(distinct_threads) count_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
-                                                                   const std::uint32_t entries, const std::uint32_t* before,
-                                                                   std::uint32_t* first_distinct) {
+__global__ void __launch_bounds__(distinct_threads)
+    count_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys, const std::uint32_t entries,
+                   const std::uint32_t* before, std::uint32_t* first_distinct) {
   const int a = static_cast<int>(blockIdx.x * distinct_threads + threadIdx.x);
   if (a > count) return;
   const Key key = a == count ? no_key<Key> : static_cast<Key>(arrays[a].first_key);
@@ -144,8 +144,8 @@ struct Kernel<DistinctIds<Id>, Cuda> {
     const gpu::DistinctArray<Id>* const a = device_arrays;
     backend.launch("list_keys", blocks(entries), gpu::distinct_threads, gpu::list_keys<Id, Key>, a, count, entries, keys, places);
     const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(key_bound)));  // no_key is above every key in these, too
-    const auto sorted = gpu::sort_pairs<std::uint32_t, Key>(backend, {keys, places, keys + entries, places + entries},
-                                                            static_cast<int>(entries), bits, 2);
+    const auto sorted =
+        gpu::sort_pairs<std::uint32_t, Key>(backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits, 2);
     const Key* const sorted_keys = sorted.keys;
     const std::uint32_t* const sorted_places = sorted.values;
     backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1), gpu::distinct_threads, gpu::mark_first_keys<Key>, sorted_keys,
