@@ -48,7 +48,8 @@ class Cuda {
   }
   /// Waits for all work of the stream; throws what the work met.
   void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
-  /// Later work starts after what `other` was given so far; the host does not wait.
+  /// Later work starts after what `other` was given so far; the host does not wait. Not for cudaStreamPerThread where several threads
+  /// work with a backend, as it names another stream in each of them.
   void wait_for(const Cuda& other) const {
     if (other.stream_ == stream_) return;
     std::optional<gpu::Event>& event = scratch_->event;
