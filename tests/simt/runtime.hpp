@@ -14,8 +14,9 @@
 #include <tuple>
 #include <utility>
 
-// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so what it cannot show is a missing wait between
-// streams. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN, -1), and out of the host's reach under the address sanitizer.
+// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so no result shows a missing wait between streams:
+// stream_waits() tells which there were. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN, -1), and out of the host's reach
+// under the address sanitizer.
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
 inline const char* cudaGetErrorName(cudaError_t error) {
@@ -36,7 +37,9 @@ inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 struct CUstream_st {};
 using cudaStream_t = CUstream_st*;
-struct CUevent_st {};
+struct CUevent_st {
+  cudaStream_t recorded = nullptr;
+};
 using cudaEvent_t = CUevent_st*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -48,12 +51,30 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned = 0) { return cudaSuccess; }
+namespace simt {
+/// How often each stream was made to wait for another: (waiting, awaited).
+struct StreamWaits {
+  std::mutex mutex;
+  std::map<std::pair<cudaStream_t, cudaStream_t>, int> counts;
+};
+inline StreamWaits& stream_waits() {
+  static StreamWaits waits;
+  return waits;
+}
+}  // namespace simt
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
+  const std::lock_guard lock(simt::stream_waits().mutex);
+  ++simt::stream_waits().counts[{stream, event->recorded}];
+  return cudaSuccess;
+}
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = new CUevent_st;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->recorded = stream;
+  return cudaSuccess;
+}
 inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;

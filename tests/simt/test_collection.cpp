@@ -3,3 +3,32 @@
 #include <simt/every_order.hpp>
 
 #include <gpu/collection_cases.hpp>
+
+// What results cannot show here, as streams do their work at once.
+TEST_CASE("routing ahead makes each stream wait for the other, once a step and at the end") {
+  using Comm = BasicThreadCommunicator<CudaMemory>;
+  using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
+  const gpu::Stream stream, routing_stream;
+  const auto waits = [&](const gpu::Stream& waiting, const gpu::Stream& awaited) {
+    return simt::stream_waits().counts[{waiting.get(), awaited.get()}];
+  };
+  const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
+  ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
+  Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
+  E embeddings(communicator, backend, make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
+  const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 5, 3});
+  const Array<float, Cuda> output(backend, std::vector<float>(48));
+  const KeyedJagged<std::int32_t> batch{1, 3, ids.span(), {}, {}};
+  {
+    RouteAhead<E, std::int32_t, Comm, Cuda> ahead(embeddings, second, routing);
+    for (int step = 0; step < 3; ++step) {
+      ahead.start(batch);
+      CHECK(waits(routing_stream, stream) == step + 1);  // before it reads the ids
+      auto& routed = ahead.take();
+      CHECK(waits(stream, routing_stream) == step + 1);  // before it reads what was routed
+      const MatrixView<float> rows(output.data(), 3, 16);
+      embeddings.backward(embeddings.forward_routed(routed, rows), rows);
+    }
+  }
+  CHECK(waits(routing_stream, stream) == 4);  // before it frees what the last step used
+}
