@@ -189,6 +189,53 @@ TEST_CASE("16-bit tables round stochastically, with the same bits for every thre
   check_update<Half, 45>(Adam{}, 45);
 }
 
+TEST_CASE("the rows that groups name change the partition, not a bit of the result") {
+  // Tables of very different sizes; one is read by two features, one by none.
+  const std::vector<std::int64_t> table_rows = {3, 40'000, 1, 700, 65, 200'000};
+  std::vector<std::int64_t> begins = {0};
+  for (const std::int64_t rows : table_rows) begins.push_back(begins.back() + rows);
+  const std::int64_t arena_rows = begins.back();
+  std::vector<Feature<std::int32_t>> features;
+  std::vector<RowRange> ranges;
+  const auto add = [&](Kind kind, std::size_t table, std::int64_t bags) {
+    const auto seed = static_cast<std::uint32_t>(features.size() + 5);
+    features.push_back(random_feature<std::int32_t>(kind, bags, table_rows[table], begins[table], table == 3, seed));
+    ranges.push_back({begins[table], begins[table + 1]});
+  };
+  add(Kind::one_hot, 5, 30'000);
+  add(Kind::sum, 0, 3000);
+  add(Kind::weighted, 1, 9000);
+  add(Kind::mean, 3, 3000);
+  add(Kind::one_hot, 1, 3000);
+  add(Kind::one_hot, 4, 3000);
+  add(Kind::sum, 2, 100);
+  const auto gradient = random_elements<float>(30'000 * 16, 11);
+
+  const auto result = [&]<int Width, Optimizer O>(int threads, const O& optimizer, std::span<const RowRange> named) {
+    std::vector<GradientGroup<std::int32_t>> groups;
+    for (std::size_t f = 0; f < features.size(); ++f)
+      groups.push_back({features[f].view(), gradient.data(), 16, named.empty() ? RowRange{} : named[f]});
+    Arena<float, O> arena(arena_rows, 16, 0, 16);
+    run<Update<float, std::int32_t, Width, O>>(Host({.threads = threads}),
+                                               {.state = arena.state(), .step = optimizer.at(0.1f, 1), .groups = groups});
+    return arena;
+  };
+  std::vector<RowRange> some = ranges, wide = ranges;
+  some[3] = {};              // one may lie anywhere
+  wide[1] = {0, begins[2]};  // overlaps the second table
+  wide[2] = {begins[1], begins[1] + table_rows[1] + 1};
+  const auto check = [&]<Optimizer O>(const O& optimizer) {
+    const auto expected = result.template operator()<dynamic_width>(1, optimizer, {});
+    for (const int threads : {1, 2, 7})
+      for (const std::vector<RowRange>& named : {std::vector<RowRange>{}, ranges, some, wide}) {
+        CHECK(result.template operator()<16>(threads, optimizer, named) == expected);
+        CHECK(result.template operator()<dynamic_width>(threads, optimizer, named) == expected);
+      }
+  };
+  check(Sgd{});
+  check(RowWiseAdagrad{});
+}
+
 TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
   for (const std::int64_t table_rows : {3, 500, 100'000}) {
     CAPTURE(table_rows);

@@ -311,7 +311,10 @@ class ShardedCollection {
     for_each_group(step, static_cast<int>(arena), [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
       const SlotPart& part = slot.parts[p];
       const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
-      step.gradients.push_back({bags, packed == nullptr ? own.data : packed, packed == nullptr ? own.stride : part.width});
+      step.gradients.push_back({bags,
+                                packed == nullptr ? own.data : packed,
+                                packed == nullptr ? own.stride : part.width,
+                                {slot.row_begin + part.row_bias, slot.row_end + part.row_bias}});
     });
     return step.gradients;
   }

@@ -48,6 +48,16 @@ struct RowSum {
     head = Vector<float, lanes>{};
     tail.clear();
   }
+  /// The sums at `from`, or zeros if not `there`, without a branch.
+  [[gnu::always_inline]] void load_if(bool there, const float* from) {
+    std::memcpy(&head, from, sizeof(head));
+    if constexpr (lanes == 1) {
+      head = there ? head : 0.0f;
+    } else {
+      head = (Vector<float, lanes>)((Vector<std::int32_t, lanes>)head & -static_cast<std::int32_t>(there));
+    }
+    tail.load_if(there, from + lanes);
+  }
   template <class T>
   [[gnu::always_inline]] void add(const T* row) {
     Vector<float, lanes> x;
@@ -82,6 +92,7 @@ struct RowSum<0> {
   template <class T>
   void add(const T*, float) {}
   void clear() {}
+  void load_if(bool, const float*) {}
   void scale(float) {}
   void store(float*) const {}
 };

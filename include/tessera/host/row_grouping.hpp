@@ -21,7 +21,7 @@ namespace detail {
 
 /// Slots of the backend's scratch memory that the operations use.
 struct ScratchSlot {
-  static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4, workers = 5, merge = 6;
+  static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4, workers = 5, merge = 6, strips = 7;
 };
 
 /// Cuts one block of scratch memory into arrays. The first walk, from a null base, measures.
@@ -60,16 +60,39 @@ struct RowBucket {
   std::int64_t capacity() const { return std::min(entries(), row_end - row_begin); }
 };
 
+/// Where the gradients of bags lie, by the bag's number.
+class GradientSources {
+ public:
+  /// A run of 2^shift bags of one group.
+  struct Run {
+    const float* gradient;
+    std::int64_t stride;
+  };
+  GradientSources() = default;
+  GradientSources(const Run* runs, int shift) : runs_(runs), shift_(shift), mask_((std::uint32_t{1} << shift) - 1) {}
+
+  [[gnu::always_inline]] const float* operator()(std::uint32_t source) const {
+    const Run& run = runs_[source >> shift_];
+    return run.gradient + static_cast<std::int64_t>(source & mask_) * run.stride;
+  }
+
+ private:
+  const Run* runs_ = nullptr;
+  int shift_ = 0;
+  std::uint32_t mask_ = 0;
+};
+
 /// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two parallel passes over the ids.
-/// Ranges are fine first, then neighbours are joined until a bucket is worth its start, so that dense and sparse parts of the arena
-/// (small and large tables) give buckets of like size. A row is in one bucket, a bucket is worked on by one thread: no races, and no
+/// Every table's rows are cut into ranges of about as many entries, neighbours are joined until a bucket is worth its start, so that
+/// small tables and large ones give buckets of like size. A row is in one bucket, a bucket is worked on by one thread: no races, and no
 /// influence of the number of threads.
 template <IdType Id>
 class RowPartition {
  public:
   using Group = GradientGroup<Id>;
 
-  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows)
+  /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
+  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows, std::int64_t bucket_entries)
       : backend_(backend), groups_(groups), split_(backend, ScratchSlot::bag_costs, groups, 2, 1) {
     std::int64_t entries = 0;
     for (const Group& group : groups) {
@@ -80,8 +103,12 @@ class RowPartition {
             entries);
     entries_count_ = entries;
     if (entries == 0) return;
+    threads_ = worthwhile_threads(backend_.threads(), entries * 64);
+    parts_ = threads_;
+    wanted_ = std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
     number_sources();
-    count(arena_rows);
+    make_strips(arena_rows);
+    count();
     make_buckets(arena_rows);
     scatter();
   }
@@ -93,129 +120,163 @@ class RowPartition {
   /// The index of the bucket to be worked on as `i`-th: the largest come first, so that threads end together.
   std::int64_t by_size(std::int64_t i) const { return order_[i]; }
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
-  float* coefficient(std::int64_t i) const { return coefficients_ + i; }
-
-  /// The gradient of a bag.
-  [[gnu::always_inline]] const float* gradient(std::uint32_t source) const {
-    const Source& from = sources_[source >> source_shift_];
-    return from.gradient + static_cast<std::int64_t>(source & source_mask_) * from.stride;
-  }
+  /// Parallel to the entries; null where all are 1.
+  float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
+  /// The gradients of bags.
+  const GradientSources& gradients() const { return gradients_; }
 
  private:
-  /// A run of 2^source_shift bags of one group.
-  struct Source {
-    const float* gradient;
-    std::int64_t stride;
-  };
+  /// Rows that some groups share with nobody else, cut into ranges of 2^shift.
+  struct Strip {
+    std::int64_t begin;
+    std::int64_t end;
+    std::int64_t entries;
+    std::int64_t first_range;
+    int shift;
 
-  static constexpr std::int64_t entries_per_bucket = 4096;
+    std::int64_t ranges() const { return ((end - begin - 1) >> shift) + 1; }
+  };
 
   /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
   void number_sources() {
     std::int64_t largest = 1;
     for (const Group& group : groups_) largest = std::max(largest, group.bags.bags);
     source_shift_ = std::min<int>(std::bit_width(static_cast<std::uint64_t>(largest - 1)), 16);
-    source_mask_ = (std::uint32_t{1} << source_shift_) - 1;
     std::int64_t runs = 0;
     for (const Group& group : groups_) runs += runs_of(group);
     require(runs <= std::int64_t{1} << (32 - source_shift_), "update: more than 2^32 bags in one batch on one rank; split it");
-    ScratchCutter sizes(nullptr);
-    sizes.array<Source>(runs);
-    sizes.array<std::uint32_t>(static_cast<std::int64_t>(groups_.size()));
-    ScratchCutter cut(backend_.scratch(ScratchSlot::sources, sizes.used()));
-    sources_ = cut.template array<Source>(runs);
-    first_run_ = cut.template array<std::uint32_t>(static_cast<std::int64_t>(groups_.size()));
+    GradientSources::Run* sources = nullptr;
+    cut_scratch(ScratchSlot::sources, [&](ScratchCutter& cut) {
+      sources = cut.array<GradientSources::Run>(runs);
+      first_run_ = cut.array<std::uint32_t>(std::ssize(groups_));
+    });
+    gradients_ = GradientSources(sources, source_shift_);
     std::uint32_t run = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       first_run_[g] = run;
       for (std::int64_t i = 0; i < runs_of(groups_[g]); ++i)
-        sources_[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride, groups_[g].gradient_stride};
+        sources[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride, groups_[g].gradient_stride};
     }
   }
-  std::int64_t runs_of(const Group& group) const { return (group.bags.bags + source_mask_) >> source_shift_; }
+  std::int64_t runs_of(const Group& group) const { return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_; }
 
-  /// How many entries each part of the batch has in each fine range of rows.
-  void count(std::int64_t arena_rows) {
-    threads_ = worthwhile_threads(backend_.threads(), entries_count_ * 64);
-    parts_ = threads_;
-    const std::int64_t wanted = std::clamp<std::int64_t>(entries_count_ / 4, 64, 65536);
-    range_shift_ = 0;
-    while (((arena_rows - 1) >> range_shift_) >= wanted) ++range_shift_;
-    ranges_ = ((arena_rows - 1) >> range_shift_) + 1;
-    ScratchCutter sizes(nullptr);
-    cut_counts(sizes);
-    ScratchCutter cut(backend_.scratch(ScratchSlot::counts, sizes.used()));
-    cut_counts(cut);
+  /// The union of the groups' rows as disjoint strips, and their ranges.
+  void make_strips(std::int64_t arena_rows) {
+    cut_scratch(ScratchSlot::strips, [&](ScratchCutter& cut) {
+      strips_ = cut.array<Strip>(std::ssize(groups_));
+      strip_of_ = cut.array<std::uint32_t>(std::ssize(groups_));
+    });
+    strip_count_ = 0;
+    const auto rows_of = [&](const Group& group) { return group.rows.empty() ? RowRange{0, arena_rows} : group.rows; };
+    for (const Group& group : groups_) {
+      if (group.bags.bags == 0) continue;
+      const RowRange rows = rows_of(group);
+      // Groups come table by table: most are of the same strip as the one before.
+      if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin || strips_[strip_count_ - 1].end != rows.end)
+        strips_[strip_count_++] = {rows.begin, rows.end, 0, 0, 0};
+    }
+    const auto before = [](const Strip& a, const Strip& b) { return a.begin < b.begin; };
+    if (!std::is_sorted(strips_, strips_ + strip_count_, before)) std::sort(strips_, strips_ + strip_count_, before);
+    std::int64_t last = 0;
+    for (std::int64_t i = 1; i < strip_count_; ++i) {
+      if (strips_[i].begin < strips_[last].end) {
+        strips_[last].end = std::max(strips_[last].end, strips_[i].end);
+      } else {
+        strips_[++last] = strips_[i];
+      }
+    }
+    strip_count_ = last + 1;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].bags.bags == 0) continue;
+      const std::int64_t begin = rows_of(groups_[g]).begin;
+      const Strip* const after =
+          std::upper_bound(strips_, strips_ + strip_count_, begin, [](std::int64_t row, const Strip& strip) { return row < strip.begin; });
+      strip_of_[g] = static_cast<std::uint32_t>(after - strips_ - 1);
+      strips_[strip_of_[g]].entries += groups_[g].bags.entries();
+    }
+    const std::int64_t range_entries = std::max(least_range_entries, entries_count_ / most_ranges);
+    ranges_ = 0;
+    for (Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
+      strip.first_range = ranges_;
+      const std::int64_t most = std::max<std::int64_t>(1, strip.entries / range_entries);
+      while (strip.ranges() > most) ++strip.shift;
+      ranges_ += strip.ranges();
+    }
+  }
+
+  /// How many entries each part of the batch has in each range.
+  void count() {
+    cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {
+      counts_ = cut.array<std::uint32_t>(parts_ * ranges_);
+      bucket_of_ = cut.array<std::uint32_t>(ranges_);
+    });
     parallel_for(threads_, parts_, [&](std::int64_t part, int) {
       std::uint32_t* counts = counts_ + part * ranges_;
       std::fill_n(counts, ranges_, 0u);
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
         const Bags<Id> bags = groups_[g].bags;
-        const int shift = range_shift_;
-        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i) ++counts[(bags.ids[i] + bags.row_bias) >> shift];
+        const Strip strip = strips_[strip_of_[g]];
+        const std::int64_t bias = bags.row_bias - strip.begin;
+        std::uint32_t* const of_strip = counts + strip.first_range;
+        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i) ++of_strip[(bags.ids[i] + bias) >> strip.shift];
       });
     });
   }
-  void cut_counts(ScratchCutter& cut) {
-    counts_ = cut.array<std::uint32_t>(parts_ * ranges_);
-    bucket_of_ = cut.array<std::uint32_t>(ranges_);
-  }
 
-  /// Joins fine ranges to buckets and gives every part its place in each.
+  /// Joins ranges to buckets and gives every part its place in each.
   void make_buckets(std::int64_t arena_rows) {
-    const std::int64_t most = entries_count_ / (wanted_entries() / 2) + (arena_rows >> 31) + 2;
-    ScratchCutter sizes(nullptr);
-    cut_buckets(sizes, most);
-    ScratchCutter cut(backend_.scratch(ScratchSlot::buckets, sizes.used()));
-    cut_buckets(cut, most);
-    const std::int64_t wanted = wanted_entries();
-    std::int64_t begin = 0, end = 0, first_range = 0;
+    const std::int64_t most = entries_count_ / (wanted_ / 2) + (arena_rows >> 31) + 2;
+    std::int64_t* first_ranges = nullptr;
+    cut_scratch(ScratchSlot::buckets, [&](ScratchCutter& cut) {
+      buckets_ = cut.array<RowBucket>(most);
+      order_ = cut.array<std::int64_t>(most);
+      first_ranges = cut.array<std::int64_t>(most + 1);
+      places_ = cut.array<std::uint32_t>(parts_ * most);
+    });
     bucket_count_ = 0;
+    RowBucket bucket{strips_[0].begin, strips_[0].begin, 0, 0};
+    first_ranges[0] = 0;
     const auto close = [&](std::int64_t past_range) {
-      buckets_[bucket_count_] = {first_range << range_shift_, std::min(past_range << range_shift_, arena_rows), begin, end};
+      buckets_[bucket_count_] = bucket;
       order_[bucket_count_] = bucket_count_;
-      ++bucket_count_;
-      begin = end;
-      first_range = past_range;
+      first_ranges[++bucket_count_] = past_range;
     };
-    for (std::int64_t range = 0; range < ranges_; ++range) {
-      std::int64_t here = 0;
-      for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges_ + range];
-      // A heavy range stays alone, unless what waits before it is little. Rows within a bucket are numbers of 32 bits.
-      const bool full = end - begin >= wanted / 2 && end - begin + here > wanted;
-      if (full || (range + 1 - first_range) << range_shift_ > std::int64_t{1} << 32) close(range);
-      bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
-      end += here;
+    std::int64_t range = 0;
+    for (const Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
+      for (std::int64_t row = strip.begin; row < strip.end; row += std::int64_t{1} << strip.shift, ++range) {
+        const std::int64_t row_end = std::min(row + (std::int64_t{1} << strip.shift), strip.end);
+        std::int64_t here = 0;
+        for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges_ + range];
+        // A heavy range stays alone, unless what waits before it is little. Rows within a bucket are numbers of 32 bits.
+        const bool full = bucket.entries() >= wanted_ / 2 && bucket.entries() + here > wanted_;
+        if (full || row_end - bucket.row_begin > std::int64_t{1} << 32) {
+          close(range);
+          bucket = {row, row, bucket.end, bucket.end};
+        }
+        bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
+        bucket.row_end = row_end;
+        bucket.end += here;
+      }
     }
     close(ranges_);
 
     std::sort(order_, order_ + bucket_count_, [&](std::int64_t a, std::int64_t b) {
       return buckets_[a].entries() != buckets_[b].entries() ? buckets_[a].entries() > buckets_[b].entries() : a < b;
     });
-    for (std::int64_t bucket = 0; bucket < bucket_count_; ++bucket) {
-      const std::int64_t first = buckets_[bucket].row_begin >> range_shift_;
-      const std::int64_t past = bucket + 1 < bucket_count_ ? buckets_[bucket + 1].row_begin >> range_shift_ : ranges_;
-      std::int64_t place = buckets_[bucket].begin;
+    for (std::int64_t b = 0; b < bucket_count_; ++b) {
+      auto place = static_cast<std::uint32_t>(buckets_[b].begin);
       for (std::int64_t part = 0; part < parts_; ++part) {
-        places_[part * bucket_count_ + bucket] = place;
-        for (std::int64_t range = first; range < past; ++range) place += counts_[part * ranges_ + range];
+        places_[part * bucket_count_ + b] = place;
+        for (std::int64_t i = first_ranges[b]; i < first_ranges[b + 1]; ++i) place += counts_[part * ranges_ + i];
       }
     }
   }
-  std::int64_t wanted_entries() const {
-    return std::clamp<std::int64_t>(entries_count_ / (threads_ == 1 ? 1 : 4 * threads_), 64, entries_per_bucket);
-  }
-  void cut_buckets(ScratchCutter& cut, std::int64_t most) {
-    buckets_ = cut.array<RowBucket>(most);
-    order_ = cut.array<std::int64_t>(most);
-    places_ = cut.array<std::int64_t>(parts_ * most);
-  }
 
   void scatter() {
-    ScratchCutter sizes(nullptr);
-    cut_entries(sizes);
-    ScratchCutter cut(backend_.scratch(ScratchSlot::entries, sizes.used()));
-    cut_entries(cut);
+    cut_scratch(ScratchSlot::entries, [&](ScratchCutter& cut) {
+      entries_ = cut.array<RowEntry>(entries_count_);
+      coefficients_ = cut.array<float>(scaled_ ? entries_count_ : 0);
+    });
     parallel_for(threads_, parts_, [&](std::int64_t part, int) {
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
         if (scaled_) {
@@ -227,17 +288,17 @@ class RowPartition {
     });
   }
   template <bool Scaled>
-  void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last, std::int64_t* places) const {
+  void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last, std::uint32_t* places) const {
     // Local copies: stores to the entries could change members, for all the compiler knows.
     const Bags<Id> bags = groups_[g].bags;
-    const std::uint32_t* const bucket_of = bucket_of_;
+    const Strip strip = strips_[strip_of_[g]];
+    const std::uint32_t* const bucket_of = bucket_of_ + strip.first_range;
     RowEntry* const entries = entries_;
     float* const coefficients = coefficients_;
-    const int shift = range_shift_;
     const std::uint32_t first_source = first_run_[g] << source_shift_;
     const auto place_entry = [&](std::int64_t bag, std::int64_t i) {
       const std::int64_t row = bags.ids[i] + bags.row_bias;
-      const std::int64_t place = places[bucket_of[row >> shift]]++;
+      const std::uint32_t place = places[bucket_of[(row - strip.begin) >> strip.shift]]++;
       entries[place] = {static_cast<std::uint32_t>(row), first_source + static_cast<std::uint32_t>(bag)};
       if (Scaled) coefficients[place] = bags.coefficient(bag, i);
     };
@@ -248,10 +309,16 @@ class RowPartition {
         for (const std::int64_t end = bags.offsets[bag + 1]; i < end; ++i) place_entry(bag, i);
     }
   }
-  void cut_entries(ScratchCutter& cut) {
-    entries_ = cut.array<RowEntry>(entries_count_);
-    coefficients_ = cut.array<float>(scaled_ ? entries_count_ : 0);
+
+  template <class Cut>
+  void cut_scratch(std::size_t slot, const Cut& arrays) const {
+    ScratchCutter sizes(nullptr);
+    arrays(sizes);
+    ScratchCutter cut(backend_.scratch(slot, sizes.used()));
+    arrays(cut);
   }
+
+  static constexpr std::int64_t least_range_entries = 256, most_ranges = 16384;
 
   const Host& backend_;
   std::span<const Group> groups_;
@@ -260,18 +327,20 @@ class RowPartition {
   bool scaled_ = false;
   int threads_ = 1;
   std::int64_t parts_ = 1;
+  std::int64_t wanted_ = 0;
+  GradientSources gradients_;
   int source_shift_ = 0;
-  std::uint32_t source_mask_ = 0;
-  Source* sources_ = nullptr;
   std::uint32_t* first_run_ = nullptr;
-  int range_shift_ = 0;
+  Strip* strips_ = nullptr;
+  std::uint32_t* strip_of_ = nullptr;
+  std::int64_t strip_count_ = 0;
   std::int64_t ranges_ = 0;
   std::uint32_t* counts_ = nullptr;
   std::uint32_t* bucket_of_ = nullptr;
   std::int64_t bucket_count_ = 0;
   RowBucket* buckets_ = nullptr;
   std::int64_t* order_ = nullptr;
-  std::int64_t* places_ = nullptr;
+  std::uint32_t* places_ = nullptr;
   RowEntry* entries_ = nullptr;
   float* coefficients_ = nullptr;
 };

@@ -19,47 +19,68 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
+/// Rows that are updated by one call of the optimizer's formulas.
+inline constexpr int rows_at_once = 16;
+
 /// An optimizer's formulas, compiled once for all widths and element types: whether a * b + c becomes one fused multiply-add is up to
-/// the compiler at each place where it inlines a formula, and a row's new value must not depend on the place.
+/// the compiler at each place where it inlines a formula, and a row's new value must not depend on the place. A call works on some rows.
 template <Optimizer O>
 struct StepMath {
   using Step = typename O::Step;
   using States = std::array<float*, std::max(1, O::element_states)>;
+  struct Row {
+    float* weights;
+    const float* gradient;
+    States states;
+    float* row_state[std::max(1, O::row_states)];
+    float mean_square;
+    typename Step::Row shared;
+  };
 
-  [[gnu::noinline]] static typename Step::Row row(const Step& step, float* row_state, float mean_square_of_row) {
-    return step.row(row_state, mean_square_of_row);
+  [[gnu::noinline]] static void rows(const Step& caller_step, Row* rows, int count) {
+    const Step step = caller_step;
+    for (int i = 0; i < count; ++i) {
+      float row_state[std::max(1, O::row_states)] = {};
+      for (int k = 0; k < O::row_states; ++k) row_state[k] = *rows[i].row_state[k];
+      rows[i].shared = step.row(row_state, rows[i].mean_square);
+      for (int k = 0; k < O::row_states; ++k) *rows[i].row_state[k] = row_state[k];
+    }
   }
 
-  /// `columns`: a multiple of 16.
-  [[gnu::noinline]] static void elements(const Step& caller_step, float* __restrict weights, const float* __restrict gradient,
-                                         const States& states, const typename Step::Row& caller_shared, std::int64_t columns) {
+  /// `columns`: a multiple of Lanes::count.
+  [[gnu::noinline]] static void elements(const Step& caller_step, const Row* rows, int count, std::int64_t columns) {
     const Step step = caller_step;
-    const typename Step::Row shared = caller_shared;
     constexpr int slots = std::max(1, O::element_states);
-    if constexpr (requires(Lanes x, Lanes * s) {
-                    { step.element(x, x, s, shared) } -> std::same_as<Lanes>;
-                  }) {
-      for (std::int64_t column = 0; column < columns; column += Lanes::count) {
-        Lanes w, g, state[slots] = {};
-        std::memcpy(&w, weights + column, sizeof(w));
-        std::memcpy(&g, gradient + column, sizeof(g));
-        unrolled<O::element_states>([&](auto k) { std::memcpy(&state[k()], states[k()] + column, sizeof(Lanes)); });
-        w = step.element(w, g, state, shared);
-        std::memcpy(weights + column, &w, sizeof(w));
-        unrolled<O::element_states>([&](auto k) { std::memcpy(states[k()] + column, &state[k()], sizeof(Lanes)); });
-      }
-    } else {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        float state[slots] = {};
-        for (int k = 0; k < O::element_states; ++k) state[k] = states[k][column];
-        weights[column] = step.element(weights[column], gradient[column], state, shared);
-        for (int k = 0; k < O::element_states; ++k) states[k][column] = state[k];
+    for (int i = 0; i < count; ++i) {
+      float* const __restrict weights = rows[i].weights;
+      const float* const __restrict gradient = rows[i].gradient;
+      const States states = rows[i].states;
+      const typename Step::Row shared = rows[i].shared;
+      if constexpr (requires(Lanes x, Lanes * s) {
+                      { step.element(x, x, s, shared) } -> std::same_as<Lanes>;
+                    }) {
+        for (std::int64_t column = 0; column < columns; column += Lanes::count) {
+          Lanes w, g, state[slots] = {};
+          std::memcpy(&w, weights + column, sizeof(w));
+          std::memcpy(&g, gradient + column, sizeof(g));
+          unrolled<O::element_states>([&](auto k) { std::memcpy(&state[k()], states[k()] + column, sizeof(Lanes)); });
+          w = step.element(w, g, state, shared);
+          std::memcpy(weights + column, &w, sizeof(w));
+          unrolled<O::element_states>([&](auto k) { std::memcpy(states[k()] + column, &state[k()], sizeof(Lanes)); });
+        }
+      } else {
+        for (std::int64_t column = 0; column < columns; ++column) {
+          float state[slots] = {};
+          for (int k = 0; k < O::element_states; ++k) state[k] = states[k][column];
+          weights[column] = step.element(weights[column], gradient[column], state, shared);
+          for (int k = 0; k < O::element_states; ++k) states[k][column] = state[k];
+        }
       }
     }
   }
 };
 
-/// Applies one optimizer step to single rows of an arena. One per thread: it remembers the segment of the last row.
+/// Applies one optimizer step to rows of an arena, some at a time. One per thread: it remembers the segment of the last row.
 template <Element T, int Width, Optimizer O>
 class RowUpdate {
  public:
@@ -74,60 +95,90 @@ class RowUpdate {
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
-  /// `gradient`: the row's merged gradient, width() floats.
-  [[gnu::always_inline]] void apply(std::int64_t row, const float* gradient, float mean_square_of_row) {
-    float row_state[std::max(1, O::row_states)] = {};
-    for (int k = 0; k < O::row_states; ++k) row_state[k] = state_.row_state[k][row];
-    const typename Step::Row shared = StepMath<O>::row(step_, row_state, mean_square_of_row);
-    for (int k = 0; k < O::row_states; ++k) state_.row_state[k][row] = row_state[k];
-
+  /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient at gradients + i * width() and
+  /// the mean square mean_square_of(i).
+  template <int Most, class RowOf, class MeanOf>
+  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const float* gradients, const MeanOf& mean_square_of) {
     const std::int64_t width = this->width();
-    T* weights = state_.arena + row * width;
-    States states{};
-    for (int k = 0; k < O::element_states; ++k) states[k] = state_.element_state[k] + row * width;
-    if constexpr (std::is_same_v<T, float>) {
-      apply_floats(weights, gradient, states, width, shared, step_);
+    typename Math::Row rows[Most] = {};
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t row = row_of(i);
+      typename Math::Row& operands = rows[i];
+      if constexpr (is_float) operands.weights = state_.arena + row * width;
+      operands.gradient = gradients + i * width;
+      for (int k = 0; k < O::element_states; ++k) operands.states[k] = state_.element_state[k] + row * width;
+      for (int k = 0; k < O::row_states; ++k) operands.row_state[k] = state_.row_state[k] + row;
+      operands.mean_square = O::needs_mean_square ? mean_square_of(i) : 0.0f;
+    }
+    Math::rows(step_, rows, count);
+    if constexpr (is_float) {
+      const std::int64_t whole = width / block * block;
+      if (whole != 0) Math::elements(step_, rows, count, whole);
+      if (whole != width)
+        for (int i = 0; i < count; ++i) apply_tail(after(rows[i], whole), width - whole);
     } else {
-      find_segment(row);
-      // A panel at once: widening, random bits and rounding are loops over many columns, and the formulas are called once.
-      float widened[panel];
-      for (std::int64_t column = 0; column < width; column += panel) {
-        const std::int64_t columns = std::min(panel, width - column);
-        for (std::int64_t i = 0; i < columns; ++i) widened[i] = to_float(weights[column + i]);
-        States panel_states{};
-        for (int k = 0; k < O::element_states; ++k) panel_states[k] = states[k] + column;
-        apply_floats(widened, gradient + column, panel_states, columns, shared, step_);
-        draw_bits(column, columns);
-        const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
-        for (std::int64_t i = 0; i < columns; ++i) weights[column + i] = round_stochastic<T>(widened[i], bits[i]);
-      }
+      for (int i = 0; i < count; ++i) apply_rounded(row_of(i), rows[i]);
     }
   }
 
+  /// The same for the rows row_begin + rows[i], with the mean squares of their gradients.
+  template <int Most>
+  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const float* gradients) {
+    const int width = static_cast<int>(this->width());
+    apply<Most>(
+        count, [&](int i) { return row_begin + rows[i]; }, gradients,
+        [&](int i) { return fast_mean_square(gradients + i * width, width); });
+  }
+
  private:
-  using States = typename StepMath<O>::States;
+  using Math = StepMath<O>;
+  static constexpr bool is_float = std::is_same_v<T, float>;
   static constexpr int block = Lanes::count;
   static constexpr std::int64_t panel = 256;
   std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
-  static void apply_floats(float* __restrict weights, const float* __restrict gradient, const States& states, std::int64_t columns,
-                           const typename Step::Row& shared, const Step& step) {
-    const std::int64_t whole = columns / block * block;
-    if (whole != 0) StepMath<O>::elements(step, weights, gradient, states, shared, whole);
-    if (whole == columns) return;
-    // The last columns through copies that are filled up with zeros.
-    const std::int64_t rest = columns - whole;
-    float last_weights[block] = {}, last_gradient[block] = {}, last_states[std::max(1, O::element_states)][block] = {};
-    States copies{};
-    std::copy_n(weights + whole, rest, last_weights);
-    std::copy_n(gradient + whole, rest, last_gradient);
+  static typename Math::Row after(typename Math::Row row, std::int64_t columns) {
+    row.weights += columns;
+    row.gradient += columns;
+    for (int k = 0; k < O::element_states; ++k) row.states[k] += columns;
+    return row;
+  }
+
+  /// Fewer columns than a block: through copies that are filled up with zeros.
+  void apply_tail(const typename Math::Row& row, std::int64_t columns) const {
+    float weights[block] = {}, gradient[block] = {}, states[std::max(1, O::element_states)][block] = {};
+    typename Math::Row copies = row;
+    copies.weights = weights;
+    copies.gradient = gradient;
+    std::copy_n(row.weights, columns, weights);
+    std::copy_n(row.gradient, columns, gradient);
     for (int k = 0; k < O::element_states; ++k) {
-      copies[k] = last_states[k];
-      std::copy_n(states[k] + whole, rest, last_states[k]);
+      copies.states[k] = states[k];
+      std::copy_n(row.states[k], columns, states[k]);
     }
-    StepMath<O>::elements(step, last_weights, last_gradient, copies, shared, block);
-    std::copy_n(last_weights, rest, weights + whole);
-    for (int k = 0; k < O::element_states; ++k) std::copy_n(last_states[k], rest, states[k] + whole);
+    Math::elements(step_, &copies, 1, block);
+    std::copy_n(weights, columns, row.weights);
+    for (int k = 0; k < O::element_states; ++k) std::copy_n(states[k], columns, row.states[k]);
+  }
+
+  /// A panel at once: widening, random bits and rounding are loops over many columns, and the formulas are called once.
+  void apply_rounded(std::int64_t row_index, typename Math::Row row) {
+    find_segment(row_index);
+    const std::int64_t width = this->width();
+    T* const weights = state_.arena + row_index * width;
+    float widened[panel];
+    row.weights = widened;
+    for (std::int64_t column = 0; column < width; column += panel) {
+      const std::int64_t columns = std::min(panel, width - column), whole = columns / block * block;
+      for (std::int64_t i = 0; i < columns; ++i) widened[i] = to_float(weights[column + i]);
+      if (whole != 0) Math::elements(step_, &row, 1, whole);
+      if (whole != columns) apply_tail(after(row, whole), columns - whole);
+      draw_bits(column, columns);
+      const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
+      for (std::int64_t i = 0; i < columns; ++i) weights[column + i] = round_stochastic<T>(widened[i], bits[i]);
+      row = after(row, columns);
+      row.weights = widened;
+    }
   }
 
   /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns that share their first word.

@@ -8,6 +8,7 @@
 #include <tessera/op/update.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,101 +18,250 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Walks over the rows of a bucket: sums the gradients of each and hands it to f(row, gradient), having called prefetch_row(row) some
-/// rows before.
-template <int Width, IdType Id, class Prefetch, class F>
-[[gnu::always_inline]] inline void for_each_merged_row(const RowPartition<Id>& partition, const RowBucket& bucket, const BucketRows& found,
-                                                       int width, float* buffer, std::int64_t row_bytes, const Prefetch& prefetch_row,
-                                                       const F& f) {
+/// Entries of a bucket that is sorted.
+inline constexpr std::int64_t sorted_bucket_entries = 4096;
+
+/// Wide rows of a sorted bucket are updated one by one: so the memory is asked for rows at an even pace.
+template <int Width>
+inline constexpr std::int64_t rows_together = Width == dynamic_width ? 1 : std::clamp(64 / Width, 1, rows_at_once);
+
+/// Walks over the rows of a bucket whose entries are sorted: sums their gradients, and hands some at a time to f(first, count, gradients):
+/// those of the rows found.rows[first..first + count), one after the other. Has called prefetch_row(row) some rows before.
+template <int Width, class Prefetch, class F>
+[[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients,
+                                                   const RowBucket& bucket, const BucketRows& found, int width, float* buffer,
+                                                   std::int64_t row_bytes, const Prefetch& prefetch_row, const F& f) {
+  const GradientSources gradient_of = gradients;  // a local one: its members stay in registers
   const std::int64_t gradient_bytes = (Width != dynamic_width ? Width : width) * std::int64_t{4};
-  const RowEntry* const entries = partition.entry(bucket.begin);
-  const float* const coefficients = partition.scaled() ? partition.coefficient(bucket.begin) : nullptr;
-  const std::int64_t total = bucket.entries();
+  const std::int64_t total = bucket.entries(), count = found.count;
+  const std::uint32_t *const rows = found.rows, *const begins = found.begins;
   const std::int64_t row_distance = prefetch_distance(row_bytes);
   const std::int64_t source_distance = prefetch_distance(gradient_bytes);
-  const auto row = [&](std::int64_t k) { return bucket.row_begin + found.rows[k]; };
-  for (std::int64_t k = 0; k < std::min(row_distance, found.count); ++k) prefetch_row(row(k));
-  for (std::int64_t i = 0; i < std::min(source_distance, total); ++i) prefetch(partition.gradient(entries[i].source), gradient_bytes);
+  for (std::int64_t k = 0; k < std::min(row_distance, count); ++k) prefetch_row(bucket.row_begin + rows[k]);
+  for (std::int64_t i = 0; i < std::min(source_distance, total); ++i) prefetch(gradient_of(entries[i].source), gradient_bytes);
 
-  for (std::int64_t k = 0; k < found.count; ++k) {
-    if (k + row_distance < found.count) prefetch_row(row(k + row_distance));
-    const std::int64_t begin = found.begins[k], end = found.begins[k + 1];
-    for_column_chunks<Width>(width, [&]<int C>(int column) {
-      RowSum<C> sum;
-      sum.clear();
-      for (std::int64_t i = begin; i < end; ++i) {
-        if (column == 0 && i + source_distance < total) prefetch(partition.gradient(entries[i + source_distance].source), gradient_bytes);
-        const float* gradient = partition.gradient(entries[i].source) + column;
-        if (coefficients != nullptr) {
-          sum.add(gradient, coefficients[i]);
-        } else {
-          sum.add(gradient);
+  for (std::int64_t first = 0; first < count; first += rows_together<Width>) {
+    const std::int64_t last = std::min(first + rows_together<Width>, count);
+    float* to = buffer;
+    for (std::int64_t k = first; k < last; ++k, to += width) {
+      if (k + row_distance < count) prefetch_row(bucket.row_begin + rows[k + row_distance]);
+      const std::int64_t begin = begins[k], end = begins[k + 1];
+      for_column_chunks<Width>(width, [&]<int C>(int column) {
+        RowSum<C> sum;
+        sum.clear();
+        for (std::int64_t i = begin; i < end; ++i) {
+          if (column == 0 && i + source_distance < total) prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
+          const float* gradient = gradient_of(entries[i].source) + column;
+          if (coefficients != nullptr) {
+            sum.add(gradient, coefficients[i]);
+          } else {
+            sum.add(gradient);
+          }
         }
-      }
-      sum.store(buffer + column);
-    });
-    f(row(k), buffer);
+        sum.store(to + column);
+      });
+    }
+    f(first, static_cast<int>(last - first), buffer);
   }
 }
 
-/// What every thread needs to work on buckets: BucketRows, and a row's gradient.
+/// Where the rows of a bucket are summed without sorting: the rows in the order of their first entries, and a sum for each.
+struct RowSums {
+  /// Whether a bucket can be summed so: its table of rows must stay in the cache and not cost much to clear, a place has 16 bits.
+  static bool suits(const RowBucket& bucket) {
+    const std::int64_t span = bucket.row_end - bucket.row_begin;
+    return span <= std::int64_t{1} << 17 && span <= 64 * bucket.entries() && bucket.capacity() < 65535;
+  }
+  /// Wider rows are not worth it: what summing in registers saves is more than what sorting costs.
+  static constexpr int widest = 32;
+  /// Entries of a bucket, so that its sums, rows and table stay in a core's own cache.
+  static constexpr std::int64_t bucket_entries = 1024;
+
+  std::uint16_t* place_of = nullptr;  ///< by row of the bucket: 1 + its place in rows, 0: none yet
+  std::uint32_t* rows = nullptr;      ///< relative to the bucket's first row
+  float* sums = nullptr;              ///< parallel to rows, Width floats each
+};
+
+/// Sums the gradients of every row of a bucket, in the order of its entries, in one pass without sorting. Calls ahead() for every entry
+/// and between() after rows_at_once of them. Returns the number of distinct rows.
+template <int Width, bool Scaled, class Ahead, class Between>
+std::int64_t sum_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients, const RowBucket& bucket,
+                      const RowSums& into, const Ahead& ahead, const Between& between) {
+  const GradientSources gradient_of = gradients;
+  const std::int64_t total = bucket.entries();
+  const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
+  std::uint16_t* const place_of = into.place_of;
+  std::uint32_t* const rows = into.rows;
+  float* const sums = into.sums;
+  constexpr std::int64_t distance = prefetch_distance(Width * 4);
+  std::fill_n(place_of, bucket.row_end - bucket.row_begin, std::uint16_t{0});
+  for (std::int64_t i = 0; i < std::min(distance, total); ++i) prefetch(gradient_of(entries[i].source), Width * 4);
+  std::uint32_t count = 0;
+  for (std::int64_t first = 0; first < total; first += rows_at_once) {
+    for (std::int64_t i = first, last = std::min(first + rows_at_once, total); i < last; ++i) {
+      if (i + distance < total) prefetch(gradient_of(entries[i + distance].source), Width * 4);
+      ahead();
+      const std::uint32_t row = entries[i].row - row_begin;
+      // No branch: nobody can predict whether a row repeats.
+      const std::uint32_t known = place_of[row];
+      const std::uint32_t place = known != 0 ? known - 1 : count;
+      rows[count] = row;
+      place_of[row] = static_cast<std::uint16_t>(place + 1);
+      count += known == 0;
+      float* const at = sums + static_cast<std::size_t>(place) * Width;
+      RowSum<Width> sum;
+      sum.load_if(known != 0, at);
+      if constexpr (Scaled) {
+        sum.add(gradient_of(entries[i].source), coefficients[i]);
+      } else {
+        sum.add(gradient_of(entries[i].source));
+      }
+      sum.store(at);
+    }
+    between();
+  }
+  return count;
+}
+
+/// Updates the rows of a bucket that is summed, some at a time, while the next bucket is summed: the one waits for rows from memory,
+/// the other works in the caches.
+template <Element T, int Width, Optimizer O>
+class SummedRows {
+ public:
+  explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes) : update_(update), distance_(prefetch_distance(row_bytes)) {}
+
+  void start(std::int64_t row_begin, const RowSums& summed, std::int64_t count) {
+    row_begin_ = row_begin;
+    summed_ = summed;
+    next_ = ahead_ = 0;
+    count_ = count;
+  }
+  /// Asks the memory for a row. To be called at an even pace: more than a core has room for at once would make it wait.
+  [[gnu::always_inline]] void prefetch() {
+    if (ahead_ < count_) update_.prefetch(row_begin_ + summed_.rows[ahead_++]);
+  }
+  /// Updates some rows that have been asked for long enough.
+  [[gnu::always_inline]] void step() {
+    if (ahead_ - next_ >= distance_ || ahead_ == count_) update(std::min<std::int64_t>(next_ + rows_at_once, count_));
+  }
+  void finish() {
+    while (next_ != count_) {
+      for (int i = 0; i < rows_at_once; ++i) prefetch();
+      step();
+    }
+  }
+
+ private:
+  void update(std::int64_t last) {
+    if (next_ == last) return;
+    update_.template apply_merged<rows_at_once>(row_begin_, summed_.rows + next_, static_cast<int>(last - next_),
+                                                summed_.sums + next_ * Width);
+    next_ = last;
+  }
+
+  RowUpdate<T, Width, O>& update_;
+  std::int64_t distance_;
+  std::int64_t row_begin_ = 0;
+  RowSums summed_;
+  std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
+};
+
+/// What every thread needs to work on buckets.
 template <IdType Id>
 class BucketWorkers {
  public:
-  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width) : scaled_(partition.scaled()), width_(width) {
+  struct Arrays {
+    BucketRows sorted;
+    float* buffer = nullptr;  ///< gradients of rows_at_once rows
+    RowSums summed[2];
+  };
+
+  /// `sums`: buckets that suit RowSums are summed there; the others are sorted.
+  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums) : scaled_(partition.scaled()), width_(width) {
     for (const RowBucket& bucket : partition.buckets()) {
-      entries_ = std::max(entries_, bucket.entries());
-      distinct_ = std::max(distinct_, bucket.capacity());
+      if (sums && RowSums::suits(bucket)) {
+        summed_span_ = std::max(summed_span_, bucket.row_end - bucket.row_begin);
+        summed_rows_ = std::max(summed_rows_, bucket.capacity());
+      } else {
+        sorted_entries_ = std::max(sorted_entries_, bucket.entries());
+        sorted_rows_ = std::max(sorted_rows_, bucket.capacity());
+      }
     }
     ScratchCutter sizes(nullptr);
     cut(sizes);
     bytes_ = sizes.used();
     scratch_ = static_cast<std::byte*>(backend.scratch(ScratchSlot::workers, bytes_ * static_cast<std::size_t>(partition.threads())));
   }
-  std::pair<BucketRows, float*> operator[](int worker) const {
+  Arrays operator[](int worker) const {
     ScratchCutter cutter(scratch_ + bytes_ * static_cast<std::size_t>(worker));
     return cut(cutter);
   }
 
  private:
-  std::pair<BucketRows, float*> cut(ScratchCutter& cutter) const {
-    const BucketRows rows = BucketRows::cut(cutter, entries_, distinct_, scaled_);
-    return {rows, cutter.array<float>(width_)};
+  Arrays cut(ScratchCutter& cutter) const {
+    Arrays arrays;
+    arrays.sorted = BucketRows::cut(cutter, sorted_entries_, sorted_rows_, scaled_);
+    arrays.buffer = cutter.array<float>(rows_at_once * std::int64_t{width_});
+    auto* const place_of = cutter.array<std::uint16_t>(summed_span_);
+    for (RowSums& summed : arrays.summed)
+      summed = {place_of, cutter.array<std::uint32_t>(summed_rows_ + 1), cutter.array<float>(summed_rows_ * width_)};
+    return arrays;
   }
   bool scaled_;
   int width_;
-  std::int64_t entries_ = 0;
-  std::int64_t distinct_ = 0;
+  std::int64_t sorted_entries_ = 0, sorted_rows_ = 0, summed_span_ = 0, summed_rows_ = 0;
   std::size_t bytes_ = 0;
   std::byte* scratch_ = nullptr;
 };
 
 }  // namespace detail
 
-/// Entries are partitioned by ranges of rows (RowPartition), sorted by row bucket by bucket (BucketRows), and every row's gradient is
-/// summed in registers and applied at once. A bucket fits into a core's cache.
+/// Entries are partitioned by ranges of rows (RowPartition) into buckets that fit into a core's cache. Narrow rows, where a bucket has few
+/// for its entries, are summed one entry after the other (sum_rows); elsewhere entries are sorted by row first (BucketRows).
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Kernel<Update<T, Id, Width, O>, Host> {
   static void run(const Host& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
     using namespace detail;
-    const RowPartition<Id> partition(backend, p.groups, p.state.rows);
-    if (partition.entries() == 0) return;
+    constexpr bool narrow = Width != dynamic_width && Width <= RowSums::widest;
     const int width = Width != dynamic_width ? Width : p.state.width;
-    const BucketWorkers<Id> workers(backend, partition, width);
+    const RowPartition<Id> partition(backend, p.groups, p.state.rows, narrow ? RowSums::bucket_entries : sorted_bucket_entries);
+    if (partition.entries() == 0) return;
+    const BucketWorkers<Id> workers(backend, partition, width, narrow);
     const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) + O::element_states * width * 4 + O::row_states * 64;
-    parallel_for(partition.threads(), std::ssize(partition.buckets()), [&](std::int64_t i, int worker) {
-      const RowBucket& bucket = partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
-      auto [found, buffer] = workers[worker];
-      found.sort(partition, bucket);
-      found.find(partition.entry(bucket.begin), bucket);
+    std::atomic<std::int64_t> next_bucket = 0;
+    parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
-      for_each_merged_row<Width>(
-          partition, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
-          [&](std::int64_t row, const float* gradient) {
-            float mean = 0;
-            if constexpr (O::needs_mean_square) mean = fast_mean_square(gradient, width);
-            update.apply(row, gradient, mean);
-          });
+      const auto [sorted, buffer, summed] = workers[worker];
+      const GradientSources& gradients = partition.gradients();
+      SummedRows<T, Width, O> pending(update, row_bytes);
+      int turn = 0;
+      for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
+        const RowBucket& bucket = partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
+        const RowEntry* const entries = partition.entry(bucket.begin);
+        const float* const coefficients = partition.coefficient(bucket.begin);
+        if constexpr (narrow) {
+          if (RowSums::suits(bucket)) {
+            const RowSums& into = summed[turn ^= 1];
+            const auto ahead = [&] { pending.prefetch(); };
+            const auto between = [&] { pending.step(); };
+            const std::int64_t count = coefficients != nullptr
+                                           ? sum_rows<Width, true>(entries, coefficients, gradients, bucket, into, ahead, between)
+                                           : sum_rows<Width, false>(entries, coefficients, gradients, bucket, into, ahead, between);
+            pending.finish();
+            pending.start(bucket.row_begin, into, count);
+            continue;
+          }
+        }
+        BucketRows found = sorted;
+        found.sort(partition, bucket);
+        found.find(entries, bucket);
+        for_merged_rows<Width>(
+            entries, coefficients, gradients, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
+            [&](std::int64_t first, int count, const float* merged) {
+              update.template apply_merged<rows_together<Width>>(bucket.row_begin, found.rows + first, count, merged);
+            });
+      }
+      pending.finish();
     });
   }
 };
@@ -121,17 +271,17 @@ template <IdType Id, int Width>
 struct Kernel<Merge<Id, Width>, Host> {
   static void run(const Host& backend, const typename Merge<Id, Width>::Parameters& p) {
     using namespace detail;
-    const RowPartition<Id> partition(backend, p.groups, p.arena_rows);
+    const RowPartition<Id> partition(backend, p.groups, p.arena_rows, sorted_bucket_entries);
     p.merged->count = 0;
     if (partition.entries() == 0) return;
     const std::span<const RowBucket> buckets = partition.buckets();
     const int width = Width != dynamic_width ? Width : p.width;
-    const BucketWorkers<Id> workers(backend, partition, width);
+    const BucketWorkers<Id> workers(backend, partition, width, false);
     auto* const first = static_cast<std::int64_t*>(backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
     parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
-      BucketRows found = workers[worker].first;
+      BucketRows found = workers[worker].sorted;
       found.sort(partition, bucket);
       found.find(partition.entry(bucket.begin), bucket);
       first[b + 1] = found.count;
@@ -141,15 +291,17 @@ struct Kernel<Merge<Id, Width>, Host> {
     parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
-      auto [found, buffer] = workers[worker];
-      found.find(partition.entry(bucket.begin), bucket);
+      auto [found, buffer, summed] = workers[worker];
+      const RowEntry* const entries = partition.entry(bucket.begin);
+      found.find(entries, bucket);
       std::int64_t* rows = p.merged->rows + first[b];
       float* gradients = p.merged->gradients + first[b] * width;
-      for_each_merged_row<Width>(
-          partition, bucket, found, width, buffer, width * std::int64_t{4}, [](std::int64_t) {},
-          [&](std::int64_t row, const float* gradient) {
-            *rows++ = row;
-            gradients = std::copy_n(gradient, width, gradients);
+      for_merged_rows<Width>(
+          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, buffer, width * std::int64_t{4},
+          [](std::int64_t) {},
+          [&](std::int64_t begin, int count, const float* merged) {
+            for (int k = 0; k < count; ++k) *rows++ = bucket.row_begin + found.rows[begin + k];
+            gradients = std::copy_n(merged, std::int64_t{count} * width, gradients);
           });
     });
     p.merged->count = first[buckets.size()];
@@ -169,9 +321,12 @@ struct Kernel<Apply<T, Width, O>, Host> {
       const std::int64_t begin = p.merged.count * part / parts, end = p.merged.count * (part + 1) / parts;
       detail::RowUpdate<T, Width, O> update(p.state, p.step);
       for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k) update.prefetch(p.merged.rows[k]);
-      for (std::int64_t k = begin; k < end; ++k) {
-        if (k + distance < end) update.prefetch(p.merged.rows[k + distance]);
-        update.apply(p.merged.rows[k], p.merged.gradients + k * width, p.mean_square != nullptr ? p.mean_square[k] : 0.0f);
+      for (std::int64_t first = begin; first < end; first += detail::rows_at_once) {
+        const std::int64_t last = std::min(first + detail::rows_at_once, end);
+        for (std::int64_t k = first + distance; k < std::min(last + distance, end); ++k) update.prefetch(p.merged.rows[k]);
+        update.template apply<detail::rows_at_once>(
+            static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; }, p.merged.gradients + first * width,
+            [&](int k) { return p.mean_square[first + k]; });
       }
     });
   }

@@ -14,12 +14,22 @@
 
 namespace tessera::inline v0 {
 
+/// The rows [begin, end) of an arena.
+struct RowRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  constexpr bool empty() const { return begin == end; }
+};
+
 /// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride, `width` floats.
 template <IdType Id>
 struct GradientGroup {
   Bags<Id> bags;
   const float* gradient = nullptr;
   std::int64_t gradient_stride = 0;
+  /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's rows. Empty: anywhere.
+  RowRange rows{};
 };
 
 /// The rows of one shard in an arena, and where they come from: arena row r is row (r - row_offset + row_begin) of table `table_key`
