@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""FBGEMM's CPU kernels and PyTorch beside Tessera's, as users install them: peers.py [--tessera FOLDER] [--only lookup,update,dlrm] ...
+
+  lookup   a table of 4,000,000 rows, 65,536 bags: FBGEMM's TBE, torch's embedding_bag
+  update   forward, backward and optimizer: TBE with the optimizer fused into its backward; embedding_bag with sparse gradients, torch.optim
+  dlrm     a training step of DLRM with SGD (dlrm.hpp) in eager PyTorch: EmbeddingBags with sparse gradients, or one TBE of all tables
+
+With --tessera, Tessera's own bench of the shape runs right before and right after each measurement: `Tessera ms` is the mean of both.
+Ratios are to Tessera, so 2 means that the peer takes twice as long. `after/before` and `median/best` (of the peers, the worse) tell how
+steady the machine was. The two peers run in turn on batch after batch, medians. Lookups and updates draw the ids that Tessera's benches
+draw, as int64, which Tessera's take as int32 (--ids int32 gives them to the peers too).
+
+FBGEMM's CPU packages are built without OpenMP from 1.6.0 on: whatever the number of threads, one works. For two threads measure 1.4.2 with
+PyTorch 2.9.1 too (pip install torch==2.9.1 fbgemm-gpu-cpu==1.4.2, in an environment of its own); the first line tells which it is.
+
+The peers are measured at their best: huge pages, freed memory that stays with the process, no bounds checks, kernels compiled beforehand.
+They run in processes of their own, one per table width and optimizer. All run with OMP_PROC_BIND=true and OMP_WAIT_POLICY=passive, as
+run.sh does, unless the environment says otherwise: spinning threads on a busy machine make steps tens of times longer. A whole run takes
+most of an hour on two cores, and 16 GiB.
+"""
+import argparse
+import ctypes
+import dataclasses
+import gc
+import importlib.util
+import itertools
+import json
+import mmap
+import multiprocessing
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+
+PACKAGES = {"torch": "torch==2.14.1", "fbgemm_gpu": "fbgemm-gpu-cpu==1.9.0"}  # a release of FBGEMM goes with one of PyTorch
+PARTS = ("lookup", "update", "dlrm")
+ROWS, BATCH, DLRM_ROWS, DLRM_BATCHES, TABLES = 4_000_000, 65_536, 100_000, (2048, 8192), 26
+SKEW = 1.05
+OPENMP = {"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"}
+# Of the peers' processes: malloc keeps what is freed, and asks for huge pages (glibc 2.35).
+MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    part: str
+    width: int
+    threads: int
+    batch: int
+    rows: int
+    ids: str
+    bag: int = 1
+    skew: float = SKEW
+    optimizer: str = "sgd"
+    large_top: bool = False
+
+    @property
+    def name(self):
+        if self.part == "dlrm":
+            return f"dlrm/width:{self.width}/batch:{self.batch}/top:{'large' if self.large_top else 'small'}/threads:{self.threads}"
+        optimizer = f"/{self.optimizer}" if self.part == "update" else ""
+        law = f"zipf:{self.skew}" if self.skew else "uniform"
+        return f"{self.part}{optimizer}/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/threads:{self.threads}"
+
+    @property
+    def own_bench(self):
+        """Tessera's binary, the start of the name in it, and what it calls the time in milliseconds."""
+        if self.part == "dlrm":
+            name = f"bench_step<{self.width}>/batch:{self.batch}/ranks:1/threads:{self.threads}/large_top:{self.large_top:d}/"
+            return "bench_dlrm_step", name, "real_time"
+        law = f"zipf:{self.skew}" if self.skew else "uniform"
+        tail = f"fp32/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/tables:1/threads:{self.threads}/"
+        if self.part == "lookup":
+            return "bench_lookup", f"lookup/{tail}", "ms"
+        return "bench_update", f"update/{self.optimizer}/{tail}", "step_ms"  # of lookup and update
+
+
+def shapes(options):
+    """All shapes of the chosen parts; those that share a worker stand together."""
+    widths, threads = (16, 64, 128), (1, 2)
+    for part, width in itertools.product(options.only, widths):
+        common = {"part": part, "width": width, "ids": options.ids}
+        if part == "dlrm":
+            batches = (options.batch,) if options.batch else DLRM_BATCHES
+            for large_top, batch, t in itertools.product((False, True), batches, threads):
+                yield Shape(**common, threads=t, batch=batch, rows=options.rows or DLRM_ROWS, large_top=large_top)
+            continue
+        common |= {"batch": options.batch or BATCH, "rows": options.rows or ROWS}
+        for optimizer in ("sgd",) if part == "lookup" else ("sgd", "rowwise_adagrad", "adagrad"):
+            for t, bag, skew in itertools.product(threads, (1, 10), (0, SKEW)):
+                if optimizer != "adagrad" or (t, bag, skew) == (2, 10, 0):  # the one that bench_update has
+                    yield Shape(**common, threads=t, bag=bag, skew=skew, optimizer=optimizer)
+
+
+# Tessera's benches
+
+
+class Tessera:
+    def __init__(self, folder):
+        self.folder, self.names, self.environment = folder, {}, dict(os.environ)
+
+    def milliseconds(self, shape):
+        """The time of the shape in Tessera's bench; None where it has no such shape."""
+        binary, name, counter = shape.own_bench
+        command = [str(self.folder / binary)]
+        if binary not in self.names:
+            self.names[binary] = self.run([*command, "--benchmark_list_tests"]).split()
+        if not any(n.startswith(name) for n in self.names[binary]):
+            return None
+        out = self.run([*command, f"--benchmark_filter=^{re.escape(name)}", "--benchmark_format=json"])
+        (result,) = [b for b in json.loads(out)["benchmarks"] if b["name"].startswith(name)]
+        return result[counter]
+
+    def run(self, command):
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environment)
+        if done.returncode != 0:
+            sys.exit(f"peers.py: {' '.join(command)} failed:\n{done.stderr}")
+        return done.stdout
+
+
+# The peers, in a process of their own: only it imports PyTorch, whose OpenMP may bind the process to one core.
+
+
+def draw_ids(torch, seed, first, count, rows, skew):
+    """draw_id of limits.hpp for the counters first, first + 1, ..., in wrapping int64 arithmetic."""
+    def signed(word):
+        return word - (1 << 64) if word >> 63 else word
+
+    def shifted(x, bits):  # logically
+        return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+    def mix64(x):
+        x = x + signed(0x9e3779b97f4a7c15)
+        x = (x ^ shifted(x, 30)) * signed(0xbf58476d1ce4e5b9)
+        x = (x ^ shifted(x, 27)) * signed(0x94d049bb133111eb)
+        return x ^ shifted(x, 31)
+
+    def modulo(x):  # unsigned
+        return (shifted(x, 1) % rows * 2 + (x & 1)) % rows
+
+    word = mix64(mix64(torch.tensor(seed)) ^ torch.arange(first, first + count))
+    if skew == 0:
+        return modulo(word)
+    u = shifted(word, 11).double() * 2.0**-53
+    rank = (1 + u * ((rows + 1.0) ** (1 - skew) - 1)) ** (1 / (1 - skew)) - 1
+    return modulo(mix64(rank.long()))
+
+
+def huge(torch, count):
+    """A float tensor on huge pages."""
+    page = 1 << 21
+    area = mmap.mmap(-1, count * 4 + page, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.madvise(mmap.MADV_HUGEPAGE)
+    begin = -ctypes.addressof(ctypes.c_char.from_buffer(area)) % page
+    return torch.frombuffer(area, dtype=torch.float32, offset=begin, count=count)
+
+
+def tbe(tables, rows, width, optimizer, learning_rate, ids, weights=None):
+    """FBGEMM's embedding bags, on the given weights if there are some."""
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import ComputeDevice, SplitTableBatchedEmbeddingBagsCodegen
+    kinds = {"sgd": EmbOptimType.EXACT_SGD, "adagrad": EmbOptimType.EXACT_ADAGRAD, "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD}
+    module = SplitTableBatchedEmbeddingBagsCodegen(
+        [(rows, width, EmbeddingLocation.HOST, ComputeDevice.CPU)] * tables, optimizer=kinds[optimizer], learning_rate=learning_rate,
+        pooling_mode=PoolingMode.SUM, bounds_check_mode=BoundsCheckMode.NONE, device="cpu", embedding_table_index_type=ids,
+        embedding_table_offset_type=ids)
+    if weights is None:
+        module.weights_host.data.uniform_(-0.01, 0.01)
+    else:
+        module.weights_host.data = weights.view(-1)
+    return module
+
+
+class TableWorker:
+    """Lookup and update: one table, which both peers use."""
+    batches = 5  # no multiple of the number of peers, so that each sees all of them
+
+    def __init__(self, torch, shape):
+        self.torch, self.weights = torch, huge(torch, shape.rows * shape.width).view(shape.rows, shape.width).uniform_(-0.01, 0.01)
+        self.type = getattr(torch, shape.ids)
+        self.fbgemm = tbe(1, shape.rows, shape.width, shape.optimizer, 0.01, self.type, self.weights)
+        self.optimizer = None
+        if shape.part == "update":
+            self.weights.requires_grad_(True)
+            if shape.optimizer != "rowwise_adagrad":  # which PyTorch does not have
+                self.optimizer = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad}[shape.optimizer]([self.weights], lr=0.01)
+
+    def peers(self, shape):
+        torch, entries = self.torch, shape.batch * shape.bag
+        ids = [draw_ids(torch, 1, b * entries, entries, shape.rows, shape.skew).to(self.type) for b in range(self.batches)]
+        offsets = torch.arange(0, entries + 1, shape.bag, dtype=self.type)
+        gradient = huge(torch, shape.batch * shape.width).view(shape.batch, shape.width).uniform_(-0.5, 0.5)
+
+        def torch_forward(batch, sparse=False):
+            return torch.nn.functional.embedding_bag(ids[batch % self.batches], self.weights, offsets, mode="sum", sparse=sparse,
+                                                     include_last_offset=True)
+
+        def fbgemm_forward(batch):
+            return self.fbgemm(ids[batch % self.batches], offsets)
+
+        def torch_step(batch):
+            torch_forward(batch, sparse=True).backward(gradient)
+            self.optimizer.step()
+            self.weights.grad = None
+
+        with torch.no_grad():
+            torch.testing.assert_close(fbgemm_forward(0), torch_forward(0))  # both measure the same sums
+        if shape.part == "lookup":
+            return {"fbgemm": torch.no_grad()(fbgemm_forward), "pytorch": torch.no_grad()(torch_forward)}
+        steps = {"fbgemm": lambda batch: fbgemm_forward(batch).backward(gradient), "pytorch": torch_step}
+        return steps if self.optimizer else {"fbgemm": steps["fbgemm"]}
+
+
+class DlrmWorker:
+    """DLRM as PeerDlrm of bench_peers.cpp: 26 EmbeddingBags in eager PyTorch, and the same with a TBE in their place."""
+    batches = 8 + 1  # 8 as dlrm.hpp has; odd, so that each peer sees all of them
+
+    def __init__(self, torch, shape):
+        self.torch, self.type = torch, getattr(torch, shape.ids)
+        self.bags = [torch.nn.EmbeddingBag(shape.rows, shape.width, mode="sum", sparse=True) for _ in range(TABLES)]
+        self.fbgemm = tbe(TABLES, shape.rows, shape.width, "sgd", 1e-3, self.type)
+
+    def peers(self, shape):
+        torch, batch_size, width = self.torch, shape.batch, shape.width
+        ids = [torch.stack([draw_ids(torch, 1 + t, b * batch_size, batch_size, shape.rows, SKEW) for t in range(TABLES)]).to(self.type)
+               for b in range(self.batches)]
+        dense = [torch.rand(batch_size, 13) for _ in range(self.batches)]
+        labels = [(torch.rand(batch_size, 1) < 0.3).float() for _ in range(self.batches)]
+        offsets, all_offsets = (torch.arange(n, dtype=self.type) for n in (batch_size, TABLES * batch_size + 1))
+        pairs = torch.tril_indices(TABLES + 1, TABLES + 1, -1)
+
+        def mlp(sizes, last_relu):
+            layers = []
+            for i, (inputs, outputs) in enumerate(zip(sizes, sizes[1:])):
+                layers.append(torch.nn.Linear(inputs, outputs))
+                if last_relu or i + 2 < len(sizes):
+                    layers.append(torch.nn.ReLU(inplace=True))
+            return torch.nn.Sequential(*layers)
+
+        def model(embed, table_parameters):
+            bottom = mlp([13, 512, 256, width], True)
+            top = mlp([width + len(pairs[0])] + ([1024, 1024, 512, 256, 1] if shape.large_top else [512, 256, 1]), False)
+            optimizer = torch.optim.SGD([*bottom.parameters(), *top.parameters(), *table_parameters], lr=1e-3)
+
+            def step(batch):
+                batch %= self.batches
+                bottom_out = bottom(dense[batch])
+                x = embed(bottom_out, ids[batch])
+                products = torch.bmm(x, x.transpose(1, 2))[:, pairs[0], pairs[1]]
+                y = top(torch.cat([bottom_out, products], 1))
+                torch.nn.functional.binary_cross_entropy_with_logits(y, labels[batch]).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return step
+
+        def torch_embed(bottom_out, ids_of_batch):
+            return torch.stack([bottom_out] + [bag(ids_of_batch[t], offsets) for t, bag in enumerate(self.bags)], 1)
+
+        def fbgemm_embed(bottom_out, ids_of_batch):
+            vectors = self.fbgemm(ids_of_batch.view(-1), all_offsets).view(batch_size, TABLES, width)
+            return torch.cat([bottom_out.unsqueeze(1), vectors], 1)
+
+        return {"fbgemm": model(fbgemm_embed, []), "pytorch": model(torch_embed, [bag.weight for bag in self.bags])}
+
+
+def measured(peers, repetitions):
+    """Median milliseconds of every peer, run in turn: at least so many repetitions, and half a second."""
+    batch, times = 0, {name: [] for name in peers}
+    for _ in range(2):
+        for peer in peers.values():
+            peer(batch)
+            batch += 1
+    stop = time.perf_counter() + 0.5 * len(peers)
+    gc.collect()
+    gc.disable()
+    while len(next(iter(times.values()))) < repetitions or time.perf_counter() < stop:
+        for name, peer in peers.items():
+            start = time.perf_counter()
+            peer(batch)
+            times[name].append(1e3 * (time.perf_counter() - start))
+            batch += 1
+    gc.enable()
+    results = {"repetitions": len(next(iter(times.values())))}
+    for name, values in times.items():
+        results |= {f"{name}_ms": statistics.median(values), f"{name}_best_ms": min(values)}
+    return results
+
+
+def huge_gib():
+    found = re.search(r"AnonHugePages:\s*(\d+) kB", pathlib.Path("/proc/self/smaps_rollup").read_text())
+    return round(int(found[1]) / 2**20, 2)
+
+
+def work(connection, shape, repetitions):
+    """A worker: prepares a shape, says so, measures it when told, until the shapes end."""
+    try:
+        import torch
+        import fbgemm_gpu
+    except (ImportError, OSError) as error:
+        connection.send({"error": f"PyTorch or FBGEMM does not load: {error}\ninstall both: {install_command()}"})
+        return
+    libraries = pathlib.Path(fbgemm_gpu.__file__).parent.glob("*.so")
+    openmp = any(b"GOMP_parallel" in library.read_bytes() for library in libraries)
+    connection.send({"torch": torch.__version__, "fbgemm": fbgemm_gpu.__version__, "fbgemm_threads": "OpenMP" if openmp else "one",
+                     "instructions": torch.backends.cpu.get_cpu_capability()})
+    warnings.filterwarnings("ignore", message="Sparse invariant checks")
+    torch.manual_seed(1)
+    worker = (DlrmWorker if shape.part == "dlrm" else TableWorker)(torch, shape)
+    while shape := connection.recv():
+        torch.set_num_threads(shape.threads)
+        peers = worker.peers(shape)
+        connection.send({})
+        connection.recv()
+        connection.send(measured(peers, repetitions) | {"huge_gib": huge_gib()})
+
+
+class Worker:
+    def __init__(self, shape, repetitions):
+        context = multiprocessing.get_context("spawn")  # a fresh program: malloc and OpenMP read the environment when it starts
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=work, args=(other, shape, repetitions), daemon=True)
+        self.process.start()
+        other.close()
+        self.versions = self.answer()
+
+    def answer(self):
+        try:
+            message = self.connection.recv()
+        except EOFError:
+            self.process.join()
+            sys.exit(f"peers.py: the peers' process ended with code {self.process.exitcode}; if it was killed, memory may be short")
+        if "error" in message:
+            sys.exit(f"peers.py: {message['error']}")
+        return message
+
+    def ask(self, message):
+        self.connection.send(message)
+        return self.answer()
+
+    def end(self):
+        self.connection.send(None)
+        self.process.join()
+
+
+# The run
+
+
+def install_command():
+    return "pip install " + " ".join(PACKAGES.values())
+
+
+def line(cells):
+    return f"{cells[0]:<74}" + "".join(f"{cell:>17}" for cell in cells[1:])
+
+
+def text(value):
+    return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def ratio(value, base):
+    return value / base if value and base else None
+
+
+def columns(row):
+    own, fbgemm, pytorch = row.get("tessera_ms"), row["fbgemm_ms"], row.get("pytorch_ms")
+    noise = {"median/best": max(row[f"{peer}_ms"] / row[f"{peer}_best_ms"] for peer in ("fbgemm", "pytorch") if f"{peer}_ms" in row)}
+    if "tessera_ms" not in row:
+        return {"FBGEMM ms": fbgemm, "PyTorch ms": pytorch, "PyTorch/FBGEMM": ratio(pytorch, fbgemm)} | noise
+    return {"Tessera ms": own, "FBGEMM ms": fbgemm, "PyTorch ms": pytorch, "FBGEMM/Tessera": ratio(fbgemm, own),
+            "PyTorch/Tessera": ratio(pytorch, own), "after/before": ratio(row["tessera_after_ms"], row["tessera_before_ms"])} | noise
+
+
+def run(options):
+    os.environ.update(MALLOC)
+    worker, group, rows = None, None, []
+    for shape in options.shapes:
+        if group != (shape.part, shape.width, shape.optimizer):
+            if worker:
+                worker.end()
+            group, worker = (shape.part, shape.width, shape.optimizer), Worker(shape, options.repetitions)
+        worker.ask(shape)
+        before = options.tessera.milliseconds(shape) if options.tessera else None
+        times = worker.ask("measure")
+        after = options.tessera.milliseconds(shape) if options.tessera else None
+        row = {"shape": shape.name, "ids": shape.ids, "rows": shape.rows} | times
+        if options.tessera:
+            row |= {"tessera_before_ms": before, "tessera_after_ms": after, "tessera_ms": before and (before + after) / 2}
+        if not rows:
+            print(", ".join(f"{name} {value}" for name, value in worker.versions.items()) + f", ids {options.ids}")
+            print(line(["shape", *columns(row)]))
+        rows.append(row)
+        print(line([shape.name, *map(text, columns(row).values())]), flush=True)
+        if options.out:  # as far as it got
+            options.out.write_text(json.dumps({"versions": worker.versions, "rows": rows}, indent=1) + "\n")
+    worker.end()
+
+
+def positive(given):
+    if not given.isdecimal() or int(given) == 0:
+        raise argparse.ArgumentTypeError(f"'{given}' is no positive whole number")
+    return int(given)
+
+
+def parts(given):
+    chosen = given.split(",")
+    for part in chosen:
+        if part not in PARTS:
+            raise argparse.ArgumentTypeError(f"no part '{part}'; there are: {', '.join(PARTS)}")
+    return [part for part in PARTS if part in chosen]
+
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("--tessera", metavar="FOLDER", type=pathlib.Path, help="where Tessera's benches are: build/release/bin")
+    parser.add_argument("--only", type=parts, default=list(PARTS), metavar="PARTS", help="some of lookup,update,dlrm")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="only shapes in whose name this is found")
+    parser.add_argument("--list", action="store_true", help="name the shapes and end")
+    parser.add_argument("--ids", choices=("int32", "int64"), default="int64", help="the peers' ids")
+    parser.add_argument("--repetitions", type=positive, default=7, help="of every measurement, at least (7)")
+    parser.add_argument("--rows", type=positive, help="of every table, for a quick look")
+    parser.add_argument("--batch", type=positive, help="for a quick look")
+    parser.add_argument("--out", metavar="FILE", type=pathlib.Path, help="JSON")
+    options = parser.parse_args()
+    for name, value in OPENMP.items():
+        os.environ.setdefault(name, value)
+    try:
+        pattern = re.compile(options.filter)
+    except re.error as error:
+        parser.error(f"--filter: '{options.filter}' is no regular expression: {error}")
+    options.shapes = [shape for shape in shapes(options) if pattern.search(shape.name)]
+    if not options.shapes:
+        parser.error(f"--filter: no shape has '{options.filter}' in its name; --list names them")
+    if options.out and not options.out.absolute().parent.is_dir():
+        parser.error(f"--out: no folder {options.out.absolute().parent}")
+    if options.tessera:
+        if options.rows:
+            parser.error("--rows: Tessera's benches have tables of their own size; leave out --rows or --tessera")
+        needed = sorted({shape.own_bench[0] for shape in options.shapes})
+        if missing := [name for name in needed if not os.access(options.tessera / name, os.X_OK)]:
+            build = f"cmake --build --preset release --target {' '.join(missing)}"
+            parser.error(f"--tessera: no {', '.join(missing)} in {options.tessera}; build with: {build}")
+        options.tessera = Tessera(options.tessera.absolute())
+    if not options.list and (missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]):
+        parser.error(f"no Python package {' and no '.join(missing)}; install both: {install_command()}")
+    return options
+
+
+def main():
+    options = parsed()
+    if options.list:
+        print("\n".join(shape.name for shape in options.shapes))
+    else:
+        run(options)
+
+
+if __name__ == "__main__":
+    main()
