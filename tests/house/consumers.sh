@@ -19,6 +19,7 @@ for way in package subdirectory; do
     -DCMAKE_PREFIX_PATH="$work/prefix" -DTESSERA_SOURCE="$here/../.."
   "$cmake" --build "$work/$way"
   "$work/$way/consumer"
+  "$work/$way/portable"
 done
 for folder in tests bench examples; do
   if [ -e "$work/subdirectory/tessera/$folder" ]; then
