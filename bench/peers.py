@@ -16,8 +16,8 @@ FBGEMM's CPU packages are built without OpenMP from 1.6.0 on: whatever the numbe
 PyTorch 2.9.1 too (pip install torch==2.9.1 fbgemm-gpu-cpu==1.4.2, in an environment of its own); the first line tells which it is.
 
 The peers are measured at their best: huge pages, freed memory that stays with the process, no bounds checks, kernels compiled beforehand.
-They run in processes of their own, one per table width and optimizer. All run with OMP_PROC_BIND=true and OMP_WAIT_POLICY=passive, as
-run.sh does, unless the environment says otherwise: spinning threads on a busy machine make steps tens of times longer. A whole run takes
+They run in processes of their own, one per table width and optimizer. All run with OMP_PROC_BIND=true and GOMP_SPINCOUNT=20000, as
+run.sh does, unless the environment says otherwise: threads that spin on a busy machine make steps tens of times longer. A whole run takes
 most of an hour on two cores, and 16 GiB.
 """
 import argparse
@@ -42,7 +42,7 @@ PACKAGES = {"torch": "torch==2.14.1", "fbgemm_gpu": "fbgemm-gpu-cpu==1.9.0"}  # 
 PARTS = ("lookup", "update", "dlrm")
 ROWS, BATCH, DLRM_ROWS, DLRM_BATCHES, TABLES = 4_000_000, 65_536, 100_000, (2048, 8192), 26
 SKEW = 1.05
-OPENMP = {"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"}
+OPENMP = {"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "20000"}
 # Of the peers' processes: malloc keeps what is freed, and asks for huge pages (glibc 2.35).
 MALLOC = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 

@@ -49,8 +49,9 @@ targets=("${benches[@]/#/bench_}")
 cmake --preset release >"$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build --preset release --target "${targets[@]}" >"$log" || { cat "$log"; exit 1; }
 
-# One thread per core and no spinning: a shared machine has other things to do. OpenBLAS 0.3.21 does not know every processor with AVX-512.
-export OMP_PROC_BIND=true OMP_WAIT_POLICY=passive
+# One thread per core. Threads spin for some microseconds between the parallel parts of an operation, and then sleep: a shared machine has
+# other things to do. OpenBLAS 0.3.21 does not know every processor with AVX-512.
+export OMP_PROC_BIND=true GOMP_SPINCOUNT=20000
 grep -q avx512f /proc/cpuinfo && export OPENBLAS_CORETYPE=SKYLAKEX
 
 declare -A quick_filter=(

@@ -3,6 +3,8 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <omp.h>
+#include <sched.h>
 
 #include <laws/communicator_laws.hpp>
 
@@ -58,6 +60,20 @@ TEST_CASE("thread ranks obey the laws") {
     });
     for (const Faults& rank : faults) CHECK(rank == Faults{});
   }
+}
+
+TEST_CASE("ranks are not bound to the core of the thread that starts them") {
+  // Runs a second time with OMP_PROC_BIND=true, where that thread has one core.
+  std::atomic<int> fewest = 1 << 20;
+  ts::run_ranks(3, [&](ts::ThreadCommunicator&) {
+    cpu_set_t processors;
+    REQUIRE(sched_getaffinity(0, sizeof(processors), &processors) == 0);
+    const int mine = CPU_COUNT(&processors);
+    for (int seen = fewest; mine < seen && !fewest.compare_exchange_weak(seen, mine);) {
+    }
+  });
+  // The processors of this process, whatever its threads are bound to.
+  CHECK(fewest == omp_get_num_procs());
 }
 
 TEST_CASE("many small collectives of more ranks than cores") {

@@ -8,6 +8,10 @@
 #include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
 
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -369,6 +373,24 @@ class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
 
 static_assert(Communicator<ThreadCommunicator>);
 
+namespace detail {
+
+/// A new thread inherits the processors of the one that starts it. With OMP_PROC_BIND that is a single core, and all ranks would share
+/// it: this thread takes back all the places that OpenMP was given. A refusal costs speed only.
+inline void leave_place_of_starter() {
+  if (omp_get_proc_bind() == omp_proc_bind_false) return;
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const int id : ids) CPU_SET(id, &processors);
+  }
+  if (CPU_COUNT(&processors) > 0) pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
+}
+
+}  // namespace detail
+
 /// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank throws, the others end with a
 /// CommunicatorError at their next collective, and the exception that came first is thrown here. A rank that returns while others
 /// still call collectives ends them too.
@@ -386,6 +408,7 @@ void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) 
   };
   const auto run_rank = [&](int rank) {
     try {
+      detail::leave_place_of_starter();
       ThreadCommunicator communicator(group, rank);
       function(communicator);
       group.leave(rank, "it has returned from its function and takes part in no further collective");

@@ -104,13 +104,18 @@ class Mlp<> : public MlpLayers {
   }
 
  private:
-  static constexpr std::int64_t kChunk = 512;
+  /// Samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain nothing from more; without it they pack both sides
+  /// again for every product, which 1,024 samples make worth it (8 % of a training step with AVX2).
+  static std::int64_t largest_chunk() {
+    static const bool avx512 = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >= static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    return avx512 ? 512 : 1024;
+  }
 
   /// How a batch is divided: equal chunks (the last may be smaller), a run of them per worker.
   struct Division {
     Division(std::int64_t batch_, int threads) : batch(batch_) {
-      const std::int64_t most = std::clamp<std::int64_t>(batch / 16, 1, threads);
-      const std::int64_t per_worker = (batch + most * kChunk - 1) / (most * kChunk);
+      const std::int64_t most = std::clamp<std::int64_t>(batch / 16, 1, threads), largest = largest_chunk();
+      const std::int64_t per_worker = (batch + most * largest - 1) / (most * largest);
       chunk = std::max<std::int64_t>(1, ((batch + most * per_worker - 1) / (most * per_worker) + 15) / 16 * 16);
       chunks = (batch + chunk - 1) / chunk;
       chunks_per_worker = per_worker;
