@@ -45,7 +45,7 @@ concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t
   { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
 };
 template <class O>
-concept HasRowMath = requires(const typename O::Step& step, float* state, float x) {
+concept HasRowMath = std::default_initializable<typename O::Step::Row> && requires(const typename O::Step& step, float* state, float x) {
   { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
 };
 template <class O>
@@ -71,7 +71,7 @@ consteval bool explain_optimizer() {
   static_assert(HasStep<O>,
                 "Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) const (docs/concepts/optimizer.md)");
   static_assert(!HasStep<O> || HasRowMath<O>,
-                "Optimizer: Step needs Row row(float* row_state, float mean_square) const (docs/concepts/optimizer.md)");
+                "Optimizer: Step needs Row row(float* row_state, float mean_square) const, and a Row{} (docs/concepts/optimizer.md)");
   static_assert(
       !HasRowMath<O> || HasElementMath<O>,
       "Optimizer: Step needs float element(float weight, float gradient, float* state, const Row&) const (docs/concepts/optimizer.md)");
