@@ -66,6 +66,10 @@ TEST_CASE("ranks are not bound to the core of the thread that starts them") {
   // Runs a second time with OMP_PROC_BIND=true, where that thread has one core.
   std::atomic<int> fewest = 1 << 20;
   ts::run_ranks(3, [&](ts::ThreadCommunicator&) {
+    std::atomic<int> done = 0;  // a parallel region must not bind them again
+#pragma omp parallel num_threads(1)
+    ++done;
+    REQUIRE(done == 1);
     cpu_set_t processors;
     REQUIRE(sched_getaffinity(0, sizeof(processors), &processors) == 0);
     const int mine = CPU_COUNT(&processors);
