@@ -291,13 +291,14 @@ struct Kernel<Merge<Id, Width>, Host> {
     parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
-      auto [found, buffer, summed] = workers[worker];
+      const auto arrays = workers[worker];
+      BucketRows found = arrays.sorted;  // clang 14 captures no structured binding
       const RowEntry* const entries = partition.entry(bucket.begin);
       found.find(entries, bucket);
       std::int64_t* rows = p.merged->rows + first[b];
       float* gradients = p.merged->gradients + first[b] * width;
       for_merged_rows<Width>(
-          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, buffer, width * std::int64_t{4},
+          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, arrays.buffer, width * std::int64_t{4},
           [](std::int64_t) {},
           [&](std::int64_t begin, int count, const float* merged) {
             for (int k = 0; k < count; ++k) *rows++ = bucket.row_begin + found.rows[begin + k];
