@@ -379,7 +379,6 @@ namespace detail {
 /// it: this thread takes back all the places that OpenMP was given. A refusal costs speed only. GNU's OpenMP binds every thread of the
 /// user's to its first place in the thread's first parallel region: that comes here, so that it does not come later.
 inline void leave_place_of_starter() {
-  if (omp_get_proc_bind() == omp_proc_bind_false) return;
 #pragma omp parallel num_threads(1)
   {}
   cpu_set_t processors;
@@ -409,9 +408,10 @@ void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) 
     }
     group.fail(rank, text);
   };
+  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
   const auto run_rank = [&](int rank) {
     try {
-      detail::leave_place_of_starter();
+      if (bound) detail::leave_place_of_starter();
       ThreadCommunicator communicator(group, rank);
       function(communicator);
       group.leave(rank, "it has returned from its function and takes part in no further collective");
