@@ -85,12 +85,20 @@ void lookup(benchmark::State& state, Shape shape) {
 template <Element T, int Width>
 void add(std::string_view element, Shape shape) {
   const std::string name =
-      fmt::format("lookup/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}", element, Width, shape.bag,
+      fmt::format("lookup{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}",
+                  shape.rows == Shape{}.rows ? "" : fmt::format("_of/rows:{}", shape.rows), element, Width, shape.bag,
                   shape.skew == 0 ? "uniform" : fmt::format("zipf:{}", shape.skew), shape.batch, shape.tables, shape.threads);
   benchmark::RegisterBenchmark(name.c_str(), [shape](benchmark::State& state) { lookup<T, Width>(state, shape); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->MinTime(0.15);
+}
+
+/// Tables that fit into a core's cache, into the last one, and 8 GiB.
+template <int Width>
+void add_sizes() {
+  for (const std::int64_t bytes : {std::int64_t{256} << 10, std::int64_t{16} << 20, std::int64_t{8} << 30})
+    for (const std::int64_t bag : {1, 10}) add<float, Width>("fp32", {.bag = bag, .rows = bytes / (Width * 4)});
 }
 
 template <int Width>
@@ -111,6 +119,8 @@ int main(int argc, char** argv) {
   add_width<64>();
   add_width<128>();
   add_width<256>();
+  add_sizes<16>();
+  add_sizes<128>();
   for (const int tables : {1, 26, 600}) {
     // The same number of ids, and of rows, in one table, in 26 and in 600 small ones.
     const std::int64_t bags = 26 * 8192;

@@ -137,12 +137,20 @@ void update(benchmark::State& state, Shape shape) {
 template <Element T, int Width, Optimizer O>
 void add(std::string_view element, std::string_view optimizer, Shape shape) {
   const std::string name =
-      fmt::format("update/{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}", optimizer, element, Width, shape.bag,
+      fmt::format("update{}/{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}",
+                  shape.rows == Shape{}.rows ? "" : fmt::format("_of/rows:{}", shape.rows), optimizer, element, Width, shape.bag,
                   shape.skew == 0 ? "uniform" : fmt::format("zipf:{}", shape.skew), shape.batch, shape.tables, shape.threads);
   benchmark::RegisterBenchmark(name.c_str(), [shape](benchmark::State& state) { update<T, Width, O>(state, shape); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->MinTime(0.4);
+}
+
+/// Tables that fit into a core's cache, into the last one, and 8 GiB.
+template <int Width>
+void add_sizes() {
+  for (const std::int64_t bytes : {std::int64_t{256} << 10, std::int64_t{16} << 20, std::int64_t{8} << 30})
+    add<float, Width, Sgd>("fp32", "sgd", {.rows = bytes / (Width * 4)});
 }
 
 template <int Width>
@@ -154,6 +162,7 @@ void add_width() {
         add<float, Width, RowWiseAdagrad>("fp32", "rowwise_adagrad", {.bag = bag, .skew = skew, .threads = threads});
       }
   for (const std::int64_t batch : {2048, 8192}) add<float, Width, Sgd>("fp32", "sgd", {.batch = batch});
+  for (const double skew : {0.0, 1.05}) add<float, Width, Sgd>("fp32", "sgd", {.bag = 40, .skew = skew});
   add<float, Width, Adagrad>("fp32", "adagrad", {});
   add<float, Width, Adam>("fp32", "adam", {});
   add<BFloat16, Width, RowWiseAdagrad>("bf16", "rowwise_adagrad", {});
@@ -167,6 +176,8 @@ int main(int argc, char** argv) {
   add_width<64>();
   add_width<128>();
   add_width<256>();
+  add_sizes<16>();
+  add_sizes<128>();
   for (const int tables : {1, 26, 600}) {
     // The same number of ids, and of rows, in one table, in 26 and in 600 small ones.
     const std::int64_t bags = 26 * 8192;
