@@ -74,7 +74,7 @@ void update(benchmark::State& state, Shape shape) {
                           .bags = shape.batch,
                           .row_bias = t * rows_of_table};
       const std::int64_t stride = std::int64_t{Width} * shape.tables;
-      groups[static_cast<std::size_t>(t)] = {bags, gradient.data() + t * Width, stride};
+      groups[static_cast<std::size_t>(t)] = {bags, gradient.data() + t * Width, stride, {t * rows_of_table, (t + 1) * rows_of_table}};
       lookups[static_cast<std::size_t>(t)] = {bags, output.data() + t * Width, stride};
     }
   };

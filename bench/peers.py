@@ -308,7 +308,8 @@ def work(connection, shape, repetitions):
         return
     libraries = pathlib.Path(fbgemm_gpu.__file__).parent.glob("*.so")
     openmp = any(b"GOMP_parallel" in library.read_bytes() for library in libraries)
-    connection.send({"torch": torch.__version__, "fbgemm": fbgemm_gpu.__version__, "fbgemm_threads": "OpenMP" if openmp else "one",
+    # Plain text: to unpickle torch's version, the process that starts Tessera's benches would import PyTorch.
+    connection.send({"torch": str(torch.__version__), "fbgemm": str(fbgemm_gpu.__version__), "fbgemm_threads": "OpenMP" if openmp else "one",
                      "instructions": torch.backends.cpu.get_cpu_capability()})
     warnings.filterwarnings("ignore", message="Sparse invariant checks")
     torch.manual_seed(1)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables of more than 2^31 elements, and of more than 2^31 rows: lookup and update reach the right ones. The memory is mapped and never
-// touched but for a few rows.
+// Tables of more than 2^31 elements, of more than 2^31 and more than 2^32 rows: lookup and update reach the right ones. The memory is
+// mapped and never touched but for a few rows.
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
@@ -38,7 +38,8 @@ void check(std::int64_t rows, int width) {
     return;
   }
   T* const table = static_cast<T*>(mapping.data);
-  const std::vector<std::int64_t> ids{rows - 1, 0, rows / 2, rows - 1, (std::int64_t{1} << 31) / width};
+  std::vector<std::int64_t> ids{rows - 1, 0, rows / 2, rows - 1, (std::int64_t{1} << 31) / width};
+  if (rows > std::int64_t{1} << 32) ids.push_back(rows - 1 - (std::int64_t{1} << 32));  // the last row's low 32 bits
   const auto row = [&](std::int64_t id) { return table + id * width; };
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (int c = 0; c < width; ++c) row(ids[i])[c] = from_float<T>(static_cast<float>(ids[i] % 7 + c));
@@ -70,3 +71,7 @@ void check(std::int64_t rows, int width) {
 
 TEST_CASE("more than 2^31 elements") { check<float, 16>((std::int64_t{1} << 27) + 10, 16); }
 TEST_CASE("more than 2^31 rows") { check<BFloat16, dynamic_width>((std::int64_t{1} << 31) + 100, 1); }
+TEST_CASE("more than 2^32 rows") {
+  check<BFloat16, dynamic_width>((std::int64_t{1} << 32) + 100, 1);
+  check<BFloat16, 64>((std::int64_t{1} << 32) + 100, 64);
+}

@@ -199,7 +199,7 @@ class RowPartition {
     for (Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
       strip.first_range = ranges_;
       const std::int64_t most = std::max<std::int64_t>(1, strip.entries / range_entries);
-      while (strip.ranges() > most) ++strip.shift;
+      while (strip.ranges() > most && strip.shift < 32) ++strip.shift;  // rows within a bucket are numbers of 32 bits
       ranges_ += strip.ranges();
     }
   }
@@ -247,7 +247,7 @@ class RowPartition {
         const std::int64_t row_end = std::min(row + (std::int64_t{1} << strip.shift), strip.end);
         std::int64_t here = 0;
         for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges_ + range];
-        // A heavy range stays alone, unless what waits before it is little. Rows within a bucket are numbers of 32 bits.
+        // A heavy range stays alone, unless what waits before it is little.
         const bool full = bucket.entries() >= wanted_ / 2 && bucket.entries() + here > wanted_;
         if (full || row_end - bucket.row_begin > std::int64_t{1} << 32) {
           close(range);
