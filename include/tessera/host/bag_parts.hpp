@@ -102,7 +102,7 @@ template <bool Write = false>
 
 /// How many rows ahead to prefetch: narrow rows are bound by the misses in flight, wide ones by bytes.
 constexpr int prefetch_distance(std::int64_t row_bytes) {
-  const std::int64_t rows = 8192 / (row_bytes < 64 ? 64 : row_bytes);
+  const std::int64_t rows = 6144 / (row_bytes < 64 ? 64 : row_bytes);
   return rows < 4 ? 4 : static_cast<int>(rows);
 }
 

@@ -28,7 +28,8 @@ template <Optimizer O>
 struct StepMath {
   using Step = typename O::Step;
   using States = std::array<float*, std::max(1, O::element_states)>;
-  struct Row {
+  /// What the formulas read and write for a row.
+  struct Operands {
     float* weights;
     const float* gradient;
     States states;
@@ -37,7 +38,7 @@ struct StepMath {
     typename Step::Row shared;
   };
 
-  [[gnu::noinline]] static void rows(const Step& caller_step, Row* rows, int count) {
+  [[gnu::noinline]] static void rows(const Step& caller_step, Operands* rows, int count) {
     const Step step = caller_step;
     for (int i = 0; i < count; ++i) {
       float row_state[std::max(1, O::row_states)] = {};
@@ -48,7 +49,7 @@ struct StepMath {
   }
 
   /// `columns`: a multiple of Lanes::count.
-  [[gnu::noinline]] static void elements(const Step& caller_step, const Row* rows, int count, std::int64_t columns) {
+  [[gnu::noinline]] static void elements(const Step& caller_step, const Operands* rows, int count, std::int64_t columns) {
     const Step step = caller_step;
     constexpr int slots = std::max(1, O::element_states);
     for (int i = 0; i < count; ++i) {
@@ -100,10 +101,10 @@ class RowUpdate {
   template <int Most, class RowOf, class MeanOf>
   [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const float* gradients, const MeanOf& mean_square_of) {
     const std::int64_t width = this->width();
-    typename Math::Row rows[Most] = {};
+    typename Math::Operands rows[Most] = {};
     for (int i = 0; i < count; ++i) {
       const std::int64_t row = row_of(i);
-      typename Math::Row& operands = rows[i];
+      typename Math::Operands& operands = rows[i];
       if constexpr (is_float) operands.weights = state_.arena + row * width;
       operands.gradient = gradients + i * width;
       for (int k = 0; k < O::element_states; ++k) operands.states[k] = state_.element_state[k] + row * width;
@@ -116,8 +117,19 @@ class RowUpdate {
       if (whole != 0) Math::elements(step_, rows, count, whole);
       if (whole != width)
         for (int i = 0; i < count; ++i) apply_tail(after(rows[i], whole), width - whole);
+    } else if constexpr (Width != dynamic_width && Width % block == 0 && Width <= panel) {
+      float widened[Most * Width];
+      for (int i = 0; i < count; ++i) {
+        rows[i].weights = widened + i * Width;
+        widen(state_.arena + row_of(i) * width, width, rows[i].weights);
+      }
+      Math::elements(step_, rows, count, width);
+      for (int i = 0; i < count; ++i) {
+        find_segment(row_of(i));
+        round(rows[i].weights, 0, width, state_.arena + row_of(i) * width);
+      }
     } else {
-      for (int i = 0; i < count; ++i) apply_rounded(row_of(i), rows[i]);
+      for (int i = 0; i < count; ++i) apply_in_panels(row_of(i), rows[i]);
     }
   }
 
@@ -137,7 +149,7 @@ class RowUpdate {
   static constexpr std::int64_t panel = 256;
   std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
-  static typename Math::Row after(typename Math::Row row, std::int64_t columns) {
+  static typename Math::Operands after(typename Math::Operands row, std::int64_t columns) {
     row.weights += columns;
     row.gradient += columns;
     for (int k = 0; k < O::element_states; ++k) row.states[k] += columns;
@@ -145,9 +157,9 @@ class RowUpdate {
   }
 
   /// Fewer columns than a block: through copies that are filled up with zeros.
-  void apply_tail(const typename Math::Row& row, std::int64_t columns) const {
+  void apply_tail(const typename Math::Operands& row, std::int64_t columns) const {
     float weights[block] = {}, gradient[block] = {}, states[std::max(1, O::element_states)][block] = {};
-    typename Math::Row copies = row;
+    typename Math::Operands copies = row;
     copies.weights = weights;
     copies.gradient = gradient;
     std::copy_n(row.weights, columns, weights);
@@ -161,8 +173,8 @@ class RowUpdate {
     for (int k = 0; k < O::element_states; ++k) std::copy_n(states[k], columns, row.states[k]);
   }
 
-  /// A panel at once: widening, random bits and rounding are loops over many columns, and the formulas are called once.
-  void apply_rounded(std::int64_t row_index, typename Math::Row row) {
+  /// Wide rows of 16-bit elements, and tails: a panel of columns at once.
+  void apply_in_panels(std::int64_t row_index, typename Math::Operands row) {
     find_segment(row_index);
     const std::int64_t width = this->width();
     T* const weights = state_.arena + row_index * width;
@@ -170,25 +182,37 @@ class RowUpdate {
     row.weights = widened;
     for (std::int64_t column = 0; column < width; column += panel) {
       const std::int64_t columns = std::min(panel, width - column), whole = columns / block * block;
-      for (std::int64_t i = 0; i < columns; ++i) widened[i] = to_float(weights[column + i]);
+      widen(weights + column, columns, widened);
       if (whole != 0) Math::elements(step_, &row, 1, whole);
       if (whole != columns) apply_tail(after(row, whole), columns - whole);
-      draw_bits(column, columns);
-      const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
-      for (std::int64_t i = 0; i < columns; ++i) weights[column + i] = round_stochastic<T>(widened[i], bits[i]);
+      round(widened, column, columns, weights + column);
       row = after(row, columns);
       row.weights = widened;
     }
   }
 
+  [[gnu::always_inline]] static void widen(const T* from, std::int64_t columns, float* to) {
+    for (std::int64_t i = 0; i < columns; ++i) to[i] = to_float(from[i]);
+  }
+  /// Columns [column, column + columns) of the row that find_segment was called for.
+  [[gnu::always_inline]] void round(const float* from, std::int64_t column, std::int64_t columns, T* to) {
+    draw_bits(column, columns);
+    const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
+    for (std::int64_t i = 0; i < columns; ++i) to[i] = round_stochastic<T>(from[i], bits[i]);
+  }
+
   /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns that share their first word.
-  void draw_bits(std::int64_t column, std::int64_t columns) {
-    const std::int64_t first_word = (segment_.column_begin + column) >> 2;
-    const std::int64_t words = ((segment_.column_begin + column + columns - 1) >> 2) - first_word + 1;
-    std::uint64_t drawn[panel / 4 + 1];
-    for (std::int64_t i = 0; i < words; ++i) drawn[i] = rounding_word(rounding_key_, (first_word + i) * 4);
+  [[gnu::always_inline]] void draw_bits(std::int64_t column, std::int64_t columns) {
     static_assert(std::endian::native == std::endian::little, "the lowest 16 bits of a word come first");
-    std::memcpy(bits_, drawn, static_cast<std::size_t>(words) * sizeof(std::uint64_t));
+    const std::int64_t first_word = (segment_.column_begin + column) >> 2;
+    const std::int64_t words = (columns + 3) >> 2;
+    const std::uint64_t key = rounding_key_;  // for all the compiler knows, the stores could change the member
+    const auto draw = [&](std::int64_t i) {
+      const std::uint64_t word = rounding_word(key, (first_word + i) * 4);
+      std::memcpy(bits_ + 4 * i, &word, sizeof(word));
+    };
+    for (std::int64_t i = 0; i < words; ++i) draw(i);
+    if (((segment_.column_begin + column) & 3) != 0) draw(words);
   }
 
   void find_segment(std::int64_t row) {
@@ -196,14 +220,15 @@ class RowUpdate {
       const auto after = std::upper_bound(state_.segments.begin(), state_.segments.end(), row,
                                           [](std::int64_t r, const ArenaSegment& segment) { return r < segment.row_offset; });
       segment_ = *(after - 1);
+      table_word_ = rounding_table_word(state_.rounding_seed, segment_.table_key);
     }
-    rounding_key_ = rounding_key(state_.rounding_seed, segment_.table_key, row - segment_.row_offset + segment_.row_begin);
+    rounding_key_ = rounding_key(table_word_, row - segment_.row_offset + segment_.row_begin);
   }
 
   ArenaState<T, O> state_;
   Step step_;
   ArenaSegment segment_;
-  std::uint64_t rounding_key_ = 0;
+  std::uint64_t table_word_ = 0, rounding_key_ = 0;
   std::uint16_t bits_[std::is_same_v<T, float> ? 1 : panel + 4];
 };
 

@@ -4,6 +4,7 @@
 
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/row_grouping.hpp>
+#include <tessera/host/row_sums.hpp>
 #include <tessera/host/row_update.hpp>
 #include <tessera/op/update.hpp>
 
@@ -63,64 +64,6 @@ template <int Width, class Prefetch, class F>
     }
     f(first, static_cast<int>(last - first), buffer);
   }
-}
-
-/// Where the rows of a bucket are summed without sorting: the rows in the order of their first entries, and a sum for each.
-struct RowSums {
-  /// Whether a bucket can be summed so: its table of rows must stay in the cache and not cost much to clear, a place has 16 bits.
-  static bool suits(const RowBucket& bucket) {
-    const std::int64_t span = bucket.row_end - bucket.row_begin;
-    return span <= std::int64_t{1} << 17 && span <= 64 * bucket.entries() && bucket.capacity() < 65535;
-  }
-  /// Wider rows are not worth it: what summing in registers saves is more than what sorting costs.
-  static constexpr int widest = 32;
-  /// Entries of a bucket, so that its sums, rows and table stay in a core's own cache.
-  static constexpr std::int64_t bucket_entries = 1024;
-
-  std::uint16_t* place_of = nullptr;  ///< by row of the bucket: 1 + its place in rows, 0: none yet
-  std::uint32_t* rows = nullptr;      ///< relative to the bucket's first row
-  float* sums = nullptr;              ///< parallel to rows, Width floats each
-};
-
-/// Sums the gradients of every row of a bucket, in the order of its entries, in one pass without sorting. Calls ahead() for every entry
-/// and between() after rows_at_once of them. Returns the number of distinct rows.
-template <int Width, bool Scaled, class Ahead, class Between>
-std::int64_t sum_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients, const RowBucket& bucket,
-                      const RowSums& into, const Ahead& ahead, const Between& between) {
-  const GradientSources gradient_of = gradients;
-  const std::int64_t total = bucket.entries();
-  const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
-  std::uint16_t* const place_of = into.place_of;
-  std::uint32_t* const rows = into.rows;
-  float* const sums = into.sums;
-  constexpr std::int64_t distance = prefetch_distance(Width * 4);
-  std::fill_n(place_of, bucket.row_end - bucket.row_begin, std::uint16_t{0});
-  for (std::int64_t i = 0; i < std::min(distance, total); ++i) prefetch(gradient_of(entries[i].source), Width * 4);
-  std::uint32_t count = 0;
-  for (std::int64_t first = 0; first < total; first += rows_at_once) {
-    for (std::int64_t i = first, last = std::min(first + rows_at_once, total); i < last; ++i) {
-      if (i + distance < total) prefetch(gradient_of(entries[i + distance].source), Width * 4);
-      ahead();
-      const std::uint32_t row = entries[i].row - row_begin;
-      // No branch: nobody can predict whether a row repeats.
-      const std::uint32_t known = place_of[row];
-      const std::uint32_t place = known != 0 ? known - 1 : count;
-      rows[count] = row;
-      place_of[row] = static_cast<std::uint16_t>(place + 1);
-      count += known == 0;
-      float* const at = sums + static_cast<std::size_t>(place) * Width;
-      RowSum<Width> sum;
-      sum.load_if(known != 0, at);
-      if constexpr (Scaled) {
-        sum.add(gradient_of(entries[i].source), coefficients[i]);
-      } else {
-        sum.add(gradient_of(entries[i].source));
-      }
-      sum.store(at);
-    }
-    between();
-  }
-  return count;
 }
 
 /// Updates the rows of a bucket that is summed, some at a time, while the next bucket is summed: the one waits for rows from memory,
