@@ -42,10 +42,14 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"overlap", options.overlap},
                               {"loader", options.loader},
                               {"plan", options.plan},
+                              {"codec", options.codec},
+                              {"gradient_codec", options.gradient_codec},
+                              {"deduplicate", options.deduplicate},
                               {"train_samples", clicks.train_samples()},
                               {"test_samples", clicks.test_samples()},
                               {"data", options.data.empty() ? "synthetic" : options.data},
                               {"embedding_width", options.embedding_width},
+                              {"interaction", options.interaction},
                               {"optimizer", options.optimizer},
                               {"learning_rate", options.learning_rate},
                               {"dense_optimizer", options.dense_optimizer},
@@ -84,9 +88,9 @@ void run(const Options& options, Ranks& ranks) {
   std::ofstream json = open_json(speaks ? options.json : "");
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
   if (speaks)
-    fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}\n", clicks->description(),
-               grouped(clicks->train_samples()), grouped(clicks->test_samples()), ranks.size(), options.threads_per_rank, options.plan,
-               options.embedding_width, options.optimizer);
+    fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}, {}\n",
+               clicks->description(), grouped(clicks->train_samples()), grouped(clicks->test_samples()), ranks.size(),
+               options.threads_per_rank, options.plan, options.embedding_width, options.interaction, options.optimizer);
   const Result result = train(options, *clicks, ranks);
   if (!speaks) return;
   print(*clicks, result);

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "interaction.hpp"
+
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -16,8 +18,8 @@ namespace dlrm {
 
 /// Adds the layers by name, and the dense optimizer's state.
 template <class Backend, class Layers, class Parameters, class Optimizers>
-void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom, Layers& top, Parameters& parameters,
-               Optimizers& optimizer) {
+void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom, const Interaction& interaction, Layers& top,
+               Parameters& parameters, Optimizers& optimizer) {
   const auto add_layers = [&](const char* name, Layers& mlp) {
     for (int l = 0; l < mlp.layers(); ++l) {
       const tessera::MatrixView<float> weight = mlp.weight(l);
@@ -27,6 +29,7 @@ void add_dense(tessera::CheckpointContents& contents, const Backend& backend, La
     }
   };
   add_layers("bottom", bottom);
+  for (const DenseTensor& tensor : interaction.tensors()) contents.add(backend, tensor.name, tensor.shape, tensor.values);
   add_layers("top", top);
   std::visit(
       [&](auto& chosen) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "options.hpp"
+
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -22,12 +24,25 @@ class CheckpointContents;
 namespace dlrm {
 
 inline constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "adagrad", "rowwise-adagrad", "adam"};
+inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
-  float initial_bound = 0.01f;  ///< first values are uniform in [-bound, bound)
-  std::uint64_t seed = 0;
-  int threads = 1;
-  tessera::AnyCommunicator* routing = nullptr;  ///< of the same ranks, for `start`; null: it is not called
+  /// What the command line says of them.
+  EmbeddingOptions(const Options& options, tessera::AnyCommunicator& second)
+      : initial_bound(options.initial_bound),
+        seed(options.seed),
+        threads(options.threads_per_rank),
+        routing(options.overlap ? &second : nullptr),
+        codec(options.codec),
+        gradient_codec(options.gradient_codec),
+        deduplicate(options.deduplicate) {}
+
+  float initial_bound;  ///< first values are uniform in [-bound, bound)
+  std::uint64_t seed;
+  int threads;
+  tessera::AnyCommunicator* routing;  ///< of the same ranks, for `start`; null: it is not called
+  std::string codec, gradient_codec;
+  bool deduplicate;
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is chosen on the command line and what is

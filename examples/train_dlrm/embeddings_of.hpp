@@ -21,13 +21,21 @@ namespace dlrm {
 /// ahead, on a GPU with a stream of its own.
 template <class Optimizer, class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
+  // Codecs and duplicate removal are chosen at run time: a collection for each of them would be compiled as often.
   using Collection =
-      tessera::ShardedCollection<Widths, Optimizer, Backend, tessera::AnyCommunicator, tessera::InitializeWith<tessera::Uniform>>;
+      tessera::ShardedCollection<Widths, Optimizer, Backend, tessera::AnyCommunicator, tessera::InitializeWith<tessera::Uniform>,
+                                 tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
+                                 tessera::DeduplicateIfAsked>;
 
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout, const EmbeddingOptions& options,
                const Backend& backend, const Backend& routing)
-      : collection_(communicator, backend, layout, {.seed = options.seed, .initialize = {-options.initial_bound, options.initial_bound}}) {
+      : collection_(communicator, backend, layout,
+                    {.seed = options.seed,
+                     .initialize = {-options.initial_bound, options.initial_bound},
+                     .forward_codec = options.codec,
+                     .backward_codec = options.gradient_codec,
+                     .deduplicate = options.deduplicate}) {
     if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, routing);
   }
 

@@ -5,23 +5,48 @@
 #include "plans.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/dense/linear.hpp>
+#include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
 
 #include <cstddef>
 #include <utility>
 
 namespace dlrm {
+namespace {
 
-Interaction dot_interaction(int width) {
-  Interaction found{};
+// Padded to whole registers: the products of the top layers like their rows aligned.
+template <int Width>
+class Dot final : public Interaction {
+  using Products = tessera::DotInteraction<kFeatures + 1, Width, 16>;
+
+ public:
+  explicit Dot(int threads) : threads_(threads) {}
+  std::int64_t columns() const override { return Products::columns(); }
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override { Products::forward(x, z, threads_); }
+  void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) override {
+    Products::backward(x, dz, dx, threads_);
+  }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Interaction> make_interaction(const Options& options) {
+  const int width = options.embedding_width, threads = options.threads_per_rank;
+  if (options.interaction == "cross") {
+    const tessera::CrossOptions cross{.layers = options.cross_layers, .rank = options.cross_rank, .threads = threads};
+    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>((kFeatures + 1) * width, cross);
+  }
+  std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    // Padded to whole registers: the products of the top layers like their rows aligned.
-    using Dot = tessera::DotInteraction<kFeatures + 1, Width, 16>;
-    if (width == Width) found = {Dot::input_columns(), Dot::columns(), &Dot::forward, &Dot::backward};
+    if (width == Width) found = std::make_unique<Dot<Width>>(threads);
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
   (std::make_index_sequence<kWidths.size()>{});
-  tessera::require(found.forward != nullptr, "no interaction of width {} is compiled in", width);
+  tessera::require(found != nullptr, "no dot interaction of width {} is compiled in", width);
   return found;
 }
 

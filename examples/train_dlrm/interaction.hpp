@@ -2,20 +2,91 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "options.hpp"
+
 #include <tessera/core/matrix_view.hpp>
 
+#include <fmt/format.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dlrm {
 
-/// tessera::DotInteraction of 27 vectors, whatever their width.
-struct Interaction {
-  std::int64_t input_columns;
-  std::int64_t columns;
-  void (*forward)(tessera::MatrixView<const float> x, tessera::MatrixView<float> z, int threads);
-  void (*backward)(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx, int threads);
+/// A dense tensor in a backend's memory, as a checkpoint names it.
+struct DenseTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::span<float> values;
 };
 
-Interaction dot_interaction(int width);
+/// What makes the top layers' input of a sample's 27 vectors, in a backend's memory; a layer of its dense parameters, which may have none.
+class Interaction {
+ public:
+  virtual ~Interaction() = default;
+  /// Of z.
+  virtual std::int64_t columns() const = 0;
+  /// z [batch, columns()] from x [batch, 27*width], which stays as it is until backward.
+  virtual void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) = 0;
+  /// dx from dz, and the gradients of the parameters; x is that of the last forward.
+  virtual void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) = 0;
+
+  virtual std::int64_t parameter_count() const { return 0; }
+  virtual void bind(std::span<float>, std::span<float>) {}
+  virtual int initialize(std::uint64_t, int first_layer) { return first_layer; }
+  virtual std::span<const float> gradients() const { return {}; }
+  virtual std::vector<DenseTensor> tensors() const { return {}; }
+};
+
+/// Cross layers of either backend.
+template <class Cross>
+class CrossOf final : public Interaction {
+ public:
+  template <class... Arguments>
+  explicit CrossOf(Arguments&&... arguments) : cross_(std::forward<Arguments>(arguments)...) {}
+
+  std::int64_t columns() const override { return cross_.width(); }
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override { cross_.forward(x, z); }
+  void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) override {
+    cross_.backward(dz, dx);
+  }
+  std::int64_t parameter_count() const override { return cross_.parameter_count(); }
+  void bind(std::span<float> values, std::span<float> gradients) override {
+    cross_.bind(values, gradients);
+    values_ = values;
+    gradients_ = gradients;
+  }
+  int initialize(std::uint64_t seed, int first_layer) override { return cross_.initialize(seed, first_layer); }
+  std::span<const float> gradients() const override { return gradients_; }
+  std::vector<DenseTensor> tensors() const override {
+    std::vector<DenseTensor> all;
+    std::span<float> rest = values_;
+    const auto next = [&](int layer, const char* name, std::vector<std::int64_t> shape) {
+      std::size_t count = 1;
+      for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
+      all.push_back({fmt::format("cross.{}.{}", layer, name), std::move(shape), rest.first(count)});
+      rest = rest.subspan(count);
+    };
+    const std::int64_t width = cross_.width(), rank = cross_.rank();
+    for (int l = 0; l < cross_.layers(); ++l) {
+      if (cross_.low_rank()) next(l, "v", {rank, width});
+      next(l, "u", {width, cross_.low_rank() ? rank : width});
+      next(l, "bias", {width});
+    }
+    return all;
+  }
+
+ private:
+  Cross cross_;
+  std::span<float> values_, gradients_;
+};
+
+/// What --interaction names, on the host.
+std::unique_ptr<Interaction> make_interaction(const Options& options);
 
 }  // namespace dlrm

@@ -32,32 +32,30 @@
 namespace dlrm {
 
 /// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the categories, dot products of all pairs of these
-/// 27 vectors, a top MLP. Linear layers are replicated, embeddings are cut as the plan says.
+/// 27 vectors or cross layers over all of them (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as
+/// the plan says.
 ///
 ///   numbers -> bottom MLP -> | vector 0 | vectors 1..26 | <- embeddings         one buffer [batch, 27*width]
-///                                       dot products -> top MLP -> logit
+///                                       interaction -> top MLP -> logit
 class Model final : public RankModel {
  public:
   Model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
       : communicator_(communicators.main),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
-        interaction_(dot_interaction(width_)),
+        interaction_(make_interaction(options)),
         bottom_(sizes(13, options.bottom_mlp, width_), {.last_relu = true, .threads = threads_}),
-        top_(sizes(interaction_.columns, options.top_mlp, 1), {.threads = threads_}),
-        parameters_(options.seed, bottom_, top_),
+        top_(sizes(interaction_->columns(), options.top_mlp, 1), {.threads = threads_}),
+        parameters_(options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         buckets_(options.bucket_kib == 0
                      ? nullptr
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(), options.bucket_kib * 1024)),
         embeddings_(make_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
-                                    {.initial_bound = options.initial_bound,
-                                     .seed = options.seed,
-                                     .threads = threads_,
-                                     .routing = options.overlap ? &communicators.routing : nullptr})),
-        vectors_(floats(max_batch * interaction_.input_columns)),
+                                    EmbeddingOptions(options, communicators.routing))),
+        vectors_(floats(max_batch * (kFeatures + 1) * width_)),
         vector_gradients_(vectors_.size()),
-        products_(floats(max_batch * interaction_.columns)),
+        products_(floats(max_batch * interaction_->columns())),
         product_gradients_(products_.size()),
         logits_(floats(max_batch)),
         logit_gradients_(logits_.size()) {}
@@ -67,7 +65,7 @@ class Model final : public RankModel {
 
   void add_to(tessera::CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    add_dense(contents, tessera::Host(), bottom_, top_, parameters_, optimizer_);
+    add_dense(contents, tessera::Host(), bottom_, *interaction_, top_, parameters_, optimizer_);
   }
 
   bool gradients_finite() const override {
@@ -87,10 +85,11 @@ class Model final : public RankModel {
     const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
     loss_ += loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
     const auto ready = [&](std::span<const float> part) {
-      if (buckets_) buckets_->ready(part);
+      if (buckets_ && !part.empty()) buckets_->ready(part);
     };
     top_.backward(d_logits, d_products, ready);
-    interaction_.backward(vectors(n), d_products, d_vectors, threads_);
+    interaction_->backward(vectors(n), d_products, d_vectors);
+    ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); }, optimizer_);
@@ -121,19 +120,19 @@ class Model final : public RankModel {
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
     embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
     if (next != nullptr) start(*next);
-    interaction_.forward(vectors(n), products(n), threads_);
+    interaction_->forward(vectors(n), products(n));
     top_.forward(products(n), {logits_.data(), n, 1});
     return {logits_.data(), static_cast<std::size_t>(n)};
   }
 
   static std::vector<float> floats(std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); }
-  tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, interaction_.input_columns}; }
-  tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_.columns}; }
+  tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, (kFeatures + 1) * width_}; }
+  tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_->columns()}; }
 
   tessera::AnyCommunicator& communicator_;
   int threads_;
   int width_;
-  Interaction interaction_;
+  std::unique_ptr<Interaction> interaction_;
   tessera::Mlp<> bottom_, top_;
   tessera::DenseParameters parameters_;
   DenseOptimizer optimizer_;

@@ -5,8 +5,10 @@
 #include "backends.hpp"
 #include "cuda_embeddings.cuh"
 #include "dense_contents.hpp"
+#include "interaction.hpp"
 #include "plans.hpp"
 
+#include <tessera/cuda/cross.cuh>
 #include <tessera/cuda/dense.cuh>
 #include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/rank_memory.cuh>
@@ -27,31 +29,40 @@ namespace {
 
 using namespace tessera;
 
-/// The interaction of one width.
-struct CudaInteraction {
-  std::int64_t input_columns = 0, columns = 0;
-  void (*forward)(const Cuda&, MatrixView<const float>, MatrixView<float>) = nullptr;
-  void (*backward)(const Cuda&, MatrixView<const float>, MatrixView<const float>, MatrixView<float>) = nullptr;
+template <int Width>
+class CudaDot final : public Interaction {
+  using Products = CudaDotInteraction<kFeatures + 1, Width, 16>;
+
+ public:
+  explicit CudaDot(const Cuda& backend) : backend_(backend) {}
+  std::int64_t columns() const override { return Products::columns(); }
+  void forward(MatrixView<const float> x, MatrixView<float> z) override { Products::forward(backend_, x, z); }
+  void backward(MatrixView<const float> x, MatrixView<const float> dz, MatrixView<float> dx) override {
+    Products::backward(backend_, x, dz, dx);
+  }
+
+ private:
+  Cuda backend_;
 };
 
-CudaInteraction cuda_interaction(int width) {
-  CudaInteraction found;
+std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const Cuda& backend) {
+  const int width = options.embedding_width;
+  if (options.interaction == "cross")
+    return std::make_unique<CrossOf<CudaCross>>(backend, (kFeatures + 1) * width,
+                                                CudaCrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
+  std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    using Dot = CudaDotInteraction<kFeatures + 1, Width, 16>;
-    if (width == Width) found = {Dot::input_columns(), Dot::columns(), &Dot::forward, &Dot::backward};
+    if (width == Width) found = std::make_unique<CudaDot<Width>>(backend);
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
   (std::make_index_sequence<kWidths.size()>{});
-  require(found.forward != nullptr, "no interaction of width {} is compiled in", width);
+  require(found != nullptr, "no dot interaction of width {} is compiled in", width);
   return found;
 }
 
 std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, Communicators& communicators, const Layout& layout,
                                                  const Cuda& backend, const Cuda& routing) {
-  const EmbeddingOptions settings{.initial_bound = options.initial_bound,
-                                  .seed = options.seed,
-                                  .threads = 1,
-                                  .routing = options.overlap ? &communicators.routing : nullptr};
+  const EmbeddingOptions settings(options, communicators.routing);
   CudaEmbeddingsFactory& make = options.optimizer == "sgd"               ? make_cuda_sgd_embeddings
                                 : options.optimizer == "adagrad"         ? make_cuda_adagrad_embeddings
                                 : options.optimizer == "rowwise-adagrad" ? make_cuda_rowwise_adagrad_embeddings
@@ -67,15 +78,15 @@ class CudaModel final : public RankModel {
       : communicator_(communicators.main),
         backend_(backend),
         width_(options.embedding_width),
-        interaction_(cuda_interaction(width_)),
+        interaction_(make_cuda_interaction(options, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true}),
-        top_(backend_, sizes(interaction_.columns, options.top_mlp, 1)),
-        parameters_(backend_, options.seed, bottom_, top_),
+        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1)),
+        parameters_(backend_, options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         embeddings_(make_cuda_embeddings(options, communicators, make_layout(options, communicator_.size(), rows), backend, routing)),
-        vectors_(max_batch * interaction_.input_columns, backend_.stream()),
+        vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
-        products_(max_batch * interaction_.columns, backend_.stream()),
+        products_(max_batch * interaction_->columns(), backend_.stream()),
         product_gradients_(products_.size(), backend_.stream()),
         logits_(max_batch, backend_.stream()),
         logit_gradients_(max_batch, backend_.stream()),
@@ -91,7 +102,7 @@ class CudaModel final : public RankModel {
 
   void add_to(CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    add_dense(contents, backend_, bottom_, top_, parameters_, optimizer_);
+    add_dense(contents, backend_, bottom_, *interaction_, top_, parameters_, optimizer_);
   }
 
   bool gradients_finite() const override {
@@ -119,12 +130,12 @@ class CudaModel final : public RankModel {
     run_forward(batch, next);
     const std::int64_t n = batch.size;
     backend_.copy(labels_.data(), batch.labels.data(), batch.labels.size() * sizeof(float));
-    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_.columns),
-        d_vectors(vector_gradients_.data(), n, interaction_.input_columns);
+    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_->columns()),
+        d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     CudaBinaryCrossEntropy{global_batch}.forward_backward(backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)},
                                                           d_logits, loss_.data());
     top_.backward(d_logits, d_products);
-    interaction_.backward(backend_, vectors(n), d_products, d_vectors);
+    interaction_->backward(vectors(n), d_products, d_vectors);
     bottom_.backward(d_vectors.column_range(0, width_));
     communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
@@ -152,7 +163,7 @@ class CudaModel final : public RankModel {
     if (options.dense_optimizer == "adagrad") return CudaDenseOptimizer<Adagrad>(backend_, {.epsilon = 1e-8f}, options.weight_decay);
     return CudaDenseOptimizer<Adam>(backend_, {}, options.weight_decay);
   }
-  MatrixView<float> vectors(std::int64_t n) const { return {vectors_.data(), n, interaction_.input_columns}; }
+  MatrixView<float> vectors(std::int64_t n) const { return {vectors_.data(), n, (kFeatures + 1) * width_}; }
 
   /// Ids that are being routed stay as they are while the next ones come.
   KeyedJagged<std::int32_t> upload_ids(const ClickBatch<std::int32_t>& batch) {
@@ -168,15 +179,15 @@ class CudaModel final : public RankModel {
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
     embeddings_->forward(ids, vectors(n).column_range(width_, kFeatures * width_));
     if (next != nullptr) start(*next);
-    const MatrixView<float> products(products_.data(), n, interaction_.columns);
-    interaction_.forward(backend_, vectors(n), products);
+    const MatrixView<float> products(products_.data(), n, interaction_->columns());
+    interaction_->forward(vectors(n), products);
     top_.forward(products, {logits_.data(), n, 1});
   }
 
   AnyCommunicator& communicator_;
   Cuda backend_;
   int width_;
-  CudaInteraction interaction_;
+  std::unique_ptr<Interaction> interaction_;
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;
   DenseOptimizer optimizer_;

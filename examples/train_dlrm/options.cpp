@@ -24,13 +24,15 @@ constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "ad
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
+constexpr std::array<std::string_view, 2> kInteractions{"dot", "cross"};
 
 /// One of a list of names or numbers, which --help shows.
 template <class Values>
-CLI::Option* choose(CLI::Option* option, const Values& values) {
+CLI::Option* choose(CLI::Option* option, const Values& values, std::string standard = "") {
   std::vector<std::string> texts;
   for (const auto& value : values) texts.push_back(fmt::format("{}", value));
-  return option->check(CLI::IsMember(texts))->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), option->get_default_str()));
+  if (standard.empty()) standard = option->get_default_str();
+  return option->check(CLI::IsMember(texts))->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), standard));
 }
 
 /// A number in [least, most], what --help calls it, and its default.
@@ -52,6 +54,7 @@ void resolve(Options& options) {
   const bool file = !options.data.empty();
   if (options.max_rows == 0) options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
   if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
+  if (options.gradient_codec.empty()) options.gradient_codec = options.codec;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (options.learning_rate == 0) {
@@ -114,6 +117,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       ->excludes(vocabulary);
   choose(app.add_option("--backend", options.backend, "Where tables are and layers run; with cuda all ranks share one GPU"), kBackends);
   choose(app.add_option("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  choose(app.add_option("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
+  choose(app.add_option("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs, "as --codec");
+  app.add_flag("--deduplicate", options.deduplicate, "Send each distinct id of a rank's batch once, and pool what comes back there");
 
   app.option_defaults()->group("Model");
   choose(app.add_option("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
@@ -123,6 +129,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   };
   layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
   layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
+  choose(app.add_option("--interaction", options.interaction,
+                        "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross layers (DCNv2)"),
+         kInteractions);
+  const CLI::Option* cross[] = {
+      limit(app.add_option("--cross-layers", options.cross_layers, "Of --interaction cross"), 1, 1000, "N"),
+      limit<std::int64_t>(app.add_option("--cross-rank", options.cross_rank, "Of its weights' two factors; 0: one full matrix"), 0, 1 << 20,
+                          "N")};
 
   app.option_defaults()->group("Training");
   choose(app.add_option("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
@@ -168,6 +181,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return std::nullopt;
   }
   resolve(options);
+  for (const CLI::Option* option : cross)
+    tessera::require(options.interaction == "cross" || option->count() == 0, "{} is for --interaction cross; add that or leave it out",
+                     option->get_name());
   tessera::require(options.backend == "host" || options.communicator == "threads",
                    "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out", options.backend,
                    options.communicator);

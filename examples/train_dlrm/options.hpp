@@ -29,10 +29,16 @@ struct Options {
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
   std::string plan = "mixed";
+  std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
+  std::string gradient_codec;  ///< of their gradients; empty: as `codec`
+  bool deduplicate = false;    ///< duplicate ids of a rank's batch do not travel
 
   int embedding_width = 16;
   std::vector<std::int64_t> bottom_mlp{512, 256};
   std::vector<std::int64_t> top_mlp{512, 256};
+  std::string interaction = "dot";
+  int cross_layers = 3;
+  std::int64_t cross_rank = 0;  ///< 0: full
 
   std::string optimizer = "rowwise-adagrad";
   std::string dense_optimizer = "adam";

@@ -80,8 +80,12 @@ Layout planned(const Options& options, int ranks, const std::vector<std::int64_t
   std::vector<TableSpec> tables;
   for (std::size_t f = 0; f < kFeatures; ++f) tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank;
-  const Workload workload{
-      .batch = options.batch_size, .skew = options.power, .id_bytes = sizeof(std::int32_t), .memory = memory_cost(options.optimizer)};
+  const auto wire_bytes = [](std::string_view codec) { return codec == "fp32" ? 4.0 : codec == "int8" ? 1.0 : 2.0; };
+  const Workload workload{.batch = options.batch_size,
+                          .skew = options.power,
+                          .id_bytes = sizeof(std::int32_t),
+                          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
+                          .memory = memory_cost(options.optimizer)};
   return plan_layout(std::move(tables), {}, cpu_host(ranks, std::max(1, cores)), workload);
 }
 

@@ -33,6 +33,12 @@ struct Mirrored {
   }
 };
 
+template <class CodecPolicy, class DuplicatePolicy = Throw>
+struct ByTypes {
+  using Codecs = CodecPolicy;
+  using Duplicates = DuplicatePolicy;
+};
+
 template <class... Policies>
 void expect_the_bits_of_no_codec() {
   for (const int ranks : {1, 3})
@@ -123,6 +129,44 @@ TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they s
   check(one_step<EncodeWith<Bf16>>(), 2 * 2 * 0x1p-8, 0.5, 0.5);
   check(one_step<EncodeWith<Fp32, Bf16>>(), 0, 0.5, 0.75);
   check(one_step<EncodeWith<Int8, Fp16>>(), 2 * 4.0 / 510, 0.1, (0.39 + 0.5) / 2);
+}
+
+TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by type, to the bit; a name that is none is refused") {
+  using Chosen = Embeddings<ThreadCommunicator, EncodeWithOneOf<Fp32, Bf16, Int8>, DeduplicateIfAsked>;
+  const auto same_as = [](auto by_type, const char* forward, const char* backward, bool deduplicate) {
+    using ByType = Embeddings<ThreadCommunicator, typename decltype(by_type)::Codecs, typename decltype(by_type)::Duplicates>;
+    run_ranks(3, [&](ThreadCommunicator& c) {
+      ByType expected(c, Host{}, layout(3), {.learning_rate = 0.125f, .seed = 7});
+      Chosen found(c, Host{}, layout(3),
+                   {.learning_rate = 0.125f, .seed = 7, .forward_codec = forward, .backward_codec = backward, .deduplicate = deduplicate});
+      const Result a = train(expected, c.rank(), 3), b = train(found, c.rank(), 3);
+      require(same_bits(a.outputs, b.outputs) && same_bits(a.weight_gradients, b.weight_gradients) && same_bits(a.shards, b.shards),
+              "rank {}: codecs '{}' and '{}' give other bits when chosen by name", c.rank(), forward, backward);
+    });
+  };
+  same_as(ByTypes<EncodeWith<Fp32>>{}, "", "", false);
+  same_as(ByTypes<EncodeWith<Bf16, Int8>>{}, "bf16", "int8", false);
+  same_as(ByTypes<EncodeWith<Int8, Fp32>, Deduplicate>{}, "int8", "fp32", true);
+  same_as(ByTypes<EncodeWith<Fp32, Bf16>, Deduplicate>{}, "fp32", "bf16", true);
+
+  SelfCommunicator self;
+  using E = Embeddings<SelfCommunicator, EncodeWithOneOf<Fp32, Bf16>>;
+  CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.forward_codec = "int8"}),
+                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'", InvalidArgument);
+  CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.deduplicate = true}), doctest::Contains("needs the policy DeduplicateIfAsked"),
+                       InvalidArgument);
+  // Ranks that choose differently are told so.
+  run_ranks(2, [](ThreadCommunicator& c) {
+    for (const bool codec : {true, false}) {
+      try {
+        Chosen e(c, Host{}, layout(2), {.backward_codec = codec && c.rank() == 1 ? "bf16" : "", .deduplicate = !codec && c.rank() == 1});
+        throw Error("ranks differ, and nobody says so");
+      } catch (const InvalidArgument& error) {
+        const std::string_view text = error.what(), what = codec ? "rank 1 does not have the codecs" : "the duplicate removal of rank 0";
+        if (text.find(what) == std::string_view::npos) throw;
+      }
+    }
+  });
 }
 
 TEST_CASE("same inputs, same bits, whatever the number of threads") {

@@ -43,6 +43,12 @@ struct Trace {
   std::vector<std::uint64_t> bad_ids;      // summed over ranks
 };
 
+/// What is chosen at run time.
+struct CodecNames {
+  const char *forward = "", *backward = "";
+  bool deduplicate = false;
+};
+
 struct Training {
   const random_layouts::Model& model;
   const Layout& layout;
@@ -51,7 +57,7 @@ struct Training {
   bool one_hot = false, model_parallel = false, weighted = false;
 
   template <class Backend, class Id, class O, class... Policies>
-  Trace run() const {
+  Trace run(const CodecNames& names = {}) const {
     const int ranks = layout.ranks();
     constexpr int states = O::element_states + O::row_states;
     std::vector<Trace> traces(static_cast<std::size_t>(ranks));
@@ -62,8 +68,14 @@ struct Training {
       const Backend backend;
       auto communicator = ThreadRanks<Backend>::make(host, backend);
       using Comm = typename ThreadRanks<Backend>::type;
-      ShardedCollection<Widths<16>, O, Backend, Comm, Policies...> embeddings{
-          communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7}};
+      ShardedCollection<Widths<16>, O, Backend, Comm, Policies...> embeddings{communicator,
+                                                                              backend,
+                                                                              layout,
+                                                                              {.learning_rate = 0.125f,
+                                                                               .seed = 7,
+                                                                               .forward_codec = names.forward,
+                                                                               .backward_codec = names.backward,
+                                                                               .deduplicate = names.deduplicate}};
       const auto samples = static_cast<std::int64_t>(batches.front().front().size());
       const std::int64_t begin = even_cut(samples, ranks, host.rank()), end = even_cut(samples, ranks, host.rank() + 1);
       std::vector<int> which;
@@ -220,6 +232,21 @@ TEST_CASE("collection: vectors travel encoded; duplicate ids do not travel: of s
     if (slow_run) break;
     compare_with_host<std::int64_t, Sgd, ZeroVector, Deduplicate, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18, true);
   }
+}
+
+TEST_CASE("collection: codecs and duplicate removal chosen at run time are those chosen by type, to the bit") {
+  Random random(11);
+  const random_layouts::Model model = random_layouts::random_model(random, false);
+  const Layout layout = random_layouts::random_layout(random, model, 3, random_layouts::Shape::any);
+  const Training training = random_training(random, model, layout, false, false);
+  const auto check = [&](const Trace& expected, CodecNames names) {
+    const Trace found = training.run<Cuda, std::int64_t, Sgd, EncodeWithOneOf<Fp32, Bf16, Int8>, DeduplicateIfAsked>(names);
+    CHECK((found.outputs == expected.outputs));
+    CHECK((found.tables == expected.tables));
+  };
+  check(training.run<Cuda, std::int64_t, Sgd>(), {});
+  check(training.run<Cuda, std::int64_t, Sgd, EncodeWith<Int8, Bf16>>(), {"int8", "bf16", false});
+  check(training.run<Cuda, std::int64_t, Sgd, EncodeWith<Fp32, Bf16>, Deduplicate>(), {"fp32", "bf16", true});
 }
 
 TEST_CASE("bad ids: every policy") {

@@ -120,6 +120,12 @@ TEST_CASE("help names every option") {
                              "--weight-decay",
                              "--bottom-mlp",
                              "--top-mlp",
+                             "--interaction",
+                             "--cross-layers",
+                             "--cross-rank",
+                             "--codec",
+                             "--gradient-codec",
+                             "--deduplicate",
                              "--seed",
                              "--json",
                              "--feature-check"}) {
@@ -152,6 +158,12 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--backend cuda --communicator mpi", "--communicator");
   check_fails("--backend cuda --bucket-kib 64", "--bucket-kib");
   check_fails("--backend cuda --save unused --save-increments 2", "--save-increments");
+  check_fails("--interaction sum", "--interaction");
+  check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
+  check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");
+  check_fails("--interaction cross --cross-layers 0", "--cross-layers");
+  check_fails("--codec fp8", "--codec");
+  check_fails("--gradient-codec 8", "--gradient-codec");
   check_fails("--optimizer lion", "--optimizer");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
@@ -192,6 +204,51 @@ TEST_CASE("unreadable and malformed files are one clear line") {
   CHECK(skipped.status == 0);
   CHECK(skipped.json.at("train_samples") == 72);
   CHECK(skipped.out.find("1 bad line") != std::string::npos);
+}
+
+TEST_CASE("cross layers learn, low rank and full, the same on any number of ranks; they are in checkpoints") {
+  const std::string cross = kTiny + "--interaction cross --cross-layers 2 ";
+  for (const std::string rank : {"", "--cross-rank 8 "}) {
+    CAPTURE(rank);
+    const TemporaryFolder folder;
+    const nlohmann::json json = results(cross + rank + "--ranks 3 --save '" + folder.path.string() + "'");
+    CHECK(json.at("interaction") == "cross");
+    CHECK(number(json, "auc") > 0.74);
+    CHECK(number(json, "auc") < number(json, "best_auc") + 0.01);
+    check_close(json, results(cross + rank + "--ranks 1"));
+    check_close(json, results(cross + rank + "--ranks 3 --bucket-kib 1"));
+    // 27 vectors of 8 columns; hidden layers of 16 and 32.
+    constexpr std::int64_t width = 27 * 8;
+    const std::int64_t layer = rank.empty() ? width * width + width : 2 * width * 8 + width;
+    const std::int64_t bottom = 13 * 16 + 16 + 16 * 8 + 8, top = width * 32 + 32 + 32 + 1;
+    CHECK(json.at("dense_parameters") == bottom + 2 * layer + top);
+    const std::string manifest = text_of(folder.path / "step-000000000113" / "manifest.json");
+    for (const char* name : {"\"cross.0.u\"", "\"cross.0.bias\"", "\"cross.1.u\""}) CHECK(manifest.find(name) != std::string::npos);
+    CHECK((manifest.find("\"cross.1.v\"") != std::string::npos) == !rank.empty());
+    // Nothing is left to train: the test alone, with what was loaded.
+    CHECK(results(cross + rank + "--ranks 2 --resume --save '" + folder.path.string() + "'").at("auc").get<double>() ==
+          doctest::Approx(number(json, "auc")).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same model") {
+  const std::string options = kTiny + "--ranks 3 --plan row-wise ";
+  const nlohmann::json plain = results(options);
+  CHECK(plain.at("codec") == "fp32");
+  CHECK(plain.at("gradient_codec") == "fp32");
+  for (const std::string how : {"--codec bf16", "--codec fp16 --deduplicate", "--codec int8 --gradient-codec bf16", "--deduplicate",
+                                "--gradient-codec int8 --overlap"}) {
+    CAPTURE(how);
+    const nlohmann::json json = results(options + how);
+    CHECK(std::abs(number(json, "auc") - number(plain, "auc")) < 5e-3);
+    CHECK(std::abs(number(json, "logloss") - number(plain, "logloss")) < 5e-3);
+    if (how.find("codec") != std::string::npos)
+      CHECK(json.at("logloss") != plain.at("logloss"));  // it was at work
+    else
+      check_close(json, plain);
+    CHECK(json.at("deduplicate") == (how.find("--deduplicate") != std::string::npos));
+  }
+  CHECK(results(options + "--codec bf16").at("gradient_codec") == "bf16");
 }
 
 TEST_CASE("a batch routed ahead gives the same model, to the bit") {

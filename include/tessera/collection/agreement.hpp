@@ -157,8 +157,10 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
   facts.push_back({"initializer", describe_initializer(options.initialize)});
   facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
   facts.push_back({"policy for gradients that are no numbers", fmt::format("{}", static_cast<int>(Settings::non_finite))});
-  facts.push_back({"codecs", fmt::format("{}, {}", Settings::forward_codec::name, Settings::backward_codec::name)});
-  facts.push_back({"duplicate removal", Settings::deduplicates ? "on" : "off"});
+  facts.push_back({"codecs", fmt::format("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
+                                         typename Settings::backward_codecs(options.backward_codec).name())});
+  facts.push_back(
+      {"duplicate removal", options.deduplicate || (Settings::deduplicates && !Settings::deduplicates_if_asked) ? "on" : "off"});
   facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
   return facts;
 }

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -62,6 +63,8 @@ class ShardedCollection {
     std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
     int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
     bool check_stages = false;      ///< for debugging: before each exchange all ranks compare where they are, and name who is elsewhere
+    std::string forward_codec{}, backward_codec{};  ///< names, under EncodeWithOneOf; empty: its first
+    bool deduplicate = false;                       ///< under DeduplicateIfAsked
   };
 
   /// What one element and one row cost on a rank.
@@ -80,6 +83,8 @@ class ShardedCollection {
         updater_(backend_, communicator, store_),
         report_(backend_, layout_.tables.size()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
+    require(!options_.deduplicate || Settings::deduplicates,
+            "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or Deduplicate, which needs no option)");
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
@@ -188,7 +193,8 @@ class ShardedCollection {
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.ranks() > 1);
-    if constexpr (Settings::deduplicates) step.distinct.find(backend, layout_, routing_, step.inputs);
+    if constexpr (Settings::deduplicates)
+      if (!Settings::deduplicates_if_asked || options_.deduplicate) step.distinct.find(backend, layout_, routing_, step.inputs);
     Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
   }
@@ -380,8 +386,9 @@ class ShardedCollection {
   const Routing& routing_;
   Updater<Store, O, Backend, Comm> updater_;
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
-  VectorExchange<Backend, Comm, typename Settings::forward_codec, typename Settings::backward_codec> vectors_{backend_, communicator_,
-                                                                                                              routing_};
+  VectorExchange<Backend, Comm, typename Settings::forward_codecs, typename Settings::backward_codecs> vectors_{
+      backend_, communicator_, routing_, typename Settings::forward_codecs(options_.forward_codec),
+      typename Settings::backward_codecs(options_.backward_codec)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
@@ -397,7 +404,7 @@ class ShardedCollection {
 /// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
 /// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
 /// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
-/// EncodeWith<Forward, Backward>, Deduplicate.
+/// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...> {
   using Base = ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/codec/codec_choice.hpp>
 #include <tessera/codec/codecs.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/op/inputs.hpp>
@@ -15,7 +16,7 @@
 namespace tessera::inline v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a policy for gradients that are no numbers,
-// InitializeWith<F>, EncodeWith<Forward, Backward>, Deduplicate.
+// InitializeWith<F>, EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are stored with stochastic rounding.
 template <Element T>
@@ -64,15 +65,26 @@ struct InitializeWith {
 /// in its own tables does not travel and is not encoded. Without this policy floats travel as they are.
 template <Codec Forward, Codec Backward = Forward>
 struct EncodeWith {
-  using forward_codec = Forward;
-  using backward_codec = Backward;
+  using forward_codecs = CodecChoice<Forward>;
+  using backward_codecs = CodecChoice<Backward>;
+};
+/// The same, each direction's codec being chosen when the collection is constructed: Options::forward_codec and backward_codec, by name.
+/// For programs whose users decide: only the few functions that encode are compiled for every codec.
+template <Codec... Choices>
+struct EncodeWithOneOf {
+  using forward_codecs = CodecChoice<Choices...>;
+  using backward_codecs = CodecChoice<Choices...>;
 };
 
 /// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling and the merging of gradients happen on
 /// the rank that asked. Saves traffic where ids repeat or bags are long, and costs where they do not. Not for model-parallel input, whose
 /// ids do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
 struct Deduplicate {
-  static constexpr bool deduplicates = true;
+  static constexpr bool deduplicates = true, if_asked = false;
+};
+/// The same where Options::deduplicate asks for it.
+struct DeduplicateIfAsked {
+  static constexpr bool deduplicates = true, if_asked = true;
 };
 
 namespace detail {
@@ -96,13 +108,14 @@ concept InitializerPolicy = requires {
 
 template <class P>
 concept CodecPolicy = requires {
-  typename P::forward_codec;
-  typename P::backward_codec;
+  typename P::forward_codecs;
+  typename P::backward_codecs;
 };
 
 template <class P>
 concept DuplicatePolicy = requires {
   { P::deduplicates } -> std::convertible_to<bool>;
+  { P::if_asked } -> std::convertible_to<bool>;
 };
 
 template <class... Policies>
@@ -111,16 +124,16 @@ struct CollectionPolicies {
   static constexpr BadIds bad_ids = BadIds::throw_error;
   static constexpr NonFinite non_finite = NonFinite::use;
   using initializer = UniformByRows;
-  using forward_codec = Fp32;
-  using backward_codec = Fp32;
-  static constexpr bool deduplicates = false;
+  using forward_codecs = CodecChoice<Fp32>;
+  using backward_codecs = CodecChoice<Fp32>;
+  static constexpr bool deduplicates = false, deduplicates_if_asked = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
                     DuplicatePolicy<First>,
                 "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients, "
-                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B> or Deduplicate");
+                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, EncodeWithOneOf<C...>, Deduplicate or DeduplicateIfAsked");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -140,12 +153,12 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 };
 template <CodecPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  using forward_codec = typename First::forward_codec;
-  using backward_codec = typename First::backward_codec;
+  using forward_codecs = typename First::forward_codecs;
+  using backward_codecs = typename First::backward_codecs;
 };
 template <DuplicatePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static constexpr bool deduplicates = First::deduplicates;
+  static constexpr bool deduplicates = First::deduplicates, deduplicates_if_asked = First::if_asked;
 };
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/codec/codec_choice.hpp>
 #include <tessera/codec/codecs.hpp>
 #include <tessera/collection/collectives.hpp>
 #include <tessera/collection/routing.hpp>
@@ -22,13 +23,12 @@ namespace tessera::inline v0 {
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the way back; encoded where a codec is
 /// not Fp32. A codec's rows lie as the floats would: by rank, slot, part. Encoding and decoding are one pass together with the packing.
-template <class Backend, class Comm, Codec Forward, Codec Backward>
+/// `Forward` and `Backward` are CodecChoices.
+template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
-  static constexpr bool encodes_forward = !std::is_same_v<Forward, Fp32>, encodes_backward = !std::is_same_v<Backward, Fp32>;
-
  public:
-  VectorExchange(const Backend& backend, Comm& communicator, const Routing& routing)
-      : backend_(backend), communicator_(communicator), routing_(routing) {}
+  VectorExchange(const Backend& backend, Comm& communicator, const Routing& routing, Forward forward, Backward backward)
+      : backend_(backend), communicator_(communicator), routing_(routing), forward_(forward), backward_(backward) {}
 
   /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
   template <IdType Id>
@@ -41,26 +41,28 @@ class VectorExchange {
       if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
         step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
     step.owner_vectors.resize(backend_, sum(step.owner_counts));
-    if (!encodes_forward || !encodes_backward) step.requester_vectors.resize(backend_, sum(step.requester_counts));
+    if (forward_.template is<Fp32>() || backward_.template is<Fp32>()) step.requester_vectors.resize(backend_, sum(step.requester_counts));
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
   template <IdType Id>
   void to_requesters(Step<Id, Backend>& step) {
     if (!routing_.exchanges()) return;
-    if constexpr (encodes_forward) {
-      size_encoded<Forward>(step);
-      std::vector<typename EncodeRows<Forward>::Job> jobs;
-      for_each_owner_row<Forward>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
-        jobs.push_back({vectors, width, encoded, rows, width, nullptr});
-      });
-      run<EncodeRows<Forward>>(backend_, {jobs});
-      detail::all_to_all<std::byte>(communicator_, step.owner_encoded.span(), step.owner_bytes, step.requester_encoded.span(),
-                                    step.requester_bytes);
-    } else {
-      detail::all_to_all<float>(communicator_, step.owner_vectors.span(), step.owner_counts, step.requester_vectors.span(),
-                                step.requester_counts);
-    }
+    forward_.visit([&]<class C>(std::type_identity<C>) {
+      if constexpr (encodes<C>) {
+        size_encoded<C>(step);
+        std::vector<typename EncodeRows<C>::Job> jobs;
+        for_each_owner_row<C>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+          jobs.push_back({vectors, width, encoded, rows, width, nullptr});
+        });
+        run<EncodeRows<C>>(backend_, {jobs});
+        detail::all_to_all<std::byte>(communicator_, step.owner_encoded.span(), step.owner_bytes, step.requester_encoded.span(),
+                                      step.requester_bytes);
+      } else {
+        detail::all_to_all<float>(communicator_, step.owner_vectors.span(), step.owner_counts, step.requester_vectors.span(),
+                                  step.requester_counts);
+      }
+    });
   }
 
   /// What came is put into its columns of `output`, or added where a table is cut by rows.
@@ -68,69 +70,78 @@ class VectorExchange {
   void assemble(Step<Id, Backend>& step, MatrixView<float> output) {
     for (const auto& [column, width] : routing_.summed_columns())
       run<ZeroRows>(backend_, {output.column_range(column, width).data, output.stride, output.rows, width});
-    if constexpr (encodes_forward) {
-      std::vector<typename DecodeRows<Forward>::Job> jobs;
-      for_each_requested<Forward>(
-          step, step.requester_encoded.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
-            const MatrixView<float> target = step.output_of(slot, part, output);
-            jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width, step.sent[s].samples, adds(step, slot)});
-          });
-      run<DecodeRows<Forward>>(backend_, {jobs});
-    } else {
-      step.moves.clear();
-      for_each_requested<Fp32>(step, step.requester_vectors.data(),
-                               [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-                                 const MatrixView<float> target = step.output_of(slot, part, output);
-                                 step.moves.push_back({packed, part.width, target.data, target.stride, step.sent[s].bags, part.width,
-                                                       step.sent[s].samples, true, adds(step, slot)});
-                               });
-      run<MoveRows>(backend_, {step.moves});
-    }
+    forward_.visit([&]<class C>(std::type_identity<C>) {
+      if constexpr (encodes<C>) {
+        std::vector<typename DecodeRows<C>::Job> jobs;
+        for_each_requested<C>(
+            step, step.requester_encoded.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
+              const MatrixView<float> target = step.output_of(slot, part, output);
+              jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width, step.sent[s].samples, adds(step, slot)});
+            });
+        run<DecodeRows<C>>(backend_, {jobs});
+      } else {
+        step.moves.clear();
+        for_each_requested<C>(step, step.requester_vectors.data(),
+                              [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
+                                const MatrixView<float> target = step.output_of(slot, part, output);
+                                step.moves.push_back({packed, part.width, target.data, target.stride, step.sent[s].bags, part.width,
+                                                      step.sent[s].samples, true, adds(step, slot)});
+                              });
+        run<MoveRows>(backend_, {step.moves});
+      }
+    });
   }
 
   /// Cuts the gradient into what each owner needs.
   template <IdType Id>
   void split(Step<Id, Backend>& step, MatrixView<const float> gradient) {
-    if constexpr (encodes_backward) {
-      size_encoded<Backward>(step);
-      std::vector<typename EncodeRows<Backward>::Job> jobs;
-      for_each_requested<Backward>(step, step.requester_encoded.data(),
-                                   [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
-                                     const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
-                                     jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
-                                   });
-      run<EncodeRows<Backward>>(backend_, {jobs});
-    } else {
-      step.moves.clear();
-      for_each_requested<Fp32>(
-          step, step.requester_vectors.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-            const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
-            step.moves.push_back(
-                {source.data, source.stride, packed, part.width, step.sent[s].bags, part.width, step.sent[s].samples, false, false});
-          });
-      run<MoveRows>(backend_, {step.moves});
-    }
+    backward_.visit([&]<class C>(std::type_identity<C>) {
+      if constexpr (encodes<C>) {
+        size_encoded<C>(step);
+        std::vector<typename EncodeRows<C>::Job> jobs;
+        for_each_requested<C>(step, step.requester_encoded.data(),
+                              [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
+                                const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
+                                jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
+                              });
+        run<EncodeRows<C>>(backend_, {jobs});
+      } else {
+        step.moves.clear();
+        for_each_requested<C>(
+            step, step.requester_vectors.data(), [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
+              const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
+              step.moves.push_back(
+                  {source.data, source.stride, packed, part.width, step.sent[s].bags, part.width, step.sent[s].samples, false, false});
+            });
+        run<MoveRows>(backend_, {step.moves});
+      }
+    });
   }
 
   /// Gradients go to the owners, as floats in step.owner_vectors.
   template <IdType Id>
   void to_owners(Step<Id, Backend>& step) {
     if (!routing_.exchanges()) return;
-    if constexpr (encodes_backward) {
-      detail::all_to_all<std::byte>(communicator_, step.requester_encoded.span(), step.requester_bytes, step.owner_encoded.span(),
-                                    step.owner_bytes);
-      std::vector<typename DecodeRows<Backward>::Job> jobs;
-      for_each_owner_row<Backward>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
-        jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
-      });
-      run<DecodeRows<Backward>>(backend_, {jobs});
-    } else {
-      detail::all_to_all<float>(communicator_, step.requester_vectors.span(), step.requester_counts, step.owner_vectors.span(),
-                                step.owner_counts);
-    }
+    backward_.visit([&]<class C>(std::type_identity<C>) {
+      if constexpr (encodes<C>) {
+        detail::all_to_all<std::byte>(communicator_, step.requester_encoded.span(), step.requester_bytes, step.owner_encoded.span(),
+                                      step.owner_bytes);
+        std::vector<typename DecodeRows<C>::Job> jobs;
+        for_each_owner_row<C>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+          jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
+        });
+        run<DecodeRows<C>>(backend_, {jobs});
+      } else {
+        detail::all_to_all<float>(communicator_, step.requester_vectors.span(), step.requester_counts, step.owner_vectors.span(),
+                                  step.owner_counts);
+      }
+    });
   }
 
  private:
+  template <class C>
+  static constexpr bool encodes = !std::is_same_v<C, Fp32>;
+
   static std::size_t floats(std::int64_t rows, int width) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width); }
   static std::size_t sum(const std::vector<std::size_t>& counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
 
@@ -195,6 +206,8 @@ class VectorExchange {
   const Backend& backend_;
   Comm& communicator_;
   const Routing& routing_;
+  Forward forward_;
+  Backward backward_;
 };
 
 }  // namespace tessera::inline v0
