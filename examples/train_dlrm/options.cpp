@@ -190,8 +190,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   if (options.backend != "host") {
     tessera::require(options.bucket_kib == 0, "--backend {}: the gradients of the linear layers are summed at once; leave --bucket-kib out",
                      options.backend);
-    tessera::require(options.save_increments == 0, "--backend {}: checkpoints are saved in full; leave --save-increments out",
-                     options.backend);
   }
   return options;
 }

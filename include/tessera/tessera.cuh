@@ -15,6 +15,7 @@
 #include <tessera/cuda/initialize.cuh>
 #include <tessera/cuda/inputs.cuh>
 #include <tessera/cuda/lookup.cuh>
+#include <tessera/cuda/mark_rows.cuh>
 #include <tessera/cuda/non_finite.cuh>
 #include <tessera/cuda/rank_memory.cuh>
 #include <tessera/cuda/route.cuh>
@@ -27,6 +28,7 @@
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
+#include <tessera/host/mark_rows.hpp>
 #include <tessera/host/non_finite.hpp>
 #include <tessera/host/row_statistics.hpp>
 #include <tessera/host/update.hpp>

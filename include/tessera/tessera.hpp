@@ -12,6 +12,7 @@
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
+#include <tessera/host/mark_rows.hpp>
 #include <tessera/host/non_finite.hpp>
 #include <tessera/host/row_statistics.hpp>
 #include <tessera/host/update.hpp>

@@ -5,11 +5,13 @@
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/reader.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/tessera.cuh>
 
 #include <doctest/doctest.h>
 #include <gpu/array.hpp>
+#include <gpu/device.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <algorithm>
@@ -17,9 +19,13 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
+#include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 // Checkpoints between the host and the GPU, and between layouts. Every number is a function of its global place.
@@ -185,13 +191,151 @@ TEST_CASE("a save in the background holds the model on the GPU as it was") {
   CHECK(good == 2);
 }
 
-TEST_CASE("increments of tables on the GPU are refused") {
-  on_ranks<Cuda>(two_ranks(), 3, [&](auto&, CheckpointContents& contents, auto&, auto&) {
-    try {
-      const ChangedRows changed(contents);
-      throw Error("increments of device memory were taken");
-    } catch (const InvalidArgument& error) {
-      if (std::string_view(error.what()).find("save in full") == std::string_view::npos) throw;
+namespace {
+
+/// Ids of some bags that rank `rank` looks up in step `step`: on both sides of words of 32 bits, popular ones many times.
+std::vector<std::int64_t> ids_of(int step, int rank, int feature, std::int64_t rows) {
+  std::vector<std::int64_t> ids;
+  for (const std::int64_t i : {0, 31, 32, 33, 63, 64, 95, 20'000, 20'000, 20'000, 21'110, 21'111, 39'999})
+    ids.push_back((i * (step + 1) + rank * 977 + feature) % rows);
+  return ids;
+}
+
+/// A step of this rank: bags of one id, or in odd steps of 0 to 4.
+template <class Backend>
+void train_step(TablesOn<Backend>& tables, int step, int rank) {
+  const auto& layout = tables.layout();
+  std::vector<std::int64_t> ids, offsets{0};
+  for (std::size_t f = 0; f < layout.features.size(); ++f) {
+    const auto own = ids_of(step, rank, static_cast<int>(f), layout.tables[static_cast<std::size_t>(layout.feature_table[f])].rows);
+    ids.insert(ids.end(), own.begin(), own.end());
+    for (const std::int64_t length : {0, 4, 3, 1, 4, 1}) offsets.push_back(offsets.back() + length);
+  }
+  const std::int64_t batch = step % 2 == 0 ? 13 : 6;
+  const Array<std::int64_t, Backend> device_ids(tables.backend(), ids), device_offsets(tables.backend(), offsets);
+  std::vector<float> values(static_cast<std::size_t>(batch * layout.columns()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 11) * 0.25f - 1;
+  const Array<float, Backend> gradient(tables.backend(), values);
+  KeyedJagged<std::int64_t> keyed{static_cast<int>(layout.features.size()), batch, device_ids.span(), {}, {}};
+  if (step % 2 == 1) keyed.offsets = device_offsets.span();
+  tables.backward(tables.forward(keyed), {gradient.data(), batch, layout.columns()});
+}
+
+/// Increments are full checkpoints with rows left out: those that no update since the base has touched.
+template <class Backend>
+void full_and_increments(const Layout& layout) {
+  const TemporaryFolder folder;
+  on_ranks<Backend>(layout, 3, [&](TablesOn<Backend>& tables, CheckpointContents& contents, auto& dense, auto& c) {
+    const auto step = [&](int number) { train_step(tables, number, c.rank()); };
+    step(0);
+    const CheckpointBase base = save_checkpoint(c, folder.path, contents, 1);
+    ChangedRows changed(contents);
+    for (int number = 1; number < 4; ++number) {
+      step(number);
+      tables.backend().fill_zero(dense.data() + number, sizeof(float));
+      if (number == 1) continue;
+      save_increment(c, folder.path, changed, base, number);
+      save_checkpoint(c, folder.path / "whole", contents, number);
     }
+    const CheckpointBase next = save_checkpoint(c, folder.path, contents, 4);
+    changed.clear();
+    save_increment(c, folder.path, changed, next, 5);
+    step(6);
+    save_increment(c, folder.path, changed, next, 6);
   });
+  const auto rows_of = [&](const char* checkpoint, std::string_view table) {
+    return CheckpointReader(folder.path / checkpoint).template read<std::int64_t>(std::string(table) + ".rows");
+  };
+  const auto touched = [&](std::string_view table, std::initializer_list<int> steps) {
+    std::set<std::int64_t> rows;
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      const TableSpec& spec = layout.tables[static_cast<std::size_t>(layout.feature_table[f])];
+      for (const int step : steps)
+        for (int rank = 0; rank < layout.ranks() && spec.name == table; ++rank)
+          for (const std::int64_t id : ids_of(step, rank, static_cast<int>(f), spec.rows)) rows.insert(id);
+    }
+    return std::vector<std::int64_t>(rows.begin(), rows.end());
+  };
+  for (const TableSpec& table : layout.tables) {
+    CAPTURE(std::string(table.name));
+    CHECK(rows_of("step-000000000002", table.name) == touched(table.name, {1, 2}));
+    CHECK(rows_of("step-000000000003", table.name) == touched(table.name, {1, 2, 3}));
+    CHECK(rows_of("step-000000000005", table.name).empty());
+    CHECK(rows_of("step-000000000006", table.name) == touched(table.name, {6}));
+  }
+  for (const char* name : {"step-000000000002", "step-000000000003"}) {
+    CheckpointReader whole(folder.path / "whole" / name);
+    std::map<std::pair<std::string_view, int>, std::vector<float>> expected;
+    for_each_array(layout, [&](std::string_view table, int array, std::int64_t, std::int64_t) {
+      expected[{table, array}] = whole.template read<float>(std::string(table) + (array < 0 ? ".weight" : ".sum"));
+    });
+    const std::vector<float> dense_expected = whole.template read<float>("mlp.weight");
+    std::atomic<int> good = 0;
+    on_ranks<Host>(two_ranks(), 99, [&](TablesOn<Host>& tables, CheckpointContents& contents, auto& dense, auto& c) {
+      load_checkpoint(c, folder.path / name, contents);
+      good += dense.read() == dense_expected &&
+              wrong(tables, [&](float x, std::string_view table, int array, std::int64_t row, std::int64_t column) {
+                const std::int64_t columns = array >= 0 ? 1 : table == "big" ? 13 : table == "copied" ? 4 : 1;
+                return x == expected.at({table, array})[static_cast<std::size_t>(row * columns + column)];
+              }) == 0;
+    });
+    CHECK(good == 2);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a full checkpoint and increments: the rows that updates touched, on the host and on the GPU, under any cut") {
+  for (const Layout& layout : {three_ranks(), two_ranks()}) {
+    CAPTURE(layout.ranks());
+    full_and_increments<Host>(layout);
+    full_and_increments<Cuda>(layout);
+  }
+}
+
+TEST_CASE("rows are marked: bags of one id and of many, several groups, negative ids; in every order") {
+  const Cuda backend;
+  ::Random random(4);
+  constexpr std::int64_t rows = 300;
+  for (const int longest : {1, 40}) {
+    CAPTURE(longest);
+    HostBags<std::int32_t> first = random_bags<std::int32_t>(random, 300, longest, 100, 7, Coefficients::none, true),
+                           second = random_bags<std::int32_t>(random, 257, longest, 90, 205, Coefficients::none);
+    std::vector<std::uint32_t> expected((rows + 31) / 32);
+    expected[9] = 1u << 11;  // what is set stays
+    const std::vector<std::uint32_t> before = expected;
+    for (HostBags<std::int32_t>* bags : {&first, &second}) {
+      for (std::size_t i = 0; i < bags->ids.size(); i += 5) bags->ids[i] = -1;
+      for (std::int64_t i = bags->begin(0); i < bags->end(bags->bags - 1); ++i)
+        if (const std::int64_t id = bags->ids[static_cast<std::size_t>(i)]; id >= 0)
+          expected[static_cast<std::size_t>(id + bags->row_bias) / 32] |= 1u << ((id + bags->row_bias) % 32);
+    }
+    const DeviceBags<std::int32_t> a(backend, first), b(backend, second);
+    in_every_order([&] {
+      const OnDevice<std::uint32_t> bits(backend, before);
+      Bags<std::int32_t> empty;
+      const Bags<std::int32_t> all[] = {a.view(), empty, b.view()};
+      run<MarkRows<std::int32_t>>(backend, {all, bits.data()});
+      CHECK((bits.read() == expected));
+    });
+  }
+}
+
+TEST_CASE("rows are gathered: of whole words and of half ones") {
+  const Cuda backend;
+  std::vector<std::uint16_t> values(90);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i * 7 + 1);
+  const std::vector<std::int64_t> rows{0, 4, 5, 8};
+  const OnDevice<std::uint16_t> source(backend, values);
+  const OnDevice<std::int64_t> device_rows(backend, rows);
+  for (const std::int64_t width : {9, 10}) {  // 16-bit elements, in rows of 10 or, where the rows have an odd number, 9
+    CAPTURE(width);
+    std::vector<std::uint16_t> expected;
+    for (const std::int64_t row : rows)
+      for (std::int64_t c = 0; c < width; ++c) expected.push_back(values[static_cast<std::size_t>(row * width + c)]);
+    const OnDevice<std::uint16_t> target(backend, std::vector<std::uint16_t>(expected.size()));
+    run<GatherRows>(backend, {reinterpret_cast<const std::byte*>(source.data()), width * 2, device_rows.data(), std::ssize(rows), width * 2,
+                              reinterpret_cast<std::byte*>(target.data())});
+    CHECK((target.read() == expected));
+  }
 }

@@ -6,6 +6,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/row_marks.hpp>
 #include <tessera/core/row_observer.hpp>
 #include <tessera/data/safetensors.hpp>
 
@@ -15,10 +16,12 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,6 +29,9 @@ namespace tessera::inline v0 {
 
 /// Copies bytes between the host's memory and another, and returns when they are there.
 using MemoryCopy = std::function<void(void* to, const void* from, std::size_t bytes)>;
+/// Copies some rows, `stride` bytes apart, one after another into the host's memory, and returns when they are there.
+using MemoryGather = std::function<void(const std::byte* from, std::int64_t stride, std::span<const std::int64_t> rows,
+                                        std::int64_t row_bytes, std::byte* to)>;
 
 /// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its optimizer state, or a dense tensor.
 struct CheckpointRows {
@@ -45,7 +51,8 @@ struct CheckpointRows {
   std::int64_t arena_row = 0;          ///< of the first row
   std::vector<std::int64_t> chosen{};  ///< where not empty: row i of these is row chosen[i] in memory
   std::vector<Part> parts{};
-  MemoryCopy copy{};  ///< empty: the host reads and writes the parts itself
+  MemoryCopy copy{};      ///< empty: the host reads and writes the parts itself
+  MemoryGather gather{};  ///< of tables that the host cannot read
 };
 
 /// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows of them are in memory. Saving reads
@@ -64,6 +71,9 @@ class CheckpointContents {
     using T = typename Collection::element;
     using O = typename Collection::optimizer;
     const MemoryCopy copy = copy_of(collection.backend());
+    MemoryGather gather;
+    if constexpr (!std::remove_cvref_t<decltype(collection.backend())>::host_readable)
+      gather = [&collection](auto... arguments) { collection.tables().fetch_rows(arguments...); };
     const auto& tables = collection.layout().tables;
     std::vector<int> first;
     for (const auto& table : tables) {
@@ -81,7 +91,8 @@ class CheckpointContents {
                           .source = static_cast<int>(sources_.size()),
                           .arena = shard.arena,
                           .arena_row = shard.arena_row,
-                          .copy = copy};
+                          .copy = copy,
+                          .gather = gather};
       const int t = first[static_cast<std::size_t>(shard.table)];
       rows.parts.push_back(part(t, column, shard.weights, write));
       for (int k = 0; k < O::element_states; ++k) rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
@@ -95,6 +106,7 @@ class CheckpointContents {
       sources_.back() = [&collection](RowObserver& observer, bool on) {
         on ? collection.observe(observer) : collection.unobserve(observer);
       };
+    marks_.push_back([&collection] { return collection.mark_rows(); });
     add_number(
         prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
         [&collection](std::uint64_t step) { collection.set_steps(static_cast<std::int64_t>(step)); });
@@ -147,6 +159,8 @@ class CheckpointContents {
   const std::vector<CheckpointRows>& rows() const { return rows_; }
   /// By collection: makes it tell an observer of its updates, or no longer; empty where the host cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
+  /// Likewise: begins to mark the rows that its updates change.
+  const std::vector<std::function<std::unique_ptr<RowMarks>()>>& marks() const { return marks_; }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
   /// Whether a tensor's size is known only when it is saved.
@@ -242,6 +256,7 @@ class CheckpointContents {
   std::vector<TensorSpec> tensors_;
   std::vector<CheckpointRows> rows_;
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
+  std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
   std::vector<std::size_t> whole_, ragged_;  // indices into rows_
   std::map<std::string, Number> numbers_;
   std::map<std::string, std::string> texts_;

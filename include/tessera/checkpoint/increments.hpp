@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/core/row_observer.hpp>
+#include <tessera/core/row_marks.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -20,58 +21,31 @@
 
 namespace tessera::inline v0 {
 
-/// Remembers which rows of tables changed since the last full checkpoint: one bit for each row. Until it exists nothing of it costs
-/// anything.
+/// Remembers which rows of tables changed since the last full checkpoint: one bit for each row, where the tables are, in device memory
+/// too. Until it exists nothing of it costs anything. The collections must outlive it.
 class ChangedRows {
  public:
-  /// Throws InvalidArgument for tables in memory that the host cannot read.
   explicit ChangedRows(const CheckpointContents& contents) : contents_(contents) {
-    for (const CheckpointRows& rows : contents.rows()) {
-      if (rows.source < 0) continue;
-      std::vector<bool>& bits = bits_[{rows.source, rows.arena}];
-      bits.resize(std::max(bits.size(), static_cast<std::size_t>(rows.arena_row + rows.rows)));
-    }
-    for (const auto& source : contents.sources())
-      require(source != nullptr, "ChangedRows: the host cannot see which rows change in another backend's memory; save in full");
-    for (std::size_t s = 0; s < contents.sources().size(); ++s)
-      contents.sources()[s](watchers_.emplace_back(*this, static_cast<int>(s)), true);
+    for (const auto& begin : contents.marks()) marks_.push_back(begin());
   }
   ChangedRows(const ChangedRows&) = delete;
   ChangedRows& operator=(const ChangedRows&) = delete;
-  ~ChangedRows() {
-    for (std::size_t s = 0; s < watchers_.size(); ++s) contents_.sources()[s](watchers_[s], false);
-  }
 
   /// All rows are as the last full checkpoint holds them.
   void clear() {
-    for (auto& [key, bits] : bits_) bits.assign(bits.size(), false);
+    for (const auto& marks : marks_) marks->clear();
   }
 
-  /// Which of `rows`, counted from the first, changed.
+  /// Which of `rows`, counted from the first, changed, ascending. Waits for the updates so far.
   std::vector<std::int64_t> changed(const CheckpointRows& rows) const {
-    const std::vector<bool>& bits = bits_.at({rows.source, rows.arena});
-    std::vector<std::int64_t> list;
-    for (std::int64_t r = 0; r < rows.rows; ++r)
-      if (bits[static_cast<std::size_t>(rows.arena_row + r)]) list.push_back(r);
-    return list;
+    return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row, rows.arena_row + rows.rows);
   }
 
   const CheckpointContents& contents() const { return contents_; }
 
  private:
-  struct Watcher final : RowObserver {
-    Watcher(ChangedRows& changed_, int source_) : changed(changed_), source(source_) {}
-    void touch(int arena, std::span<const std::int64_t> rows) override {
-      std::vector<bool>& bits = changed.bits_.at({source, arena});
-      for (const std::int64_t row : rows) bits[static_cast<std::size_t>(row)] = true;
-    }
-    ChangedRows& changed;
-    int source;
-  };
-
   const CheckpointContents& contents_;
-  std::map<std::pair<int, int>, std::vector<bool>> bits_;  ///< by arena row
-  std::deque<Watcher> watchers_;
+  std::vector<std::unique_ptr<RowMarks>> marks_;  ///< by source
 };
 
 namespace detail {

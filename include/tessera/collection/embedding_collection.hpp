@@ -21,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -299,6 +300,8 @@ class ShardedCollection {
     updater_.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
+  /// The rows that updates change from now on, as long as the result lives, which must not outlive this.
+  std::unique_ptr<RowMarks> mark_rows() { return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks()); }
 
  private:
   void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {

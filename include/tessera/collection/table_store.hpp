@@ -5,9 +5,11 @@
 #include <tessera/collection/routing.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/initialize.hpp>
+#include <tessera/op/mark_rows.hpp>
 #include <tessera/op/non_finite.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/table/arena.hpp>
+#include <tessera/table/buffer.hpp>
 
 #include <algorithm>
 #include <array>
@@ -143,6 +145,21 @@ class TableStore {
         }
       }
     }
+  }
+
+  /// Copies rows of a shard's matrix, `stride` bytes apart, one after another into the host's memory, and waits for them. For backends
+  /// whose memory the host cannot read.
+  void fetch_rows(const std::byte* from, std::int64_t stride, std::span<const std::int64_t> rows, std::int64_t row_bytes,
+                  std::byte* to) const {
+    const std::size_t bytes = rows.size() * static_cast<std::size_t>(row_bytes);
+    Buffer<std::int64_t, Backend> numbers;
+    Buffer<std::byte, Backend> block;
+    numbers.resize(backend_, rows.size());
+    block.resize(backend_, bytes);
+    backend_.copy(numbers.data(), rows.data(), rows.size_bytes());
+    run<GatherRows>(backend_, {from, stride, numbers.data(), std::ssize(rows), row_bytes, block.data()});
+    backend_.copy(to, block.data(), bytes);
+    backend_.synchronize();
   }
 
   /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/collectives.hpp>
+#include <tessera/collection/marked_rows.hpp>
 #include <tessera/collection/mean_square_exchange.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/core/row_observer.hpp>
@@ -38,6 +39,8 @@ class Updater {
 
   /// Who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
+  /// Who remembers which rows change.
+  std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
@@ -61,7 +64,7 @@ class Updater {
   /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
   template <IdType Id>
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
-    if (!observers_.empty()) tell(a, groups);
+    if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (O::needs_mean_square)
         if (routing_.arenas()[a].columns_split)
@@ -109,26 +112,39 @@ class Updater {
   template <IdType Id>
   void tell(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
     if (routing_.arenas()[a].columns_split) {
-      tell_rows(a, {merged_[a].rows, static_cast<std::size_t>(merged_[a].count)});
+      Bags<std::int64_t> rows;
+      rows.ids = merged_[a].rows;
+      rows.bags = rows.entry_bound = merged_[a].count;
+      tell_bags<std::int64_t>(a, {&rows, 1});
     } else if (routing_.arenas()[a].replicated) {
-      for (const GradientGroup<std::int64_t>& group : replicas_[a].groups) tell_bags(a, group.bags);
+      tell_bags<std::int64_t>(a, bags_of(replicas_[a].groups));
     } else {
-      for (const GradientGroup<Id>& group : groups) tell_bags(a, group.bags);
+      tell_bags<Id>(a, bags_of(groups));
     }
   }
 
   template <IdType Id>
-  void tell_bags(std::size_t a, const Bags<Id>& bags) {
+  static std::vector<Bags<Id>> bags_of(const std::vector<GradientGroup<Id>>& groups) {
+    std::vector<Bags<Id>> bags;
+    for (const GradientGroup<Id>& group : groups) bags.push_back(group.bags);
+    return bags;
+  }
+
+  template <IdType Id>
+  void tell_bags(std::size_t a, std::span<const Bags<Id>> all) {
+    for (MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
+    if (observers_.empty()) return;
+    for (const Bags<Id>& bags : all) tell_observers(a, bags);
+  }
+
+  template <IdType Id>
+  void tell_observers(std::size_t a, const Bags<Id>& bags) {
     if (bags.bags == 0) return;
     for (std::int64_t i = bags.begin(0), end = bags.end(bags.bags - 1); i < end;) {
       touched_.clear();
       for (const std::int64_t last = std::min<std::int64_t>(end, i + 4096); i < last; ++i) touched_.push_back(bags.ids[i] + bags.row_bias);
-      tell_rows(a, touched_);
+      for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), touched_);
     }
-  }
-
-  void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
-    for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
   }
 
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
@@ -174,6 +190,7 @@ class Updater {
   std::vector<Replicas> replicas_;
   std::span<const float* const> row_mean_squares_;
   std::vector<RowObserver*> observers_;
+  std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
 };
 
