@@ -14,8 +14,10 @@ using namespace tessera;
 
 class HostBackend final : public RankBackend {
  public:
-  HostBackend(ThreadCommunicator* main, ThreadCommunicator* routing) : main_(main), routing_(routing) {}
+  HostBackend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing)
+      : main_(main), gradients_(gradients), routing_(routing) {}
   AnyCommunicator main() override { return any(main_); }
+  AnyCommunicator gradients() override { return any(gradients_); }
   AnyCommunicator routing() override { return any(routing_); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
                                         std::int64_t max_batch) override {
@@ -25,12 +27,12 @@ class HostBackend final : public RankBackend {
  private:
   AnyCommunicator any(ThreadCommunicator* threads) { return threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self_); }
 
-  ThreadCommunicator *main_, *routing_;
+  ThreadCommunicator *main_, *gradients_, *routing_;
   SelfCommunicator self_;
 };
 
-std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main, ThreadCommunicator* routing) {
-  return std::make_unique<HostBackend>(main, routing);
+std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing) {
+  return std::make_unique<HostBackend>(main, gradients, routing);
 }
 
 }  // namespace

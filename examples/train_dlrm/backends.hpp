@@ -23,14 +23,17 @@ class RankBackend {
   virtual ~RankBackend() = default;
   /// The communicators that the backend was made with, for its memory.
   virtual tessera::AnyCommunicator main() = 0;
+  virtual tessera::AnyCommunicator gradients() = 0;
   virtual tessera::AnyCommunicator routing() = 0;
   /// Collective. `max_batch`: samples of a rank at most.
   virtual std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
                                                 std::int64_t max_batch) = 0;
 };
 
-/// Of thread ranks, for the rank itself and for a thread that routes ahead; null: there is one rank, or ranks are no threads.
-using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main, tessera::ThreadCommunicator* routing);
+/// Of thread ranks, for the rank itself and for threads that sum gradients and route ahead; null: there is one rank, or ranks are no
+/// threads.
+using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main, tessera::ThreadCommunicator* gradients,
+                                                        tessera::ThreadCommunicator* routing);
 
 /// What --backend names. Those that need a library put themselves here: optional_cuda.cu.
 std::map<std::string, RankBackendFactory*>& backends();

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and another to route ahead on.
+// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and others to sum gradients and to route ahead on.
 #include "backends.hpp"
 #include "cuda_embeddings.cuh"
 #include "dense_contents.hpp"
 #include "interaction.hpp"
 #include "plans.hpp"
 
+#include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/cuda/cross.cuh>
 #include <tessera/cuda/dense.cuh>
 #include <tessera/cuda/dot.cuh>
@@ -74,7 +75,7 @@ std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, Communi
 class CudaModel final : public RankModel {
  public:
   CudaModel(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch,
-            const Cuda& backend, const Cuda& routing)
+            const Cuda& backend, const Cuda& gradients, const Cuda& routing)
       : communicator_(communicators.main),
         backend_(backend),
         width_(options.embedding_width),
@@ -83,6 +84,9 @@ class CudaModel final : public RankModel {
         top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1)),
         parameters_(backend_, options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
+        buckets_(options.bucket_kib == 0 ? nullptr
+                                         : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
+                                                                     options.bucket_kib * 1024, backend_, gradients)),
         embeddings_(make_cuda_embeddings(options, communicators, make_layout(options, communicator_.size(), rows), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
@@ -134,10 +138,14 @@ class CudaModel final : public RankModel {
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     CudaBinaryCrossEntropy{global_batch}.forward_backward(backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)},
                                                           d_logits, loss_.data());
-    top_.backward(d_logits, d_products);
+    const auto ready = [&](std::span<const float> part) {
+      if (buckets_ && !part.empty()) buckets_->ready(part);
+    };
+    top_.backward(d_logits, d_products, ready);
     interaction_->backward(vectors(n), d_products, d_vectors);
-    bottom_.backward(d_vectors.column_range(0, width_));
-    communicator_.all_reduce(parameters_.gradients());
+    ready(interaction_->gradients());
+    bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
+    buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
     embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
   }
@@ -151,6 +159,7 @@ class CudaModel final : public RankModel {
   }
 
  private:
+  using Buckets = BucketedAllReduce<AnyCommunicator>;
   using DenseOptimizer = std::variant<CudaDenseOptimizer<Sgd>, CudaDenseOptimizer<Adagrad>, CudaDenseOptimizer<Adam>>;
 
   static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
@@ -191,6 +200,7 @@ class CudaModel final : public RankModel {
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;
   DenseOptimizer optimizer_;
+  std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
   gpu::DeviceBuffer<float> vectors_, vector_gradients_;    // [batch, 27*width]
   gpu::DeviceBuffer<float> products_, product_gradients_;  // [batch, columns of the interaction]
@@ -208,6 +218,8 @@ class Lane {
     if (threads != nullptr) ranks_.emplace(threads->group(), threads->rank(), CudaMemory(backend_));
   }
   const Cuda& backend() const { return backend_; }
+  /// Another handle of the same stream, for who works beside the communicator's thread.
+  Cuda handle() const { return Cuda({.stream = stream_.get()}); }
   AnyCommunicator communicator() { return ranks_ ? AnyCommunicator(*ranks_) : AnyCommunicator(self_); }
 
  private:
@@ -219,24 +231,26 @@ class Lane {
 
 class CudaBackend final : public RankBackend {
  public:
-  CudaBackend(ThreadCommunicator* main, ThreadCommunicator* routing) : main_(main), routing_(routing) {}
+  CudaBackend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing)
+      : main_(main), gradients_(gradients), routing_(routing) {}
   AnyCommunicator main() override { return main_.communicator(); }
+  AnyCommunicator gradients() override { return gradients_.communicator(); }
   AnyCommunicator routing() override { return routing_.communicator(); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
                                         std::int64_t max_batch) override {
-    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(), routing_.backend());
+    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(), gradients_.handle(), routing_.backend());
   }
 
  private:
-  Lane main_, routing_;
+  Lane main_, gradients_, routing_;
 };
 
-std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main, ThreadCommunicator* routing) {
+std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   require<Error>(error == cudaSuccess && count > 0, "--backend cuda: there is no GPU that CUDA can use here ({})",
                  error == cudaSuccess ? "no device" : cudaGetErrorString(error));
-  return std::make_unique<CudaBackend>(main, routing);
+  return std::make_unique<CudaBackend>(main, gradients, routing);
 }
 
 [[maybe_unused]] const bool added = backends().emplace("cuda", &make_cuda_backend).second;

@@ -187,10 +187,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   tessera::require(options.backend == "host" || options.communicator == "threads",
                    "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out", options.backend,
                    options.communicator);
-  if (options.backend != "host") {
-    tessera::require(options.bucket_kib == 0, "--backend {}: the gradients of the linear layers are summed at once; leave --bucket-kib out",
-                     options.backend);
-  }
   return options;
 }
 

@@ -23,8 +23,8 @@ class Threads final : public Ranks {
   void run(const std::function<void(Communicators&)>& rank) override {
     if (size_ == 1) {
       SelfCommunicator self;
-      const std::unique_ptr<RankBackend> backend = make_backend_(nullptr, nullptr);
-      Communicators communicators{backend->main(), AnyCommunicator(self), AnyCommunicator(self), backend->routing(), *backend};
+      const std::unique_ptr<RankBackend> backend = make_backend_(nullptr, nullptr, nullptr);
+      Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(self), backend->routing(), *backend};
       return rank(communicators);
     }
     ThreadGroup gradient_group(size_), data_group(size_), routing_group(size_);
@@ -32,8 +32,8 @@ class Threads final : public Ranks {
       const int r = threads.rank();
       ThreadCommunicator gradients(gradient_group, r), data(data_group, r), routing(routing_group, r);
       try {
-        const std::unique_ptr<RankBackend> backend = make_backend_(&threads, &routing);
-        Communicators communicators{backend->main(), AnyCommunicator(gradients), AnyCommunicator(data), backend->routing(), *backend};
+        const std::unique_ptr<RankBackend> backend = make_backend_(&threads, &gradients, &routing);
+        Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(data), backend->routing(), *backend};
         rank(communicators);
       } catch (const std::exception& error) {
         for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group}) group->fail(r, error.what());

@@ -14,8 +14,8 @@ namespace dlrm {
 
 class RankBackend;
 
-/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own. Of them `main` and `routing`
-/// move the backend's memory.
+/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own. All but `data` move the
+/// backend's memory.
 struct Communicators {
   tessera::AnyCommunicator main, gradients, data, routing;
   RankBackend& backend;

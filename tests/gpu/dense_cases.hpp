@@ -2,8 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/bucketed_all_reduce.hpp>
+#include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/cross.cuh>
 #include <tessera/cuda/dense.cuh>
+#include <tessera/cuda/rank_memory.cuh>
+#include <tessera/cuda/stream.cuh>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
@@ -11,6 +15,7 @@
 #include <gpu/device.hpp>
 #include <support/cross_reference.hpp>
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -182,6 +187,72 @@ TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
   CHECK_THROWS_AS(CudaMlp(backend, {4}), InvalidArgument);
+}
+
+TEST_CASE("mlp: each layer's gradients are announced once, last layer first, when they are final; of an empty batch, too") {
+  for (const std::int64_t batch : {70, 0}) {
+    const Cuda backend;
+    CudaMlp mlp(backend, {5, 8, 3, 2});
+    const CudaDenseParameters parameters(backend, 5, mlp);
+    Random random(3);
+    const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)), dy(backend, random_elements<float>(random, batch * 2)),
+        y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
+    mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
+    std::vector<float> announced(static_cast<std::size_t>(parameters.size()), 9.0f);
+    std::vector<std::size_t> sizes;
+    const float* end = parameters.gradients().data() + parameters.size();
+    mlp.backward({dy.data(), batch, 2}, {}, [&](std::span<const float> part) {
+      CHECK(part.data() + part.size() == end);
+      end = part.data();
+      sizes.push_back(part.size());
+      backend.copy(announced.data() + (end - parameters.gradients().data()), end, part.size_bytes());
+    });
+    backend.synchronize();
+    CHECK((sizes == std::vector<std::size_t>{3 * 2 + 2, 8 * 3 + 3, 5 * 8 + 8}));
+    std::vector<float> gradients(announced.size());
+    backend.copy(gradients.data(), parameters.gradients().data(), gradients.size() * sizeof(float));
+    backend.synchronize();
+    CHECK((announced == gradients));
+    CHECK((gradients == std::vector<float>(gradients.size())) == (batch == 0));
+  }
+}
+
+TEST_CASE("gradients summed in buckets on another stream while backward runs: the bits of one sum after it") {
+  constexpr int ranks = 3, steps = 3;
+  constexpr std::int64_t batch = 40;
+  for (const std::size_t bucket : {std::size_t{1}, std::size_t{200}, std::size_t{1} << 20}) {
+    CAPTURE(bucket);
+    ThreadGroup background(ranks);
+    std::atomic<int> wrong = 0;
+    run_ranks(ranks, [&](ThreadCommunicator& host) {
+      const gpu::Stream stream, summing_stream;
+      const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
+      BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+          second(background, host.rank(), CudaMemory(summing));
+      CudaMlp mlp(backend, {5, 8, 3, 2});
+      const CudaDenseParameters parameters(backend, 5, mlp);
+      BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend, Cuda({.stream = summing_stream.get()}));
+      Random random(static_cast<unsigned>(host.rank()) + 3);
+      const auto gradients = [&] {
+        std::vector<float> values(static_cast<std::size_t>(parameters.size()));
+        backend.copy(values.data(), parameters.gradients().data(), values.size() * sizeof(float));
+        backend.synchronize();
+        return values;
+      };
+      for (int step = 0; step < steps; ++step) {
+        const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)), dy(backend, random_elements<float>(random, batch * 2)),
+            y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
+        mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
+        mlp.backward({dy.data(), batch, 2}, {}, [&](std::span<const float> part) { buckets.ready(part); });
+        buckets.wait();
+        const std::vector<float> found = gradients();
+        mlp.backward({dy.data(), batch, 2});
+        communicator.all_reduce(parameters.gradients());
+        wrong += found != gradients();
+      }
+    });
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("cross layers: against the definition and its central differences, low rank and full") {

@@ -156,7 +156,6 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--plan diagonal", "--plan");
   check_fails("--backend tpu", "--backend");
   check_fails("--backend cuda --communicator mpi", "--communicator");
-  check_fails("--backend cuda --bucket-kib 64", "--bucket-kib");
   check_fails("--interaction sum", "--interaction");
   check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
   check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <thread>
@@ -26,6 +27,16 @@ class BucketedAllReduce {
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
       : communicator_(communicator), gradients_(gradients), least_(bucket_bytes / sizeof(float)), begin_(gradients.size()), end_(begin_) {
     worker_ = std::jthread([this](std::stop_token stop) { work(stop); });
+  }
+  /// For gradients in the memory of a backend that computes in the order of a stream: what `ready` was given before it is called counts,
+  /// and what `wait` is followed by comes after the sums. `computing` works on the gradients; `communicating` on the stream that the
+  /// communicator uses, an object that nobody else calls.
+  template <class Backend>
+  BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes, const Backend& computing,
+                    const Backend& communicating)
+      : BucketedAllReduce(communicator, gradients, bucket_bytes) {
+    await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
+    await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }
   BucketedAllReduce(const BucketedAllReduce&) = delete;
   BucketedAllReduce& operator=(const BucketedAllReduce&) = delete;
@@ -50,12 +61,14 @@ class BucketedAllReduce {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return buckets_.empty() || failure_; });
     if (failure_) std::rethrow_exception(failure_);
+    if (await_sums_) await_sums_();
     begin_ = end_ = gradients_.size();
   }
 
  private:
   void send() {
     if (begin_ == end_) return;
+    if (await_gradients_) await_gradients_();
     {
       const std::lock_guard lock(mutex_);
       buckets_.push_back(gradients_.subspan(begin_, end_ - begin_));
@@ -88,6 +101,7 @@ class BucketedAllReduce {
   std::span<float> gradients_;
   std::size_t least_;
   std::size_t begin_, end_;  // of the bucket that is being filled
+  std::function<void()> await_gradients_, await_sums_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::span<float>> buckets_;

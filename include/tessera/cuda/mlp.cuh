@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -73,12 +74,19 @@ class CudaMlp : public MlpLayers {
     }
   }
 
+  /// Takes a part of gradients() that the work given to the backend so far makes final.
+  using Ready = std::function<void(std::span<const float>)>;
+
   /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten) and of x, written to dx
-  /// unless dx is an empty view. dx may not overlap dy, x or y.
-  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
+  /// unless dx is an empty view. dx may not overlap dy, x or y. `ready` is called once per layer, last layer first, as soon as the layer's
+  /// weight and bias gradients have been launched.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_backward(dy, dx);
-    backend_.fill_zero(gradients_.data(), dy.rows == 0 ? gradients_.size_bytes() : 0);
-    if (dy.rows == 0) return;
+    if (dy.rows == 0) {
+      backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
+      for (int l = layers() - 1; l >= 0; --l) announce(ready, l);
+      return;
+    }
     const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
     for (auto& buffer : gradient_) buffer.reserve_discard(dy.rows * widest);
     MatrixView<const float> above = dy;
@@ -104,6 +112,7 @@ class CudaMlp : public MlpLayers {
                  .a_transposed = true,
                  .sum_a = epilogues && sums != nullptr},
                 g.data, in.data, sums, gradients_.data() + offset(l));
+      announce(ready, l);
       if (l == 0 && dx.data == nullptr) return;
       const MatrixView<float> below =
           l == 0 ? dx : MatrixView<float>(gradient_[static_cast<std::size_t>((l + 1) % 2)].data(), dy.rows, size(l));
@@ -121,6 +130,10 @@ class CudaMlp : public MlpLayers {
   }
 
  private:
+  void announce(const Ready& ready, int layer) const {
+    if (ready)
+      ready(gradients_.subspan(static_cast<std::size_t>(offset(layer)), static_cast<std::size_t>(offset(layer + 1) - offset(layer))));
+  }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   MatrixView<float> hidden(int layer) const { return {activations_[static_cast<std::size_t>(layer - 1)].data(), x_.rows, size(layer)}; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
