@@ -58,13 +58,17 @@ class LiveRows {
     std::byte* to = memory_.data();
     for (std::size_t p = 0; p < rows.parts.size(); ++p) {
       blocks_.push_back({to, row_bytes[p]});
-      if (rows.chosen.empty())
+      if (rows.chosen.empty()) {
         fetch_rows(rows, rows.parts[p], first, count, row_bytes[p], to);
-      else if (rows.gather)
-        rows.gather(rows.parts[p].data, rows.parts[p].stride,
-                    std::span(rows.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), row_bytes[p], to);
-      for (std::int64_t i = 0; i < count && !rows.chosen.empty() && !rows.gather; ++i)
-        fetch_rows(rows, rows.parts[p], rows.chosen[static_cast<std::size_t>(first + i)], 1, row_bytes[p], to + i * row_bytes[p]);
+      } else {
+        const auto chosen = std::span(rows.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+        if (rows.gather) {
+          rows.gather(rows.parts[p].data, rows.parts[p].stride, chosen, row_bytes[p], to);
+        } else {
+          for (std::size_t i = 0; i < chosen.size(); ++i)
+            fetch_rows(rows, rows.parts[p], chosen[i], 1, row_bytes[p], to + static_cast<std::int64_t>(i) * row_bytes[p]);
+        }
+      }
       to += count * row_bytes[p];
     }
     return blocks_;
