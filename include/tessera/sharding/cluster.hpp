@@ -71,18 +71,18 @@ constexpr Cluster hgx_h200(int ranks) {
 constexpr Cluster cpu_host(int ranks, int cores) {
   return {.ranks = ranks,
           .stream_bandwidth = 1.2e10,
-          .gather_bandwidth = 8.1e9,
-          .cache_bandwidth = 1.1e11,
-          .lookup_seconds = 2.5e-9,
-          .check_seconds = 5.4e-10,
-          .route_seconds = 1.2e-9,
+          .gather_bandwidth = 7.4e9,
+          .cache_bandwidth = 5.4e10,
+          .lookup_seconds = 2.0e-9,
+          .check_seconds = 5.8e-10,
+          .route_seconds = 1.6e-9,
           .cut_seconds = 1.4e-8,
-          .vector_seconds = 3.8e-10,
-          .merge_seconds = 2.4e-8,
-          .block_seconds = 1.2e-7,
+          .vector_seconds = 9.0e-10,
+          .merge_seconds = 1.5e-8,
+          .block_seconds = 0,
           .launch_seconds = 0,
-          .node_bandwidth = 6.8e9,
-          .node_latency = 3.8e-5,  // of threads that wait for a core
+          .node_bandwidth = 6.9e9,
+          .node_latency = 3.4e-5,  // of threads that wait for a core
           .flops = 1e11,
           .concurrent_ranks = cores};
 }
