@@ -28,7 +28,7 @@ for name in "${programs[@]}"; do
   source=tests/gpu/$name.cu main=(tests/support/main.cpp) libraries=()
   # Libraries of the other machine, or files beside the program: no build of them is static.
   if [ "$name" = test_nccl ]; then libraries+=(-lnccl); fi
-  if grep -q 'cuda/dense[.]cuh\|gpu/dense_cases\|gpu/golden_model' "$source"; then libraries+=(-lcublasLt); fi
+  if grep -q 'cuda/dense[.]cuh\|gpu/dense_cases\|gpu/graph_cases\|gpu/golden_model' "$source"; then libraries+=(-lcublasLt); fi
   if [[ $name == bench_* ]]; then
     main=()
     libraries+=(-lbenchmark)

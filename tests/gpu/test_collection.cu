@@ -6,51 +6,6 @@
 
 // What the emulator cannot run.
 
-TEST_CASE("a one-hot step of one rank is captured in a graph and replayed: the same bits as called, on other ids") {
-  const gpu::Stream stream;
-  const Cuda backend({.stream = stream.get()});
-  OneRank self{CudaMemory(backend)};
-  const auto ids_of = [](int step) {
-    std::vector<std::int32_t> ids;
-    for (int i = 0; i < 2 * 300; ++i) ids.push_back((i * 7 + step * 3) % (i < 300 ? 10 : 6));
-    return ids;
-  };
-  const Array<float, Cuda> gradient(backend, std::vector<float>(300 * 8, 0.25f));
-  std::vector<float> tables[2];
-  for (const bool captured : {false, true}) {
-    SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
-    const Array<std::int32_t, Cuda> ids(backend, ids_of(0)), output(backend, std::vector<std::int32_t>(300 * 8));
-    const auto step = [&] {
-      const auto pooled = e.forward(KeyedJagged<std::int32_t>{2, 300, ids.span(), {}, {}},
-                                    MatrixView<float>{reinterpret_cast<float*>(output.data()), 300, 8});
-      e.backward(pooled, {gradient.data(), 300, 8});
-    };
-    step();  // buffers get their sizes
-    cudaGraphExec_t graph = nullptr;
-    if (captured) {
-      cudaGraph_t recorded = nullptr;
-      gpu::check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "capturing");
-      step();
-      gpu::check(cudaStreamEndCapture(stream.get(), &recorded), "capturing");
-      gpu::check(cudaGraphInstantiate(&graph, recorded, 0), "instantiating a graph");
-      cudaGraphDestroy(recorded);
-    }
-    for (int s = 1; s <= 3; ++s) {
-      const std::vector<std::int32_t> next = ids_of(s);
-      backend.copy(ids.data(), next.data(), next.size() * sizeof(std::int32_t));
-      if (captured)
-        gpu::check(cudaGraphLaunch(graph, stream.get()), "launching a graph");
-      else
-        step();
-      backend.synchronize();
-    }
-    if (captured) cudaGraphExecDestroy(graph);
-    tables[captured].resize(40);
-    e.tables().get("a", {tables[captured].data(), 10, 4});
-  }
-  CHECK((tables[0] == tables[1]));
-}
-
 TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last rows") {
   constexpr int width = 16;
   constexpr std::int64_t rows = (std::int64_t{1} << 31) / width + 1000;

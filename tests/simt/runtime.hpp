@@ -3,11 +3,11 @@
 #pragma once
 
 #include <simt/device_heap.hpp>
+#include <simt/graphs.hpp>
 #include <simt/intrinsics.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -18,7 +18,13 @@
 // stream_waits() tells which there were. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN, -1), and out of the host's reach
 // under the address sanitizer.
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorStreamCaptureUnsupported = 900
+};
 inline const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case cudaSuccess:
@@ -29,14 +35,14 @@ inline const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
       return "cudaErrorInvalidConfiguration";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
   }
   return "unknown";
 }
 inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
-struct CUstream_st {};
-using cudaStream_t = CUstream_st*;
 struct CUevent_st {
   cudaStream_t recorded = nullptr;
 };
@@ -50,7 +56,38 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return simt::capturing(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr || simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  stream->capture = new CUgraph_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  *graph = std::exchange(stream->capture, nullptr);
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new CUgraphExec_st{graph->work};
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const auto& work : exec->work) simt::enqueue(stream, work);
+  return cudaSuccess;
+}
+
 namespace simt {
 /// How often each stream was made to wait for another: (waiting, awaited).
 struct StreamWaits {
@@ -63,6 +100,7 @@ inline StreamWaits& stream_waits() {
 }
 }  // namespace simt
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
+  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
   const std::lock_guard lock(simt::stream_waits().mutex);
   ++simt::stream_waits().counts[{stream, event->recorded}];
   return cudaSuccess;
@@ -72,6 +110,7 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
   event->recorded = stream;
   return cudaSuccess;
 }
@@ -96,31 +135,40 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
   return cudaSuccess;
 }
 
-inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
+inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
+  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
   *p = simt::DeviceHeap::instance().allocate(bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
-inline cudaError_t cudaFreeAsync(void* p, cudaStream_t) {
+inline cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
   simt::DeviceHeap::instance().free(p);
   return cudaSuccess;
 }
 inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
-  *p = std::malloc(bytes);
+  *p = simt::HostPages::instance().allocate(bytes);
   return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 inline cudaError_t cudaFreeHost(void* p) {
-  std::free(p);
+  simt::HostPages::instance().free(p);
   return cudaSuccess;
 }
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  const simt::DeviceAccess access;
-  if (bytes != 0) std::memmove(to, from, bytes);
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  if (simt::capturing(stream))
+    for (const void* p : {static_cast<const void*>(to), from})
+      if (!simt::DeviceHeap::instance().holds(p) && !simt::HostPages::instance().holds(p)) return cudaErrorStreamCaptureUnsupported;
+  simt::enqueue(stream, [=] {
+    const simt::DeviceAccess access;
+    if (bytes != 0) std::memmove(to, from, bytes);
+  });
   return cudaSuccess;
 }
-inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t) {
-  const simt::DeviceAccess access;
-  if (bytes != 0) std::memset(p, value, bytes);
+inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream) {
+  simt::enqueue(stream, [=] {
+    const simt::DeviceAccess access;
+    if (bytes != 0) std::memset(p, value, bytes);
+  });
   return cudaSuccess;
 }
 enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
@@ -174,7 +222,8 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs = 0;
 };
 
-/// Runs the kernel to its end. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws simt::Error.
+/// Runs the kernel to its end, or captures it. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws
+/// simt::Error.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "kernel parameters are copied as bytes");
@@ -186,14 +235,16 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (config->dynamicSmemBytes > simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
     return cudaErrorInvalidValue;
   using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
-  Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
-  const simt::DeviceAccess access;
-  simt::Engine::instance().run_grid(
-      grid, block, config->dynamicSmemBytes,
-      [](void* p) {
-        const Call& c = *static_cast<const Call*>(p);
-        std::apply(c.first, c.second);
-      },
-      &call);
+  const Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  simt::enqueue(config->stream, [=, bytes = config->dynamicSmemBytes] {
+    const simt::DeviceAccess access;
+    simt::Engine::instance().run_grid(
+        grid, block, bytes,
+        [](void* p) {
+          const Call& c = *static_cast<const Call*>(p);
+          std::apply(c.first, c.second);
+        },
+        const_cast<Call*>(&call));
+  });
   return cudaSuccess;
 }

@@ -70,6 +70,7 @@ class DeviceInputs {
       job.mean = mean;
       job.weighted_mean = mean && feature.weighted;
       job.weighted = feature.weighted;
+      if (!batch.bounds.empty()) job.bound = batch.bounds[jobs_.size() - 1];
       op_jobs_.push_back(job);
     }
   }
@@ -86,6 +87,7 @@ class DeviceInputs {
     if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
     run<AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
                                 .count = static_cast<std::int64_t>(batch.ids.size()),
+                                .room = !batch.bounds.empty(),
                                 .offsets = offsets_given_ ? batch.offsets.data() : nullptr,
                                 .weights = batch.weights.data(),
                                 .batch = batch.batch,

@@ -82,6 +82,8 @@ class IdReport<Backend, false> {
     require(fault.kind != InputFault::offsets_backwards, "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
             fault.feature, feature.name, fault.sample, fault.value, fault.before);
     require(fault.kind != InputFault::first_offset, "KeyedJagged: the first offset must be 0, is {}", fault.value);
+    require(fault.kind != InputFault::over_bound, "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
+            feature.name, fault.value);
     throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids", fault.value, fault.before));
   }
   /// Waits for the backend's work.

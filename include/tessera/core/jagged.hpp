@@ -25,7 +25,9 @@ struct KeyedJagged {
   std::span<const Id> ids;
   std::span<const std::int64_t> offsets;  ///< features*batch + 1 of them, the first 0, never decreasing; empty: one-hot
   std::span<const float> weights;         ///< as many as ids, or none
-  /// Where ids and offsets are in device memory: at most so many ids per feature, in host memory; or empty. See DeviceInputs.
+  /// Where ids and offsets are in device memory: at most so many ids per feature, in host memory; or empty. `ids` and `weights` may then
+  /// have room for more than the offsets tell of, so that a step captured in a CUDA graph takes batches of any size up to it. See
+  /// DeviceInputs.
   std::span<const std::int64_t> bounds = {};
 
   constexpr bool one_hot() const { return offsets.empty(); }

@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(entry_threads)
       if (__shfl_sync(full, my_begin, bag + step) <= i) bag += step;
     if (i >= end) continue;
     const std::int64_t place = group.first_entry + (i - start);
-    if (bags.offsets != nullptr && static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound)) __trap();
+    // More ids than the bound, which AdmitIds has noted.
+    if (bags.offsets != nullptr && static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound)) continue;
     const std::int64_t id = bags.ids[i];
     rows[place] = id < 0 ? no_row : static_cast<std::uint32_t>(id + bags.row_bias);
     payloads[place] =

@@ -51,7 +51,10 @@ __global__ void __launch_bounds__(admit_threads)
     my_end = p.offsets[bag + 1];
     if (bag == 0 && my_begin != 0) note_fault(p.fault, 0);
     if (my_end < my_begin) note_fault(p.fault, 4 * static_cast<unsigned long long>(bag) + 1);
-    if (bag + 1 == end_bag && my_end != p.count) note_fault(p.fault, 4 * static_cast<unsigned long long>(end_bag) + 2);
+    if (bag + 1 == end_bag && (p.room ? my_end > p.count : my_end != p.count))
+      note_fault(p.fault, 4 * static_cast<unsigned long long>(end_bag) + 2);
+    if (group.job.bound >= 0 && my_end - p.offsets[group.feature * p.batch] > group.job.bound)
+      note_fault(p.fault, 4 * static_cast<unsigned long long>(bag) + 3);
     my_begin = clamped(my_begin, 0, p.count);
     my_end = clamped(my_end, 0, p.count);
     if (lane < bags) p.admitted_offsets[bag] = my_begin;
@@ -113,9 +116,13 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
   } else {
     bag = static_cast<std::int64_t>(order / 4);
     const int kind = static_cast<int>(order % 4);
-    fault.value = p.offsets[kind == 1 ? bag + 1 : bag];
+    const std::int64_t feature = bag / p.batch;
+    fault.value = kind == 3 ? p.offsets[(feature + 1) * p.batch] - p.offsets[feature * p.batch] : p.offsets[kind == 1 ? bag + 1 : bag];
     fault.before = kind == 1 ? p.offsets[bag] : p.count;
-    fault.kind = kind == 0 ? InputFault::first_offset : kind == 1 ? InputFault::offsets_backwards : InputFault::last_offset;
+    fault.kind = kind == 0   ? InputFault::first_offset
+                 : kind == 1 ? InputFault::offsets_backwards
+                 : kind == 2 ? InputFault::last_offset
+                             : InputFault::over_bound;
     if (kind == 2) bag -= 1;
   }
   fault.feature = static_cast<std::int32_t>(bag / p.batch);

@@ -30,18 +30,19 @@ struct CheckIds {
 
 /// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host has cleared it.
 struct InputFault {
-  enum Kind : std::int32_t { none, bad_id, offsets_backwards, first_offset, last_offset };
+  enum Kind : std::int32_t { none, bad_id, offsets_backwards, first_offset, last_offset, over_bound };
   unsigned long long found = 0;  ///< of the operation: orders faults
   std::int32_t kind = none;
   std::int32_t feature = 0;  ///< index into the jobs
   std::int64_t sample = 0;
-  std::int64_t value = 0;   ///< the id, or the offset
+  std::int64_t value = 0;   ///< the id, or the offset, or how many ids the feature has
   std::int64_t before = 0;  ///< the offset before it
 };
 
 /// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends whose memory the host cannot read:
 /// copies ids and offsets, replaces bad ids under the policy (throw_error and zero_vector: by -1), clamps offsets to [0, ids], and works
-/// out the coefficients of means. The first fault is noted: offsets that are wrong, and under throw_error bad ids.
+/// out the coefficients of means. The first fault is noted: offsets that are wrong, features with more ids than their bound, and under
+/// throw_error bad ids.
 template <IdType Id>
 struct AdmitIds {
   /// A feature of the batch; the k-th job is that of bags [k*batch, (k+1)*batch).
@@ -50,10 +51,12 @@ struct AdmitIds {
     std::int32_t table = 0;
     bool weighted_mean = false;  ///< scaled_weights are wanted
     bool mean = false;           ///< scale is wanted
+    std::int64_t bound = -1;     ///< most ids that the feature may have; -1: any number
   };
   struct Parameters {
     const Id* ids = nullptr;
     std::int64_t count = 0;                 ///< of ids
+    bool room = false;                      ///< the last offset may be less than `count`
     const std::int64_t* offsets = nullptr;  ///< null: one-hot
     const float* weights = nullptr;
     std::int64_t batch = 0;

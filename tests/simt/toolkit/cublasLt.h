@@ -126,11 +126,50 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
+namespace simt {
+/// The product itself: epilogues, too.
+inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const void* a_data, const cublasLtMatrixLayoutOpaque& a,
+                              const void* b_data, const cublasLtMatrixLayoutOpaque& b, float scale, const void* c_data,
+                              const cublasLtMatrixLayoutOpaque& c, float* d_data, const cublasLtMatrixLayoutOpaque& d,
+                              std::uint64_t inner) {
+  const simt::DeviceAccess access;
+  const bool at = product.transpose[0] == CUBLAS_OP_T, bt = product.transpose[1] == CUBLAS_OP_T;
+  const bool keeps_mask = product.epilogue == CUBLASLT_EPILOGUE_RELU_AUX || product.epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+  const bool applies_mask = product.epilogue == CUBLASLT_EPILOGUE_DRELU;
+  const auto element = [](const void* data, const cublasLtMatrixLayoutOpaque& layout, std::uint64_t row, std::uint64_t column) {
+    return static_cast<const float*>(data)[row + column * static_cast<std::uint64_t>(layout.stride)];
+  };
+  for (std::uint64_t column = 0; column < d.columns; ++column)
+    for (std::uint64_t row = 0; row < d.rows; ++row) {
+      double sum = 0;
+      for (std::uint64_t k = 0; k < inner; ++k)
+        sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
+               static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+      if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
+      if ((product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(product.bias[row]);
+      if ((product.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
+      if (keeps_mask || applies_mask) {
+        const std::uint64_t bit = row + column * static_cast<std::uint64_t>(product.mask_stride);
+        unsigned char& byte = product.mask[bit / 8];
+        const auto one = static_cast<unsigned char>(1u << bit % 8);
+        if (keeps_mask) byte = static_cast<unsigned char>(sum > 0 ? byte | one : byte & ~one);
+        if (applies_mask && (byte & one) == 0) sum = 0;
+      }
+      d_data[row + column * static_cast<std::uint64_t>(d.stride)] = static_cast<float>(sum);
+    }
+  for (std::uint64_t column = 0; column < d.columns && product.epilogue == CUBLASLT_EPILOGUE_BGRADB; ++column) {
+    double sum = 0;
+    for (std::uint64_t k = 0; k < inner; ++k)
+      sum += static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
+    product.bias[column] = static_cast<float>(sum);
+  }
+}
+}  // namespace simt
+
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a_data,
                                      cublasLtMatrixLayout_t a, const void* b_data, cublasLtMatrixLayout_t b, const void* beta,
                                      const void* c_data, cublasLtMatrixLayout_t c, void* d_data, cublasLtMatrixLayout_t d,
-                                     const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t) {
-  const simt::DeviceAccess access;
+                                     const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
   const void* pointers[] = {a_data, b_data, c_data, d_data};
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
@@ -147,32 +186,9 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
       (desc->mask == nullptr || desc->mask_stride % 128 != 0 || desc->mask_stride < static_cast<std::int64_t>(d->rows) ||
        reinterpret_cast<std::uintptr_t>(desc->mask) % 16 != 0))
     return CUBLAS_STATUS_INVALID_VALUE;
-  const auto element = [](const void* data, cublasLtMatrixLayout_t layout, std::uint64_t row, std::uint64_t column) {
-    return static_cast<const float*>(data)[row + column * static_cast<std::uint64_t>(layout->stride)];
-  };
-  for (std::uint64_t column = 0; column < d->columns; ++column)
-    for (std::uint64_t row = 0; row < d->rows; ++row) {
-      double sum = 0;
-      for (std::uint64_t k = 0; k < inner; ++k)
-        sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
-               static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
-      if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
-      if ((desc->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(desc->bias[row]);
-      if ((desc->epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
-      if (keeps_mask || applies_mask) {
-        const std::uint64_t bit = row + column * static_cast<std::uint64_t>(desc->mask_stride);
-        unsigned char& byte = desc->mask[bit / 8];
-        const auto one = static_cast<unsigned char>(1u << bit % 8);
-        if (keeps_mask) byte = static_cast<unsigned char>(sum > 0 ? byte | one : byte & ~one);
-        if (applies_mask && (byte & one) == 0) sum = 0;
-      }
-      static_cast<float*>(d_data)[row + column * static_cast<std::uint64_t>(d->stride)] = static_cast<float>(sum);
-    }
-  for (std::uint64_t column = 0; column < d->columns && desc->epilogue == CUBLASLT_EPILOGUE_BGRADB; ++column) {
-    double sum = 0;
-    for (std::uint64_t k = 0; k < inner; ++k)
-      sum += static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
-    desc->bias[column] = static_cast<float>(sum);
-  }
+  // What describes the product may change before a captured one is done.
+  simt::enqueue(stream, [=, product = *desc, la = *a, lb = *b, lc = *c, ld = *d] {
+    simt::multiply_matrices(product, a_data, la, b_data, lb, scale, c_data, lc, static_cast<float*>(d_data), ld, inner);
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

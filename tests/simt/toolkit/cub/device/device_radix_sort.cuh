@@ -28,11 +28,20 @@ struct DoubleBuffer {
 struct DeviceRadixSort {
   template <class Key, class Value, class Count>
   static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values,
-                               Count count, int begin_bit, int end_bit, cudaStream_t) {
+                               Count count, int begin_bit, int end_bit, cudaStream_t stream) {
     if (temporary == nullptr) {
       temporary_bytes = 256;
       return cudaSuccess;
     }
+    simt::enqueue(stream, [=] { sort(keys, values, count, begin_bit, end_bit); });
+    keys.selector ^= 1;
+    values.selector ^= 1;
+    return cudaSuccess;
+  }
+
+ private:
+  template <class Key, class Value, class Count>
+  static void sort(const DoubleBuffer<Key>& keys, const DoubleBuffer<Value>& values, Count count, int begin_bit, int end_bit) {
     const simt::DeviceAccess access;
     using Bits = std::make_unsigned_t<Key>;
     const int bits = end_bit - begin_bit;
@@ -46,9 +55,6 @@ struct DeviceRadixSort {
       keys.Alternate()[i] = keys.Current()[order[i]];
       values.Alternate()[i] = values.Current()[order[i]];
     }
-    keys.selector ^= 1;
-    values.selector ^= 1;
-    return cudaSuccess;
   }
 };
 

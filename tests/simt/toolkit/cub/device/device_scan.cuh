@@ -12,12 +12,15 @@ namespace cub {
 /// The interface of CUB's device-wide scan, by std::exclusive_scan.
 struct DeviceScan {
   template <class Value, class Count>
-  static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in, Value* out, Count count, cudaStream_t) {
+  static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in, Value* out, Count count,
+                                  cudaStream_t stream) {
     if (temporary == nullptr) {
       temporary_bytes = 256;
     } else {
-      const simt::DeviceAccess access;
-      std::exclusive_scan(in, in + count, out, Value{});
+      simt::enqueue(stream, [=] {
+        const simt::DeviceAccess access;
+        std::exclusive_scan(in, in + count, out, Value{});
+      });
     }
     return cudaSuccess;
   }
