@@ -34,14 +34,19 @@ bool nearly(const std::vector<float>& found, const std::vector<double>& expected
   return true;
 }
 
-/// Layers in double, by the definition.
+/// Layers in double, by the definition. `bfloat16`: what is stored in 16 bits is rounded to them.
 struct PlainMlp {
   std::vector<std::int64_t> sizes;
   bool last_relu;
   std::vector<double> parameters, gradients;
   std::vector<std::vector<double>> states;  // inputs of the layers and the last output
+  bool bfloat16 = false;
+
+  double stored(double x) const { return bfloat16 ? to_float(from_float<BFloat16>(static_cast<float>(x))) : x; }
 
   void forward(std::vector<double> x, std::int64_t batch) {
+    for (double& number : x) number = stored(number);
+    for (std::size_t i = 0; i + static_cast<std::size_t>(sizes.back()) < parameters.size(); ++i) parameters[i] = stored(parameters[i]);
     states = {x};
     std::size_t at = 0;
     for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
@@ -51,7 +56,8 @@ struct PlainMlp {
         for (std::size_t o = 0; o < out; ++o) {
           double sum = parameters[at + in * out + o];
           for (std::size_t i = 0; i < in; ++i) sum += parameters[at + o * in + i] * states.back()[s * in + i];
-          y.push_back((l + 2 < sizes.size() || last_relu) && sum < 0 ? 0 : sum);
+          const double output = (l + 2 < sizes.size() || last_relu) && sum < 0 ? 0 : sum;
+          y.push_back(l + 2 < sizes.size() ? stored(output) : output);
         }
       states.push_back(y);
       at += in * out + out;
@@ -69,10 +75,11 @@ struct PlainMlp {
           const double g = (l + 2 < sizes.size() || last_relu) && states[l + 1][s * out + o] <= 0 ? 0 : dy[s * out + o];
           gradients[at + in * out + o] += g;
           for (std::size_t i = 0; i < in; ++i) {
-            gradients[at + o * in + i] += g * states[l][s * in + i];
-            dx[s * in + i] += g * parameters[at + o * in + i];
+            gradients[at + o * in + i] += stored(g) * states[l][s * in + i];
+            dx[s * in + i] += stored(g) * parameters[at + o * in + i];
           }
         }
+      for (double& number : dx) number = l > 0 ? stored(number) : number;
       dy = dx;
     }
     return dy;
@@ -146,12 +153,22 @@ struct CrossRun {
 
 }  // namespace
 
-TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider ones") {
-  for (const auto& [last_relu, epilogues] : {std::pair{false, false}, std::pair{true, false}, std::pair{true, true}}) {
+TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider ones; in float and in bfloat16") {
+  struct Case {
+    bool last_relu, epilogues, bfloat16;
+  };
+  for (const Case& c :
+       {Case{false, false, false}, Case{true, false, false}, Case{true, true, false}, Case{false, false, true}, Case{true, false, true}}) {
+    const bool last_relu = c.last_relu, epilogues = c.epilogues, bfloat16 = c.bfloat16;
+    CAPTURE(last_relu);
+    CAPTURE(bfloat16);
     const std::vector<std::int64_t> sizes{13, 40, 7, 3};
     constexpr std::int64_t batch = 700, padding = 5;
     const Cuda backend;
-    CudaMlp mlp(backend, sizes, {.last_relu = last_relu, .gradient_epilogues = epilogues});
+    CudaMlp mlp(backend, sizes,
+                {.last_relu = last_relu,
+                 .precision = bfloat16 ? DensePrecision::bfloat16 : DensePrecision::float32,
+                 .gradient_epilogues = epilogues});
     const CudaDenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const std::vector<float> x = random_elements<float>(random, batch * 13), dy = random_elements<float>(random, batch * (3 + padding));
@@ -164,15 +181,22 @@ TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that
     backend.copy(values.data(), parameters.values().data(), values.size() * sizeof(float));
     backend.copy(gradients.data(), parameters.gradients().data(), values.size() * sizeof(float));
     backend.synchronize();
-    PlainMlp plain{sizes, last_relu, doubles(values), {}, {}};
+    PlainMlp plain{sizes, last_relu, doubles(values), {}, {}, bfloat16};
     plain.forward(doubles(x), batch);
     std::vector<double> plain_dy;
     for (std::int64_t s = 0; s < batch; ++s)
       for (int o = 0; o < 3; ++o) plain_dy.push_back(dy[static_cast<std::size_t>(s * (3 + padding) + o)]);
     const std::vector<double> plain_dx = plain.backward(plain_dy, batch);
-    CHECK(nearly(columns(y.read(), 3, 3 + padding), plain.states.back()));
-    CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx));
-    CHECK(nearly(gradients, plain.gradients));
+    // A sum that is added up in another order is now and then rounded to the other neighbour of 8 bits.
+    const double tolerance = bfloat16 ? 4e-3 : 1e-4;
+    CHECK(nearly(columns(y.read(), 3, 3 + padding), plain.states.back(), tolerance));
+    CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx, tolerance));
+    CHECK(nearly(gradients, plain.gradients, tolerance));
+    if (!bfloat16) continue;
+    PlainMlp exact{sizes, last_relu, doubles(values), {}, {}};
+    exact.forward(doubles(x), batch);
+    CHECK_FALSE(nearly(columns(y.read(), 3, 3 + padding), exact.states.back(), tolerance));
+    CHECK(nearly(columns(y.read(), 3, 3 + padding), exact.states.back(), 0.1));
   }
 }
 
@@ -187,6 +211,8 @@ TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
   CHECK_THROWS_AS(CudaMlp(backend, {4}), InvalidArgument);
+  CHECK_THROWS_WITH_AS(CudaMlp(backend, {4, 2}, {.precision = DensePrecision::bfloat16, .gradient_epilogues = true}),
+                       "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out", InvalidArgument);
 }
 
 TEST_CASE("mlp: each layer's gradients are announced once, last layer first, when they are final; of an empty batch, too") {

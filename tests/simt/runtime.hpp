@@ -48,11 +48,28 @@ struct CUevent_st {
 };
 using cudaEvent_t = CUevent_st*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+namespace simt {
+/// How often each stream was made to wait for another: (waiting, awaited).
+struct StreamWaits {
+  std::mutex mutex;
+  std::map<std::pair<cudaStream_t, cudaStream_t>, int> counts;
+
+  void forget(cudaStream_t stream) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(counts, [&](const auto& count) { return count.first.first == stream || count.first.second == stream; });
+  }
+};
+inline StreamWaits& stream_waits() {
+  static StreamWaits waits;
+  return waits;
+}
+}  // namespace simt
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  simt::stream_waits().forget(stream);  // the next stream may have its address
   delete stream;
   return cudaSuccess;
 }
@@ -88,17 +105,6 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-namespace simt {
-/// How often each stream was made to wait for another: (waiting, awaited).
-struct StreamWaits {
-  std::mutex mutex;
-  std::map<std::pair<cudaStream_t, cudaStream_t>, int> counts;
-};
-inline StreamWaits& stream_waits() {
-  static StreamWaits waits;
-  return waits;
-}
-}  // namespace simt
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
   if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
   const std::lock_guard lock(simt::stream_waits().mutex);

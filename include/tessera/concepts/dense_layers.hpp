@@ -16,6 +16,10 @@
 
 namespace tessera::inline v0 {
 
+/// What hidden activations and the products' copies of weights are stored in. Parameters, their gradients, a network's input and output
+/// are always float, and every product is summed in float.
+enum class DensePrecision { float32, bfloat16 };
+
 namespace detail {
 
 /// Gives each layer its part of both arrays, in the given order, and its first values.

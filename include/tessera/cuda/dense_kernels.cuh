@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/optimizer.hpp>
+#include <tessera/core/element.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/cuda/backend.cuh>
 
@@ -16,11 +17,10 @@ inline constexpr int sum_rows = 512;  ///< of a column, by one block
 inline constexpr int sum_columns = 32;
 
 /// A block takes 32 columns of up to 512 rows: 8 threads a column, each every eighth row; then these 8 sums in order. The gradient is
-/// zeroed where the activation is not positive.
-template <int = 0>
-__global__ void __launch_bounds__(dense_threads)
-    mask_and_sum_rows(const MatrixView<const float> gradient, const MatrixView<const float> activation, const MatrixView<float> masked,
-                      float* partial, const int column_blocks) {
+/// zeroed where the activation, if there is one, is not positive.
+template <Element G, Element A, Element M>
+__global__ void __launch_bounds__(dense_threads) mask_and_sum_rows(const MatrixView<const G> gradient, const MatrixView<const A> activation,
+                                                                   const MatrixView<M> masked, float* partial, const int column_blocks) {
   constexpr int rows_at_once = dense_threads / sum_columns;
   auto& sums = block_shared<float[rows_at_once][sum_columns]>();
   const std::int64_t chunk = blockIdx.x / column_blocks,
@@ -30,11 +30,9 @@ __global__ void __launch_bounds__(dense_threads)
   float sum = 0;
   if (column < gradient.columns)
     for (std::int64_t row = chunk * sum_rows + first; row < end; row += rows_at_once) {
-      float g = gradient(row, column);
-      if (masked.data != nullptr) {
-        g = activation(row, column) > 0.0f ? g : 0.0f;
-        masked(row, column) = g;
-      }
+      float g = to_float(gradient(row, column));
+      if (activation.data != nullptr && !(to_float(activation(row, column)) > 0.0f)) g = 0.0f;
+      if (masked.data != nullptr) masked(row, column) = from_float<M>(g);
       sum += g;
     }
   sums[first][threadIdx.x % sum_columns] = sum;
@@ -54,17 +52,29 @@ __global__ void __launch_bounds__(dense_threads)
   sums[column] = sum;
 }
 
-/// `masked` (or nothing, where it is empty) = gradient where activation > 0, else 0; `sums` (or nothing) = its column sums, always added
-/// in the same order. Scratch slot 19.
-inline void mask_and_sum(const Cuda& backend, MatrixView<const float> gradient, MatrixView<const float> activation,
-                         MatrixView<float> masked, float* sums) {
+/// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it is empty), else 0; `sums` (or nothing) =
+/// its column sums, always added in the same order. Scratch slot 19.
+template <Element G, Element A, Element M>
+void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation, MatrixView<M> masked, float* sums) {
   const std::int64_t chunks = ceil_divide(gradient.rows, sum_rows), column_blocks = ceil_divide(gradient.columns, sum_columns);
   auto* partial = sums == nullptr ? nullptr : backend.scratch_for<float>(19, chunks * gradient.columns);
-  backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads, mask_and_sum_rows<>, gradient, activation, masked, partial,
-                 static_cast<int>(column_blocks));
+  backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads, mask_and_sum_rows<G, A, M>, gradient, activation, masked,
+                 partial, static_cast<int>(column_blocks));
   if (sums != nullptr)
     backend.launch("sum_chunks", ceil_divide(gradient.columns, dense_threads), dense_threads, sum_chunks<>,
                    static_cast<const float*>(partial), chunks, gradient.columns, sums);
+}
+
+template <Element T>
+__global__ void __launch_bounds__(dense_threads) narrow_rows(const MatrixView<const float> from, T* to) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
+  if (i < from.rows * from.columns) to[i] = from_float<T>(from(i / from.columns, i % from.columns));
+}
+
+/// A matrix in fewer bits, its rows side by side.
+template <Element T>
+void narrow(const Cuda& backend, MatrixView<const float> from, T* to) {
+  backend.launch("narrow_rows", ceil_divide(from.rows * from.columns, dense_threads), dense_threads, narrow_rows<T>, from, to);
 }
 
 /// One block: each thread takes every 256th sample; sums in double, in a fixed order.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/element.hpp>
 #include <tessera/cuda/backend.cuh>
 
 #include <cublasLt.h>
@@ -17,7 +18,7 @@
 
 namespace tessera::inline v0::gpu {
 
-/// C = A B, or A B + D, for row-major matrices of floats, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored)
+/// C = A B, or A B + D, for row-major matrices, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored)
 /// and B [inner, columns] (likewise). Strides in elements.
 struct GemmShape {
   std::int64_t rows = 0, columns = 0, inner = 0;
@@ -31,6 +32,9 @@ struct GemmShape {
   std::int64_t addend_stride = 0;  ///< of D [rows, columns], which may be C; 0: there is none
 };
 
+template <Element T>
+inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
+
 /// A mask of a matrix: a bit per element, in rows of whole 16 bytes.
 constexpr std::int64_t mask_row_bits(std::int64_t columns) { return (columns + 127) / 128 * 128; }
 
@@ -38,8 +42,9 @@ inline void check(cublasStatus_t status, const char* doing) {
   require<Error>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: status {}", doing, static_cast<int>(status));
 }
 
-/// Matrix products on a backend's stream. Keeps the algorithm that cuBLASLt chose for every shape. `tf32`: inputs may be rounded to 10
-/// bits of mantissa, on the tensor cores. Used by one thread at a time.
+/// Matrix products on a backend's stream, of floats or BFloat16 (A and B alike; C, D and the bias alike), summed in float. Keeps the
+/// algorithm that cuBLASLt chose for every shape. `tf32`: floats may be rounded to 10 bits of mantissa, on the tensor cores. Used by one
+/// thread at a time.
 class Gemm {
  public:
   explicit Gemm(const Cuda& backend, bool tf32 = false) : backend_(backend), tf32_(tf32) {
@@ -48,12 +53,13 @@ class Gemm {
     handle_.reset(handle);
   }
 
-  void run(const GemmShape& s, const float* a, const float* b, const float* bias, float* c, const float* addend = nullptr,
-           std::byte* mask = nullptr) {
+  template <Element In, Element Out>
+  void run(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias, Out* c,
+           const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {
     if (s.rows == 0 || s.columns == 0) return;
     if (addend == nullptr) addend = c;
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
-    const Plan& plan = plan_for(s, b, a, bias, addend, c, mask);
+    const Plan& plan = plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
     if (s.bias || s.sum_a)
       check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "setting the bias");
     if (s.keep_mask || s.apply_mask)
@@ -87,7 +93,12 @@ class Gemm {
       if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
     }
   };
+  struct Types {
+    cudaDataType_t in, out;
+    friend auto operator<=>(const Types&, const Types&) = default;
+  };
   struct Key {
+    Types types;
     std::int64_t rows, columns, inner, a_stride, b_stride, c_stride, addend_stride;
     int flags;
     std::uint32_t alignment[5];  ///< of cuBLASLt's a, b, c, d and of the bias
@@ -100,14 +111,15 @@ class Gemm {
     return std::uint32_t{1} << std::countr_zero(address);
   }
 
-  const Plan& plan_for(const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d,
+  const Plan& plan_for(const Types& types, const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d,
                        const std::byte* mask) {
     const int flags =
         s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3 | s.keep_mask << 4 | s.apply_mask << 5 | s.sum_a << 6;
-    const Key key{
-        s.rows,          s.columns,  s.inner,
-        s.a_stride,      s.b_stride, s.c_stride,
-        s.addend_stride, flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias || s.sum_a ? alignment(bias) : 256u}};
+    const Key key{types,      s.rows,
+                  s.columns,  s.inner,
+                  s.a_stride, s.b_stride,
+                  s.c_stride, s.addend_stride,
+                  flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias || s.sum_a ? alignment(bias) : 256u}};
     std::unique_ptr<Plan>& plan = plans_[key];
     if (!plan) plan = make_plan(s, key, bias, mask);
     return *plan;
@@ -115,7 +127,8 @@ class Gemm {
 
   std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias, const std::byte* mask) const {
     auto plan = std::make_unique<Plan>();
-    check(cublasLtMatmulDescCreate(&plan->operation, tf32_ ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    const bool tf32 = tf32_ && key.types.in == CUDA_R_32F;
+    check(cublasLtMatmulDescCreate(&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
           "describing a product");
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
       check(cublasLtMatmulDescSetAttribute(plan->operation, attribute, &value, sizeof(value)), "describing a product");
@@ -128,14 +141,14 @@ class Gemm {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, mask_row_bits(s.columns));
     }
-    const auto layout = [](cublasLtMatrixLayout_t& l, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-      check(cublasLtMatrixLayoutCreate(&l, CUDA_R_32F, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
+    const auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+      check(cublasLtMatrixLayoutCreate(&l, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
             "describing a matrix");
     };
-    layout(plan->a, s.b_transposed ? s.inner : s.columns, s.b_transposed ? s.columns : s.inner, s.b_stride);
-    layout(plan->b, s.a_transposed ? s.rows : s.inner, s.a_transposed ? s.inner : s.rows, s.a_stride);
-    layout(plan->c, s.columns, s.rows, s.addend_stride != 0 ? s.addend_stride : s.c_stride);
-    layout(plan->d, s.columns, s.rows, s.c_stride);
+    layout(plan->a, key.types.in, s.b_transposed ? s.inner : s.columns, s.b_transposed ? s.columns : s.inner, s.b_stride);
+    layout(plan->b, key.types.in, s.a_transposed ? s.rows : s.inner, s.a_transposed ? s.inner : s.rows, s.a_stride);
+    layout(plan->c, key.types.out, s.columns, s.rows, s.addend_stride != 0 ? s.addend_stride : s.c_stride);
+    layout(plan->d, key.types.out, s.columns, s.rows, s.c_stride);
     choose(*plan, key, s);
     return plan;
   }

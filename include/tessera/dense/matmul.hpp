@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 
@@ -18,10 +19,6 @@
 #include <utility>
 
 namespace tessera::inline v0 {
-
-/// What hidden activations and packed weights are stored in. Parameters, their gradients, a network's input and output are always
-/// float, and every product is summed in float.
-enum class DensePrecision { float32, bfloat16 };
 
 namespace detail {
 

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats, added to another matrix, with bias and ReLU, one
-// number at a time. It has no algorithms to choose from; alignments that were promised are checked.
+// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats or bfloat16, added to another matrix, with bias and
+// ReLU, one number at a time. It has no algorithms to choose from; alignments that were promised are checked.
+#include <tessera/core/element.hpp>
+
 #include <simt/runtime.hpp>
 
 #include <cstddef>
@@ -12,7 +14,7 @@
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
-enum cudaDataType_t { CUDA_R_32F = 0 };
+enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasLtEpilogue_t {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
@@ -44,12 +46,13 @@ using cublasLtHandle_t = cublasLtContext*;
 struct cublasLtMatmulDescOpaque {
   cublasOperation_t transpose[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  float* bias = nullptr;
+  void* bias = nullptr;           // of D's type
   unsigned char* mask = nullptr;  // a bit per element of D
   std::int64_t mask_stride = 0;   // in bits
 };
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque*;
 struct cublasLtMatrixLayoutOpaque {
+  cudaDataType_t type;
   std::uint64_t rows, columns;
   std::int64_t stride;
 };
@@ -93,10 +96,10 @@ inline cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, 
   std::memcpy(to, value, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t, std::uint64_t rows, std::uint64_t columns,
-                                                 std::int64_t stride) {
+inline cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
+                                                 std::uint64_t columns, std::int64_t stride) {
   if (stride < static_cast<std::int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
-  *layout = new cublasLtMatrixLayoutOpaque{rows, columns, stride};
+  *layout = new cublasLtMatrixLayoutOpaque{type, rows, columns, stride};
   return CUBLAS_STATUS_SUCCESS;
 }
 inline cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
@@ -127,17 +130,26 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
   return CUBLAS_STATUS_SUCCESS;
 }
 namespace simt {
+inline float number(const void* data, cudaDataType_t type, std::uint64_t i) {
+  return type == CUDA_R_32F ? static_cast<const float*>(data)[i] : tessera::to_float(static_cast<const tessera::BFloat16*>(data)[i]);
+}
+inline void set_number(void* data, cudaDataType_t type, std::uint64_t i, double x) {
+  if (type == CUDA_R_32F)
+    static_cast<float*>(data)[i] = static_cast<float>(x);
+  else
+    static_cast<tessera::BFloat16*>(data)[i] = tessera::from_float<tessera::BFloat16>(static_cast<float>(x));
+}
+
 /// The product itself: epilogues, too.
 inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const void* a_data, const cublasLtMatrixLayoutOpaque& a,
                               const void* b_data, const cublasLtMatrixLayoutOpaque& b, float scale, const void* c_data,
-                              const cublasLtMatrixLayoutOpaque& c, float* d_data, const cublasLtMatrixLayoutOpaque& d,
-                              std::uint64_t inner) {
+                              const cublasLtMatrixLayoutOpaque& c, void* d_data, const cublasLtMatrixLayoutOpaque& d, std::uint64_t inner) {
   const simt::DeviceAccess access;
   const bool at = product.transpose[0] == CUBLAS_OP_T, bt = product.transpose[1] == CUBLAS_OP_T;
   const bool keeps_mask = product.epilogue == CUBLASLT_EPILOGUE_RELU_AUX || product.epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
   const bool applies_mask = product.epilogue == CUBLASLT_EPILOGUE_DRELU;
   const auto element = [](const void* data, const cublasLtMatrixLayoutOpaque& layout, std::uint64_t row, std::uint64_t column) {
-    return static_cast<const float*>(data)[row + column * static_cast<std::uint64_t>(layout.stride)];
+    return number(data, layout.type, row + column * static_cast<std::uint64_t>(layout.stride));
   };
   for (std::uint64_t column = 0; column < d.columns; ++column)
     for (std::uint64_t row = 0; row < d.rows; ++row) {
@@ -146,7 +158,7 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
         sum += static_cast<double>(at ? element(a_data, a, k, row) : element(a_data, a, row, k)) *
                static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
       if (scale != 0) sum += static_cast<double>(element(c_data, c, row, column));
-      if ((product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(product.bias[row]);
+      if ((product.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0) sum += static_cast<double>(number(product.bias, d.type, row));
       if ((product.epilogue & CUBLASLT_EPILOGUE_RELU) != 0 && sum < 0) sum = 0;
       if (keeps_mask || applies_mask) {
         const std::uint64_t bit = row + column * static_cast<std::uint64_t>(product.mask_stride);
@@ -155,13 +167,13 @@ inline void multiply_matrices(const cublasLtMatmulDescOpaque& product, const voi
         if (keeps_mask) byte = static_cast<unsigned char>(sum > 0 ? byte | one : byte & ~one);
         if (applies_mask && (byte & one) == 0) sum = 0;
       }
-      d_data[row + column * static_cast<std::uint64_t>(d.stride)] = static_cast<float>(sum);
+      set_number(d_data, d.type, row + column * static_cast<std::uint64_t>(d.stride), sum);
     }
   for (std::uint64_t column = 0; column < d.columns && product.epilogue == CUBLASLT_EPILOGUE_BGRADB; ++column) {
     double sum = 0;
     for (std::uint64_t k = 0; k < inner; ++k)
       sum += static_cast<double>(bt ? element(b_data, b, column, k) : element(b_data, b, k, column));
-    product.bias[column] = static_cast<float>(sum);
+    set_number(product.bias, d.type, column, sum);
   }
 }
 }  // namespace simt
@@ -175,6 +187,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
     if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
   const float scale = *static_cast<const float*>(beta);
   if (*static_cast<const float*>(alpha) != 1 || (scale != 0 && scale != 1)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (a->type != b->type || c->type != d->type) return CUBLAS_STATUS_INVALID_VALUE;
   if (c->rows != d->rows || c->columns != d->columns || (c_data == d_data && c->stride != d->stride)) return CUBLAS_STATUS_INVALID_VALUE;
   const bool at = desc->transpose[0] == CUBLAS_OP_T, bt = desc->transpose[1] == CUBLAS_OP_T;
   const std::uint64_t inner = at ? a->rows : a->columns;
@@ -188,7 +201,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
     return CUBLAS_STATUS_INVALID_VALUE;
   // What describes the product may change before a captured one is done.
   simt::enqueue(stream, [=, product = *desc, la = *a, lb = *b, lc = *c, ld = *d] {
-    simt::multiply_matrices(product, a_data, la, b_data, lb, scale, c_data, lc, static_cast<float*>(d_data), ld, inner);
+    simt::multiply_matrices(product, a_data, la, b_data, lb, scale, c_data, lc, d_data, ld, inner);
   });
   return CUBLAS_STATUS_SUCCESS;
 }
