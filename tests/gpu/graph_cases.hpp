@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 #include <gpu/array.hpp>
+#include <gpu/graph.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -22,34 +23,6 @@
 namespace {
 
 using namespace tessera;
-
-/// The work that `give` gives to a stream, to be done as often as wanted.
-class Graph {
- public:
-  template <class Give>
-  Graph(const gpu::Stream& stream, const Give& give) : stream_(stream.get()) {
-    cudaGraph_t recorded = nullptr;
-    gpu::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing");
-    try {
-      give();
-    } catch (...) {
-      cudaStreamEndCapture(stream_, &recorded);
-      if (recorded != nullptr) cudaGraphDestroy(recorded);
-      throw;
-    }
-    gpu::check(cudaStreamEndCapture(stream_, &recorded), "capturing");
-    gpu::check(cudaGraphInstantiate(&graph_, recorded, 0), "instantiating a graph");
-    cudaGraphDestroy(recorded);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  ~Graph() { cudaGraphExecDestroy(graph_); }
-  void launch() const { gpu::check(cudaGraphLaunch(graph_, stream_), "launching a graph"); }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t graph_ = nullptr;
-};
 
 constexpr std::int64_t samples = 300;
 constexpr int width = 8, numbers = 5;
