@@ -354,6 +354,9 @@ TEST_CASE("collection: ids may have room for more where there are bounds; more i
   batch.bounds = low_bounds;
   e.backward(e.forward(batch), {gradient.data(), 2, 8});
   CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: feature 0 ('a') has 3 ids, more than its bound");
+  const std::vector<std::int64_t> negative{4, -1};
+  batch.bounds = negative;
+  CHECK(message_of([&] { e.forward(batch); }) == "KeyedJagged: bounds must not be negative, one is -1");
   batch.bounds = bounds;
   batch.offsets = too_far.span();
   e.backward(e.forward(batch), {gradient.data(), 2, 8});

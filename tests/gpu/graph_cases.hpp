@@ -13,8 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string_view>
 #include <vector>
 
 // Whole training steps as CUDA graphs: what was captured once is replayed on other batches, and must give the bits of steps that are

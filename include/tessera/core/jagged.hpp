@@ -57,6 +57,7 @@ struct KeyedJagged {
             ids.size());
     require(bounds.empty() || static_cast<std::int64_t>(bounds.size()) == features, "KeyedJagged: {} bounds for {} features", bounds.size(),
             features);
+    for (const std::int64_t bound : bounds) require(bound >= 0, "KeyedJagged: bounds must not be negative, one is {}", bound);
   }
 
   /// Checks sizes and offsets, O(features*batch). Throws InvalidArgument that names the first fault.
