@@ -2,17 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "embeddings.hpp"
 
-#include <tessera/core/error.hpp>
+#include "embeddings_of.hpp"
+
+#include <tessera/tessera.hpp>
 
 namespace dlrm {
 
+// Widths of whole tables, and of their halves under a plan that cuts columns.
+using HostWidths = tessera::Widths<4, 8, 16, 32, 64, 128>;
+
 std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout, const EmbeddingOptions& options) {
-  if (optimizer == "sgd") return make_sgd_embeddings(communicator, layout, options);
-  if (optimizer == "adagrad") return make_adagrad_embeddings(communicator, layout, options);
-  if (optimizer == "rowwise-adagrad") return make_rowwise_adagrad_embeddings(communicator, layout, options);
-  if (optimizer == "adam") return make_adam_embeddings(communicator, layout, options);
-  throw tessera::InvalidArgument(fmt::format("there is no optimizer '{}'", optimizer));
+  const tessera::Host backend({.threads = options.threads}), routing({.threads = options.threads});
+  return make_embeddings_of<HostWidths>(optimizer, communicator, layout, options, backend, routing);
 }
 
 }  // namespace dlrm

@@ -64,11 +64,6 @@ class Embeddings {
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
 
-using EmbeddingsFactory = std::unique_ptr<Embeddings>(tessera::AnyCommunicator&, const tessera::Layout&, const EmbeddingOptions&);
-
-/// One for each of kOptimizers, compiled in files of their own.
-EmbeddingsFactory make_sgd_embeddings, make_adagrad_embeddings, make_rowwise_adagrad_embeddings, make_adam_embeddings;
-
 /// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown optimizer.
 std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout, const EmbeddingOptions& options);

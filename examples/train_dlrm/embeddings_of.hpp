@@ -8,11 +8,16 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/optimizer/optimizers.hpp>
 #include <tessera/table/initializers.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace dlrm {
@@ -61,5 +66,24 @@ class EmbeddingsOf final : public Embeddings {
   bool started_ = false;
   std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>> ahead_;
 };
+
+/// Embeddings with the optimizer of this name, one of kOptimizers; throws InvalidArgument for any other. All in one file: three quarters of
+/// their code are the same, which is compiled once there.
+template <class Widths, class Backend>
+std::unique_ptr<Embeddings> make_embeddings_of(std::string_view optimizer, tessera::AnyCommunicator& communicator,
+                                               const tessera::Layout& layout, const EmbeddingOptions& options, const Backend& backend,
+                                               const Backend& routing) {
+  std::unique_ptr<Embeddings> made;
+  const auto try_optimizer = [&]<class Optimizer>(std::string_view name, std::type_identity<Optimizer>) {
+    if (optimizer == name)
+      made = std::make_unique<EmbeddingsOf<Optimizer, Backend, Widths>>(communicator, layout, options, backend, routing);
+  };
+  try_optimizer("sgd", std::type_identity<tessera::Sgd>{});
+  try_optimizer("adagrad", std::type_identity<tessera::Adagrad>{});
+  try_optimizer("rowwise-adagrad", std::type_identity<tessera::RowWiseAdagrad>{});
+  try_optimizer("adam", std::type_identity<tessera::Adam>{});
+  tessera::require(made != nullptr, "there is no optimizer '{}'", optimizer);
+  return made;
+}
 
 }  // namespace dlrm

@@ -3,7 +3,7 @@
 //
 // The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and others to sum gradients and to route ahead on.
 #include "backends.hpp"
-#include "cuda_embeddings.cuh"
+#include "cuda_embeddings.hpp"
 #include "dense_contents.hpp"
 #include "interaction.hpp"
 #include "plans.hpp"
@@ -13,6 +13,7 @@
 #include <tessera/cuda/dense.cuh>
 #include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/rank_memory.cuh>
+#include <tessera/tessera.cuh>
 
 #include <algorithm>
 #include <cmath>
@@ -61,16 +62,6 @@ std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const
   return found;
 }
 
-std::unique_ptr<Embeddings> make_cuda_embeddings(const Options& options, Communicators& communicators, const Layout& layout,
-                                                 const Cuda& backend, const Cuda& routing) {
-  const EmbeddingOptions settings(options, communicators.routing);
-  CudaEmbeddingsFactory& make = options.optimizer == "sgd"               ? make_cuda_sgd_embeddings
-                                : options.optimizer == "adagrad"         ? make_cuda_adagrad_embeddings
-                                : options.optimizer == "rowwise-adagrad" ? make_cuda_rowwise_adagrad_embeddings
-                                                                         : make_cuda_adam_embeddings;
-  return make(communicators.main, layout, settings, backend, routing);
-}
-
 /// Model on a GPU: the same layers, the same first values, the same step. Nothing waits for the host but the copies of the batch.
 class CudaModel final : public RankModel {
  public:
@@ -87,7 +78,8 @@ class CudaModel final : public RankModel {
         buckets_(options.bucket_kib == 0 ? nullptr
                                          : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                                      options.bucket_kib * 1024, backend_, gradients)),
-        embeddings_(make_cuda_embeddings(options, communicators, make_layout(options, communicator_.size(), rows), backend, routing)),
+        embeddings_(make_cuda_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
+                                         EmbeddingOptions(options, communicators.routing), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
         products_(max_batch * interaction_->columns(), backend_.stream()),

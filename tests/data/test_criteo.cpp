@@ -289,8 +289,10 @@ TEST_CASE("ranges of lines, with and without an index, cover a file exactly once
     for (const std::int64_t parts : {1, 2, 3, 8, 1013, 2000}) {
       std::vector<CriteoRecord> all;
       for (std::int64_t part = 0; part < parts; ++part) {
-        const CriteoReaderOptions options{
-            .first_line = index.lines() * part / parts, .end_line = index.lines() * (part + 1) / parts, .bad_lines = BadLines::skip};
+        const CriteoReaderOptions options{.first_line = index.lines() * part / parts,
+                                          .end_line = index.lines() * (part + 1) / parts,
+                                          .bad_lines = BadLines::skip,
+                                          .chunk_bytes = 4096};
         const auto records = read_criteo(file.path, options, &index);
         if (parts <= 3) CHECK(records == read_criteo(file.path, options));
         all.insert(all.end(), records.begin(), records.end());

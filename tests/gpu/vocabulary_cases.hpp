@@ -39,7 +39,7 @@ Keys drifting_keys(int step, std::int64_t size, std::int64_t spread) {
   return keys;
 }
 
-struct OneRank {
+struct OneRankVocabulary {
   ThreadGroup group{1};
   ThreadCommunicator communicator{group, 0};
 };
@@ -108,7 +108,7 @@ TEST_CASE("one rank: admission, eviction and forgetting as on the host") {
       CAPTURE(static_cast<int>(eviction));
       CAPTURE(admit_after);
       in_every_order([&] {
-        OneRank rank;
+        OneRankVocabulary rank;
         Both both(rank.communicator, {.tables = {{50, admit_after, eviction}}, .feature_table = {}});
         for (int step = 0; step < (slow_run ? 4 : 25); ++step) CHECK(both.step(one_hot(drifting_keys(step, 90, 3000), 1)));
         CHECK(both.same());
@@ -119,7 +119,7 @@ TEST_CASE("one rank: admission, eviction and forgetting as on the host") {
 
 TEST_CASE("several tables and blocks, bags, keys that are seen rarely, the same table for two features") {
   const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {70, 2}, {600, 5}}, .feature_table = {0, 1, 0, 2}};
-  OneRank rank;
+  OneRankVocabulary rank;
   Both both(rank.communicator, options);
   const int size = slow_run ? 100 : 1500;
   for (int step = 0; step < (slow_run ? 3 : 9); ++step) CHECK(both.step(one_hot(drifting_keys(step, 4 * size, 60'000), 4)));
@@ -131,7 +131,7 @@ TEST_CASE("several tables and blocks, bags, keys that are seen rarely, the same 
 }
 
 TEST_CASE("keys without a row are forgotten, in several rounds") {
-  OneRank rank;
+  OneRankVocabulary rank;
   Both both(rank.communicator, {.tables = {{600, 9}, {600, 9}}, .feature_table = {}});
   Keys keys;  // of the first feature; then of the second, which forgets nothing
   for (std::int64_t i = 0; i < 200; ++i) keys.push_back(i);
@@ -157,7 +157,7 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
     for (int t = 0; t < 2; ++t)
       saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] = both.device.export_records(t);
   });
-  OneRank rank;
+  OneRankVocabulary rank;
   Both both(rank.communicator, options);
   CHECK(both.step(one_hot(drifting_keys(99, 300, 9000), 3)));  // what is replaced
   for (int t = 0; t < 2; ++t) {

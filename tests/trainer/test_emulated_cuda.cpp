@@ -26,12 +26,13 @@ double loss(const std::string& arguments) { return results_of(kTiny + arguments)
 
 }  // namespace
 
-TEST_CASE("every option gives the host's model: interactions, plans, codecs, duplicates, batches routed ahead, buckets") {
+TEST_CASE("every option gives the host's model: optimizers, interactions, plans, codecs, duplicates, batches routed ahead, buckets") {
   for (const std::string how :
        {"--ranks 1", "--ranks 3 --plan mixed --overlap", "--ranks 2 --interaction cross --cross-layers 2 --cross-rank 8 --bucket-kib 1",
-        "--ranks 2 --interaction cross --cross-layers 1 --dense-optimizer sgd", "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
-        "--ranks 3 --plan column-wise --codec int8 --gradient-codec fp16 --overlap",
-        "--ranks 2 --plan replicated --dense-optimizer adagrad"}) {
+        "--ranks 2 --optimizer sgd --interaction cross --cross-layers 1 --dense-optimizer sgd",
+        "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
+        "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 --overlap",
+        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);

@@ -21,6 +21,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <vector>
 
@@ -270,6 +271,7 @@ int run_mpi_rank(Function&& function, MpiOptions options = {}) {
     std::fflush(stderr);
     communicator.fail(text);
     communicator.await_failures_of_peers(options.grace);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // launchers drop what they have not yet forwarded of peers' texts
     MPI_Abort(MPI_COMM_WORLD, 1);
     return 1;
   };
