@@ -5,8 +5,58 @@
 # What each header costs who includes it: processor time of g++ -fsyntax-only (the best of three runs), beside <fmt/format.h> as the yardstick.
 # The budget is half a second for the umbrella of the host.
 #   bash bench/compile_time.sh [COMPILER] [HEADER...]      default: g++ and every .hpp
+#   bash bench/compile_time.sh --instantiations            what collections cost, by g++ -O2 and, where it is installed, by nvcc
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# instantiation NAME FILE COMPILER...: processor time and size of the object.
+instantiation() {
+  local name=$1 file=$2 TIMEFORMAT='%U %S'
+  shift 2
+  { time "$@" -c "$file" -o "$work/object.o" 2>/dev/null || echo failed >&2; } 2>"$work/time"
+  if grep -q failed "$work/time"; then printf '%-72s %8s\n' "$name" failed; return 1; fi
+  printf '%-72s %8.1f %8d\n' "$name" "$(awk '{ print $1 + $2 }' "$work/time")" $(($(stat -c %s "$work/object.o") / 1024))
+}
+
+# collection BACKEND INCLUDE WIDTH...: a source that makes, looks up and updates tables of these widths.
+collection() {
+  local backend=$1 include=$2 plan= n=0
+  shift 2
+  printf '#include <%s>\nusing namespace tessera;\n' "$include"
+  for width in "$@"; do plan+="${plan:+, }TableWise<Table<\"t$((n++))\", 1000, $width>>"; done
+  printf 'using Ranks = BasicSelfCommunicator<%s>;\n' "$([ "$backend" = Cuda ] && echo CudaMemory || echo HostMemory)"
+  printf 'void step(Ranks& ranks, %s& backend, KeyedJagged<int> batch, MatrixView<const float> gradient) {\n' "$backend"
+  printf '  EmbeddingCollection<Plan<%s>, RowWiseAdagrad, %s, Ranks> tables(ranks, backend, {});\n' "$plan" "$backend"
+  printf '  tables.backward(tables.forward(batch), gradient);\n}\n'
+}
+
+if [ "${1:-}" = --instantiations ]; then
+  printf '%-72s %8s %8s\n' 'what is compiled' seconds KiB
+  for backend in Host Cuda; do
+    if [ $backend = Host ]; then
+      compiler=(g++ -std=c++20 -O2 -fopenmp -march=native -I include) include=tessera/tessera.hpp extension=cpp name='g++ -O2'
+    else
+      nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+      [ -x "$nvcc" ] || continue
+      compiler=("$nvcc" -std=c++20 -O2 -Xcompiler -fopenmp -I include -DFMT_HEADER_ONLY) include=tessera/tessera.cuh extension=cu name=nvcc
+    fi
+    targets=(none)
+    [ $backend = Host ] || targets=('-gencode=arch=compute_90,code=sm_90' '-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90')
+    for target in "${targets[@]}"; do
+      case $target in none) flags=() label=$name ;; *80*) read -ra flags <<<"$target"; label="$name, sm_80 and sm_90" ;; *) flags=("$target") label="$name, sm_90" ;; esac
+      printf '#include <%s>\n' $include >"$work/source.$extension"
+      instantiation "$label: <$include> alone" "$work/source.$extension" "${compiler[@]}" ${flags[@]+"${flags[@]}"}
+      for widths in 64 '16 32 64 128'; do
+        # shellcheck disable=SC2086  # a list
+        collection $backend $include $widths >"$work/source.$extension"
+        instantiation "$label: a collection with row-wise Adagrad, widths $widths" "$work/source.$extension" "${compiler[@]}" ${flags[@]+"${flags[@]}"}
+      done
+    done
+  done
+  exit
+fi
 compiler=${1:-g++}
 shift || true
 headers=("$@")
@@ -25,8 +75,6 @@ cost() {
   echo "$best"
 }
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
 yardstick=$(cost fmt/format.h)
 printf '%-44s %8s %8s\n' "header ($("$compiler" --version | head -n 1))" ms "x fmt"
 for header in fmt/format.h "${headers[@]}"; do

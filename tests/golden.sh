@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs every golden case (*.safetensors) of a directory under every sharding policy and rank count, and compares with the numbers stored
-# there. A case is a model configuration, so a program is generated and compiled for each. Closes with "N passed, N failed".
+# there. A case is a model configuration, so programs are generated and compiled for them. Closes with "N passed, N failed".
 #
 # usage: bash tests/golden.sh DIRECTORY [RANKS...]      default ranks: 1 2 3 4 8
 set -euo pipefail
@@ -35,8 +35,8 @@ fi
 passed=0 failed=0
 for file in "$cases"/*.safetensors; do
   name=$(basename "$file" .safetensors)
-  program=$(find "$build/cmake/bin" -name "*__$name" | head -n 1)
-  if [ -z "$program" ]; then
+  program=$build/cmake/bin/$(awk -v name="$name" '{ unit = $1; sub(/^[^ ]* /, ""); if ($0 == name) print unit }' "$build/sources/cases.txt")
+  if [ ! -x "$program" ]; then
     echo "$name: skipped, it needs oneDNN"
     continue
   fi

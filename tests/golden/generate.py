@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes one C++ source per golden case of a directory: a case is a model configuration, and those are compile-time constants.
+"""Writes C++ programs for the golden cases of a directory: a case is a model configuration, and those are compile-time constants. A program
+has up to UNIT cases of a kind, most of whose code is the same; cases.txt says which program has a case.
 
 usage: generate.py CASES_DIRECTORY OUTPUT_DIRECTORY
 """
@@ -10,6 +11,7 @@ import pathlib
 import struct
 import sys
 
+UNIT = 5
 OPTIMIZERS = {
     "sgd": lambda o: "ts::Sgd{}",
     "adagrad": lambda o: f"ts::Adagrad{{.epsilon = {number(o['eps'])}, .initial_accumulator = {number(o.get('initial_accumulator', 0))}}}",
@@ -90,17 +92,12 @@ def embedding(case):
         for f in case["features"])
     plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
     optimizer = case["optimizer"]
-    return f"""#include <golden/embedding_case.hpp>
-
-namespace ts = tessera;
-namespace {{
-{chr(10).join(source.arrays)}
+    return f"""{chr(10).join(source.arrays)}
 constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
 using Plans = golden::PlanList<
     {plans}>;
-}}  // namespace
 
-int main(int argc, char** argv) {{
+int run(int argc, char** argv) {{
   return golden::run_embedding<Plans>(argc, argv, {OPTIMIZERS[optimizer['kind']](optimizer)}, {number(optimizer['lr'])}, {case['batch']}, {case['steps']});
 }}
 """
@@ -118,17 +115,12 @@ def model(case):
     else:
         interaction = f"golden::Cross<{columns}, {case['cross']['layers']}, {case['cross'].get('rank') or 0}>"
     losses = ", ".join(repr(x) for x in case["losses"])
-    return f"""#include <golden/model_case.hpp>
-
-namespace ts = tessera;
-namespace {{
-{chr(10).join(source.arrays)}
+    return f"""{chr(10).join(source.arrays)}
 constexpr std::array<ts::FeatureSpec, {len(tables)}> kFeatures{{{features}}};
 using Plans = golden::PlanList<
     {plans}>;
-}}  // namespace
 
-int main(int argc, char** argv) {{
+int run(int argc, char** argv) {{
   return golden::run_model<Plans, {interaction}>(argc, argv, {{.batch = {case['batch']}, .dense = {case['dense_features']},
       .bottom = {{{', '.join(map(str, bottom))}}}, .top = {{{', '.join(map(str, top))}}}, .learning_rate = {number(case['lr'])},
       .losses = {{{losses}}}}});
@@ -136,25 +128,46 @@ int main(int argc, char** argv) {{
 """
 
 
+def unit(kind, cases):
+    """A program of several cases, which is told by its first argument which of them to run."""
+    bodies = "\n".join(f"namespace case_{n} {{\n{embedding(case) if kind == 'embedding' else model(case)}}}\n" for n, (_, case) in enumerate(cases))
+    choices = ", ".join(f"{{{text(path.stem)}, &case_{n}::run}}" for n, (path, _) in enumerate(cases))
+    return f"""#include <golden/{kind}_case.hpp>
+
+#include <golden/choose_case.hpp>
+
+namespace ts = tessera;
+namespace {{
+{bodies}}}  // namespace
+
+int main(int argc, char** argv) {{ return golden::choose_case({{{choices}}}, argc, argv); }}
+"""
+
+
 def main(cases, output):
     output.mkdir(parents=True, exist_ok=True)
-    names = set()
+    kinds = {"embedding": [], "model": []}
     for path in sorted(cases.glob("*.safetensors")):
         case = read_case(path)
-        kind = case["kind"]
-        if kind not in ("embedding", "dlrm", "dcnv2"):
-            sys.exit(f"{path}: unknown kind '{kind}'; known are embedding, dlrm, dcnv2")
-        name = f"{kind}__{path.stem}.cpp"
-        names.add(name)
-        content = embedding(case) if kind == "embedding" else model(case)
+        if case["kind"] not in ("embedding", "dlrm", "dcnv2"):
+            sys.exit(f"{path}: unknown kind '{case['kind']}'; known are embedding, dlrm, dcnv2")
+        kinds["embedding" if case["kind"] == "embedding" else "model"].append((path, case))
+    if not any(kinds.values()):
+        sys.exit(f"{cases}: no *.safetensors case here")
+    contents, programs = {}, []
+    for kind, found in kinds.items():
+        for begin in range(0, len(found), UNIT):
+            name = f"{kind}__{begin // UNIT}"
+            contents[f"{name}.cpp"] = unit(kind, found[begin:begin + UNIT])
+            programs += [f"{name} {path.stem}" for path, _ in found[begin:begin + UNIT]]
+    contents["cases.txt"] = "\n".join(programs) + "\n"
+    for name, content in contents.items():
         target = output / name
         if not target.exists() or target.read_text() != content:  # an unchanged source is not compiled again
             target.write_text(content)
     for stale in output.glob("*.cpp"):
-        if stale.name not in names:
+        if stale.name not in contents:
             stale.unlink()
-    if not names:
-        sys.exit(f"{cases}: no *.safetensors case here")
 
 
 if __name__ == "__main__":
