@@ -15,8 +15,10 @@ trap 'rm -rf "$work"' EXIT
 instantiation() {
   local name=$1 file=$2 TIMEFORMAT='%U %S'
   shift 2
-  { time "$@" -c "$file" -o "$work/object.o" 2>/dev/null || echo failed >&2; } 2>"$work/time"
-  if grep -q failed "$work/time"; then printf '%-72s %8s\n' "$name" failed; return 1; fi
+  if ! { time "$@" -c "$file" -o "$work/object.o" 2>"$work/errors"; } 2>"$work/time"; then
+    head -n 20 "$work/errors" >&2
+    exit 1
+  fi
   printf '%-72s %8.1f %8d\n' "$name" "$(awk '{ print $1 + $2 }' "$work/time")" $(($(stat -c %s "$work/object.o") / 1024))
 }
 
@@ -32,29 +34,27 @@ collection() {
   printf '  tables.backward(tables.forward(batch), gradient);\n}\n'
 }
 
+# instantiations LABEL BACKEND EXTENSION INCLUDE COMPILER...: the rows of one compiler.
+instantiations() {
+  local label=$1 backend=$2 source=$work/source.$3 include=$4 widths
+  shift 4
+  printf '#include <%s>\n' "$include" >"$source"
+  instantiation "$label: <$include> alone" "$source" "$@"
+  for widths in 64 '16 32 64 128'; do
+    # shellcheck disable=SC2086  # a list
+    collection "$backend" "$include" $widths >"$source"
+    instantiation "$label: a collection with row-wise Adagrad, widths $widths" "$source" "$@"
+  done
+}
+
 if [ "${1:-}" = --instantiations ]; then
   printf '%-72s %8s %8s\n' 'what is compiled' seconds KiB
-  for backend in Host Cuda; do
-    if [ $backend = Host ]; then
-      compiler=(g++ -std=c++20 -O2 -fopenmp -march=native -I include) include=tessera/tessera.hpp extension=cpp name='g++ -O2'
-    else
-      nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-      [ -x "$nvcc" ] || continue
-      compiler=("$nvcc" -std=c++20 -O2 -Xcompiler -fopenmp -I include -DFMT_HEADER_ONLY) include=tessera/tessera.cuh extension=cu name=nvcc
-    fi
-    targets=(none)
-    [ $backend = Host ] || targets=('-gencode=arch=compute_90,code=sm_90' '-gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90')
-    for target in "${targets[@]}"; do
-      case $target in none) flags=() label=$name ;; *80*) read -ra flags <<<"$target"; label="$name, sm_80 and sm_90" ;; *) flags=("$target") label="$name, sm_90" ;; esac
-      printf '#include <%s>\n' $include >"$work/source.$extension"
-      instantiation "$label: <$include> alone" "$work/source.$extension" "${compiler[@]}" ${flags[@]+"${flags[@]}"}
-      for widths in 64 '16 32 64 128'; do
-        # shellcheck disable=SC2086  # a list
-        collection $backend $include $widths >"$work/source.$extension"
-        instantiation "$label: a collection with row-wise Adagrad, widths $widths" "$work/source.$extension" "${compiler[@]}" ${flags[@]+"${flags[@]}"}
-      done
-    done
-  done
+  instantiations 'g++ -O2' Host cpp tessera/tessera.hpp g++ -std=c++20 -O2 -fopenmp -march=native -I include
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  [ -x "$nvcc" ] || exit 0
+  nvcc+=('-std=c++20' -O2 -Xcompiler -fopenmp -I include -DFMT_HEADER_ONLY -gencode=arch=compute_90,code=sm_90)
+  instantiations 'nvcc, sm_90' Cuda cu tessera/tessera.cuh "${nvcc[@]}"
+  instantiations 'nvcc, sm_80 and sm_90' Cuda cu tessera/tessera.cuh "${nvcc[@]}" -gencode=arch=compute_80,code=sm_80
   exit
 fi
 compiler=${1:-g++}

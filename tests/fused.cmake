@@ -3,8 +3,8 @@
 #
 # tessera_fuse(TARGET SOURCE) adds a test file to the one translation unit of the program TARGET, which it makes first. Each file
 # keeps its names in a namespace of its own; what any of them includes comes before all. So what their collections have in common, most of
-# their code, is compiled once. `--source-file` picks a file's tests. Not for files that replace
-# operator new; tests that stand in headers have no file to be picked by.
+# their code, is compiled once. `--source-file` picks a file's tests. Not for files that replace operator new; tests that stand in
+# headers have no file to be picked by.
 function(tessera_fuse target source)
   if(NOT TARGET ${target})
     cmake_path(GET source EXTENSION LAST_ONLY extension)

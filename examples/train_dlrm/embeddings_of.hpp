@@ -67,8 +67,8 @@ class EmbeddingsOf final : public Embeddings {
   std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>> ahead_;
 };
 
-/// Embeddings with the optimizer of this name, one of kOptimizers; throws InvalidArgument for any other. All in one file: three quarters of
-/// their code are the same, which is compiled once there.
+/// Embeddings with the optimizer of this name, one of kOptimizers; throws InvalidArgument for any other. All in one file: more than half
+/// of their code is the same, which is compiled once there.
 template <class Widths, class Backend>
 std::unique_ptr<Embeddings> make_embeddings_of(std::string_view optimizer, tessera::AnyCommunicator& communicator,
                                                const tessera::Layout& layout, const EmbeddingOptions& options, const Backend& backend,
