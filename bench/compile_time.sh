@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# What each header costs who includes it: processor time of g++ -fsyntax-only (the best of three runs), beside <fmt/format.h> as the yardstick.
-# The budget is half a second for the umbrella of the host.
-#   bash bench/compile_time.sh [COMPILER] [HEADER...]      default: g++ and every .hpp
+# What each header costs who includes it, in processor time: of g++ -fsyntax-only (the best of three runs), beside <fmt/format.h> as the
+# yardstick, or of nvcc for sm_90 (one run), beside CUB's radix sort. The budgets are half a second for the umbrella of the host, two for
+# what nvcc takes for a .cuh without CUB.
+#   bash bench/compile_time.sh [COMPILER] [HEADER...]      default: g++; every .hpp, or of nvcc every .cuh
 #   bash bench/compile_time.sh --instantiations            what collections cost, by g++ -O2 and, where it is installed, by nvcc
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -60,14 +61,21 @@ fi
 compiler=${1:-g++}
 shift || true
 headers=("$@")
-[ ${#headers[@]} -gt 0 ] || mapfile -t headers < <(cd include && find tessera -name '*.hpp' | sort)
+if [[ $compiler == *nvcc ]]; then
+  kind=cuh source=$work/source.cu runs=1 yardsticks=(cub/device/device_radix_sort.cuh string)
+  flags=(-std=c++20 -arch=sm_90 -Xcompiler=-fopenmp -I include -c -o "$work/object.o")
+else
+  kind=hpp source=$work/source.cpp runs=3 yardsticks=(fmt/format.h)
+  flags=(-std=c++20 -fsyntax-only -fopenmp -I include)
+fi
+[ ${#headers[@]} -gt 0 ] || mapfile -t headers < <(cd include && find tessera -name "*.$kind" | sort)
 
-# The least of three processor times (the machine may be busy), in milliseconds; "-" where a library is missing.
+# The least processor time of the runs (the machine may be busy), in milliseconds; "-" where a library is missing.
 cost() {
   local best='-' elapsed TIMEFORMAT='%U %S'
-  for _ in 1 2 3; do
-    printf '#include <%s>\n' "$1" >"$work/source.cpp"
-    { time "$compiler" -std=c++20 -fsyntax-only -fopenmp -I include "$work/source.cpp" 2>/dev/null || echo failed >&2; } 2>"$work/time"
+  printf '#include <%s>\n' "$1" >"$source"
+  for _ in $(seq "$runs"); do
+    { time "$compiler" "${flags[@]}" "$source" 2>/dev/null || echo failed >&2; } 2>"$work/time"
     grep -q failed "$work/time" && echo '-' && return
     elapsed=$(awk '{ printf "%d", 1000 * ($1 + $2) }' "$work/time")
     [ "$best" != - ] && [ "$best" -le "$elapsed" ] || best=$elapsed
@@ -75,13 +83,13 @@ cost() {
   echo "$best"
 }
 
-yardstick=$(cost fmt/format.h)
-printf '%-44s %8s %8s\n' "header ($("$compiler" --version | head -n 1))" ms "x fmt"
-for header in fmt/format.h "${headers[@]}"; do
+unit=$(cost "${yardsticks[0]}")
+printf '%-44s %8s %8s\n' "header ($(basename "$compiler"))" ms "x ${yardsticks[0]%%/*}"
+for header in "${yardsticks[@]}" "${headers[@]}"; do
   ms=$(cost "$header")
-  if [ "$ms" = - ]; then
-    printf '%-44s %8s\n' "$header" "-"
+  if [ "$ms" = - ] || [ "$unit" = - ]; then
+    printf '%-44s %8s\n' "$header" "$ms"
   else
-    printf '%-44s %8d %8s\n' "$header" "$ms" "$(awk "BEGIN { printf \"%.2f\", $ms / $yardstick }")"
+    printf '%-44s %8d %8s\n' "$header" "$ms" "$(awk "BEGIN { printf \"%.2f\", $ms / $unit }")"
   fi
 done

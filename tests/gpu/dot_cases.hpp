@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/cuda/dot.cuh>
+#include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>
@@ -101,6 +102,31 @@ TEST_CASE("dot interaction: floats on the tensor cores") {
   check_dot<2, 3, 1, float, true>(6, 1, 1);
   check_dot<17, 33, 8, float, true>(3, 3, 5);
   check_dot<40, 136, 1, float, true>(2, 4, 4);
+}
+
+TEST_CASE("dot interaction: the host's, in a program that nvcc compiles, has the device's bits where sums are exact") {
+  constexpr std::int64_t kBatch = 5;
+  using HostDot = DotInteraction<27, 16, 8>;
+  Random random(7);
+  const auto integers = [&](std::int64_t count) {
+    std::vector<float> values(static_cast<std::size_t>(count));
+    for (float& value : values) value = static_cast<float>(random_below(random, 9) - 4);
+    return values;
+  };
+  std::vector<float> x = integers(kBatch * HostDot::input_columns()), dz = integers(kBatch * HostDot::columns()), z(dz.size()), dx(x.size());
+  HostDot::forward({x.data(), kBatch, HostDot::input_columns()}, {z.data(), kBatch, HostDot::columns()});
+  HostDot::backward({x.data(), kBatch, HostDot::input_columns()}, {dz.data(), kBatch, HostDot::columns()},
+                    {dx.data(), kBatch, HostDot::input_columns()});
+
+  const Cuda backend;
+  const OnDevice<float> device_x(backend, x), device_dz(backend, dz), device_z(backend, std::vector<float>(dz.size(), -77.0f)),
+      device_dx(backend, std::vector<float>(x.size(), -77.0f));
+  const MatrixView<const float> x_view(device_x.data(), kBatch, HostDot::input_columns());
+  CudaDotInteraction<27, 16, 8>::forward(backend, x_view, {device_z.data(), kBatch, HostDot::columns()});
+  CudaDotInteraction<27, 16, 8>::backward(backend, x_view, {device_dz.data(), kBatch, HostDot::columns()},
+                                          {device_dx.data(), kBatch, HostDot::input_columns()});
+  CHECK(device_z.read() == z);
+  CHECK(device_dx.read() == dx);
 }
 
 TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {

@@ -4,7 +4,7 @@
 
 #include <tessera/config.hpp>
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <stdexcept>

@@ -29,8 +29,14 @@ template <int Lanes>
 template <int Half, int Lanes>
 [[gnu::always_inline]] inline Floats<Lanes> fold_lanes(Floats<Lanes> a, Floats<Lanes> b) {
   return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+#ifdef __clang__
     const Floats<Lanes> straight = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I : Lanes + I)...);
     const Floats<Lanes> crossed = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...);
+#else  // g++ has the other builtin too, but what nvcc 13 hands it of a pack among its arguments does not compile
+    using Indices = Vector<int, Lanes>;
+    const Floats<Lanes> straight = __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I : Lanes + I)...});
+    const Floats<Lanes> crossed = __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...});
+#endif
     return straight + crossed;
   }
   (std::make_integer_sequence<int, Lanes>{});
