@@ -13,14 +13,21 @@ printf '#pragma once\n#include <vector>\ninline std::vector<int> good() { return
 printf '#pragma once\ninline std::vector<int> f() { return {}; }\n' >include/missing_include.hpp
 printf 'struct S {};\n' >include/missing_guard.hpp
 printf '#pragma once\nint g() { return 1; }\n' >include/not_inline.hpp
+printf '#pragma once\n#include <missing_include.hpp>\n#include <vector>\n' >include/after_missing_include.hpp
+printf '#include <missing_guard.hpp>\n' >include/includes_missing_guard.hpp
+printf '#pragma once\n#include <not_inline.hpp>\n' >include/includes_not_inline.hpp
 cat >CMakeLists.txt <<CMAKE
 cmake_minimum_required(VERSION 3.25)
 project(headers_catch LANGUAGES CXX)
 include("$here/headers.cmake")
 include_directories(include)
 foreach(name IN ITEMS good missing_include missing_guard not_inline)
-  tessera_header_check(\${name} cpp \${name}.hpp)
+  tessera_header_check(\${name} "$work/include" \${name}.hpp)
 endforeach()
+# What another header includes first has no unit of its own.
+tessera_header_check(first_missing_include "$work/include" missing_include.hpp after_missing_include.hpp)
+tessera_header_check(first_missing_guard "$work/include" missing_guard.hpp includes_missing_guard.hpp)
+tessera_header_check(first_not_inline "$work/include" not_inline.hpp includes_not_inline.hpp)
 CMAKE
 "$cmake" -S . -B build -G Ninja -DCMAKE_CXX_COMPILER="$compiler" >log 2>&1 || { cat log; exit 1; }
 failed=0
@@ -32,7 +39,9 @@ expect() { # TARGET TEXT: the build of TARGET fails and says TEXT
   fi
 }
 "$cmake" --build build --target good >log 2>&1 || { echo "good: refused"; cat log; failed=1; }
-expect missing_include "vector"
-expect missing_guard "redefinition"
-expect not_inline "multiple definition|duplicate symbol"
+for prefix in "" first_; do
+  expect "${prefix}missing_include" "vector"
+  expect "${prefix}missing_guard" "redefinition"
+  expect "${prefix}not_inline" "multiple definition|duplicate symbol"
+done
 exit $failed
