@@ -113,7 +113,8 @@ TEST_CASE("dot interaction: the host's, in a program that nvcc compiles, has the
     for (float& value : values) value = static_cast<float>(random_below(random, 9) - 4);
     return values;
   };
-  std::vector<float> x = integers(kBatch * HostDot::input_columns()), dz = integers(kBatch * HostDot::columns()), z(dz.size()), dx(x.size());
+  std::vector<float> x = integers(kBatch * HostDot::input_columns()), dz = integers(kBatch * HostDot::columns()), z(dz.size()),
+                     dx(x.size());
   HostDot::forward({x.data(), kBatch, HostDot::input_columns()}, {z.data(), kBatch, HostDot::columns()});
   HostDot::backward({x.data(), kBatch, HostDot::input_columns()}, {dz.data(), kBatch, HostDot::columns()},
                     {dx.data(), kBatch, HostDot::input_columns()});

@@ -99,10 +99,14 @@ def header_faults(name, lines, includes, macros):
                 yield number, "a body that depends on the compiler links to whichever came first: use TESSERA_HOST_DEVICE"
         if "<<<" in line.split("//")[0] and name != "cuda/launch.cuh":
             yield number, "kernels are launched by cuda/launch.cuh only"
+        if "fmt::format_to" in line:
+            yield number, "text += fmt::format(...): what fmt/core.h makes of format_to does not link from clang with a libfmt of g++"
         include = INCLUDE.match(line)
         if not include:
             continue
         target = include[1]
+        if target.startswith("fmt/") and target != "fmt/core.h":
+            yield number, f"fmt/core.h, not {target}, which takes every file twice as long to read"
         if re.match(r"\s*#\s*include\s*\"", line):
             yield number, f'write #include <tessera/...>, not "{target}"'
         if name.endswith(".hpp") and target.endswith(".cuh"):

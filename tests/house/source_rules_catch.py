@@ -49,6 +49,8 @@ PLANTED = [
     ("include/tessera/core/cuda.hpp", HEADER + "#ifdef __CUDACC__\n#endif\n", "depends on the compiler"),
     ("include/tessera/cuda/arch.cuh", HEADER + "#if defined(__CUDA_ARCH__)\n#endif\n", "depends on the compiler"),
     ("include/tessera/cuda/sum.cuh", "f<<" + "<1, 1>>>();\n", "launched by cuda/launch.cuh only"),
+    ("include/tessera/core/text.hpp", HEADER + "#include <fmt/format.h>\n", "fmt/core.h, not fmt/format.h"),
+    ("include/tessera/core/text.hpp", HEADER + "void f() { fmt::format_to(out, text); }\n", "does not link from clang"),
     ("examples/small.cpp", "// see /wor" + "k/main\n", "a path of one machine"),
     ("README.md", "get it from py" + "pi.org\n", "a package registry's host"),
     ("examples/small.cpp", "// TO" + "DO: more\n", "unfinished"),

@@ -292,7 +292,7 @@ class Comparison {
   template <class... Args>
   void add(fmt::format_string<Args...> text, Args&&... args) {
     differences += "\n  ";
-    fmt::format_to(std::back_inserter(differences), text, std::forward<Args>(args)...);
+    differences += fmt::format(text, std::forward<Args>(args)...);
   }
 };
 

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -221,7 +220,7 @@ inline Manifest parse_manifest(std::string_view text, std::string_view file) { r
 inline std::string format_manifest(const Manifest& m) {
   std::string out;
   const auto append = [&]<class... Args>(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out), text, std::forward<Args>(args)...);
+    out += fmt::format(text, std::forward<Args>(args)...);
   };
   const auto list = [&](std::string_view key, char open, char close, const auto& items, auto item) {
     append(",\n\"{}\":{}", key, open);

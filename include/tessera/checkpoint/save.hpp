@@ -102,7 +102,7 @@ class Save {
   void check_same(Comm& communicator) {
     std::string text = fmt::format("{} {}", manifest_.step, options_.max_file_bytes);
     for (const TensorSpec& t : contents_.tensors())
-      fmt::format_to(std::back_inserter(text), "\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
+      text += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
     const std::vector<std::uint32_t> all = gather_one(communicator, crc32(text));
     for (std::size_t r = 1; r < all.size(); ++r)
       require(all[r] == all[0], "checkpoint: ranks 0 and {} do not give the same step, options and tensors", r);

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <span>
@@ -294,11 +293,11 @@ inline void append_criteo_line(std::string& out, const CriteoRecord& record) {
   out.push_back(static_cast<char>('0' + record.label));
   for (const std::int32_t value : record.integers) {
     out.push_back('\t');
-    if (value != CriteoRecord::kMissing) fmt::format_to(std::back_inserter(out), "{}", value);
+    if (value != CriteoRecord::kMissing) out += fmt::format("{}", value);
   }
   for (int f = 0; f < kCriteoCategories; ++f) {
     out.push_back('\t');
-    if (!record.missing(f)) fmt::format_to(std::back_inserter(out), "{:08x}", record.categories[f]);
+    if (!record.missing(f)) out += fmt::format("{:08x}", record.categories[f]);
   }
   out.push_back('\n');
 }

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -199,7 +198,7 @@ inline std::string yaml_text(std::string_view text) {
   for (const char c : text) {
     if (c == '"' || c == '\\') quoted.push_back('\\');
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      fmt::format_to(std::back_inserter(quoted), "\\x{:02x}", static_cast<unsigned>(c));
+      quoted += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
     } else {
       quoted.push_back(c);
     }
@@ -228,9 +227,7 @@ inline DatasetSpec read_feature_spec(std::filesystem::path path) {
 /// The text of a specification. Reading it gives the same again.
 inline std::string format_feature_spec(const DatasetSpec& spec) {
   std::string out = "channel_spec:";
-  const auto append = [&out](std::string_view text, auto&&... args) {
-    fmt::format_to(std::back_inserter(out), fmt::runtime(text), args...);
-  };
+  const auto append = [&out](std::string_view text, auto&&... args) { out += fmt::format(fmt::runtime(text), args...); };
   const auto list = [&](const std::vector<std::string>& texts, std::string_view indent) {
     if (texts.empty()) out += " []";
     for (const std::string& text : texts) append("\n{}- {}", indent, detail::yaml_text(text));

@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -197,7 +196,7 @@ inline void append_json_string(std::string& out, std::string_view text) {
       out.push_back('\\');
       out.push_back(c);
     } else if (static_cast<unsigned char>(c) < 0x20) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       out.push_back(c);
     }

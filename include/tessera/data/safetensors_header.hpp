@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -132,7 +131,7 @@ class SafetensorsHeaderParser {
 
 inline std::string shape_text(std::span<const std::int64_t> shape) {
   std::string text = "[";
-  for (const std::int64_t extent : shape) fmt::format_to(std::back_inserter(text), "{}{}", text.size() == 1 ? "" : ",", extent);
+  for (const std::int64_t extent : shape) text += fmt::format("{}{}", text.size() == 1 ? "" : ",", extent);
   return text + "]";
 }
 
@@ -201,8 +200,8 @@ inline std::string format_safetensors_header(const std::map<std::string, std::st
   }
   for (const TensorInfo& t : tensors) {
     key(t.name);
-    fmt::format_to(std::back_inserter(text), R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", tensor_type_name(t.type),
-                   shape_text(t.shape), t.begin, t.end);
+    text +=
+        fmt::format(R"({{"dtype":"{}","shape":{},"data_offsets":[{},{}]}})", tensor_type_name(t.type), shape_text(t.shape), t.begin, t.end);
   }
   text.push_back('}');
   text.resize((text.size() + 7) / 8 * 8, ' ');
