@@ -41,6 +41,7 @@ for name in "${programs[@]}"; do
     "$source" ${main[@]+"${main[@]}"} -o "build/gpu/$name" ${libraries[@]+"${libraries[@]}"}
 done
 cp tests/gpu/run.sh tests/gpu/bench_torch.py build/gpu/
+cp -Lf "$("${CXX:-g++}" -print-file-name=libgomp.so.1)" build/gpu/  # no part of the driver or the toolkit
 if [ -d ../shared/golden ]; then
   mkdir -p build/gpu/golden
   cp ../shared/golden/*.safetensors build/gpu/golden/
