@@ -106,7 +106,7 @@ def header_faults(name, lines, includes, macros):
             continue
         target = include[1]
         if target.startswith("fmt/") and target != "fmt/core.h":
-            yield number, f"fmt/core.h, not {target}, which takes every file twice as long to read"
+            yield number, f"fmt/core.h, not {target}, which takes twice as long to read"
         if re.match(r"\s*#\s*include\s*\"", line):
             yield number, f'write #include <tessera/...>, not "{target}"'
         if name.endswith(".hpp") and target.endswith(".cuh"):
