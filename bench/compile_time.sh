@@ -60,6 +60,7 @@ if [ "${1:-}" = --instantiations ]; then
 fi
 compiler=${1:-g++}
 shift || true
+command -v "$compiler" >/dev/null || { echo "compile_time.sh: there is no '$compiler'; name a compiler, with its folder where it is not in PATH" >&2; exit 2; }
 headers=("$@")
 if [[ $compiler == *nvcc ]]; then
   kind=cuh source=$work/source.cu runs=1 yardsticks=(cub/device/device_radix_sort.cuh string)
@@ -84,7 +85,7 @@ cost() {
 }
 
 unit=$(cost "${yardsticks[0]}")
-printf '%-44s %8s %8s\n' "header ($(basename "$compiler"))" ms "x ${yardsticks[0]%%/*}"
+printf '%-44s %8s %8s\n' "header ($("$compiler" --version | grep -m 1 '[0-9][.][0-9]'))" ms "x ${yardsticks[0]%%/*}"
 for header in "${yardsticks[@]}" "${headers[@]}"; do
   ms=$(cost "$header")
   if [ "$ms" = - ] || [ "$unit" = - ]; then

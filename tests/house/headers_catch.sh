@@ -14,6 +14,7 @@ printf '#pragma once\ninline std::vector<int> f() { return {}; }\n' >include/mis
 printf 'struct S {};\n' >include/missing_guard.hpp
 printf '#pragma once\nint g() { return 1; }\n' >include/not_inline.hpp
 printf '#pragma once\n#include <missing_include.hpp>\n#include <vector>\n' >include/after_missing_include.hpp
+printf '#pragma once\n#ifdef NEVER\n#include <missing_include.hpp>\n#endif\n#include <vector>\n' >include/sometimes_missing_include.hpp
 printf '#include <missing_guard.hpp>\n' >include/includes_missing_guard.hpp
 printf '#pragma once\n#include <not_inline.hpp>\n' >include/includes_not_inline.hpp
 cat >CMakeLists.txt <<CMAKE
@@ -26,6 +27,7 @@ foreach(name IN ITEMS good missing_include missing_guard not_inline)
 endforeach()
 # What another header includes first has no unit of its own.
 tessera_header_check(first_missing_include "$work/include" missing_include.hpp after_missing_include.hpp)
+tessera_header_check(sometimes_missing_include "$work/include" missing_include.hpp sometimes_missing_include.hpp)
 tessera_header_check(first_missing_guard "$work/include" missing_guard.hpp includes_missing_guard.hpp)
 tessera_header_check(first_not_inline "$work/include" not_inline.hpp includes_not_inline.hpp)
 CMAKE
@@ -44,4 +46,5 @@ for prefix in "" first_; do
   expect "${prefix}missing_guard" "redefinition"
   expect "${prefix}not_inline" "multiple definition|duplicate symbol"
 done
+expect sometimes_missing_include "vector"
 exit $failed
