@@ -96,17 +96,17 @@ class RowUpdate {
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
-  /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient at gradients + i * width() and
-  /// the mean square mean_square_of(i).
-  template <int Most, class RowOf, class MeanOf>
-  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const float* gradients, const MeanOf& mean_square_of) {
+  /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient at gradient_of(i) and its mean
+  /// square mean_square_of(i).
+  template <int Most, class RowOf, class GradientOf, class MeanOf>
+  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of, const MeanOf& mean_square_of) {
     const std::int64_t width = this->width();
     typename Math::Operands rows[Most] = {};
     for (int i = 0; i < count; ++i) {
       const std::int64_t row = row_of(i);
       typename Math::Operands& operands = rows[i];
       if constexpr (is_float) operands.weights = state_.arena + row * width;
-      operands.gradient = gradients + i * width;
+      operands.gradient = gradient_of(i);
       for (int k = 0; k < O::element_states; ++k) operands.states[k] = state_.element_state[k] + row * width;
       for (int k = 0; k < O::row_states; ++k) operands.row_state[k] = state_.row_state[k] + row;
       operands.mean_square = O::needs_mean_square ? mean_square_of(i) : 0.0f;
@@ -134,12 +134,11 @@ class RowUpdate {
   }
 
   /// The same for the rows row_begin + rows[i], with the mean squares of their gradients.
-  template <int Most>
-  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const float* gradients) {
+  template <int Most, class GradientOf>
+  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const GradientOf& gradient_of) {
     const int width = static_cast<int>(this->width());
     apply<Most>(
-        count, [&](int i) { return row_begin + rows[i]; }, gradients,
-        [&](int i) { return fast_mean_square(gradients + i * width, width); });
+        count, [&](int i) { return row_begin + rows[i]; }, gradient_of, [&](int i) { return fast_mean_square(gradient_of(i), width); });
   }
 
  private:

@@ -26,8 +26,9 @@ inline constexpr std::int64_t sorted_bucket_entries = 4096;
 template <int Width>
 inline constexpr std::int64_t rows_together = Width == dynamic_width ? 1 : std::clamp(64 / Width, 1, rows_at_once);
 
-/// Walks over the rows of a bucket whose entries are sorted: sums their gradients, and hands some at a time to f(first, count, gradients):
-/// those of the rows found.rows[first..first + count), one after the other. Has called prefetch_row(row) some rows before.
+/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some at a time to f(first, count, gradients):
+/// gradients[k] is that of the row found.rows[first + k]. Has called prefetch_row(row) some rows before. A row of a single entry whose
+/// coefficient is 1 is handed the bag's own gradient: wide rows wait for the memory, and every store adds to what they wait for.
 template <int Width, class Prefetch, class F>
 [[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients,
                                                    const RowBucket& bucket, const BucketRows& found, int width, float* buffer,
@@ -43,10 +44,17 @@ template <int Width, class Prefetch, class F>
 
   for (std::int64_t first = 0; first < count; first += rows_together<Width>) {
     const std::int64_t last = std::min(first + rows_together<Width>, count);
+    const float* merged[rows_together<Width>];
     float* to = buffer;
     for (std::int64_t k = first; k < last; ++k, to += width) {
       if (k + row_distance < count) prefetch_row(bucket.row_begin + rows[k + row_distance]);
       const std::int64_t begin = begins[k], end = begins[k + 1];
+      merged[k - first] = to;
+      if (end - begin == 1 && coefficients == nullptr) {
+        if (begin + source_distance < total) prefetch(gradient_of(entries[begin + source_distance].source), gradient_bytes);
+        merged[k - first] = gradient_of(entries[begin].source);
+        continue;
+      }
       for_column_chunks<Width>(width, [&]<int C>(int column) {
         RowSum<C> sum;
         sum.clear();
@@ -62,7 +70,7 @@ template <int Width, class Prefetch, class F>
         sum.store(to + column);
       });
     }
-    f(first, static_cast<int>(last - first), buffer);
+    f(first, static_cast<int>(last - first), merged);
   }
 }
 
@@ -98,7 +106,7 @@ class SummedRows {
   void update(std::int64_t last) {
     if (next_ == last) return;
     update_.template apply_merged<rows_at_once>(row_begin_, summed_.rows + next_, static_cast<int>(last - next_),
-                                                summed_.sums + next_ * Width);
+                                                [&](int k) { return summed_.sums + (next_ + k) * Width; });
     next_ = last;
   }
 
@@ -200,8 +208,9 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
         found.find(entries, bucket);
         for_merged_rows<Width>(
             entries, coefficients, gradients, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
-            [&](std::int64_t first, int count, const float* merged) {
-              update.template apply_merged<rows_together<Width>>(bucket.row_begin, found.rows + first, count, merged);
+            [&](std::int64_t first, int count, const float* const* merged) {
+              update.template apply_merged<rows_together<Width>>(bucket.row_begin, found.rows + first, count,
+                                                                 [&](int k) { return merged[k]; });
             });
       }
       pending.finish();
@@ -243,9 +252,11 @@ struct Kernel<Merge<Id, Width>, Host> {
       for_merged_rows<Width>(
           entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, arrays.buffer, width * std::int64_t{4},
           [](std::int64_t) {},
-          [&](std::int64_t begin, int count, const float* merged) {
-            for (int k = 0; k < count; ++k) *rows++ = bucket.row_begin + found.rows[begin + k];
-            gradients = std::copy_n(merged, std::int64_t{count} * width, gradients);
+          [&](std::int64_t begin, int count, const float* const* merged) {
+            for (int k = 0; k < count; ++k) {
+              *rows++ = bucket.row_begin + found.rows[begin + k];
+              gradients = std::copy_n(merged[k], width, gradients);
+            }
           });
     });
     p.merged->count = first[buckets.size()];
@@ -269,8 +280,8 @@ struct Kernel<Apply<T, Width, O>, Host> {
         const std::int64_t last = std::min(first + detail::rows_at_once, end);
         for (std::int64_t k = first + distance; k < std::min(last + distance, end); ++k) update.prefetch(p.merged.rows[k]);
         update.template apply<detail::rows_at_once>(
-            static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; }, p.merged.gradients + first * width,
-            [&](int k) { return p.mean_square[first + k]; });
+            static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
+            [&](int k) { return p.merged.gradients + (first + k) * width; }, [&](int k) { return p.mean_square[first + k]; });
       }
     });
   }
