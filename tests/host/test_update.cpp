@@ -283,6 +283,50 @@ TEST_CASE("a row's gradient is summed in the order of the batch, each step one m
   CHECK(sum == expected);
 }
 
+TEST_CASE("a gradient of -0 stays one, however a row is merged") {
+  // -0 - 0.1 * -0 is +0, -0 - 0.1 * +0 is -0: the weight shows which zero the gradient was.
+  const auto check = [&]<int Width>(std::integral_constant<int, Width>, int width, std::int64_t copies, bool weighted) {
+    CAPTURE(width);
+    CAPTURE(copies);
+    CAPTURE(weighted);
+    const std::int64_t rows = 200;
+    std::vector<std::int32_t> ids;
+    for (std::int64_t i = 0; i < rows * copies; ++i) ids.push_back(static_cast<std::int32_t>(i % rows));
+    const std::vector<float> ones(ids.size(), 1.0f);
+    const auto size = static_cast<std::size_t>(width);
+    Array<float> gradient(ids.size() * size), minus(static_cast<std::size_t>(rows) * size);
+    std::fill_n(gradient.data(), gradient.size(), -0.0f);
+    std::fill_n(minus.data(), minus.size(), -0.0f);
+    const GradientGroup<std::int32_t> groups[] = {
+        {.bags = {.ids = ids.data(), .weights = weighted ? ones.data() : nullptr, .bags = std::ssize(ids)},
+         .gradient = gradient.data(),
+         .gradient_stride = width}};
+    const ArenaSegment segment{.rows = rows};
+    const auto state = [&](Array<float>& weights) {
+      return ArenaState<float, Sgd>{.arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
+    };
+    const auto all_plus = [](const Array<float>& values) {
+      return std::none_of(values.data(), values.data() + values.size(), [](float x) { return x != 0 || std::signbit(x); });
+    };
+    Array<float> updated = minus, applied = minus, sums = minus;
+    run<Update<float, std::int32_t, Width, Sgd>>(Host(), {.state = state(updated), .step = Sgd{}.at(0.1f, 1), .groups = groups});
+    CHECK(all_plus(updated));
+    std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
+    MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+    run<Merge<std::int32_t, Width>>(Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+    REQUIRE(merged.count == rows);
+    run<Apply<float, Width, Sgd>>(Host(), {.state = state(applied), .step = Sgd{}.at(0.1f, 1), .merged = merged});
+    CHECK(all_plus(applied));
+  };
+  for (const std::int64_t copies : {1, 2})
+    for (const bool weighted : {false, true}) {
+      check(std::integral_constant<int, 1>{}, 1, copies, weighted);
+      check(std::integral_constant<int, 16>{}, 16, copies, weighted);
+      check(std::integral_constant<int, 64>{}, 64, copies, weighted);
+      check(std::integral_constant<int, dynamic_width>{}, 37, copies, weighted);
+    }
+}
+
 TEST_CASE("a batch without ids changes nothing") {
   Arena<float, Adam> arena(10, 16, 0, 16);
   const auto before = arena;

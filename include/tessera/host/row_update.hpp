@@ -97,9 +97,11 @@ class RowUpdate {
   }
 
   /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient at gradient_of(i) and its mean
-  /// square mean_square_of(i).
-  template <int Most, class RowOf, class GradientOf, class MeanOf>
-  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of, const MeanOf& mean_square_of) {
+  /// square mean_square_of(i). ask(i) is called before a row is read and written: the place for prefetches, behind the arithmetic that
+  /// needs the gradients only.
+  template <int Most, class RowOf, class GradientOf, class MeanOf, class Ask>
+  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of, const MeanOf& mean_square_of,
+                                    const Ask& ask) {
     const std::int64_t width = this->width();
     typename Math::Operands rows[Most] = {};
     for (int i = 0; i < count; ++i) {
@@ -114,12 +116,21 @@ class RowUpdate {
     Math::rows(step_, rows, count);
     if constexpr (is_float) {
       const std::int64_t whole = width / block * block;
-      if (whole != 0) Math::elements(step_, rows, count, whole);
+      if constexpr (wide) {
+        for (int i = 0; i < count; ++i) {
+          ask(i);
+          Math::elements(step_, rows + i, 1, whole);
+        }
+      } else {
+        for (int i = 0; i < count; ++i) ask(i);
+        if (whole != 0) Math::elements(step_, rows, count, whole);
+      }
       if (whole != width)
         for (int i = 0; i < count; ++i) apply_tail(after(rows[i], whole), width - whole);
     } else if constexpr (Width != dynamic_width && Width % block == 0 && Width <= panel) {
       float widened[Most * Width];
       for (int i = 0; i < count; ++i) {
+        ask(i);
         rows[i].weights = widened + i * Width;
         widen(state_.arena + row_of(i) * width, width, rows[i].weights);
       }
@@ -129,16 +140,21 @@ class RowUpdate {
         round(rows[i].weights, 0, width, state_.arena + row_of(i) * width);
       }
     } else {
-      for (int i = 0; i < count; ++i) apply_in_panels(row_of(i), rows[i]);
+      for (int i = 0; i < count; ++i) {
+        ask(i);
+        apply_in_panels(row_of(i), rows[i]);
+      }
     }
   }
 
   /// The same for the rows row_begin + rows[i], with the mean squares of their gradients.
-  template <int Most, class GradientOf>
-  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const GradientOf& gradient_of) {
+  template <int Most, class GradientOf, class Ask>
+  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const GradientOf& gradient_of,
+                                           const Ask& ask) {
     const int width = static_cast<int>(this->width());
     apply<Most>(
-        count, [&](int i) { return row_begin + rows[i]; }, gradient_of, [&](int i) { return fast_mean_square(gradient_of(i), width); });
+        count, [&](int i) { return row_begin + rows[i]; }, gradient_of, [&](int i) { return fast_mean_square(gradient_of(i), width); },
+        ask);
   }
 
  private:
@@ -146,6 +162,8 @@ class RowUpdate {
   static constexpr bool is_float = std::is_same_v<T, float>;
   static constexpr int block = Lanes::count;
   static constexpr std::int64_t panel = 256;
+  /// Rows that are worth a call of their own.
+  static constexpr bool wide = Width >= 64;
   std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
 
   static typename Math::Operands after(typename Math::Operands row, std::int64_t columns) {

@@ -22,13 +22,13 @@ namespace detail {
 /// Entries of a bucket that is sorted.
 inline constexpr std::int64_t sorted_bucket_entries = 4096;
 
-/// Wide rows of a sorted bucket are updated one by one: so the memory is asked for rows at an even pace.
-template <int Width>
-inline constexpr std::int64_t rows_together = Width == dynamic_width ? 1 : std::clamp(64 / Width, 1, rows_at_once);
+/// Rows of a sorted bucket that are updated by one call: their mean squares are independent work for a processor to overlap.
+inline constexpr int sorted_rows_at_once = 4;
 
-/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some at a time to f(first, count, gradients):
-/// gradients[k] is that of the row found.rows[first + k]. Has called prefetch_row(row) some rows before. A row of a single entry whose
-/// coefficient is 1 is handed the bag's own gradient: wide rows wait for the memory, and every store adds to what they wait for.
+/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some at a time to
+/// f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first + k]. f calls ask(k) once for each, and that
+/// prefetch_row(row) for a row some way ahead. A row of a single entry whose coefficient is 1 is handed the bag's own gradient: wide
+/// rows wait for the memory, and a copy costs them a tenth.
 template <int Width, class Prefetch, class F>
 [[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients,
                                                    const RowBucket& bucket, const BucketRows& found, int width, float* buffer,
@@ -42,24 +42,23 @@ template <int Width, class Prefetch, class F>
   for (std::int64_t k = 0; k < std::min(row_distance, count); ++k) prefetch_row(bucket.row_begin + rows[k]);
   for (std::int64_t i = 0; i < std::min(source_distance, total); ++i) prefetch(gradient_of(entries[i].source), gradient_bytes);
 
-  for (std::int64_t first = 0; first < count; first += rows_together<Width>) {
-    const std::int64_t last = std::min(first + rows_together<Width>, count);
-    const float* merged[rows_together<Width>];
+  const auto takes_gradient = [&](std::int64_t k) { return begins[k + 1] - begins[k] == 1 && coefficients == nullptr; };
+  const auto ask_gradient = [&](std::int64_t i) __attribute__((always_inline)) {
+    if (i + source_distance < total) prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
+  };
+  for (std::int64_t first = 0; first < count; first += sorted_rows_at_once) {
+    const std::int64_t last = std::min(first + sorted_rows_at_once, count);
+    const float* merged[sorted_rows_at_once];
     float* to = buffer;
     for (std::int64_t k = first; k < last; ++k, to += width) {
-      if (k + row_distance < count) prefetch_row(bucket.row_begin + rows[k + row_distance]);
       const std::int64_t begin = begins[k], end = begins[k + 1];
-      merged[k - first] = to;
-      if (end - begin == 1 && coefficients == nullptr) {
-        if (begin + source_distance < total) prefetch(gradient_of(entries[begin + source_distance].source), gradient_bytes);
-        merged[k - first] = gradient_of(entries[begin].source);
-        continue;
-      }
+      merged[k - first] = takes_gradient(k) ? gradient_of(entries[begin].source) : to;
+      if (takes_gradient(k)) continue;
       for_column_chunks<Width>(width, [&]<int C>(int column) {
         RowSum<C> sum;
-        sum.clear();
+        sum.start();
         for (std::int64_t i = begin; i < end; ++i) {
-          if (column == 0 && i + source_distance < total) prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
+          if (column == 0) ask_gradient(i);
           const float* gradient = gradient_of(entries[i].source) + column;
           if (coefficients != nullptr) {
             sum.add(gradient, coefficients[i]);
@@ -70,7 +69,10 @@ template <int Width, class Prefetch, class F>
         sum.store(to + column);
       });
     }
-    f(first, static_cast<int>(last - first), merged);
+    f(first, static_cast<int>(last - first), merged, [&](int k) {
+      if (first + k + row_distance < count) prefetch_row(bucket.row_begin + rows[first + k + row_distance]);
+      if (takes_gradient(first + k)) ask_gradient(begins[first + k]);
+    });
   }
 }
 
@@ -105,8 +107,9 @@ class SummedRows {
  private:
   void update(std::int64_t last) {
     if (next_ == last) return;
-    update_.template apply_merged<rows_at_once>(row_begin_, summed_.rows + next_, static_cast<int>(last - next_),
-                                                [&](int k) { return summed_.sums + (next_ + k) * Width; });
+    update_.template apply_merged<rows_at_once>(
+        row_begin_, summed_.rows + next_, static_cast<int>(last - next_), [&](int k) { return summed_.sums + (next_ + k) * Width; },
+        [](int) {});
     next_ = last;
   }
 
@@ -208,9 +211,9 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
         found.find(entries, bucket);
         for_merged_rows<Width>(
             entries, coefficients, gradients, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
-            [&](std::int64_t first, int count, const float* const* merged) {
-              update.template apply_merged<rows_together<Width>>(bucket.row_begin, found.rows + first, count,
-                                                                 [&](int k) { return merged[k]; });
+            [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
+              update.template apply_merged<sorted_rows_at_once>(
+                  bucket.row_begin, found.rows + first, count, [&](int k) { return merged[k]; }, ask);
             });
       }
       pending.finish();
@@ -252,8 +255,9 @@ struct Kernel<Merge<Id, Width>, Host> {
       for_merged_rows<Width>(
           entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, arrays.buffer, width * std::int64_t{4},
           [](std::int64_t) {},
-          [&](std::int64_t begin, int count, const float* const* merged) {
+          [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {
             for (int k = 0; k < count; ++k) {
+              ask(k);
               *rows++ = bucket.row_begin + found.rows[begin + k];
               gradients = std::copy_n(merged[k], width, gradients);
             }
@@ -278,10 +282,12 @@ struct Kernel<Apply<T, Width, O>, Host> {
       for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k) update.prefetch(p.merged.rows[k]);
       for (std::int64_t first = begin; first < end; first += detail::rows_at_once) {
         const std::int64_t last = std::min(first + detail::rows_at_once, end);
-        for (std::int64_t k = first + distance; k < std::min(last + distance, end); ++k) update.prefetch(p.merged.rows[k]);
         update.template apply<detail::rows_at_once>(
             static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
-            [&](int k) { return p.merged.gradients + (first + k) * width; }, [&](int k) { return p.mean_square[first + k]; });
+            [&](int k) { return p.merged.gradients + (first + k) * width; }, [&](int k) { return p.mean_square[first + k]; },
+            [&](int k) {
+              if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);
+            });
       }
     });
   }

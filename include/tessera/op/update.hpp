@@ -56,9 +56,9 @@ struct ArenaState {
 
 /// The optimizer's update, fused with the merging of gradients. For every distinct arena row among the entries of all groups: its
 /// gradient is the sum of coefficient * gradient of the bag, entry by entry in the order of (group, bag, position), each step one
-/// multiply-add in float (a coefficient of 1 adds); then the optimizer is applied once. Rows without an entry do not change, nor
-/// does their state. The result does not depend on the number of threads, nor on which other rows are present.
-/// Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange, Apply).
+/// multiply-add in float (a coefficient of 1 adds, the first to a zero of negative sign, so that a single gradient stays what it is); then
+/// the optimizer is applied once. Rows without an entry do not change, nor does their state. The result does not depend on the number of
+/// threads, nor on which other rows are present. Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange, Apply).
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Update {
   struct Parameters {
