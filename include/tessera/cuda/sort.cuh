@@ -33,8 +33,10 @@ SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> 
   return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
 }
 
-/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`.
-inline void exclusive_sum(const Cuda& backend, std::uint32_t* values, int count, std::size_t slot) {
+/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`. A template, so that only who uses it waits for
+/// CUB's scan to be compiled.
+template <class Value>
+void exclusive_sum(const Cuda& backend, Value* values, int count, std::size_t slot) {
   std::size_t bytes = 0;
   check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, values, values, count, backend.stream()), "measuring a sum of {} values", count);
   void* temporary = backend.scratch(slot, bytes);

@@ -193,7 +193,7 @@ class CudaVocabulary {
   Comm& communicator_;
   Cuda backend_;
   VocabularyLayout layout_;
-  gpu::VocabularyStore store_;
+  gpu::VocabularyStore<> store_;
   std::int64_t step_ = 0;
   gpu::DeviceBuffer<gpu::VocabularyFeature> features_;
   gpu::DeviceBuffer<std::int32_t> owners_, locals_;  // by block of all tables: its rank, its number among this rank's

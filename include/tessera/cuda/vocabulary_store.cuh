@@ -21,7 +21,9 @@
 namespace tessera::inline v0::gpu {
 
 /// One rank's blocks of a vocabulary: what VocabularyBlock (table/vocabulary_block.hpp) does for one, in device memory for all at once. The
-/// host keeps what is known of a block as a whole, and decides by that.
+/// host keeps what is known of a block as a whole, and decides by that. A template, so that only who uses it waits for CUB's sort to be
+/// compiled.
+template <class = void>
 class VocabularyStore {
  public:
   VocabularyStore(const Cuda& backend, const VocabularyLayout& layout) : backend_(backend), layout_(layout), own_(layout.own.size()) {

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -61,8 +60,8 @@ struct RowSum {
       head = there ? head : -0.0f;
     } else {
       using Words = Vector<std::int32_t, lanes>;
-      const std::int32_t kept = -static_cast<std::int32_t>(there);
-      head = (Vector<float, lanes>)(((Words)head & kept) | (~kept & std::numeric_limits<std::int32_t>::min()));
+      const Words kept = Words{} - static_cast<std::int32_t>(there), start = (Words)(-Vector<float, lanes>{});
+      head = (Vector<float, lanes>)(((Words)head & kept) | (start & ~kept));
     }
     tail.load_if(there, from + lanes);
   }

@@ -107,8 +107,9 @@ class SummedRows {
  private:
   void update(std::int64_t last) {
     if (next_ == last) return;
+    const float* const sums = summed_.sums + next_ * Width;
     update_.template apply_merged<rows_at_once>(
-        row_begin_, summed_.rows + next_, static_cast<int>(last - next_), [&](int k) { return summed_.sums + (next_ + k) * Width; },
+        row_begin_, summed_.rows + next_, static_cast<int>(last - next_), [sums](int k) { return sums + k * std::int64_t{Width}; },
         [](int) {});
     next_ = last;
   }
