@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <random>
 
 #include "cases.hpp"
 
@@ -325,6 +326,47 @@ TEST_CASE("a gradient of -0 stays one, however a row is merged") {
       check(std::integral_constant<int, 64>{}, 64, copies, weighted);
       check(std::integral_constant<int, dynamic_width>{}, 37, copies, weighted);
     }
+}
+
+TEST_CASE("wide rows whose bags are long: the mean square is the row's, whether the row shares its bag's gradient or merges some") {
+  const auto check = [&]<int Width>(std::integral_constant<int, Width>, int width) {
+    CAPTURE(width);
+    const std::int64_t rows = 3000, sizes[] = {70, 1, 130};  // bags of three groups, ten ids each
+    std::mt19937 random(5);
+    std::vector<std::int32_t> ids;
+    std::vector<std::int64_t> offsets{0};
+    for (std::int64_t bag = 0; bag < 70 + 1 + 130; ++bag) {
+      for (int i = 0; i < 10; ++i) ids.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(rows)));
+      offsets.push_back(std::ssize(ids));
+    }
+    const auto gradient = random_elements<float>(static_cast<std::size_t>((70 + 1 + 130) * width), 8);
+    std::vector<GradientGroup<std::int32_t>> groups;
+    std::int64_t first = 0;
+    for (const std::int64_t bags : sizes) {
+      groups.push_back({.bags = {.ids = ids.data(), .offsets = offsets.data() + first, .bags = bags},
+                        .gradient = gradient.data() + first * width,
+                        .gradient_stride = width});
+      first += bags;
+    }
+    Arena<float, RowWiseAdagrad> expected(rows, width, 0, width);
+    std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
+    Array<float> sums(static_cast<std::size_t>(rows * width));
+    MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+    run<Merge<std::int32_t, Width>>(Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+    std::vector<float> means;
+    for (std::int64_t k = 0; k < merged.count; ++k) means.push_back(mean_square(merged.gradients + k * width, width));
+    const auto step = RowWiseAdagrad{}.at(0.1f, 1);
+    run<Apply<float, Width, RowWiseAdagrad>>(Host(),
+                                             {.state = expected.state(), .step = step, .merged = merged, .mean_square = means.data()});
+    for (const int threads : {1, 3}) {
+      Arena<float, RowWiseAdagrad> arena(rows, width, 0, width);
+      run<Update<float, std::int32_t, Width, RowWiseAdagrad>>(Host({.threads = threads}),
+                                                              {.state = arena.state(), .step = step, .groups = groups});
+      CHECK(arena == expected);
+    }
+  };
+  check(std::integral_constant<int, 64>{}, 64);
+  check(std::integral_constant<int, dynamic_width>{}, 52);
 }
 
 TEST_CASE("a batch without ids changes nothing") {

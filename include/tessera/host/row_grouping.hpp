@@ -22,6 +22,7 @@ namespace detail {
 /// Slots of the backend's scratch memory that the operations use.
 struct ScratchSlot {
   static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4, workers = 5, merge = 6, strips = 7;
+  static constexpr std::size_t mean_squares = merge;  ///< of Update, which has no use for the other
 };
 
 /// Cuts one block of scratch memory into arrays. The first walk, from a null base, measures.
@@ -124,6 +125,17 @@ class RowPartition {
   float* coefficient(std::int64_t i) const { return scaled_ ? coefficients_ + i : nullptr; }
   /// The gradients of bags.
   const GradientSources& gradients() const { return gradients_; }
+  /// One more than the highest number of a bag.
+  std::int64_t sources() const { return sources_; }
+  /// Calls f(group, number of its first bag, first bag, last bag) for runs of bags, on all threads.
+  template <class F>
+  void for_bags(const F& f) const {
+    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
+      split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
+        f(groups_[g], std::int64_t{first_run_[g]} << source_shift_, first, last);
+      });
+    });
+  }
 
  private:
   /// Rows that some groups share with nobody else, cut into ranges of 2^shift.
@@ -151,6 +163,7 @@ class RowPartition {
       first_run_ = cut.array<std::uint32_t>(std::ssize(groups_));
     });
     gradients_ = GradientSources(sources, source_shift_);
+    sources_ = runs << source_shift_;
     std::uint32_t run = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       first_run_[g] = run;
@@ -329,6 +342,7 @@ class RowPartition {
   std::int64_t parts_ = 1;
   std::int64_t wanted_ = 0;
   GradientSources gradients_;
+  std::int64_t sources_ = 0;
   int source_shift_ = 0;
   std::uint32_t* first_run_ = nullptr;
   Strip* strips_ = nullptr;

@@ -147,16 +147,6 @@ class RowUpdate {
     }
   }
 
-  /// The same for the rows row_begin + rows[i], with the mean squares of their gradients.
-  template <int Most, class GradientOf, class Ask>
-  [[gnu::always_inline]] void apply_merged(std::int64_t row_begin, const std::uint32_t* rows, int count, const GradientOf& gradient_of,
-                                           const Ask& ask) {
-    const int width = static_cast<int>(this->width());
-    apply<Most>(
-        count, [&](int i) { return row_begin + rows[i]; }, gradient_of, [&](int i) { return fast_mean_square(gradient_of(i), width); },
-        ask);
-  }
-
  private:
   using Math = StepMath<O>;
   static constexpr bool is_float = std::is_same_v<T, float>;

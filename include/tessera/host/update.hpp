@@ -108,9 +108,11 @@ class SummedRows {
   void update(std::int64_t last) {
     if (next_ == last) return;
     const float* const sums = summed_.sums + next_ * Width;
-    update_.template apply_merged<rows_at_once>(
-        row_begin_, summed_.rows + next_, static_cast<int>(last - next_), [sums](int k) { return sums + k * std::int64_t{Width}; },
-        [](int) {});
+    const std::uint32_t* const rows = summed_.rows + next_;
+    const auto sum_of = [sums](int k) { return sums + k * std::int64_t{Width}; };
+    update_.template apply<rows_at_once>(
+        static_cast<int>(last - next_), [&](int k) { return row_begin_ + rows[k]; }, sum_of,
+        [&](int k) { return fast_mean_square(sum_of(k), Width); }, [](int) {});
     next_ = last;
   }
 
@@ -120,6 +122,20 @@ class SummedRows {
   RowSums summed_;
   std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
 };
+
+/// The mean squares of the bags' own gradients, by the bag's number, or null if there are too few ids per bag: rows of a single entry
+/// share them, and need not wait for their gradient before they are read.
+template <IdType Id>
+const float* bag_mean_squares(const Host& backend, const RowPartition<Id>& partition, int width) {
+  if (partition.scaled() || partition.entries() < 2 * partition.sources()) return nullptr;
+  auto* const means =
+      static_cast<float*>(backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(partition.sources()) * sizeof(float)));
+  partition.for_bags([&](const GradientGroup<Id>& group, std::int64_t number, std::int64_t first, std::int64_t last) {
+    for (std::int64_t bag = first; bag < last; ++bag)
+      means[number + bag] = fast_mean_square(group.gradient + bag * group.gradient_stride, width);
+  });
+  return means;
+}
 
 /// What every thread needs to work on buckets.
 template <IdType Id>
@@ -183,6 +199,8 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
     if (partition.entries() == 0) return;
     const BucketWorkers<Id> workers(backend, partition, width, narrow);
     const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) + O::element_states * width * 4 + O::row_states * 64;
+    const float* bag_means = nullptr;
+    if constexpr (O::needs_mean_square && !narrow) bag_means = bag_mean_squares(backend, partition, width);
     std::atomic<std::int64_t> next_bucket = 0;
     parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
@@ -213,8 +231,14 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
         for_merged_rows<Width>(
             entries, coefficients, gradients, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
             [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
-              update.template apply_merged<sorted_rows_at_once>(
-                  bucket.row_begin, found.rows + first, count, [&](int k) { return merged[k]; }, ask);
+              update.template apply<sorted_rows_at_once>(
+                  count, [&](int k) { return bucket.row_begin + found.rows[first + k]; }, [&](int k) { return merged[k]; },
+                  [&](int k) {
+                    const std::uint32_t begin = found.begins[first + k];
+                    const bool single = found.begins[first + k + 1] - begin == 1;
+                    return single && bag_means != nullptr ? bag_means[entries[begin].source] : fast_mean_square(merged[k], width);
+                  },
+                  ask);
             });
       }
       pending.finish();
