@@ -170,14 +170,14 @@ struct Lanes {
 namespace detail {
 
 /// The tree of block_square_sum down to its last four sums.
-[[gnu::always_inline]] inline Vector<double, 4> block_square_sums(const float* gradient) {
+[[gnu::always_inline]] inline void block_square_sums(const float* gradient, Vector<double, 4>& sums) {
   Vector<double, 4> square[4];
   unrolled<4>([&](auto i) __attribute__((always_inline)) {
     const float* const x = gradient + 4 * i();
     const Vector<double, 4> wide{x[0], x[1], x[2], x[3]};  // one instruction; g++ 12 takes four for __builtin_convertvector
     square[i()] = wide * wide;                             // exact: a fused multiply-add rounds the same
   });
-  return (square[0] + square[2]) + (square[1] + square[3]);
+  sums = (square[0] + square[2]) + (square[1] + square[3]);
 }
 
 /// mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of their trees.
@@ -186,17 +186,19 @@ namespace detail {
   float sum = 0;
   int column = 0;
   for (; column + 4 * block <= width; column += 4 * block) {
-    const auto sums = [&](int i) __attribute__((always_inline)) { return block_square_sums(gradient + column + i * block); };
-    const auto halves = [](const Vector<double, 4>& a, const Vector<double, 4>& b) __attribute__((always_inline)) {
-      return __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    };
-    const Vector<double, 4> first = halves(sums(0), sums(1)), second = halves(sums(2), sums(3));
-    const Vector<double, 4> blocks =
-        __builtin_shufflevector(first, second, 0, 4, 2, 6) + __builtin_shufflevector(first, second, 1, 5, 3, 7);
-    for (const int i : {0, 2, 1, 3}) sum += static_cast<float>(blocks[i]);
+    Vector<double, 4> a, b, c, d;
+    block_square_sums(gradient + column, a);
+    block_square_sums(gradient + column + block, b);
+    block_square_sums(gradient + column + 2 * block, c);
+    block_square_sums(gradient + column + 3 * block, d);
+    const Vector<double, 4> ab = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    const Vector<double, 4> cd = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    const Vector<double, 4> acbd = __builtin_shufflevector(ab, cd, 0, 4, 2, 6) + __builtin_shufflevector(ab, cd, 1, 5, 3, 7);
+    for (const int i : {0, 2, 1, 3}) sum += static_cast<float>(acbd[i]);
   }
   for (; column + block <= width; column += block) {
-    const Vector<double, 4> four = block_square_sums(gradient + column);
+    Vector<double, 4> four;
+    block_square_sums(gradient + column, four);
     sum += static_cast<float>((four[0] + four[2]) + (four[1] + four[3]));
   }
   if (column < width) sum += block_square_sum(gradient + column, width - column);

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <utility>
 
 namespace tessera::inline v0 {
 
@@ -357,99 +356,6 @@ class RowPartition {
   std::uint32_t* places_ = nullptr;
   RowEntry* entries_ = nullptr;
   float* coefficients_ = nullptr;
-};
-
-/// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay where they are. `spare`: room for
-/// as many entries. It beats a hash table of rows by far where rows repeat: there each look-up waits for the insertion before it.
-template <int Passes>
-void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::uint32_t row_begin, int digit_bits) {
-  constexpr int most_digits = 1 << 11;
-  std::uint32_t places[Passes][most_digits];
-  const std::uint32_t mask = (std::uint32_t{1} << digit_bits) - 1;
-  for (int pass = 0; pass < Passes; ++pass) std::fill_n(places[pass], mask + 1, 0u);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t row = entries[i].row - row_begin;
-    for (int pass = 0; pass < Passes; ++pass) ++places[pass][(row >> (pass * digit_bits)) & mask];
-  }
-  RowEntry *from = entries, *to = spare;
-  for (int pass = 0; pass < Passes; ++pass) {
-    std::uint32_t* const place = places[pass];
-    for (std::uint32_t digit = 0, sum = 0; digit <= mask; ++digit) sum += std::exchange(place[digit], sum);
-    const int shift = pass * digit_bits;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const RowEntry entry = from[i];
-      to[place[((entry.row - row_begin) >> shift) & mask]++] = entry;
-    }
-    std::swap(from, to);
-  }
-  if constexpr (Passes % 2 == 1) std::copy_n(from, count, entries);
-}
-
-inline void sort_by_row(RowEntry* entries, RowEntry* spare, const RowBucket& bucket) {
-  const int bits = std::bit_width(static_cast<std::uint64_t>(bucket.row_end - bucket.row_begin - 1));
-  const auto count = static_cast<std::uint32_t>(bucket.entries());
-  const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
-  if (bits <= 10) {
-    radix_sort<1>(entries, spare, count, row_begin, bits);
-  } else if (bits <= 20) {
-    radix_sort<2>(entries, spare, count, row_begin, (bits + 1) / 2);
-  } else {
-    radix_sort<3>(entries, spare, count, row_begin, (bits + 2) / 3);
-  }
-}
-
-/// Works on one bucket at a time: sorts its entries and finds its rows. One per thread, on scratch memory.
-struct BucketRows {
-  std::int64_t count = 0;           ///< distinct rows
-  std::uint32_t* rows = nullptr;    ///< ascending, relative to the bucket's first row
-  std::uint32_t* begins = nullptr;  ///< count + 1 places in the bucket's entries
-  RowEntry* spare = nullptr;
-  std::uint32_t* sources = nullptr;  ///< only where the batch is scaled, like coefficients
-  float* coefficients = nullptr;
-
-  /// `entries`, `distinct`: of the largest bucket.
-  static BucketRows cut(ScratchCutter& cut, std::int64_t entries, std::int64_t distinct, bool scaled) {
-    BucketRows bucket;
-    bucket.rows = cut.array<std::uint32_t>(distinct + 1);
-    bucket.begins = cut.array<std::uint32_t>(distinct + 2);
-    bucket.spare = cut.array<RowEntry>(entries);
-    bucket.sources = cut.array<std::uint32_t>(scaled ? entries : 0);
-    bucket.coefficients = cut.array<float>(scaled ? entries : 0);
-    return bucket;
-  }
-
-  /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay in the order of the batch.
-  template <IdType Id>
-  void sort(const RowPartition<Id>& partition, const RowBucket& bucket) {
-    RowEntry* const entries = partition.entry(bucket.begin);
-    const std::int64_t total = bucket.entries();
-    if (!partition.scaled()) {
-      sort_by_row(entries, spare, bucket);
-      return;
-    }
-    for (std::int64_t i = 0; i < total; ++i) sources[i] = std::exchange(entries[i].source, static_cast<std::uint32_t>(i));
-    sort_by_row(entries, spare, bucket);
-    float* const in_order = partition.coefficient(bucket.begin);
-    std::copy_n(in_order, total, coefficients);
-    for (std::int64_t i = 0; i < total; ++i) {
-      in_order[i] = coefficients[entries[i].source];
-      entries[i].source = sources[entries[i].source];
-    }
-  }
-
-  /// Finds the distinct rows of sorted entries, without a branch: nobody can predict whether a row repeats.
-  void find(const RowEntry* entries, const RowBucket& bucket) {
-    const auto total = static_cast<std::uint32_t>(bucket.entries());
-    const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
-    std::uint32_t distinct = 0;
-    begins[0] = 0;
-    for (std::uint32_t i = 0; i < total; ++i) {
-      rows[distinct] = entries[i].row - row_begin;
-      begins[distinct + 1] = i + 1;
-      distinct += i + 1 == total || entries[i + 1].row != entries[i].row ? 1 : 0;
-    }
-    count = distinct;
-  }
 };
 
 }  // namespace detail

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/host/bucket_rows.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/row_grouping.hpp>
 #include <tessera/host/row_sums.hpp>
