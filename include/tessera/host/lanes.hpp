@@ -48,9 +48,9 @@ struct RowSum {
     head = Vector<float, lanes>{};
     tail.clear();
   }
-  /// Zeros of negative sign: the first that is added stays as it is, even such a zero.
+  /// Zeros of negative sign: the first that is added stays as it is, even such a zero. (nvcc 13 stops at a vector's unary minus.)
   [[gnu::always_inline]] void start() {
-    head = -Vector<float, lanes>{};
+    head = broadcast<lanes>(-0.0f);
     tail.start();
   }
   /// The sums at `from`, or a start if not `there`, without a branch.
@@ -60,7 +60,7 @@ struct RowSum {
       head = there ? head : -0.0f;
     } else {
       using Words = Vector<std::int32_t, lanes>;
-      const Words kept = Words{} - static_cast<std::int32_t>(there), start = (Words)(-Vector<float, lanes>{});
+      const Words kept = Words{} - static_cast<std::int32_t>(there), start = (Words)broadcast<lanes>(-0.0f);
       head = (Vector<float, lanes>)(((Words)head & kept) | (start & ~kept));
     }
     tail.load_if(there, from + lanes);
