@@ -85,7 +85,7 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
     step(most);
     step(77);
     step(most);
-    CHECK(onednn_allocations > 0);  // both counters count
+    CHECK(onednn_allocations > 0);                                 // both counters count
     const bool packs_ahead = supported(DensePrecision::bfloat16);  // asking makes a primitive: before counting
     const int before = large_allocations, onednn_before = onednn_allocations;
     for (int i = 0; i < 3; ++i) {
