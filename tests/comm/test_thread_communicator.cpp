@@ -3,8 +3,6 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
-#include <omp.h>
-#include <sched.h>
 
 #include <laws/communicator_laws.hpp>
 
@@ -21,14 +19,6 @@ using namespace std::chrono_literals;
 using Faults = std::vector<std::string>;
 
 namespace {
-
-/// How many threads a parallel region of one thread has.
-[[gnu::noinline]] int parallel_region() {
-  std::atomic<int> threads = 0;
-#pragma omp parallel num_threads(1)
-  ++threads;
-  return threads;
-}
 
 /// Runs `function` on all ranks and returns the text that each rank's exception carried ("" where it threw none).
 template <class Function>
@@ -68,22 +58,6 @@ TEST_CASE("thread ranks obey the laws") {
     });
     for (const Faults& rank : faults) CHECK(rank == Faults{});
   }
-}
-
-TEST_CASE("ranks are not bound to the core of the thread that starts them") {
-  // Runs a second time with OMP_PROC_BIND=true, where that thread has one core.
-  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
-  std::atomic<int> fewest = 1 << 20;
-  ts::run_ranks(3, [&](ts::ThreadCommunicator&) {
-    if (bound) REQUIRE(parallel_region() == 1);  // it must not bind them again; without need it only confuses the thread sanitizer
-    cpu_set_t processors;
-    REQUIRE(sched_getaffinity(0, sizeof(processors), &processors) == 0);
-    const int mine = CPU_COUNT(&processors);
-    for (int seen = fewest; mine < seen && !fewest.compare_exchange_weak(seen, mine);) {
-    }
-  });
-  // The processors of this process, whatever its threads are bound to.
-  CHECK(fewest == omp_get_num_procs());
 }
 
 TEST_CASE("many small collectives of more ranks than cores") {

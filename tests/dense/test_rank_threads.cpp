@@ -1,11 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that are threads of one process use dense layers at the same time, each with objects of its own and one OpenMP thread.
+// Ranks that are threads of one process use dense layers at the same time, each with objects of its own and one OpenMP thread, and on
+// whatever core is free.
+#include <tessera/comm/thread_communicator.hpp>
 #include <tessera/dense/mlp.hpp>
 
 #include <doctest/doctest.h>
+#include <omp.h>
+#include <sched.h>
 
+#include <atomic>
 #include <cstddef>
 #include <thread>
 #include <vector>
@@ -17,6 +22,18 @@ using test::Matrix;
 
 /// The thread sanitizer asks for this. oneDNN is not instrumented: the order in its cache of primitives, kept by atomics, is invisible.
 extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libdnnl.so\n"; }
+
+namespace {
+
+/// How many threads a parallel region of one thread has.
+[[gnu::noinline]] int parallel_region() {
+  std::atomic<int> threads = 0;
+#pragma omp parallel num_threads(1)
+  ++threads;
+  return threads;
+}
+
+}  // namespace
 
 TEST_CASE("several ranks as threads, each with its own objects") {
   std::vector<std::thread> ranks;
@@ -36,4 +53,20 @@ TEST_CASE("several ranks as threads, each with its own objects") {
     });
   for (std::thread& rank : ranks) rank.join();
   for (const float sum : sums) CHECK(sum == sums[0]);
+}
+
+TEST_CASE("ranks are not bound to the core of the thread that starts them") {
+  // Runs a second time with OMP_PROC_BIND=true, where that thread has one core. Optimized: compilers drop regions that do nothing.
+  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+  std::atomic<int> fewest = 1 << 20;
+  run_ranks(3, [&](ThreadCommunicator&) {
+    if (bound) REQUIRE(parallel_region() == 1);  // it must not bind them again; without need it only confuses the thread sanitizer
+    cpu_set_t processors;
+    REQUIRE(sched_getaffinity(0, sizeof(processors), &processors) == 0);
+    const int mine = CPU_COUNT(&processors);
+    for (int seen = fewest; mine < seen && !fewest.compare_exchange_weak(seen, mine);) {
+    }
+  });
+  // The processors of this process, whatever its threads are bound to.
+  CHECK(fewest == omp_get_num_procs());
 }
