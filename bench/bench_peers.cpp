@@ -6,6 +6,7 @@
 //   peer/lookup   at::embedding_bag, sum
 //   peer/update   forward, backward and a sparse optimizer step (torch::optim)
 //   peer/dlrm     a training step of DLRM with SGD (dlrm.hpp): EmbeddingBags with sparse gradients, Linear, bmm, the eager way
+//   peer/dlrm_bf16  the same beside Tessera's with dense layers in bfloat16; PyTorch's stay in float
 // PyTorch is measured at its best: freed memory stays with the process, so that a fresh output costs no page faults.
 #include <torch/torch.h>
 
@@ -192,11 +193,12 @@ class PeerDlrm {
 };
 
 template <int Width>
-void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_top) {
+void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_top, DensePrecision precision) {
+  if (!supported(precision)) return state.SkipWithError("this processor multiplies no bfloat16");
   at::set_num_threads(threads);
   PeerDlrm<Width> peer(batch, large_top);
   run_ranks(1, [&](ThreadCommunicator& communicator) {
-    DlrmRank<Width> rank(communicator, threads, batch, large_top);
+    DlrmRank<Width> rank(communicator, threads, batch, large_top, precision);
     Laps laps;
     at::set_num_threads(threads);
     duel(
@@ -231,8 +233,10 @@ void add_dlrm() {
   for (const bool large_top : {false, true})
     for (const std::int64_t batch : {2048, 8192})
       for (const int threads : {1, 2})
-        add(fmt::format("peer/dlrm/width:{}/batch:{}/top:{}/threads:{}", Width, batch, large_top ? "large" : "small", threads), 3.0,
-            [=](benchmark::State& state) { dlrm<Width>(state, batch, threads, large_top); });
+        for (const auto precision : {DensePrecision::float32, DensePrecision::bfloat16})
+          add(fmt::format("peer/dlrm{}/width:{}/batch:{}/top:{}/threads:{}", precision == DensePrecision::bfloat16 ? "_bf16" : "", Width,
+                          batch, large_top ? "large" : "small", threads),
+              3.0, [=](benchmark::State& state) { dlrm<Width>(state, batch, threads, large_top, precision); });
 }
 
 }  // namespace

@@ -62,16 +62,17 @@ class DlrmRank {
   using Dot = DotInteraction<kTables + 1, Width, 16>;
 
  public:
-  DlrmRank(ThreadCommunicator& communicator, int threads, std::int64_t batch, bool large_top)
+  DlrmRank(ThreadCommunicator& communicator, int threads, std::int64_t batch, bool large_top,
+           DensePrecision precision = DensePrecision::float32)
       : communicator_(communicator),
         threads_(threads),
         global_batch_(batch),
         local_batch_(batch / communicator.size()),
         embeddings_(communicator, Host({.threads = threads}), {.learning_rate = 1e-3f}),
-        bottom_({13, 512, 256, Width}, {.last_relu = true, .threads = threads}),
+        bottom_({13, 512, 256, Width}, {.last_relu = true, .precision = precision, .threads = threads}),
         top_(large_top ? std::vector<std::int64_t>{Dot::columns(), 1024, 1024, 512, 256, 1}
                        : std::vector<std::int64_t>{Dot::columns(), 512, 256, 1},
-             {.threads = threads}),
+             {.precision = precision, .threads = threads}),
         parameters_(1, bottom_, top_),
         x_(floats(Dot::input_columns())),
         dx_(x_),

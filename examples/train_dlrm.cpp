@@ -53,6 +53,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"optimizer", options.optimizer},
                               {"learning_rate", options.learning_rate},
                               {"dense_optimizer", options.dense_optimizer},
+                              {"dense_precision", options.dense_precision},
                               {"dense_learning_rate", options.dense_learning_rate},
                               {"batch_size", options.batch_size},
                               {"epochs", options.epochs},

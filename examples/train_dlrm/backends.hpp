@@ -38,7 +38,7 @@ using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunica
 /// What --backend names. Those that need a library put themselves here: optional_cuda.cu.
 std::map<std::string, RankBackendFactory*>& backends();
 
-/// Throws tessera::InvalidArgument if this program was built without the backend of the options.
+/// Throws tessera::InvalidArgument if this program was built without the backend of the options, or this processor lacks what they need.
 RankBackendFactory& backend_of(const Options& options);
 
 }  // namespace dlrm

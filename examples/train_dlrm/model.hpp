@@ -44,8 +44,8 @@ class Model final : public RankModel {
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
         interaction_(make_interaction(options)),
-        bottom_(sizes(13, options.bottom_mlp, width_), {.last_relu = true, .threads = threads_}),
-        top_(sizes(interaction_->columns(), options.top_mlp, 1), {.threads = threads_}),
+        bottom_(sizes(13, options.bottom_mlp, width_), {.last_relu = true, .precision = dense_precision(options), .threads = threads_}),
+        top_(sizes(interaction_->columns(), options.top_mlp, 1), {.precision = dense_precision(options), .threads = threads_}),
         parameters_(options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         buckets_(options.bucket_kib == 0

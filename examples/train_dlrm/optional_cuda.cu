@@ -71,8 +71,8 @@ class CudaModel final : public RankModel {
         backend_(backend),
         width_(options.embedding_width),
         interaction_(make_cuda_interaction(options, backend)),
-        bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true}),
-        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1)),
+        bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true, .precision = dense_precision(options)}),
+        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1), {.precision = dense_precision(options)}),
         parameters_(backend_, options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         buckets_(options.bucket_kib == 0 ? nullptr

@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
+constexpr std::array<std::string_view, 2> kDensePrecisions{"fp32", "bf16"};
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
@@ -129,6 +130,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   };
   layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
   layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
+  choose(app.add_option("--dense-precision", options.dense_precision,
+                        "What both MLPs multiply; sums, parameters and their gradients stay fp32. bf16 needs AVX-512 or --backend cuda"),
+         kDensePrecisions);
   choose(app.add_option("--interaction", options.interaction,
                         "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross layers (DCNv2)"),
          kInteractions);

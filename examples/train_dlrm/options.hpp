@@ -42,8 +42,9 @@ struct Options {
 
   std::string optimizer = "rowwise-adagrad";
   std::string dense_optimizer = "adam";
-  float learning_rate = 0;        ///< of the embeddings
-  float dense_learning_rate = 0;  ///< of the linear layers
+  std::string dense_precision = "fp32";  ///< of the MLPs' products
+  float learning_rate = 0;               ///< of the embeddings
+  float dense_learning_rate = 0;         ///< of the linear layers
   float weight_decay = 0;
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;

@@ -3,13 +3,19 @@
 #pragma once
 
 #include "embeddings.hpp"
+#include "options.hpp"
 
+#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/data/click_batch.hpp>
 
 #include <cstdint>
 #include <span>
 
 namespace dlrm {
+
+inline tessera::DensePrecision dense_precision(const Options& options) {
+  return options.dense_precision == "bf16" ? tessera::DensePrecision::bfloat16 : tessera::DensePrecision::float32;
+}
 
 /// One rank's model, whatever the backend.
 class RankModel {

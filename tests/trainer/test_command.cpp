@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // train_dlrm from the outside: what it learns under every plan and optimizer, what it says, how it fails.
+#include <tessera/dense/matmul.hpp>
+
 #include <trainer/command.hpp>
 
 #include <algorithm>
@@ -113,6 +115,7 @@ TEST_CASE("help names every option") {
                              "--min-count",
                              "--optimizer",
                              "--dense-optimizer",
+                             "--dense-precision",
                              "--batch-size",
                              "--epochs",
                              "--learning-rate",
@@ -162,6 +165,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--interaction cross --cross-layers 0", "--cross-layers");
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
+  check_fails("--dense-precision fp16", "--dense-precision");
   check_fails("--optimizer lion", "--optimizer");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
@@ -247,6 +251,19 @@ TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same m
     CHECK(json.at("deduplicate") == (how.find("--deduplicate") != std::string::npos));
   }
   CHECK(results(options + "--codec bf16").at("gradient_codec") == "bf16");
+}
+
+TEST_CASE("dense layers in bf16: nearly the same model, or an error that says what the processor lacks") {
+  if (!tessera::supported(tessera::DensePrecision::bfloat16)) {
+    check_fails(kTiny + "--dense-precision bf16", "needs AVX-512");
+    return;
+  }
+  const nlohmann::json plain = results(kTiny), json = results(kTiny + "--dense-precision bf16");
+  CHECK(plain.at("dense_precision") == "fp32");
+  CHECK(json.at("dense_precision") == "bf16");
+  CHECK(std::abs(number(json, "auc") - number(plain, "auc")) < 5e-3);
+  CHECK(std::abs(number(json, "logloss") - number(plain, "logloss")) < 5e-3);
+  CHECK(json.at("logloss") != plain.at("logloss"));  // it was at work
 }
 
 TEST_CASE("a batch routed ahead gives the same model, to the bit") {

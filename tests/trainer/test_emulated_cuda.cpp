@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // train_dlrm --backend cuda, its kernels emulated, against --backend host: the same options, the same model.
+#include <tessera/dense/matmul.hpp>
+
 #include <trainer/command.hpp>
 
 #include <cmath>
@@ -39,6 +41,13 @@ TEST_CASE("every option gives the host's model: optimizers, interactions, plans,
     // Kernels add in another order; where that turns the last bit of a code, vectors differ by its step.
     CHECK(std::abs(host - cuda) < (how.find("codec") == std::string::npos ? 1e-5 : 1e-3));
   }
+}
+
+TEST_CASE("dense layers in bf16: nearly the model of fp32, on the host, too, where its processor can") {
+  const double fp32 = loss("--backend cuda"), bf16 = loss("--backend cuda --dense-precision bf16");
+  CHECK(bf16 != fp32);
+  CHECK(std::abs(bf16 - fp32) < 1e-3);
+  if (tessera::supported(tessera::DensePrecision::bfloat16)) CHECK(std::abs(bf16 - loss("--backend host --dense-precision bf16")) < 1e-3);
 }
 
 TEST_CASE("sums in buckets give the bits of sums at once") {
