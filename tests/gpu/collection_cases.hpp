@@ -281,17 +281,33 @@ TEST_CASE("bad ids: every policy") {
 TEST_CASE("collection: Throw names what is wrong, at once where the host waits anyway, else later; nothing is read out of bounds") {
   const Cuda backend;
   OneRank self{CudaMemory(backend)};
-  const auto of_bags = [&](std::vector<std::int64_t> ids, std::vector<std::int64_t> offsets) {
-    SmallCollection e{self, backend, {}};
-    const Array<std::int64_t, Cuda> device_ids(backend, ids), device_offsets(backend, offsets);
-    return message_of([&] { e.forward(KeyedJagged<std::int64_t>{2, 2, device_ids.span(), device_offsets.span(), {}}); });
+  // The host waits for the sizes of bags where tables have several widths.
+  using TwoWidths = EmbeddingCollection<Plan<TableWise<Table<"a", 10, 4>>, TableWise<Table<"b", 6, 8>>>, Sgd, Cuda, OneRank>;
+  const auto check = [&]<class Collection>(std::type_identity<Collection>, bool waits) {
+    const auto says = [&](std::vector<std::int64_t> ids, std::vector<std::int64_t> offsets, const std::string& what) {
+      Collection e{self, backend, {}};
+      const Array<std::int64_t, Cuda> device_ids(backend, ids), device_offsets(backend, offsets);
+      const Array<float, Cuda> gradient(backend, std::vector<float>(24, 0.5f));
+      const KeyedJagged<std::int64_t> batch{2, 2, device_ids.span(), device_offsets.span(), {}};
+      const auto step = [&] {
+        const auto pooled = e.forward(batch);
+        e.backward(pooled, {gradient.data(), 2, pooled.values.columns});
+        backend.synchronize();
+      };
+      if (!waits) step();
+      const std::string message = message_of(step);
+      CAPTURE(message);
+      CHECK(message.find(what) != std::string::npos);
+    };
+    says({1, 2, 10, 3}, {0, 1, 3, 3, 4}, "feature 'a', sample 1: id 10 is outside its table of 10 rows");
+    says({1, 2, 9, 3, -7}, {0, 1, 3, 3, 5}, "feature 'b', sample 1: id -7");
+    says({1, 2, 9, 3}, {0, 3, 2, 2, 4}, "go backwards at feature 0 ('a'), sample 1: 2 after 3");
+    says({1, 2, 9, 3}, {1, 1, 2, 2, 4}, "first offset must be 0, is 1");
+    says({1, 2, 9, 3}, {0, 1, 2, 2, 5}, "last offset is 5 but there are 4 ids");
+    says({1, 2, 5, 3}, {0, 1, 2, 2, 4}, "no exception");
   };
-  CHECK(of_bags({1, 2, 10, 3}, {0, 1, 3, 3, 4}).find("feature 'a', sample 1: id 10 is outside its table of 10 rows") != std::string::npos);
-  CHECK(of_bags({1, 2, 9, 3, -7}, {0, 1, 3, 3, 5}).find("feature 'b', sample 1: id -7") != std::string::npos);
-  CHECK(of_bags({1, 2, 9, 3}, {0, 3, 2, 2, 4}).find("go backwards at feature 0 ('a'), sample 1: 2 after 3") != std::string::npos);
-  CHECK(of_bags({1, 2, 9, 3}, {1, 1, 2, 2, 4}).find("first offset must be 0, is 1") != std::string::npos);
-  CHECK(of_bags({1, 2, 9, 3}, {0, 1, 2, 2, 5}).find("last offset is 5 but there are 4 ids") != std::string::npos);
-  CHECK(of_bags({1, 2, 5, 3}, {0, 1, 2, 2, 4}) == "no exception");
+  check(std::type_identity<TwoWidths>{}, true);
+  check(std::type_identity<SmallCollection>{}, false);
 
   SmallCollection e{self, backend, {}};
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{1, 11, 2, 3}),

@@ -32,14 +32,23 @@ struct StepInput {
   std::vector<float> numbers, labels;
 };
 
-/// `bags`: else one-hot. Ids of table a are below 10, of table b below 6; `capacity` of them, whatever the step has.
-StepInput input_of(int step, bool bags, std::int64_t capacity) {
+/// Bags have bounds, and room for more ids than a step has; or as many ids in every step, which features share anew.
+enum class Batches { one_hot, bounded, as_many };
+
+/// Ids of table a are below 10, of table b below 6; `capacity` of them, whatever the step has.
+StepInput input_of(int step, Batches batches, std::int64_t capacity) {
+  const bool bags = batches != Batches::one_hot;
+  const auto length = [&](int feature, std::int64_t s) {
+    const std::int64_t n = (s + step) % 4;
+    if (batches == Batches::bounded) return n;
+    return (s < step) == (feature == 0) ? n + 1 : n;
+  };
   StepInput input;
   std::int64_t count = 0;
   for (int feature = 0; feature < 2; ++feature)
     for (std::int64_t s = 0; s < samples; ++s) {
       if (bags) input.offsets.push_back(count);
-      for (std::int64_t i = 0, n = bags ? (s + step) % 4 : 1; i < n; ++i, ++count)
+      for (std::int64_t i = 0, n = bags ? length(feature, s) : 1; i < n; ++i, ++count)
         input.ids.push_back(static_cast<std::int32_t>((s * 7 + i * 5 + step * 3) % (feature == 0 ? 10 : 6)));
     }
   if (bags) input.offsets.push_back(count);
@@ -57,7 +66,7 @@ struct Trained {
 };
 
 /// DLRM in small: embeddings, bottom and top layers, dot interaction, loss, and the updates of all, on one stream.
-Trained train(bool captured, bool bags, bool epilogues) {
+Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
   using Small = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width, Mean>>>;
   using One = BasicSelfCommunicator<CudaMemory>;
@@ -72,8 +81,10 @@ Trained train(bool captured, bool bags, bool epilogues) {
   CudaDenseOptimizer dense(backend, Adagrad{});
 
   const std::vector<std::int64_t> bounds{3 * samples, 2 * samples};
-  const std::int64_t capacity = bags ? bounds[0] + bounds[1] : 2 * samples;
-  const StepInput first = input_of(0, bags, capacity);
+  const std::int64_t capacity = batches == Batches::bounded   ? bounds[0] + bounds[1]
+                                : batches == Batches::as_many ? 2 * samples * 3 / 2 + samples
+                                                              : 2 * samples;
+  const StepInput first = input_of(0, batches, capacity);
   const Array<std::int32_t, Cuda> ids(backend, first.ids);
   const Array<std::int64_t, Cuda> offsets(backend, first.offsets);
   const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels);
@@ -89,7 +100,7 @@ Trained train(bool captured, bool bags, bool epilogues) {
 
   const auto step = [&] {
     KeyedJagged<std::int32_t> batch{2, samples, ids.span(), offsets.span(), {}};
-    if (bags) batch.bounds = bounds;
+    if (batches == Batches::bounded) batch.bounds = bounds;
     bottom.forward({x.data(), samples, numbers}, all.column_range(0, width));
     const auto pooled = embeddings.forward(batch, all.column_range(width, 2 * width));
     Dot::forward(backend, all, products);
@@ -112,13 +123,13 @@ Trained train(bool captured, bool bags, bool epilogues) {
   if (captured) {
     const Graph graph(stream, step);
     for (int s = 1; s < steps; ++s) {
-      set(input_of(s, bags, capacity));
+      set(input_of(s, batches, capacity));
       graph.launch();
     }
     backend.synchronize();
   } else {
     for (int s = 1; s < steps; ++s) {
-      set(input_of(s, bags, capacity));
+      set(input_of(s, batches, capacity));
       step();
     }
   }
@@ -134,12 +145,12 @@ Trained train(bool captured, bool bags, bool epilogues) {
 }  // namespace
 
 TEST_CASE("a whole training step is captured in a graph and replayed on other batches: the bits of steps that are called") {
-  for (const bool bags : {false, true})
+  for (const Batches batches : {Batches::one_hot, Batches::bounded, Batches::as_many})
     for (const bool epilogues : {false, true}) {
-      CAPTURE(bags);
+      CAPTURE(static_cast<int>(batches));
       CAPTURE(epilogues);
-      const Trained called = train(false, bags, epilogues);
-      CHECK((train(true, bags, epilogues) == called));
+      const Trained called = train(false, batches, epilogues);
+      CHECK((train(true, batches, epilogues) == called));
       CHECK(called.loss[0] > 0);
     }
 }

@@ -15,13 +15,13 @@ namespace tessera::inline v0 {
 
 /// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by one operation, so that the caller's
 /// memory is free after `forward`. The host waits only where offsets are given and their sizes are needed: not for one-hot batches, and
-/// not for batches with bounds (KeyedJagged::bounds) on one rank without weights.
+/// on one rank without weights neither where all tables have one width nor for batches with bounds (KeyedJagged::bounds).
 template <IdType Id, class Backend>
 class DeviceInputs {
  public:
-  /// As Inputs. `exact`: bounds are not enough.
+  /// As Inputs.
   void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
-               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, bool exact) {
+               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, SizesNeeded needed) {
     report.raise(backend, layout);
     detail::check_features(batch.features, features.size());
     batch.validate_sizes();
@@ -31,13 +31,13 @@ class DeviceInputs {
     make_jobs(layout, features, batch);
     admit(backend, batch, policy, report);
     report.send(backend, features);
-    const bool bounded =
-        !batch.bounds.empty() && !exact && !std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
-    if (offsets_given_ && !bounded) {
+    entries_.clear();
+    const bool known = needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
+    if (offsets_given_ && (!known || std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; }))) {
       read_entries(backend, batch);
       report.raise(backend, layout);
     }
-    describe(layout, batch, bounded);
+    describe(layout, batch);
   }
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
@@ -46,7 +46,7 @@ class DeviceInputs {
     const Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
     if (!offsets_given_) return part_of(bags, first, count, count, 0);
-    if (entries_.empty()) return bags;  // bounded, one part
+    if (entries_.empty()) return bags;  // one part
     const std::size_t k = index_of_[feature] * cuts_.size() + i;
     return part_of(bags, first, count, entries_[k + 1] - entries_[k], entries_[k]);
   }
@@ -110,8 +110,7 @@ class DeviceInputs {
     run<ReadNumbers>(backend, {offsets_.data(), indices_, entries_});
   }
 
-  void describe(const Layout& layout, const KeyedJagged<Id>& batch, bool bounded) {
-    if (bounded || !offsets_given_) entries_.clear();
+  void describe(const Layout& layout, const KeyedJagged<Id>& batch) {
     inputs_.assign(layout.features.size(), {});
     index_of_.assign(layout.features.size(), 0);
     for (std::size_t k = 0; k < jobs_.size(); ++k) {
@@ -130,7 +129,9 @@ class DeviceInputs {
       if (job.weighted) bags.weights = (job.weighted_mean ? scaled_weights_.data() : weights_.data()) + input.base;
       if (input.scaled) bags.bag_scale = scale_.data() + first_bag;
       if (job.weighted_mean) input.length_scale = scale_.data() + first_bag;
-      if (bounded) bags.entry_bound = batch.bounds[k];
+      if (!offsets_given_ || !entries_.empty()) continue;
+      bags.entry_bound = batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
+      if (batch.bounds.empty()) bags.first_entry = Bags<Id>::part_of_batch;
     }
   }
 

@@ -193,7 +193,7 @@ class ShardedCollection {
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
-                        routing_.ranks() > 1);
+                        routing_.sizes_needed());
     if constexpr (Settings::deduplicates)
       if (!Settings::deduplicates_if_asked || options_.deduplicate) step.distinct.find(backend, layout_, routing_, step.inputs);
     Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
@@ -209,7 +209,7 @@ class ShardedCollection {
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
-                        routing_.ranks() > 1);
+                        routing_.sizes_needed());
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepState<Id>::Stage::routed;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/id_report.hpp>
+#include <tessera/collection/routing.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/layout.hpp>
 
@@ -59,9 +60,9 @@ template <IdType Id, class Backend>
 class Inputs {
  public:
   /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples [cuts[i], cuts[i+1]) are one part.
-  /// `exact`: for DeviceInputs.
+  /// `needed`: for DeviceInputs.
   void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
-               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, [[maybe_unused]] bool exact) {
+               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
     detail::check_features(batch.features, features.size());
     batch.validate();
     cuts_.assign(cuts.begin(), cuts.end());

@@ -56,6 +56,9 @@ struct ArenaPlan {
   std::vector<int> shards;  ///< parallel to segments
 };
 
+/// Of the numbers of ids per feature, where the host cannot read offsets.
+enum class SizesNeeded { none, bounds, exact };
+
 /// What a layout means for one rank: which ids go where, and where its own rectangles are stored. Derived from the rectangles alone.
 class Routing {
  public:
@@ -88,6 +91,13 @@ class Routing {
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it reads as many ids as the batch has.
+  SizesNeeded sizes_needed() const {
+    if (ranks_ > 1) return SizesNeeded::exact;
+    const bool once = arenas_.size() == 1 &&
+                      std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
+    return once ? SizesNeeded::none : SizesNeeded::bounds;
+  }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }
   /// Features that this rank's shards read, ascending.

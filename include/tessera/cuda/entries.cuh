@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(entry_threads)
   const Bags<Id>& bags = group.source.bags;
   const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * entry_threads + threadIdx.x / 32 * 32;
   if (first >= bags.bags) return;
-  const std::int64_t start = bags.begin(0);
+  const std::int64_t start = bags.of_batch() ? 0 : bags.begin(0);
   const std::int64_t my_bag = first + lane < bags.bags ? first + lane : bags.bags;
   const std::int64_t my_begin = my_bag < bags.bags ? bags.begin(my_bag) : bags.end(bags.bags - 1);
   const std::int64_t last = first + 32 < bags.bags ? first + 32 : bags.bags;
@@ -138,12 +138,15 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
   std::vector<GradientSource> sources;
   std::int64_t bags = 0, entries = 0;
   bool padded = false, aligned = true;
+  std::int64_t batch = -1;  // where the entries of a batch begin whose parts come one by one
   for (const GradientGroup<Id>& group : groups) {
     if (group.bags.bags == 0) continue;
-    listed.push_back({group, bags, entries});
+    const bool begun = group.bags.of_batch() && batch >= 0;
+    if (group.bags.of_batch() && !begun) batch = entries;
+    listed.push_back({group, bags, begun ? batch : entries});
     sources.push_back({group.gradient, group.gradient_stride, group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
     bags += group.bags.bags;
-    entries += group.bags.offsets == nullptr ? group.bags.bags : group.bags.entry_bound;
+    if (!begun) entries += group.bags.offsets == nullptr ? group.bags.bags : group.bags.entry_bound;
     padded |= group.bags.offsets != nullptr;
     aligned &= rows_aligned(group.gradient, group.gradient_stride);
   }

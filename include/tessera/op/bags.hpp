@@ -24,8 +24,12 @@ struct Bags {
   std::int64_t entry_bound = 0;  ///< at least as many as there are entries, for hosts that cannot read offsets
   std::int64_t first_entry = 0;  ///< offsets[0] (0: one-hot), for the same; only where entry_bound is exact
 
+  /// In place of first_entry: entry_bound is that of a whole batch, and these bags are one of its parts, which come in their order.
+  static constexpr std::int64_t part_of_batch = -1;
+
   TESSERA_HOST_DEVICE constexpr std::int64_t begin(std::int64_t bag) const { return offsets == nullptr ? bag : offsets[bag]; }
   TESSERA_HOST_DEVICE constexpr std::int64_t end(std::int64_t bag) const { return offsets == nullptr ? bag + 1 : offsets[bag + 1]; }
+  TESSERA_HOST_DEVICE constexpr bool of_batch() const { return first_entry == part_of_batch; }
   TESSERA_HOST_DEVICE constexpr std::int64_t entries() const { return end(bags - 1) - begin(0); }
   TESSERA_HOST_DEVICE constexpr float coefficient(std::int64_t bag, std::int64_t i) const {
     return weights != nullptr ? weights[i] : bag_scale != nullptr ? bag_scale[bag] : 1.0f;
