@@ -4,7 +4,9 @@
 // Dot interaction against the two limits that it can meet, measured in the same run and interleaved: oneDNN's sgemm rate for its useful
 // arithmetic (the triangle's products alone), and a plain copy for its bytes (input read, output written; backward: both inputs read,
 // gradient written). `share` is the slower of the two limits' time over the time taken.
+#include <tessera/host/backend.hpp>
 #include <tessera/interaction/dot.hpp>
+#include <tessera/table/buffer.hpp>
 
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -36,8 +38,12 @@ template <class Dot, class T>
 void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width, bool backward) {
   const std::int64_t batch = state.range(0);
   const int threads = static_cast<int>(state.range(1));
-  const auto buffer = [&](std::int64_t columns) { return std::vector<T>(static_cast<std::size_t>(batch * columns), from_float<T>(0.5f)); };
-  std::vector<T> x = buffer(Dot::input_columns()), dx = x, z = buffer(Dot::columns());
+  const auto buffer = [&](std::int64_t columns) {
+    Buffer<T, Host> made;
+    std::ranges::fill(made.resize(Host(), static_cast<std::size_t>(batch * columns)), from_float<T>(0.5f));
+    return made;
+  };
+  const Buffer<T, Host> x = buffer(Dot::input_columns()), dx = buffer(Dot::input_columns()), z = buffer(Dot::columns());
   const MatrixView<T> x_view(x.data(), batch, Dot::input_columns()), dx_view(dx.data(), batch, Dot::input_columns()),
       z_view(z.data(), batch, Dot::columns());
   const auto run = [&] {
@@ -57,7 +63,8 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
     dnnl_sgemm('N', 'T', m, n, k, 1.0f, a.data(), k, b.data(), k, 0.0f, c.data(), n);
   };
   const std::int64_t half = static_cast<std::int64_t>(bytes / 2);
-  std::vector<char> from(static_cast<std::size_t>(half), 1), to(from);
+  Buffer<char, Host> from, to;
+  for (Buffer<char, Host>* side : {&from, &to}) std::ranges::fill(side->resize(Host(), static_cast<std::size_t>(half)), 1);
   const auto copy = [&] {
     detail::over_samples(half, threads, [&](std::int64_t begin, std::int64_t end) {
       std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));

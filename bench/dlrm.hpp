@@ -10,6 +10,7 @@
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/tessera.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -75,11 +76,11 @@ class DlrmRank {
              {.precision = precision, .threads = threads}),
         parameters_(1, bottom_, top_),
         x_(floats(Dot::input_columns())),
-        dx_(x_),
+        dx_(floats(Dot::input_columns())),
         z_(floats(Dot::columns())),
-        dz_(z_),
+        dz_(floats(Dot::columns())),
         y_(floats(1)),
-        dy_(y_) {
+        dy_(floats(1)) {
     const SyntheticClicks clicks(std::vector<SyntheticFeature>(kTables, {.rows = kRows, .alpha = 1.05}));
     for (std::int64_t b = 0; b < 8; ++b)
       clicks.generate((b * communicator.size() + communicator.rank()) * local_batch_, local_batch_, batches_.emplace_back());
@@ -125,8 +126,11 @@ class DlrmRank {
   const std::vector<ClickBatch<std::int32_t>>& batches() const { return batches_; }
 
  private:
-  std::vector<float> floats(std::int64_t columns) const {
-    return std::vector<float>(static_cast<std::size_t>(local_batch_ * columns), 0.1f);
+  using Floats = Buffer<float, Host>;  // its vectors begin at cache lines, as those of a std::vector may not
+  Floats floats(std::int64_t columns) const {
+    Floats buffer;
+    std::ranges::fill(buffer.resize(Host(), static_cast<std::size_t>(local_batch_ * columns)), 0.1f);
+    return buffer;
   }
 
   ThreadCommunicator& communicator_;
@@ -137,7 +141,7 @@ class DlrmRank {
   Mlp<> bottom_, top_;
   DenseParameters parameters_;
   DenseSgd sgd_;
-  std::vector<float> x_, dx_, z_, dz_, y_, dy_;
+  Floats x_, dx_, z_, dz_, y_, dy_;
   std::vector<ClickBatch<std::int32_t>> batches_;
 };
 

@@ -19,6 +19,7 @@
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/table/buffer.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -54,11 +55,11 @@ class Model final : public RankModel {
         embeddings_(make_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
                                     EmbeddingOptions(options, communicators.routing))),
         vectors_(floats(max_batch * (kFeatures + 1) * width_)),
-        vector_gradients_(vectors_.size()),
+        vector_gradients_(floats(max_batch * (kFeatures + 1) * width_)),
         products_(floats(max_batch * interaction_->columns())),
-        product_gradients_(products_.size()),
+        product_gradients_(floats(max_batch * interaction_->columns())),
         logits_(floats(max_batch)),
-        logit_gradients_(logits_.size()) {}
+        logit_gradients_(floats(max_batch)) {}
 
   Embeddings& embeddings() override { return *embeddings_; }
   std::int64_t dense_parameters() const override { return parameters_.size(); }
@@ -125,7 +126,12 @@ class Model final : public RankModel {
     return {logits_.data(), static_cast<std::size_t>(n)};
   }
 
-  static std::vector<float> floats(std::int64_t count) { return std::vector<float>(static_cast<std::size_t>(count)); }
+  using Floats = tessera::Buffer<float, tessera::Host>;  // its vectors begin at cache lines, as those of a std::vector may not
+  static Floats floats(std::int64_t count) {
+    Floats buffer;
+    std::ranges::fill(buffer.resize(tessera::Host(), static_cast<std::size_t>(count)), 0.0f);
+    return buffer;
+  }
   tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, (kFeatures + 1) * width_}; }
   tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_->columns()}; }
 
@@ -138,9 +144,9 @@ class Model final : public RankModel {
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
-  std::vector<float> vectors_, vector_gradients_;    // [batch, 27*width]
-  std::vector<float> products_, product_gradients_;  // [batch, columns of the interaction]
-  std::vector<float> logits_, logit_gradients_;
+  Floats vectors_, vector_gradients_;    // [batch, 27*width]
+  Floats products_, product_gradients_;  // [batch, columns of the interaction]
+  Floats logits_, logit_gradients_;
   double loss_ = 0;
 };
 

@@ -9,6 +9,8 @@
 #include <doctest/doctest.h>
 #include <gpu/update_data.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace {
@@ -98,6 +100,24 @@ TEST_CASE("update: runs of equal rows around every boundary of windows and of th
 
 TEST_CASE("update: a row with more entries than two levels of the tree hold") {
   check_update<float, std::int32_t, 2>(groups_of_lengths({5, 33'000, 7, 40}, 2), 10, Keep{}, true);
+}
+
+TEST_CASE("update: gradients of -0 add up to -0") {
+  // -0 - 0.1 * -0 is +0, -0 - 0.1 * +0 is -0: the weight shows which zero the gradient was.
+  constexpr std::int64_t rows = 6, width = 8;
+  std::vector<HostGroup<std::int32_t>> groups = groups_of_lengths({1, 2, 31, 33, 1100, 5}, width);
+  std::fill(groups[0].gradient.begin(), groups[0].gradient.end(), -0.0f);
+  Random random(3);
+  HostArena<float, Sgd> minus(random, rows, width);
+  std::fill(minus.weights.begin(), minus.weights.end(), -0.0f);
+  in_every_order([&] {
+    const Cuda backend;
+    const ArenaOnDevice<float, Sgd> arena(backend, minus, rows, width);
+    const GroupsOnDevice<std::int32_t> sources(backend, groups);
+    run<Update<float, std::int32_t, width, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+    const std::vector<float> after = arena.read().weights;
+    CHECK(std::none_of(after.begin(), after.end(), [](float x) { return x != 0 || std::signbit(x); }));
+  });
 }
 
 TEST_CASE("update: optimizers of the library, 32 and 16 bits") {

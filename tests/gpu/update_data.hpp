@@ -90,14 +90,14 @@ std::map<std::int64_t, std::vector<float>> merge_plainly(const std::vector<HostG
     for (int c = 0; c < width; ++c) {
       std::vector<float> sums;
       for (std::size_t begin = 0; begin < list.size(); begin += 32) {
-        float sum = 0;
+        float sum = -0.0f;
         for (std::size_t i = begin; i < std::min(begin + 32, list.size()); ++i) sum = std::fma(list[i].first, list[i].second[c], sum);
         sums.push_back(sum);
       }
       while (sums.size() > 1) {
         std::vector<float> above;
         for (std::size_t begin = 0; begin < sums.size(); begin += 32) {
-          float sum = 0;
+          float sum = -0.0f;
           for (std::size_t i = begin; i < std::min(begin + 32, sums.size()); ++i) sum += sums[i];
           above.push_back(sum);
         }

@@ -11,6 +11,7 @@ namespace tessera::inline v0::gpu {
 
 // Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are: entries 0..31 of the row, 32..63, ... are
 // summed one after the other; these sums 0..31, 32..63, ... likewise; and so on. Rows of up to 32 entries are summed in plain order.
+// Sums start from -0, which leaves every number as it is.
 //
 // Sorted entries are cut into windows of 32 places, one per warp; a warp sums the pieces (at most 32 entries of one row) that *begin* in
 // its window, so it reads less than 64 entries however they are spread:
@@ -58,7 +59,7 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entries, int count, bool aligned, int lane) {
   constexpr int flight = Lanes::rows_in_flight;
-  RowPart<Lanes> sum = zero_row<Lanes>();
+  RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
     for (int r = 0; r < flight; ++r)
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(merge_threads)
       if (mine != 0) {
         const std::uint32_t row = in.rows[start];
         const bool finished = begins_row && !in.is_row(start + whole, row);
-        RowPart<Lanes> sum = zero_row<Lanes>();
+        RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
         bool more = true;
         for (int i = 0; i < 32 && more; i += flight) {
           RowPart<Lanes> sums[flight];

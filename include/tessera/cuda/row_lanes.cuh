@@ -100,10 +100,10 @@ __device__ __forceinline__ void store_four(float* p, bool aligned, int count, co
 }
 
 template <class Lanes>
-__device__ __forceinline__ RowPart<Lanes> zero_row() {
+__device__ __forceinline__ RowPart<Lanes> zero_row(float zero = 0.0f) {
   RowPart<Lanes> part;
   for (int k = 0; k < Lanes::pieces; ++k)
-    for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] = 0.0f;
+    for (int i = 0; i < Lanes::vector; ++i) part.x[k][i] = zero;
   return part;
 }
 
