@@ -226,6 +226,23 @@ TEST_CASE("collection: row-wise Adagrad, float, int64 ids, weights and their gra
     compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector>(seed, seed % 2 == 0, seed >= 24);
 }
 
+TEST_CASE("collection: one rank has half of a table's columns as a copy, half as its own: every id reads two rows of one arena") {
+  for (const bool weighted : {false, true}) {
+    const random_layouts::Model model{{{"a", 10, 8}}, {{"clicked", "a", Pooling::sum, weighted}, {"seen", "a", Pooling::mean, weighted}}};
+    const Layout layout =
+        make_layout({1}, model.tables, model.features, std::vector<Shard>{{0, {0, 10, 0, 4}, every_rank}, {0, {0, 10, 4, 8}, 0}});
+    for (unsigned seed = 0; seed < 4; ++seed) {
+      Random random(seed);
+      const Training training = random_training(random, model, layout, weighted, false);
+      INFO("weighted ", weighted, ", seed ", seed);
+      const Trace expected = training.run<Host, std::int32_t, Sgd>(), found = training.run<Cuda, std::int32_t, Sgd>();
+      CHECK(nearly(found.outputs, expected.outputs, 2e-5f));
+      CHECK(nearly(found.weight_gradients, expected.weight_gradients, 2e-5f));
+      CHECK(nearly(found.tables[0], expected.tables[0], 2e-5f));
+    }
+  }
+}
+
 TEST_CASE("collection: vectors travel encoded; duplicate ids do not travel: of several ranks, with bad ids, too") {
   for (const unsigned seed : {1u, 2u, 4u, 5u, 7u, 8u, 10u, 11u, 19u, 20u, 23u}) {
     compare_with_host<std::int64_t, Sgd, ZeroVector, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18, true);

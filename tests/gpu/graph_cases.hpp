@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 // Whole training steps as CUDA graphs: what was captured once is replayed on other batches, and must give the bits of steps that are
@@ -29,7 +30,7 @@ constexpr int width = 8, numbers = 5;
 struct StepInput {
   std::vector<std::int32_t> ids;
   std::vector<std::int64_t> offsets;
-  std::vector<float> numbers, labels;
+  std::vector<float> numbers, labels, weights;
 };
 
 /// Bags have bounds, and room for more ids than a step has; or as many ids in every step, which features share anew.
@@ -53,6 +54,7 @@ StepInput input_of(int step, Batches batches, std::int64_t capacity) {
     }
   if (bags) input.offsets.push_back(count);
   input.ids.resize(static_cast<std::size_t>(capacity), -1);
+  for (std::int64_t i = 0; i < capacity; ++i) input.weights.push_back(static_cast<float>((i * 3 + step) % 7) * 0.25f - 0.5f);
   for (std::int64_t i = 0; i < samples * numbers; ++i) input.numbers.push_back(static_cast<float>((i * 5 + step) % 11) * 0.125f - 0.5f);
   for (std::int64_t s = 0; s < samples; ++s) input.labels.push_back(static_cast<float>((s + step) % 3 == 0));
   return input;
@@ -60,15 +62,20 @@ StepInput input_of(int step, Batches batches, std::int64_t capacity) {
 
 /// All that a training gives, to the bit.
 struct Trained {
-  std::vector<float> tables, parameters;
+  std::vector<float> tables, parameters, weight_gradients;  // the last step's
   std::vector<double> loss;
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
+using Plain = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width, Mean>>>;
+using WithWeights = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width>>,
+                         Features<Feature<"a", "a", Sum, Weighted>, Feature<"b", "b", Mean, Weighted>>>;
+
 /// DLRM in small: embeddings, bottom and top layers, dot interaction, loss, and the updates of all, on one stream.
+template <class Small>
 Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
-  using Small = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width, Mean>>>;
+  constexpr bool weighted = std::is_same_v<Small, WithWeights>;
   using One = BasicSelfCommunicator<CudaMemory>;
   using Dot = CudaDotInteraction<vectors, width>;
   const gpu::Stream stream;
@@ -87,7 +94,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   const StepInput first = input_of(0, batches, capacity);
   const Array<std::int32_t, Cuda> ids(backend, first.ids);
   const Array<std::int64_t, Cuda> offsets(backend, first.offsets);
-  const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels);
+  const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels), weights(backend, first.weights),
+      weight_gradients(backend, first.weights);
   const auto matrix = [&](std::int64_t columns) {
     return Array<float, Cuda>(backend, std::vector<float>(static_cast<std::size_t>(samples * columns)));
   };
@@ -100,6 +108,7 @@ Trained train(bool captured, Batches batches, bool epilogues) {
 
   const auto step = [&] {
     KeyedJagged<std::int32_t> batch{2, samples, ids.span(), offsets.span(), {}};
+    if (weighted) batch.weights = weights.span();
     if (batches == Batches::bounded) batch.bounds = bounds;
     bottom.forward({x.data(), samples, numbers}, all.column_range(0, width));
     const auto pooled = embeddings.forward(batch, all.column_range(width, 2 * width));
@@ -110,11 +119,16 @@ Trained train(bool captured, Batches batches, bool epilogues) {
     Dot::backward(backend, all, d_products, d_all);
     bottom.backward(d_all.column_range(0, width));
     dense.step(parameters, 0.25f);
-    embeddings.backward(pooled, d_all.column_range(width, 2 * width));
+    if (weighted) {
+      embeddings.backward(pooled, d_all.column_range(width, 2 * width), weight_gradients.span());
+    } else {
+      embeddings.backward(pooled, d_all.column_range(width, 2 * width));
+    }
   };
   const auto set = [&](const StepInput& input) {
     backend.copy(ids.data(), input.ids.data(), input.ids.size() * sizeof(std::int32_t));
     backend.copy(offsets.data(), input.offsets.data(), input.offsets.size() * sizeof(std::int64_t));
+    backend.copy(weights.data(), input.weights.data(), input.weights.size() * sizeof(float));
     backend.copy(x.data(), input.numbers.data(), input.numbers.size() * sizeof(float));
     backend.copy(labels.data(), input.labels.data(), input.labels.size() * sizeof(float));
     backend.synchronize();
@@ -133,7 +147,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
       step();
     }
   }
-  Trained result{std::vector<float>(16 * width), std::vector<float>(static_cast<std::size_t>(parameters.size())), loss.read()};
+  Trained result{std::vector<float>(16 * width), std::vector<float>(static_cast<std::size_t>(parameters.size())), weight_gradients.read(),
+                 loss.read()};
   embeddings.tables().get("a", {result.tables.data(), 10, width});
   embeddings.tables().get("b", {result.tables.data() + 10 * width, 6, width});
   backend.copy(result.parameters.data(), parameters.values().data(), result.parameters.size() * sizeof(float));
@@ -145,12 +160,15 @@ Trained train(bool captured, Batches batches, bool epilogues) {
 }  // namespace
 
 TEST_CASE("a whole training step is captured in a graph and replayed on other batches: the bits of steps that are called") {
-  for (const Batches batches : {Batches::one_hot, Batches::bounded, Batches::as_many})
-    for (const bool epilogues : {false, true}) {
-      CAPTURE(static_cast<int>(batches));
-      CAPTURE(epilogues);
-      const Trained called = train(false, batches, epilogues);
-      CHECK((train(true, batches, epilogues) == called));
-      CHECK(called.loss[0] > 0);
-    }
+  const auto compare = []<class Small>(std::type_identity<Small>, Batches batches, bool epilogues) {
+    CAPTURE(static_cast<int>(batches));
+    CAPTURE(epilogues);
+    const Trained called = train<Small>(false, batches, epilogues);
+    CHECK((train<Small>(true, batches, epilogues) == called));
+    CHECK(called.loss[0] > 0);
+  };
+  for (const Batches batches : {Batches::one_hot, Batches::bounded, Batches::as_many}) {
+    for (const bool epilogues : {false, true}) compare(std::type_identity<Plain>{}, batches, epilogues);
+    compare(std::type_identity<WithWeights>{}, batches, false);
+  }
 }

@@ -15,7 +15,7 @@ namespace tessera::inline v0 {
 
 /// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by one operation, so that the caller's
 /// memory is free after `forward`. The host waits only where offsets are given and their sizes are needed: not for one-hot batches, and
-/// on one rank without weights neither where all tables have one width nor for batches with bounds (KeyedJagged::bounds).
+/// on one rank neither where all tables have one width nor for batches with bounds (KeyedJagged::bounds).
 template <IdType Id, class Backend>
 class DeviceInputs {
  public:
@@ -33,7 +33,7 @@ class DeviceInputs {
     report.send(backend, features);
     entries_.clear();
     const bool known = needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
-    if (offsets_given_ && (!known || std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; }))) {
+    if (offsets_given_ && !known) {
       read_entries(backend, batch);
       report.raise(backend, layout);
     }

@@ -63,7 +63,11 @@ enum class SizesNeeded { none, bounds, exact };
 class Routing {
  public:
   /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that need whole rows).
-  Routing(const Layout& layout, int rank, bool split_arenas) : ranks_(layout.ranks()), rank_(rank) {
+  Routing(const Layout& layout, int rank, bool split_arenas)
+      : ranks_(layout.ranks()),
+        rank_(rank),
+        features_(layout.features.size()),
+        weighted_(std::any_of(layout.features.begin(), layout.features.end(), [](const FeatureSpec& f) { return f.weighted; })) {
     plan_arenas(layout, split_arenas);
     add_slots(layout);
     add_chains();
@@ -91,12 +95,15 @@ class Routing {
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  /// Whether one rank holds all tables, none of them cut: an id reads one row, and nothing is packed.
+  bool in_place() const {
+    return ranks_ == 1 && slots_.size() == features_ &&
+           std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
+  }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it reads as many ids as the batch has.
   SizesNeeded sizes_needed() const {
-    if (ranks_ > 1) return SizesNeeded::exact;
-    const bool once = arenas_.size() == 1 &&
-                      std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
-    return once ? SizesNeeded::none : SizesNeeded::bounds;
+    if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
+    return ranks_ == 1 && !weighted_ ? SizesNeeded::bounds : SizesNeeded::exact;
   }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }
@@ -191,6 +198,8 @@ class Routing {
   };
   int ranks_;
   int rank_;
+  std::size_t features_;
+  bool weighted_;
   std::vector<ShardPlace> place_;  // by shard
   std::vector<ArenaPlan> arenas_;
   std::vector<Slot> slots_;

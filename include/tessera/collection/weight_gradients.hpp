@@ -29,8 +29,16 @@ class WeightGradientStage {
   template <IdType Id, class ForEachGroup>
   void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, std::span<float> out) {
     backend_.fill_zero(out.data(), out.size_bytes());
+    if (in_place(step)) {
+      compute<Id>(step, gradient, for_each_group,
+                  [&](const Slot& slot, const Bags<Id>&, std::size_t, std::size_t) { return out.data() + step.inputs[slot.feature].base; });
+      scale_means(step, out);
+      return;
+    }
     size_owner(step);
-    for (std::size_t a = 0; a < store_.arenas().size(); ++a) compute<Id>(step, a, gradient, for_each_group);
+    compute<Id>(step, gradient, for_each_group, [&](const Slot&, const Bags<Id>& bags, std::size_t part, std::size_t received) {
+      return owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound) - bags.first_entry;
+    });
     if (step.model_parallel) {
       add_own(step, out);
     } else {
@@ -47,6 +55,14 @@ class WeightGradientStage {
 
  private:
   bool weighted(const Slot& slot) const { return layout_.features[slot.feature].weighted; }
+  /// Whether the dots are the gradients, in the order of the batch's ids: not where ids were taken out of it.
+  template <IdType Id>
+  bool in_place(const Step<Id, Backend>& step) const {
+    if (!routing_.in_place()) return false;
+    for (int f = 0; f < std::ssize(layout_.features); ++f)
+      if (step.inputs[f].positions != nullptr) return false;
+    return true;
+  }
   /// Weights of features whose duplicates do not travel do not either: the rows are here.
   template <IdType Id>
   bool travels(const Step<Id, Backend>& step, const Slot& slot) const {
@@ -76,26 +92,29 @@ class WeightGradientStage {
     owner_dots_.resize(backend_, total);
   }
 
-  template <IdType Id, class ForEachGroup>
-  void compute(const Step<Id, Backend>& step, std::size_t arena, MatrixView<const float> gradient, ForEachGroup&& for_each_group) {
+  /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received), parallel to the bags' ids.
+  template <IdType Id, class ForEachGroup, class OutputOf>
+  void compute(const Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, const OutputOf& output_of) {
     using T = typename Store::element;
     using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
-    std::vector<Group> groups;
-    for_each_group(static_cast<int>(arena),
-                   [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
-                     if (bags.weights == nullptr || bags.entry_bound == 0) return;
-                     const SlotPart& p = slot.parts[part];
-                     const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
-                     const bool direct = packed == nullptr;
-                     float* dots = owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
-                     groups.push_back({{bags, direct ? own.data : packed, direct ? own.stride : p.width}, dots - bags.first_entry});
-                   });
-    Store::with_width(store_.arenas()[arena].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      using Op = WeightGradients<T, Id, Width>;
-      std::vector<typename Op::Group> of_width;
-      for (const Group& group : groups) of_width.push_back({group.source, group.output});
-      run<Op>(backend_, {store_.arenas()[arena].weights(), store_.arenas()[arena].width(), of_width});
-    });
+    for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
+      const auto& arena = store_.arenas()[a];
+      std::vector<Group> groups;
+      for_each_group(
+          static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
+            if (bags.weights == nullptr || bags.entry_bound == 0) return;
+            const SlotPart& p = slot.parts[part];
+            const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
+            const bool direct = packed == nullptr;
+            groups.push_back({{bags, direct ? own.data : packed, direct ? own.stride : p.width}, output_of(slot, bags, part, received)});
+          });
+      Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
+        using Op = WeightGradients<T, Id, Width>;
+        std::vector<typename Op::Group> of_width;
+        for (const Group& group : groups) of_width.push_back({group.source, group.output});
+        run<Op>(backend_, {arena.weights(), arena.width(), of_width});
+      });
+    }
   }
 
   /// Entries of a slot as this rank sent them.
