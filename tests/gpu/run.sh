@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs the programs of build/gpu (tests/gpu/build.sh) on this machine's GPU: tests each plainly, then under compute-sanitizer's memcheck,
-# racecheck and initcheck where it is installed; then the benchmarks, whose results are also written as JSON. Prints tables; the exit code
+# racecheck, synccheck and initcheck where it is installed; then the benchmarks, whose results are also written as JSON. Prints tables; the exit code
 # is 0 if nothing failed.
 #   bash run.sh [--no-bench] [--no-sanitizer] [--out FOLDER] [FOLDER]
 # FOLDER: of the programs; default: where this script lies, or build/gpu. Logs and JSON go to the other one, by default the same.
@@ -30,7 +30,8 @@ done
 [ -d "$folder/golden" ] && export TESSERA_GOLDEN=${TESSERA_GOLDEN:-$folder/golden}
 
 checks=(plain)
-if [ $sanitizer = 1 ] && command -v compute-sanitizer >/dev/null; then checks+=(memcheck racecheck initcheck); fi
+export PATH=$PATH:/usr/local/cuda/bin
+if [ $sanitizer = 1 ] && command -v compute-sanitizer >/dev/null; then checks+=(memcheck racecheck synccheck initcheck); fi
 failed=0
 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null
 printf '%-18s' program

@@ -173,6 +173,17 @@ TEST_CASE("calls go to the stream and return; a graph of them can be launched ag
   CHECK(texts == Texts(3));
 }
 
+TEST_CASE("a wait leaves no error behind, which CUB would take for one of its launches") {
+  const Texts texts = on_ranks(2, [](ts::NcclCommunicator& c, cudaStream_t stream) {
+    const Device<float> a(std::vector<float>(6), stream);
+    c.all_reduce(a.span());
+    stream->add([] { std::this_thread::sleep_for(10ms); });
+    c.wait();
+    CHECK(cudaGetLastError() == cudaSuccess);
+  });
+  CHECK(texts == Texts(2));
+}
+
 TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
   std::vector<Texts> logs(2);
   const auto begin = std::chrono::steady_clock::now();

@@ -45,6 +45,13 @@ inline const char* cudaGetErrorName(cudaError_t error) {
 }
 inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 
+/// As CUDA in practice: a stream that is not ready is an error to it, too.
+inline cudaError_t& cuda_double_last_error() {
+  static thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+inline cudaError_t cudaGetLastError() { return std::exchange(cuda_double_last_error(), cudaSuccess); }
+
 using CudaTask = std::function<void()>;
 struct CUgraph_st {
   std::vector<CudaTask> tasks;
@@ -127,8 +134,9 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (stream->capture() != nullptr) return cudaErrorStreamCaptureUnsupported;
-  if (stream->sticky != cudaSuccess) return stream->sticky;
-  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
+  const cudaError_t found = stream->sticky != cudaSuccess ? stream->sticky : stream->idle() ? cudaSuccess : cudaErrorNotReady;
+  if (found != cudaSuccess) cuda_double_last_error() = found;
+  return found;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->capture() != nullptr) return cudaErrorStreamCaptureUnsupported;

@@ -24,13 +24,27 @@ struct CUgraphExec_st {
 };
 using cudaGraphExec_t = CUgraphExec_st*;
 
+namespace simt {
+
+/// Two GPUs, of one memory. A thread begins with the first.
+inline constexpr int device_count = 2;
+inline int& current_device() {
+  static thread_local int device = 0;
+  return device;
+}
+
+}  // namespace simt
+
 struct CUstream_st {
   cudaGraph_t capture = nullptr;
+  int device = simt::current_device();
 };
 using cudaStream_t = CUstream_st*;
 
 namespace simt {
 
+/// Whether a stream is one of a device's. The default stream is that of any.
+inline bool is_of(cudaStream_t stream, int device) { return stream == nullptr || stream->device == device; }
 inline bool capturing(cudaStream_t stream) { return stream != nullptr && stream->capture != nullptr; }
 
 /// Gives work to a stream: it is done at once, or goes into the graph that is being captured.

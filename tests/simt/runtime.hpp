@@ -23,6 +23,8 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorStreamCaptureUnsupported = 900
 };
 inline const char* cudaGetErrorName(cudaError_t error) {
@@ -35,15 +37,32 @@ inline const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
       return "cudaErrorInvalidConfiguration";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
   }
   return "unknown";
 }
 inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+namespace simt {
+inline cudaError_t& last_error() {
+  static thread_local cudaError_t error = cudaSuccess;
+  return error;
+}
+/// What a call returns: an error stays the thread's last one until it is asked for.
+inline cudaError_t noted(cudaError_t error) {
+  if (error != cudaSuccess) last_error() = error;
+  return error;
+}
+}  // namespace simt
+inline cudaError_t cudaGetLastError() { return std::exchange(simt::last_error(), cudaSuccess); }
+inline cudaError_t cudaPeekAtLastError() { return simt::last_error(); }
 
 struct CUevent_st {
+  int device = simt::current_device();
   cudaStream_t recorded = nullptr;
 };
 using cudaEvent_t = CUevent_st*;
@@ -74,17 +93,17 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return simt::capturing(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+  return simt::noted(simt::capturing(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
 }
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  if (stream == nullptr || simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (stream == nullptr || simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   stream->capture = new CUgraph_st;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (!simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (!simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   *graph = std::exchange(stream->capture, nullptr);
   return cudaSuccess;
 }
@@ -106,7 +125,7 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
-  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   const std::lock_guard lock(simt::stream_waits().mutex);
   ++simt::stream_waits().counts[{stream, event->recorded}];
   return cudaSuccess;
@@ -116,7 +135,8 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  if (!simt::is_of(stream, event->device)) return simt::noted(cudaErrorInvalidResourceHandle);
   event->recorded = stream;
   return cudaSuccess;
 }
@@ -127,11 +147,16 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = simt::device_count;
   return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = simt::current_device();
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= simt::device_count) return simt::noted(cudaErrorInvalidDevice);
+  simt::current_device() = device;
   return cudaSuccess;
 }
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
@@ -142,18 +167,18 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 }
 
 inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
-  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   *p = simt::DeviceHeap::instance().allocate(bytes);
-  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  return simt::noted(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 inline cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
-  if (simt::capturing(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   simt::DeviceHeap::instance().free(p);
   return cudaSuccess;
 }
 inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
   *p = simt::HostPages::instance().allocate(bytes);
-  return *p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  return simt::noted(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 inline cudaError_t cudaFreeHost(void* p) {
   simt::HostPages::instance().free(p);
@@ -163,7 +188,8 @@ enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (simt::capturing(stream))
     for (const void* p : {static_cast<const void*>(to), from})
-      if (!simt::DeviceHeap::instance().holds(p) && !simt::HostPages::instance().holds(p)) return cudaErrorStreamCaptureUnsupported;
+      if (!simt::DeviceHeap::instance().holds(p) && !simt::HostPages::instance().holds(p))
+        return simt::noted(cudaErrorStreamCaptureUnsupported);
   simt::enqueue(stream, [=] {
     const simt::DeviceAccess access;
     if (bytes != 0) std::memmove(to, from, bytes);
@@ -213,7 +239,7 @@ class SharedMemoryLimits {
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > simt::SharedMemory::max_dynamic_bytes) return cudaErrorInvalidValue;
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > simt::SharedMemory::max_dynamic_bytes) return simt::noted(cudaErrorInvalidValue);
   simt::SharedMemoryLimits::instance().set(reinterpret_cast<const void*>(kernel), static_cast<std::size_t>(bytes));
   return cudaSuccess;
 }
@@ -235,11 +261,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "kernel parameters are copied as bytes");
   const dim3 grid = config->gridDim, block = config->blockDim;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64) return cudaErrorInvalidConfiguration;
+  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64) return simt::noted(cudaErrorInvalidConfiguration);
+  if (!simt::is_of(config->stream, simt::current_device())) return simt::noted(cudaErrorInvalidResourceHandle);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
-    return cudaErrorInvalidConfiguration;
+    return simt::noted(cudaErrorInvalidConfiguration);
   if (config->dynamicSmemBytes > simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
-    return cudaErrorInvalidValue;
+    return simt::noted(cudaErrorInvalidValue);
   using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
   const Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
   simt::enqueue(config->stream, [=, bytes = config->dynamicSmemBytes] {

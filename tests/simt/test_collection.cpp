@@ -4,10 +4,12 @@
 
 #include <gpu/collection_cases.hpp>
 
-// What results cannot show here, as streams do their work at once.
-TEST_CASE("routing ahead makes each stream wait for the other, once a step and at the end") {
+// What results cannot show here, as streams do their work at once and a GPU suffices for all ranks.
+TEST_CASE(
+    "routing ahead is on the GPU of the thread that asks for it, and makes each stream wait for the other, once a step and at the end") {
   using Comm = BasicThreadCommunicator<CudaMemory>;
   using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
+  gpu::check(cudaSetDevice(1), "choosing GPU 1");
   const gpu::Stream stream, routing_stream;
   const auto waits = [&](const gpu::Stream& waiting, const gpu::Stream& awaited) {
     return simt::stream_waits().counts[{waiting.get(), awaited.get()}];
@@ -31,4 +33,5 @@ TEST_CASE("routing ahead makes each stream wait for the other, once a step and a
     }
   }
   CHECK(waits(routing_stream, stream) == 4);  // before it frees what the last step used
+  gpu::check(cudaSetDevice(0), "choosing GPU 0");
 }

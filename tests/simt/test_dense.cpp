@@ -5,7 +5,10 @@
 #include <gpu/dense_cases.hpp>
 
 // What results cannot show here, as streams do their work at once.
-TEST_CASE("each bucket waits for the gradients so far, and what follows the wait for the sums") {
+TEST_CASE(
+    "buckets are summed on the GPU of the thread that asks for it; each waits for the gradients so far, and what follows the wait for the "
+    "sums") {
+  gpu::check(cudaSetDevice(1), "choosing GPU 1");
   const gpu::Stream stream, summing_stream;
   const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
   const auto waits = [&](const gpu::Stream& waiting, const gpu::Stream& awaited) {
@@ -28,4 +31,5 @@ TEST_CASE("each bucket waits for the gradients so far, and what follows the wait
     CHECK(waits(stream, summing_stream) == step + 1);
   }
   CHECK(gradients.read() == std::vector<float>(100, 1.0f));
+  gpu::check(cudaSetDevice(0), "choosing GPU 0");
 }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The emulator's intrinsics against their definitions, its orders, and the runtime that stands in for CUDA's.
-#include <tessera/cuda/launch.cuh>
-#include <tessera/cuda/memory.cuh>
-#include <tessera/cuda/stream.cuh>
+#include <tessera/core/thread_setup.hpp>
+#include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/sort.cuh>
 
 #include <doctest/doctest.h>
 #include <cub/device/device_radix_sort.cuh>
@@ -197,6 +197,42 @@ TEST_CASE("the launcher: nothing for an empty grid, and errors that name the ker
         std::string::npos);
   CHECK(text({.blocks = 1ll << 31, .threads = 32}).find("2147483648 blocks") != std::string::npos);
   CHECK(text({.blocks = -1, .threads = 32}).find("-1 blocks") != std::string::npos);
+}
+
+TEST_CASE("an error is thrown once, by the call that met it: neither a later launch nor a sort takes it for its own") {
+  int next = 0, order[2] = {};
+  const auto launch = [&](int threads) { gpu::launch("record_order", {.blocks = 1, .threads = threads}, record_order, &next, &order[0]); };
+  CHECK_THROWS_AS(launch(1025), tessera::CudaError);
+  CHECK(cudaGetLastError() == cudaSuccess);
+  launch(1);
+  CHECK(next == 1);
+  CHECK_THROWS_AS(gpu::check(cudaSetDevice(-1), "choosing GPU -1"), tessera::CudaError);
+  const tessera::Cuda backend;
+  const gpu::DeviceBuffer<std::uint32_t> keys(8, nullptr), values(8, nullptr);
+  gpu::sort_pairs<std::uint32_t>(backend, {keys.data(), values.data(), keys.data() + 4, values.data() + 4}, 4, 8, 2);
+  CHECK(cudaSetDevice(-1) == cudaErrorInvalidDevice);  // a caller's, who does not look
+  launch(1);
+  CHECK(next == 2);
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
+}
+
+TEST_CASE("a stream takes work of threads that work with its GPU; what thread_setup answers makes another thread one of these") {
+  int next = 0, order[2] = {};
+  CHECK(cudaSetDevice(1) == cudaSuccess);
+  {
+    const gpu::Stream stream;
+    const auto launch = [&] {
+      gpu::launch("record_order", {.blocks = 1, .threads = 1, .stream = stream.get()}, record_order, &next, &order[0]);
+    };
+    launch();
+    std::thread([&] { CHECK_THROWS_AS(launch(), tessera::CudaError); }).join();
+    std::thread([&, setup = tessera::thread_setup(tessera::Cuda({.stream = stream.get()}))] {
+      setup();
+      launch();
+    }).join();
+  }
+  cudaSetDevice(0);
+  CHECK(next == 2);
 }
 
 TEST_CASE("memory goes through the resource that the user gave, and back") {

@@ -4,11 +4,13 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
+#include <tessera/core/thread_setup.hpp>
 
 #include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -39,7 +41,10 @@ class RouteAhead {
   using StepState = typename Embeddings::template StepState<Id>;
 
   RouteAhead(Embeddings& embeddings, Comm& second, Backend backend)
-      : embeddings_(embeddings), communicator_(second), backend_(std::move(backend)), thread_([this] { work(); }) {}
+      : embeddings_(embeddings),
+        communicator_(second),
+        backend_(std::move(backend)),
+        thread_([this, setup = thread_setup(backend_)] { work(setup); }) {}
   RouteAhead(const RouteAhead&) = delete;
   RouteAhead& operator=(const RouteAhead&) = delete;
   /// A batch that was started and not taken is given up, on all ranks.
@@ -84,7 +89,8 @@ class RouteAhead {
  private:
   enum class State { idle, routing, routed };
 
-  void work() {
+  void work(const std::function<void()>& setup) {
+    setup();
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return stop_ || state_ == State::routing; });

@@ -4,6 +4,7 @@
 
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/thread_setup.hpp>
 
 #include <condition_variable>
 #include <cstddef>
@@ -25,16 +26,14 @@ template <Communicator<Collective::all_reduce> C>
 class BucketedAllReduce {
  public:
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
-      : communicator_(communicator), gradients_(gradients), least_(bucket_bytes / sizeof(float)), begin_(gradients.size()), end_(begin_) {
-    worker_ = std::jthread([this](std::stop_token stop) { work(stop); });
-  }
+      : BucketedAllReduce([] {}, communicator, gradients, bucket_bytes) {}
   /// For gradients in the memory of a backend that computes in the order of a stream: what `ready` was given before it is called counts,
   /// and what `wait` is followed by comes after the sums. `computing` works on the gradients; `communicating` on the stream that the
   /// communicator uses, an object that nobody else calls.
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes, const Backend& computing,
                     const Backend& communicating)
-      : BucketedAllReduce(communicator, gradients, bucket_bytes) {
+      : BucketedAllReduce(thread_setup(communicating), communicator, gradients, bucket_bytes) {
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }
@@ -66,6 +65,14 @@ class BucketedAllReduce {
   }
 
  private:
+  BucketedAllReduce(std::function<void()> setup, C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
+      : communicator_(communicator), gradients_(gradients), least_(bucket_bytes / sizeof(float)), begin_(gradients.size()), end_(begin_) {
+    worker_ = std::jthread([this, setup = std::move(setup)](std::stop_token stop) {
+      setup();
+      work(stop);
+    });
+  }
+
   void send() {
     if (begin_ == end_) return;
     if (await_gradients_) await_gradients_();

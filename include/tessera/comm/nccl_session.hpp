@@ -204,6 +204,7 @@ class NcclSession {
     begin_clock();
     for (std::uint64_t turn = 0;; ++turn) {
       const cudaError_t query = cudaStreamQuery(options_.stream);
+      if (query != cudaSuccess) static_cast<void>(cudaGetLastError());  // else CUB takes "not ready" for an error of its next launch
       if (query != cudaSuccess && query != cudaErrorNotReady)
         fail(fmt::format("CUDA says: {} ({})", cudaGetErrorString(query), cudaGetErrorName(query)));
       ncclResult_t state = ncclSuccess;

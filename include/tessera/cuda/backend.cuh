@@ -34,6 +34,13 @@ class Cuda {
   void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
   void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
 
+  /// Makes a thread that calls what this answers work with the GPU of this thread.
+  static auto thread_setup() {
+    int device = 0;
+    gpu::check(cudaGetDevice(&device), "asking which GPU a thread works with");
+    return [device] { gpu::check(cudaSetDevice(device), "choosing GPU {}", device); };
+  }
+
   /// Memory of the host that the GPU reads and writes, too, and that copies do not wait for.
   static void* allocate_host(std::size_t bytes) {
     void* p = nullptr;

@@ -149,20 +149,20 @@ __global__ void __launch_bounds__(32 * dot_warps)
           for (int m = 0; m < 2; ++m) multiply_add_16x8x16<T>(sums[m][j], left[m], right);
         }
       }
-      for (int m = 0; m < 2; ++m)
-        for (int half = 0; half < 2; ++half) {
-          const int v = row + 16 * m + g + 8 * half, c = column + 8 * t;
-          if (v >= vectors) continue;
-          Packed<T, 8> packed;
-          for (int e = 0; e < 8; ++e) {
-            float value = sums[m][e / 2][2 * half + e % 2];
-            if (v == 0 && c + e < width) value += to_float(gradient[c + e]);
-            packed.x[e] = from_float<T>(value);
-          }
-          if (aligned_out && c < width) *reinterpret_cast<Packed<T, 8>*>(out + v * width + c) = packed;
-          for (int e = 0; e < 8 && !aligned_out; ++e)
-            if (c + e < width) out[v * width + c + e] = packed.x[e];
-        }
+      for_each_constant<4>([&]<int Quarter>(std::integral_constant<int, Quarter>) {
+        constexpr int m = Quarter / 2, half = Quarter % 2;
+        const int v = row + 16 * m + g + 8 * half, c = column + 8 * t;
+        if (v >= vectors) return;
+        Packed<T, 8> packed;
+        for_each_constant<8>([&]<int E>(std::integral_constant<int, E>) {
+          float value = sums[m][E / 2][2 * half + E % 2];
+          if (v == 0 && c + E < width) value += to_float(gradient[c + E]);
+          packed.x[E] = from_float<T>(value);
+        });
+        if (aligned_out && c < width) *reinterpret_cast<Packed<T, 8>*>(out + v * width + c) = packed;
+        for (int e = 0; e < 8 && !aligned_out; ++e)
+          if (c + e < width) out[v * width + c + e] = packed.x[e];
+      });
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -130,7 +131,7 @@ bool any_weights(std::span<const GradientGroup<Id>> groups) {
   return std::any_of(groups.begin(), groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
 }
 
-/// Lists the entries of all groups and sorts them by row. Uses scratch slots 0 to 3.
+/// Lists the entries of all groups and sorts them by row. Uses scratch slots 0, 2 and 3.
 template <class Payload, IdType Id>
 SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const GradientGroup<Id>> groups, std::int64_t arena_rows) {
   require(arena_rows < no_row, "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows", arena_rows);
@@ -153,16 +154,23 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
   require(entries <= INT32_MAX && bags <= INT32_MAX, "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", entries, bags);
   if (entries == 0) return {};
 
-  auto* rows = backend.scratch_for<std::uint32_t>(0, 2 * entries);
-  auto* payloads = backend.scratch_for<Payload>(1, 2 * entries);
-  if (padded) check(cudaMemsetAsync(rows, 0xff, static_cast<std::size_t>(entries) * sizeof(*rows), backend.stream()), "clearing rows");
+  // Rows, then payloads, then room to sort both into. Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would
+  // tell of reads of unwritten memory.
+  const std::int64_t row_bytes = ceil_divide(entries * 4, 256) * 256, payload_bytes = entries * static_cast<std::int64_t>(sizeof(Payload)),
+                     half = row_bytes + ceil_divide(payload_bytes, 256) * 256;
+  auto* const memory = backend.scratch_for<std::byte>(0, 2 * half);
+  const auto rows_at = [&](std::int64_t at) { return reinterpret_cast<std::uint32_t*>(memory + at); };
+  const auto payloads_at = [&](std::int64_t at) { return reinterpret_cast<Payload*>(memory + at + row_bytes); };
+  std::uint32_t* const rows = rows_at(0);
+  Payload* const payloads = payloads_at(0);
+  if (padded) check(cudaMemsetAsync(memory, 0xff, static_cast<std::size_t>(row_bytes + payload_bytes), backend.stream()), "clearing rows");
   launch_by_group<EntryGroup<Id>>(
       backend, "list_entries", entry_threads, listed,
       [](const EntryGroup<Id>& group) { return ceil_divide(group.source.bags.bags, entry_threads); }, list_entries<Id, Payload>, rows,
       payloads);
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows)));
   const SortBuffers<Payload> sorted =
-      sort_pairs<Payload>(backend, {rows, payloads, rows + entries, payloads + entries}, static_cast<int>(entries), bits, 2);
+      sort_pairs<Payload>(backend, {rows, payloads, rows_at(half), payloads_at(half)}, static_cast<int>(entries), bits, 2);
 
   auto* device_sources = backend.scratch_for<GradientSource>(3, std::ssize(sources));
   upload<GradientSource>(backend, sources, device_sources);

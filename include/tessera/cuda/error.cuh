@@ -21,10 +21,17 @@ class CudaError : public Error {
 
 namespace gpu {
 
+/// Throws CudaError. CUDA also keeps the code as this thread's last error; whoever asks for that later, as CUB does after each of its
+/// launches, would take it for an error of its own.
+[[noreturn]] inline void fail(cudaError_t code, const std::string& doing) {
+  static_cast<void>(cudaGetLastError());
+  throw CudaError(code, doing);
+}
+
 /// Throws CudaError unless `code` is success. The text says what was being done.
 template <class... Args>
 void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) {
-  if (code != cudaSuccess) throw CudaError(code, fmt::format(doing, std::forward<Args>(args)...));
+  if (code != cudaSuccess) fail(code, fmt::format(doing, std::forward<Args>(args)...));
 }
 
 }  // namespace gpu

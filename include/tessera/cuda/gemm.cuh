@@ -58,6 +58,15 @@ class Gemm {
            const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {
     if (s.rows == 0 || s.columns == 0) return;
     if (addend == nullptr) addend = c;
+    // Epilogues may take the bias in vectors, and no preference tells cuBLASLt how far it is aligned: one that is not, to 16 bytes, is
+    // moved behind the workspace, and sums back from there.
+    const std::type_identity_t<Out>* const given_bias = bias;
+    const std::size_t bias_bytes = static_cast<std::size_t>(s.sum_a ? s.rows : s.columns) * sizeof(Out);
+    const bool moves_bias = (s.bias || s.sum_a) && alignment(bias) < 16;
+    auto* const workspace =
+        static_cast<std::byte*>(backend_.scratch(workspace_slot, workspace_bytes + (moves_bias ? bias_bytes : std::size_t{0})));
+    if (moves_bias) bias = reinterpret_cast<const Out*>(workspace + workspace_bytes);
+    if (moves_bias && s.bias) backend_.copy(workspace + workspace_bytes, given_bias, bias_bytes);
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
     const Plan& plan = plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
     if (s.bias || s.sum_a)
@@ -67,8 +76,9 @@ class Gemm {
             "setting the mask");
     const float one = 1.0f, beta = s.addend_stride != 0 ? 1.0f : 0.0f;
     check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend, plan.c, c, plan.d, &plan.algorithm,
-                         backend_.scratch(workspace_slot, workspace_bytes), workspace_bytes, backend_.stream()),
+                         workspace, workspace_bytes, backend_.stream()),
           "a matrix product");
+    if (moves_bias && s.sum_a) backend_.copy(const_cast<Out*>(given_bias), bias, bias_bytes);
   }
 
  private:

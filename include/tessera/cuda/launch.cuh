@@ -27,21 +27,19 @@ template <class... Parameters, class... Arguments>
 void launch(std::string_view name, const LaunchShape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   if (shape.blocks == 0) return;
   require(shape.blocks > 0 && shape.blocks <= INT32_MAX, "kernel {}: {} blocks; a grid holds 1..2147483647", name, shape.blocks);
-  const auto failed = [&](cudaError_t code) {
-    if (code == cudaSuccess) return;
-    throw CudaError(code, fmt::format("kernel {} (grid {}, block {}, {} bytes of dynamic shared memory)", name, shape.blocks, shape.threads,
-                                      shape.shared_bytes));
+  const auto check_launch = [&](cudaError_t code) {
+    check(code, "kernel {} (grid {}, block {}, {} bytes of dynamic shared memory)", name, shape.blocks, shape.threads, shape.shared_bytes);
   };
   constexpr std::size_t free_for_all = 48 * 1024;
   if (shape.shared_bytes > free_for_all)
-    failed(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)));
+    check_launch(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes)));
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(shape.blocks));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = shape.stream;
-  failed(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
-  failed(cudaGetLastError());
+  // It returns what the launch met. cudaGetLastError would add what other calls of this thread have met.
+  check_launch(cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...));
 }
 
 }  // namespace tessera::inline v0::gpu

@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(reduce_threads)
 }  // namespace gpu
 
 /// How communicators of one process move device memory, in the order of a stream: BasicThreadCommunicator<CudaMemory> for ranks that
-/// are threads and share a GPU (or hold GPUs that read each other's memory), BasicSelfCommunicator<CudaMemory> for one rank. Buffers in
-/// host memory are moved by the calling thread.
+/// are threads and share a GPU (or hold GPUs that read each other's memory: that of the driver's pools by cudaMemPoolSetAccess alone),
+/// BasicSelfCommunicator<CudaMemory> for one rank. Buffers in host memory are moved by the calling thread.
 class CudaMemory {
  public:
   CudaMemory() = default;

@@ -7,8 +7,18 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
 namespace tessera::inline v0::gpu {
+
+/// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them stays in registers, whatever the compiler
+/// thinks of unrolling a loop.
+template <int Count, class F>
+__device__ __forceinline__ void for_each_constant(const F& f) {
+  const auto call = [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>{}), ...); };
+  call(std::make_integer_sequence<int, Count>{});
+}
 
 /// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
 constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }

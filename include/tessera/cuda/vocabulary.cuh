@@ -109,7 +109,7 @@ class CudaVocabulary {
     for (const int t : layout_.options.feature_table)
       require(layout_.options.tables[static_cast<std::size_t>(t)].rows - 1 <= std::numeric_limits<Id>::max(),
               "Vocabulary: rows need 64-bit ids");
-    require(count <= INT32_MAX, "CudaVocabulary: {} keys in one batch; 2^31-1 are the most", count);
+    require(count < INT32_MAX, "CudaVocabulary: {} keys in one batch; 2^31-2 are the most", count);
     std::vector<std::int64_t> begin(features + 1);
     for (std::size_t f = 0; f <= features; ++f) begin[f] = static_cast<std::int64_t>(f) * keys.batch;
     if (!keys.one_hot())

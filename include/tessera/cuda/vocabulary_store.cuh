@@ -49,7 +49,7 @@ class VocabularyStore {
 
   /// Room for a batch; its keys, blocks and sources are to be written.
   VocabularyBatch batch_of(std::int64_t count) {
-    require(count <= INT32_MAX, "CudaVocabulary: {} keys for one rank; 2^31-1 are the most", count);
+    require(count < INT32_MAX, "CudaVocabulary: {} keys for one rank; 2^31-2 are the most", count);
     return {.keys = room(backend_, keys_, count),
             .blocks = room(backend_, blocks_, count),
             .sources = room(backend_, sources_, count),

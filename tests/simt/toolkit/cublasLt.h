@@ -185,6 +185,10 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
   const void* pointers[] = {a_data, b_data, c_data, d_data};
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<std::uintptr_t>(pointers[i]) % algorithm->alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  // Not promised by a preference: algorithms take vectors of the bias as it suits them.
+  if (((desc->epilogue & CUBLASLT_EPILOGUE_BIAS) != 0 || desc->epilogue == CUBLASLT_EPILOGUE_BGRADB) &&
+      reinterpret_cast<std::uintptr_t>(desc->bias) % 16 != 0)
+    return CUBLAS_STATUS_INVALID_VALUE;
   const float scale = *static_cast<const float*>(beta);
   if (*static_cast<const float*>(alpha) != 1 || (scale != 0 && scale != 1)) return CUBLAS_STATUS_INVALID_VALUE;
   if (a->type != b->type || c->type != d->type) return CUBLAS_STATUS_INVALID_VALUE;

@@ -36,7 +36,7 @@ struct DeviceRadixSort {
     simt::enqueue(stream, [=] { sort(keys, values, count, begin_bit, end_bit); });
     keys.selector ^= 1;
     values.selector ^= 1;
-    return cudaSuccess;
+    return cudaPeekAtLastError();  // as CUB does after its launches
   }
 
  private:

@@ -22,7 +22,7 @@ struct DeviceScan {
         std::exclusive_scan(in, in + count, out, Value{});
       });
     }
-    return cudaSuccess;
+    return cudaPeekAtLastError();  // as CUB does after its launches
   }
 };
 
