@@ -48,6 +48,12 @@ class DeviceHeap {
     return static_cast<const char*>(p) <= block->first + block->second;
   }
 
+  /// Blocks that are allocated.
+  std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return blocks_.size();
+  }
+
   void open() {
     if (!has_asan) return;
     const std::lock_guard lock(mutex_);

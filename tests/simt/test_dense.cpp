@@ -33,3 +33,44 @@ TEST_CASE(
   CHECK(gradients.read() == std::vector<float>(100, 1.0f));
   gpu::check(cudaSetDevice(0), "choosing GPU 0");
 }
+
+TEST_CASE("all memory of dense layers, their parameters and optimizer is from the user's resource") {
+  struct Counting {
+    std::size_t live = 0;
+    gpu::AsyncMemoryResource upstream;
+    void* allocate(std::size_t bytes, cudaStream_t stream) {
+      ++live;
+      return upstream.allocate(bytes, stream);
+    }
+    void deallocate(void* p, std::size_t bytes, cudaStream_t stream) noexcept {
+      --live;
+      upstream.deallocate(p, bytes, stream);
+    }
+  } counting;
+  constexpr std::int64_t batch = 300, width = 8;
+  const Cuda plain;
+  const OnDevice<float> x(plain, std::vector<float>(batch * width)), z(plain, x.read()), y(plain, std::vector<float>(batch));
+  const OnDevice<double> loss(plain, {0.0});
+  const std::size_t others = simt::DeviceHeap::instance().count();
+  {
+    const Cuda backend({.memory = counting});
+    CudaMlp mlp(backend, {width, 16, 12, 1}), epilogues(backend, {width, 16, 12, 1}, {.gradient_epilogues = true}),
+        narrow(backend, {width, 16, 12, 1}, {.precision = DensePrecision::bfloat16});
+    CudaCross cross(backend, width, {.layers = 2});
+    const CudaDenseParameters parameters(backend, 5, mlp, epilogues, narrow, cross);
+    CudaDenseOptimizer optimizer(backend, Adam{});
+    const MatrixView<float> all(x.data(), batch, width), crossed(z.data(), batch, width), one(y.data(), batch, 1);
+    for (CudaMlp* layers : {&mlp, &epilogues, &narrow}) {
+      layers->forward(all, one);
+      layers->backward(one, all);
+    }
+    cross.forward(all, crossed);
+    cross.backward(crossed, all);
+    CudaBinaryCrossEntropy{}.forward_backward(backend, one, {y.data(), batch}, one, loss.data());
+    optimizer.step(parameters, 0.1f);
+    CHECK(counting.live > 12);
+    CHECK(simt::DeviceHeap::instance().count() == others + counting.live);
+  }
+  CHECK(counting.live == 0);
+  CHECK(simt::DeviceHeap::instance().count() == others);
+}

@@ -28,9 +28,10 @@ inline constexpr const char* kFeatureNames[] = {"f0", "f1", "f2", "f3", "f4", "f
 inline Model random_model(Random& random, bool weights) {
   Model model;
   constexpr int kWidths[] = {1, 3, 4, 8, 16, 17, 20, 32, 48};
+  const int common_width = pick(random, 0, 2) == 0 ? kWidths[pick(random, 0, 8)] : 0;  // tables of one width share an arena
   for (int t = pick(random, 1, 5); t-- > 0;)
-    model.tables.push_back(
-        {kTableNames[t], pick(random, 0, 3) == 0 ? pick(random, 1, 3) : pick(random, 4, 60), kWidths[pick(random, 0, 8)]});
+    model.tables.push_back({kTableNames[t], pick(random, 0, 3) == 0 ? pick(random, 1, 3) : pick(random, 4, 60),
+                            common_width != 0 ? common_width : kWidths[pick(random, 0, 8)]});
   for (int f = pick(random, 1, 7); f-- > 0;)
     model.features.push_back({kFeatureNames[f], model.tables[pick(random, 0, static_cast<int>(model.tables.size()) - 1)].name,
                               pick(random, 0, 1) ? Pooling::mean : Pooling::sum, weights && pick(random, 0, 1) == 1});
@@ -47,7 +48,7 @@ inline void cut(Random& random, const Rectangle& r, int depth, std::vector<Recta
     cut(random, b, depth - 1, out);
   } else if (how == 2 && r.width() > 1) {
     Rectangle a = r, b = r;
-    a.column_end = b.column_begin = r.column_begin + pick(random, 1, r.width() - 1);
+    a.column_end = b.column_begin = r.column_begin + (pick(random, 0, 1) == 0 ? r.width() / 2 : pick(random, 1, r.width() - 1));
     cut(random, a, depth - 1, out);
     cut(random, b, depth - 1, out);
   } else {
@@ -66,7 +67,7 @@ inline Layout random_layout(Random& random, const Model& model, int ranks, Shape
     if (shape == Shape::any || shape == Shape::replicated)
       cut(random, full, 3, rectangles);
     else if (shape == Shape::columns && table.width > 1) {
-      const int at = pick(random, 1, table.width - 1);
+      const int at = pick(random, 0, 1) == 0 ? table.width / 2 : pick(random, 1, table.width - 1);
       rectangles = {{0, table.rows, 0, at}, {0, table.rows, at, table.width}};
     } else {
       rectangles = {full};

@@ -15,7 +15,7 @@ template <class T>
 T* room(const Cuda& backend, DeviceBuffer<T>& buffer, std::int64_t count) {
   if (count > buffer.size()) {
     buffer = {};
-    buffer = DeviceBuffer<T>(count + count / 4, backend.stream(), backend.memory());
+    buffer = backend.buffer<T>(count + count / 4);
   }
   return buffer.data();
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -31,6 +32,11 @@ class Cuda {
   /// The host cannot read or write this backend's memory.
   static constexpr bool host_readable = false;
 
+  /// Memory of the user's resource for `count` elements, uninitialized.
+  template <class T>
+  gpu::DeviceBuffer<T> buffer(std::int64_t count) const {
+    return {count, stream_, memory_};
+  }
   void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
   void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
 
@@ -73,7 +79,7 @@ class Cuda {
     gpu::DeviceBuffer<std::byte>& block = scratch_->blocks.at(slot);
     if (block.bytes() < bytes) {
       block = {};
-      block = gpu::DeviceBuffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4), stream_, memory_);
+      block = buffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4));
     }
     return block.data();
   }

@@ -26,7 +26,7 @@ class CudaCross : public CrossLayers {
  public:
   CudaCross(const Cuda& backend, std::int64_t width, CudaCrossOptions options = {})
       : CrossLayers("CudaCross", width, options.layers, options.rank), backend_(backend), gemm_(backend, options.tf32) {
-    const auto none = [&] { return gpu::DeviceBuffer<float>(0, backend.stream(), backend.memory()); };
+    const auto none = [&] { return backend.buffer<float>(0); };
     for (int l = 0; l < options.layers; ++l) {
       scales_.push_back(none());
       narrow_.push_back(none());

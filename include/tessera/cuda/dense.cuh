@@ -20,7 +20,8 @@ class CudaDenseParameters {
  public:
   template <class... Layers>
   CudaDenseParameters(const Cuda& backend, std::uint64_t seed, Layers&... layers)
-      : values_((std::int64_t{0} + ... + layers.parameter_count()), backend.stream()), gradients_(values_.size(), backend.stream()) {
+      : values_(backend.buffer<float>((std::int64_t{0} + ... + layers.parameter_count()))),
+        gradients_(backend.buffer<float>(values_.size())) {
     backend.fill_zero(gradients_.data(), gradients_.bytes());
     detail::bind_layers(values(), gradients(), seed, layers...);
   }
@@ -41,7 +42,7 @@ class CudaDenseOptimizer {
 
  public:
   explicit CudaDenseOptimizer(const Cuda& backend, O optimizer = {}, float weight_decay = 0)
-      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay), states_(0, backend.stream()) {}
+      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay) {}
 
   /// What a checkpoint must hold beside the parameters, in device memory. The spans stay valid as long as the optimizer does.
   std::vector<DenseState> states(const CudaDenseParameters& parameters) {
@@ -68,7 +69,7 @@ class CudaDenseOptimizer {
     if (states_.size() == O::element_states * count) return;
     std::vector<float> first;
     for (int s = 0; s < O::element_states; ++s) first.insert(first.end(), static_cast<std::size_t>(count), optimizer_.initial_state(s));
-    states_ = gpu::DeviceBuffer<float>(std::ssize(first), backend_.stream());
+    states_ = backend_.buffer<float>(std::ssize(first));
     backend_.copy(states_.data(), first.data(), states_.bytes());
     backend_.synchronize();
   }
@@ -95,8 +96,11 @@ struct CudaBinaryCrossEntropy {
             "CudaBinaryCrossEntropy: gradient is {} x {}, needs {} x 1", gradient.rows, gradient.columns, logits.rows);
     if (logits.rows == 0) return;
     const double scale = 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
-    backend.launch("binary_cross_entropy", 1, gpu::dense_threads, gpu::binary_cross_entropy<>, logits, labels.data(), gradient, scale,
-                   loss);
+    const std::int64_t blocks = gpu::ceil_divide(logits.rows, gpu::dense_threads);
+    auto* const block_losses = backend.scratch_for<double>(0, blocks);
+    backend.launch("binary_cross_entropy", blocks, gpu::dense_threads, gpu::binary_cross_entropy<>, logits, labels.data(), gradient, scale,
+                   block_losses);
+    backend.launch("add_losses", 1, gpu::dense_threads, gpu::add_losses<>, block_losses, static_cast<int>(blocks), scale, loss);
   }
 };
 

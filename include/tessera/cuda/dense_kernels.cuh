@@ -77,25 +77,44 @@ void narrow(const Cuda& backend, MatrixView<const float> from, T* to) {
   backend.launch("narrow_rows", ceil_divide(from.rows * from.columns, dense_threads), dense_threads, narrow_rows<T>, from, to);
 }
 
-/// One block: each thread takes every 256th sample; sums in double, in a fixed order.
-template <int = 0>
-__global__ void __launch_bounds__(dense_threads) binary_cross_entropy(const MatrixView<const float> logits, const float* labels,
-                                                                      const MatrixView<float> gradient, const double scale, double* loss) {
-  auto& sums = block_shared<double[dense_threads]>();
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < logits.rows; i += dense_threads) {
-    const double x = logits(i, 0), y = labels[i];
-    const double small = exp(-fabs(x));
-    sum += (x > 0 ? x : 0) - x * y + log1p(small);
-    if (gradient.data != nullptr) gradient(i, 0) = static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * scale);
-  }
-  sums[threadIdx.x] = sum;
+/// The sum of the values of the block's threads, in a fixed order; for thread 0 alone.
+template <int Threads>
+__device__ double sum_of_block(double value) {
+  auto& sums = block_shared<double[Threads]>();
+  sums[threadIdx.x] = value;
   __syncthreads();
-  for (int half = dense_threads / 2; half > 0; half /= 2) {
+  for (int half = Threads / 2; half > 0; half /= 2) {
     if (static_cast<int>(threadIdx.x) < half) sums[threadIdx.x] += sums[threadIdx.x + half];
     __syncthreads();
   }
-  if (threadIdx.x == 0) *loss += sums[0] * scale;
+  return sums[0];
+}
+
+/// A thread per sample; losses are summed in double, per block.
+template <int = 0>
+__global__ void __launch_bounds__(dense_threads)
+    binary_cross_entropy(const MatrixView<const float> logits, const float* labels, const MatrixView<float> gradient, const double scale,
+                         double* block_losses) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
+  double loss = 0;
+  if (i < logits.rows) {
+    const double x = logits(i, 0), y = labels[i];
+    const double small = exp(-fabs(x));
+    loss = (x > 0 ? x : 0) - x * y + log1p(small);
+    if (gradient.data != nullptr) gradient(i, 0) = static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * scale);
+  }
+  loss = sum_of_block<dense_threads>(loss);
+  if (threadIdx.x == 0) block_losses[blockIdx.x] = loss;
+}
+
+/// One block.
+template <int = 0>
+__global__ void __launch_bounds__(dense_threads)
+    add_losses(const double* block_losses, const int blocks, const double scale, double* loss) {
+  double sum = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < blocks; i += dense_threads) sum += block_losses[i];
+  sum = sum_of_block<dense_threads>(sum);
+  if (threadIdx.x == 0) *loss += sum * scale;
 }
 
 /// The optimizer's formula for every element of a whole array of parameters.

@@ -41,8 +41,8 @@ class CudaMlp : public MlpLayers {
     require(options.precision == DensePrecision::float32 || !options.gradient_epilogues,
             "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out");
     for (int l = 1; l < layers(); ++l) {
-      activations_.emplace_back(0, backend.stream());
-      masks_.emplace_back(0, backend.stream());
+      activations_.push_back(backend.buffer<std::byte>(0));
+      masks_.push_back(backend.buffer<std::byte>(0));
     }
   }
 
@@ -206,8 +206,9 @@ class CudaMlp : public MlpLayers {
   gpu::Gemm gemm_;
   std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
   std::vector<gpu::DeviceBuffer<std::byte>> masks_;        ///< with gradient_epilogues: of their ReLUs
-  gpu::DeviceBuffer<std::byte> gradient_[2]{{0, backend_.stream()}, {0, backend_.stream()}};
-  gpu::DeviceBuffer<BFloat16> narrow_input_{0, backend_.stream()}, narrow_parameters_{0, backend_.stream()};  ///< in bfloat16 alone
+  gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0), backend_.buffer<std::byte>(0)};
+  gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0),
+                              narrow_parameters_ = backend_.buffer<BFloat16>(0);  ///< in bfloat16 alone
 };
 
 }  // namespace tessera::inline v0

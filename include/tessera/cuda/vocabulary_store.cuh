@@ -377,7 +377,7 @@ class VocabularyStore {
     const auto slots = static_cast<std::int64_t>(std::bit_ceil(2 * static_cast<std::uint64_t>(capacity_)));
     if (index_.size() != slots) {
       index_ = {};
-      index_ = DeviceBuffer<std::uint32_t>(slots, backend_.stream(), backend_.memory());
+      index_ = backend_.buffer<std::uint32_t>(slots);
     }
     fill_ones(index_);
     fill_ones(row_owners_);
