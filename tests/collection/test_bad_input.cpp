@@ -232,6 +232,17 @@ TEST_CASE("a learning rate that is no number") {
   CHECK(embeddings.learning_rate() == 0.5f);
 }
 
+#ifndef __SANITIZE_ADDRESS__  // which ends the program where memory is refused
+TEST_CASE("tables for which there is no memory") {
+  const std::int64_t rows = std::int64_t{1} << 48;
+  const auto collection = [&] {
+    SelfCommunicator self;
+    OneRank<>(self, Host(), make_layout({1}, {{"t", rows, 4}}, {}, {{0, {0, rows, 0, 4}, 0}}), {});
+  };
+  check_message(collection, "no memory for the tables of rank 0: 5629499534213120 bytes");  // 2^48 rows of 4 floats and one of state
+}
+#endif
+
 TEST_CASE("rows that changed hands start anew, and only those") {
   run_ranks(3, [](ThreadCommunicator& thread_rank) {
     small_model::Counting c(thread_rank);

@@ -15,7 +15,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -58,13 +60,17 @@ class TableStore {
  public:
   using element = T;
 
-  /// Throws InvalidArgument if the layout has a fault.
+  /// Throws InvalidArgument if the layout has a fault, or the host no memory for this rank's part.
   template <Initializer F>
   TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer, std::uint64_t seed, const F& initializer)
       : backend_(backend), layout_(checked(std::move(layout), rank)), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
-    for (const ArenaPlan& plan : routing_.arenas()) {
-      arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
-      initialize(backend, plan, arenas_.back(), initializer);
+    try {
+      for (const ArenaPlan& plan : routing_.arenas()) {
+        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
+        initialize(backend, plan, arenas_.back(), initializer);
+      }
+    } catch (const std::bad_alloc&) {
+      throw InvalidArgument(no_memory(rank));
     }
   }
   TableStore(const TableStore&) = delete;
@@ -206,6 +212,15 @@ class TableStore {
     constexpr int states = O::element_states + O::row_states;
     require(state >= 0 && state < states, "EmbeddingCollection: the optimizer has {} states, counted from 0; there is no state {}", states,
             state);
+  }
+
+  std::string no_memory(int rank) const {
+    const std::int64_t per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states;
+    return fmt::format(
+        "EmbeddingCollection: there is no memory for the tables of rank {}: {} bytes with the optimizer's state; cut tables into more "
+        "parts, "
+        "use more ranks or 16-bit storage",
+        rank, layout_.elements(rank) * per_element + layout_.rows(rank) * 4 * O::row_states);
   }
 
   static Layout checked(Layout layout, int rank) {
