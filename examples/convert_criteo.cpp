@@ -186,8 +186,11 @@ int main(int argc, char** argv) try {
   tsv->add_option("FILE", options.to)->required();
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::Error& error) {
+    fmt::print(stderr, "convert_criteo: {} (see --help)\n", error.what());
+    return 2;
   }
   *binary ? to_binary(options) : to_tsv(options);
   return 0;

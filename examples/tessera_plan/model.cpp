@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -198,6 +199,7 @@ void read_json(Model& model, const std::string& text, const std::string& path, c
 Model read_model(const std::string& path, const std::string& which, int width) {
   std::ifstream file(path);
   require<DataError>(file.is_open(), "cannot read '{}'", path);
+  require<DataError>(!std::filesystem::is_directory(path), "'{}' is a folder, not a file", path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   Model model;
   model.name = "model";

@@ -50,8 +50,8 @@ CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks are endless and seen once.
 void resolve(Options& options) {
-  tessera::require(!options.vocabulary || options.loader != "first-rank",
-                   "--loader first-rank hands out rows, which --vocabulary has yet to find");
+  tessera::require<CLI::ValidationError>(!options.vocabulary || options.loader != "first-rank",
+                                         "--loader first-rank hands out rows, which --vocabulary has yet to find");
   const bool file = !options.data.empty();
   if (options.max_rows == 0) options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
   if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
@@ -98,7 +98,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   CLI::Option* vocabulary =
       app.add_flag("--vocabulary", options.vocabulary,
                    "Give rows to categories while training sees them, --min-count times each, instead of counting a file's beforehand");
-  choose(app.add_option("--eviction", options.eviction, "Whose row a new category gets when a --vocabulary is full"), kEvictions);
+  choose(app.add_option("--eviction", options.eviction, "Whose row a new category gets when a --vocabulary is full"), kEvictions)
+      ->needs(vocabulary);
   app.add_flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
 
   app.option_defaults()->group("Ranks");
@@ -186,11 +187,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   }
   resolve(options);
   for (const CLI::Option* option : cross)
-    tessera::require(options.interaction == "cross" || option->count() == 0, "{} is for --interaction cross; add that or leave it out",
-                     option->get_name());
-  tessera::require(options.backend == "host" || options.communicator == "threads",
-                   "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out", options.backend,
-                   options.communicator);
+    tessera::require<CLI::ValidationError>(options.interaction == "cross" || option->count() == 0,
+                                           "{} is for --interaction cross; add that or leave it out", option->get_name());
+  tessera::require<CLI::ValidationError>(options.backend == "host" || options.communicator == "threads",
+                                         "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
+                                         options.backend, options.communicator);
   return options;
 }
 

@@ -16,11 +16,14 @@
 #include <tessera/table/vocabulary.hpp>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 
 namespace dlrm {
 
@@ -32,6 +35,7 @@ class Saver {
   Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator, RankModel& model, Vocabulary& vocabulary)
       : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
     if (options.save.empty()) return;
+    tessera::on_all_ranks(communicator, [&] { check_folder(options.save); });
     model.add_to(contents_);
     // What the position in the data and the learning rates depend on; all else may change.
     position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
@@ -78,6 +82,15 @@ class Saver {
   }
 
  private:
+  /// Before the training, so that a bad path costs no time.
+  static void check_folder(const std::filesystem::path& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+    if (!error && !std::filesystem::is_directory(folder)) error = std::make_error_code(std::errc::not_a_directory);
+    tessera::require<tessera::DataError>(!error, "--save: cannot write to the folder '{}': {}", folder.string(), error.message());
+  }
+
   /// The model and what the vocabulary knows now.
   struct Whole {
     tessera::CheckpointContents contents;

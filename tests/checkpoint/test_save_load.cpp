@@ -224,6 +224,15 @@ TEST_CASE("all differences in one message; explicit options accept them") {
   });
 }
 
+TEST_CASE("dense tensors whose shape is not that of their values") {
+  CheckpointContents contents;
+  std::vector<float> values(10);
+  CHECK_THROWS_WITH_AS(contents.add("w", {3, 3}, std::span(values)), "checkpoint: tensor 'w' of shape [3,3] has 9 elements, got 10",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(contents.add("v", {-2, -5}, std::span(values)), "checkpoint: tensor 'v' of shape [-2,-5] has a negative extent",
+                       InvalidArgument);
+}
+
 TEST_CASE("extras: rows of all ranks in rank order, read whole by anyone") {
   const TemporaryFolder folder;
   run_ranks(3, [&](ThreadCommunicator& c) {

@@ -179,6 +179,70 @@ TEST_CASE("tables of no width or no rows, shards beyond them") {
   CHECK(message_of([&] { collection_of({"t", 1, 1}, {0, 1, 0, 1}); }) == "no exception");
 }
 
+TEST_CASE("the gradient of a batch that is not the last one looked up, or of another collection") {
+  SelfCommunicator self;
+  OneRank<> embeddings(self, Host(), small_model::layout(1), {}), others(self, Host(), small_model::layout(1), {});
+  small_model::Batch first(0, 0, 4, embeddings.columns()), second(0, 1, 4, embeddings.columns());
+  const MatrixView<const float> gradient(first.gradient.data(), 4, embeddings.columns());
+  const std::vector<float> before = small_model::shards_of(embeddings);
+  const auto training = embeddings.forward(first.keyed());
+  check_message([&] { others.backward(training, gradient); }, "another collection's forward");
+  const auto evaluation = embeddings.forward(second.keyed());
+  check_message([&] { embeddings.backward(training, gradient); }, "another batch was looked up since this forward");
+  CHECK(small_model::same_bits(small_model::shards_of(embeddings), before));
+  embeddings.backward(evaluation, gradient);
+  CHECK(embeddings.steps() == 1);
+  check_message([&] { embeddings.backward(evaluation, gradient); }, "backward once for each forward");
+
+  decltype(embeddings)::StepState<std::int64_t> step;  // a second one: both batches are there
+  const auto kept = embeddings.forward(first.keyed());
+  embeddings.route(step, second.keyed());
+  std::vector<float> output(static_cast<std::size_t>(4 * embeddings.columns()));
+  embeddings.forward_routed(step, {output.data(), 4, embeddings.columns()});
+  embeddings.backward(kept, gradient);
+  CHECK(embeddings.steps() == 2);
+}
+
+TEST_CASE("matrices whose rows overlap or that have no memory; states that are not there") {
+  SelfCommunicator self;
+  OneRank<> embeddings(self, Host(), small_model::layout(1), {});
+  small_model::Batch batch(0, 0, 4, embeddings.columns());
+  const std::int64_t columns = embeddings.columns();
+  std::vector<float> memory(batch.gradient.size());
+  check_message([&] { embeddings.forward(batch.keyed(), {memory.data(), 4, columns, columns - 1}); }, "a stride of");
+  check_message([&] { embeddings.forward(batch.keyed(), {nullptr, 4, columns}); }, "its data is null");
+  const auto pooled = embeddings.forward(batch.keyed());
+  check_message([&] { embeddings.backward(pooled, MatrixView<const float>(memory.data(), 4, columns, 0)); }, "a stride of");
+  check_message([&] { embeddings.backward(pooled, MatrixView<const float>(nullptr, 4, columns)); }, "its data is null");
+  check_message([&] { embeddings.tables().get("country", {memory.data(), 5, 16, 15}); }, "a stride of");
+  check_message([&] { embeddings.tables().set("country", MatrixView<const float>(nullptr, 5, 16)); }, "its data is null");
+  for (const int state : {-1, 7}) {
+    check_message([&] { embeddings.tables().get_state("country", state, {memory.data(), 5, 16}); }, fmt::format("no state {}", state));
+    check_message([&] { embeddings.tables().set_state("country", state, {memory.data(), 5, 16}); }, fmt::format("no state {}", state));
+  }
+  embeddings.backward(pooled, MatrixView<const float>(batch.gradient.data(), 4, columns));
+}
+
+TEST_CASE("a learning rate that is no number") {
+  SelfCommunicator self;
+  for (const float rate : {kNan, kInfinity})
+    check_message([&] { OneRank<>(self, Host(), small_model::layout(1), {.learning_rate = rate}); }, "the learning rate is");
+  OneRank<> embeddings(self, Host(), small_model::layout(1), {.learning_rate = 0.5f});
+  check_message([&] { embeddings.set_learning_rate(kNan); }, "the learning rate is");
+  CHECK(embeddings.learning_rate() == 0.5f);
+}
+
+#ifndef __SANITIZE_ADDRESS__  // which ends the program where memory is refused
+TEST_CASE("tables for which there is no memory") {
+  const std::int64_t rows = std::int64_t{1} << 48;
+  const auto collection = [&] {
+    SelfCommunicator self;
+    OneRank<>(self, Host(), make_layout({1}, {{"t", rows, 4}}, {}, {{0, {0, rows, 0, 4}, 0}}), {});
+  };
+  check_message(collection, "no memory for the tables of rank 0: 5629499534213120 bytes");  // 2^48 rows of 4 floats and one of state
+}
+#endif
+
 TEST_CASE("rows that changed hands start anew, and only those") {
   run_ranks(3, [](ThreadCommunicator& thread_rank) {
     small_model::Counting c(thread_rank);

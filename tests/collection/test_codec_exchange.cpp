@@ -152,7 +152,7 @@ TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by t
   SelfCommunicator self;
   using E = Embeddings<SelfCommunicator, EncodeWithOneOf<Fp32, Bf16>>;
   CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.forward_codec = "int8"}),
-                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'", InvalidArgument);
+                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'; name more in EncodeWithOneOf<...>", InvalidArgument);
   CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.deduplicate = true}), doctest::Contains("needs the policy DeduplicateIfAsked"),
                        InvalidArgument);
   // Ranks that choose differently are told so.

@@ -62,6 +62,8 @@ TEST_CASE("views of the wrong shape") {
   const std::vector<float> labels(3), few(2);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward(wide.view(), labels),
                        "BinaryCrossEntropyWithLogits: logits have 2 columns, need 1", InvalidArgument);
+  CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{-1}.forward(logits.view(), labels),
+                       "BinaryCrossEntropyWithLogits: normalizer is -1; give the global batch, or 0 for the rows given", InvalidArgument);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward(logits.view(), few), "BinaryCrossEntropyWithLogits: 2 labels for 3 logits",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward_backward(logits.view(), labels, gradient.view()),

@@ -193,6 +193,12 @@ TEST_CASE("rows given at run time; faults are named") {
   CHECK(describe(P::layout({4}).fault).find("'a' has -1 rows") != std::string::npos);
   const TableRows unknown[] = {{"a", 100}, {"nobody", 3}};
   CHECK(describe(P::layout({4}, unknown).fault).find("nobody") != std::string::npos);
+  const TableRows misspelled[] = {{"A", 100}};
+  CHECK(describe(P::layout({4}, misspelled).fault).find("rows are given for a table 'A'") != std::string::npos);
+  const TableRows huge[] = {{"a", std::int64_t{1} << 62}};
+  CHECK(describe(P::layout({4}, huge).fault).find("no more than 9007199254740992 can be numbered") != std::string::npos);
+  CHECK(describe(P::layout({0}, good).fault).find("a layout for 0 ranks") != std::string::npos);
+  CHECK(describe(P::layout({-2}, good).fault).find("a layout for -2 ranks") != std::string::npos);
   const TableRows none[] = {{"a", 0}};
   CHECK(describe(P::layout({4}, none).fault).find("'a' has 0 rows") != std::string::npos);
 }
@@ -207,6 +213,11 @@ TEST_CASE("layouts made by hand are checked") {
   CHECK(fault({{0, {0, 11, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("outside") != std::string::npos);
   CHECK(fault({{0, {0, 10, 0, 4}, 2}, {1, {0, 6, 0, 2}, 1}}).find("rank 2") != std::string::npos);
   CHECK(fault({{0, {0, 10, 0, 4}, 0}}).find("'b'") != std::string::npos);
+  CHECK(fault({{0, {10, 0, 4, 0}, 0}, {1, {0, 6, 0, 2}, 1}}).find("ends before it begins") != std::string::npos);
+  for (const int table : {-1, 2})
+    CHECK(fault({{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}, {table, {0, 1, 0, 1}, 0}}).find(fmt::format("of table {}", table)) !=
+          std::string::npos);
+  CHECK(describe(make_layout({0}, {{"a", 1, 1}}, {}, {{0, {0, 1, 0, 1}, 0}}).fault).find("0 ranks") != std::string::npos);
   CHECK(describe(make_layout({1}, {{"a", 1, 1}, {"a", 1, 1}}, {}, {}).fault).find("placed twice") != std::string::npos);
   CHECK(describe(make_layout({1}, {{"a", 1, 0}}, {}, {}).fault).find("width 0") != std::string::npos);
   CHECK(describe(make_layout({1}, {{"a", 1, 1}}, {{"f", "x"}}, {{0, {0, 1, 0, 1}, 0}}).fault).find("'f'") != std::string::npos);

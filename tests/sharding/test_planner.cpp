@@ -242,7 +242,7 @@ TEST_CASE("the compiler's plan is the one that runs") {
   const TableRows rows[] = {{"country", 300}};
   CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
   const TableRows wrong[] = {{"nobody", 300}};
-  CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_table);
+  CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_rows);
   using Dynamic = AutoPlan<TableList<Table<"a", dynamic_rows, 8>, Country>, kCluster, Workload{}>;
   const TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());

@@ -140,12 +140,12 @@ TEST_CASE("help names every option") {
 
 namespace {
 
-/// One line on stderr that holds `what`, and a status that is not 0.
-void check_fails(const std::string& arguments, const std::string& what) {
+/// One line on stderr that holds `what`, and the status of bad options, or of what they name.
+void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
   const Outcome outcome = train_dlrm(arguments, false);
   CAPTURE(arguments);
   CAPTURE(outcome.err);
-  CHECK((outcome.status == 1 || outcome.status == 2));
+  CHECK(outcome.status == status);
   CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   CHECK(outcome.err.starts_with("train_dlrm: "));
   CHECK(outcome.err.find(what) != std::string::npos);
@@ -182,7 +182,11 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--seed", "--seed");
   check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");
-  check_fails("--json /no/such/folder/file", "/no/such/folder/file");
+  check_fails("--eviction oldest", "--eviction requires --vocabulary");
+  check_fails("--json /no/such/folder/file", "/no/such/folder/file", 1);
+  const Outcome unwritable = train_dlrm(kTiny + "--save /proc/no/such/folder", false);
+  CHECK(unwritable.err.find("--save: cannot write to the folder '/proc/no/such/folder'") != std::string::npos);
+  CHECK(unwritable.out.find("loss") == std::string::npos);  // said before the training
 }
 
 TEST_CASE("unreadable and malformed files are one clear line") {
@@ -191,15 +195,15 @@ TEST_CASE("unreadable and malformed files are one clear line") {
     std::ofstream(folder.path / name) << text;
     return "--data '" + (folder.path / name).string() + "' ";
   };
-  check_fails("--data /no/such/file", "cannot open '/no/such/file'");
-  check_fails("--data /", "folder '/' has no feature_spec.yaml");
-  check_fails(file("empty", ""), "holds no clicks");
+  check_fails("--data /no/such/file", "cannot open '/no/such/file'", 1);
+  check_fails("--data /", "folder '/' has no feature_spec.yaml", 1);
+  check_fails(file("empty", ""), "holds no clicks", 1);
   std::string good;
   for (int i = 0; i < 40; ++i)
     good += std::string(i % 2 == 0 ? "1" : "0") + "\t1\t\t3" + std::string(10, '\t') + (i % 2 == 0 ? "\tab" : "\tcd") +
             std::string(25, '\t') + "\n";
-  check_fails(file("bad", good + "1\t2\tthree\n" + good), "line 41");
-  check_fails(file("binary", std::string(5000, '\1')), "line 1");
+  check_fails(file("bad", good + "1\t2\tthree\n" + good), "line 41", 1);
+  check_fails(file("binary", std::string(5000, '\1')), "line 1", 1);
   const std::string small = " --batch-size 8 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --ranks 2";
   CHECK(results(file("good", good) + small).at("train_samples") == 36);
   const Outcome skipped = train_dlrm(file("skipped", good + "1\t2\tthree\n" + good) + small + " --skip-bad-lines");
@@ -255,7 +259,7 @@ TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same m
 
 TEST_CASE("dense layers in bf16: nearly the same model, or an error that says what the processor lacks") {
   if (!tessera::supported(tessera::DensePrecision::bfloat16)) {
-    check_fails(kTiny + "--dense-precision bf16", "needs AVX-512");
+    check_fails(kTiny + "--dense-precision bf16", "needs AVX-512", 1);
     return;
   }
   const nlohmann::json plain = results(kTiny), json = results(kTiny + "--dense-precision bf16");
@@ -289,7 +293,7 @@ TEST_CASE("a batch routed ahead gives the same model, to the bit") {
 }
 
 TEST_CASE("a training that diverges says so") {
-  check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged");
-  check_fails(kTiny + "--optimizer sgd --learning-rate 1e30 --overlap", "diverged");
-  check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20", "diverged");
+  check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged", 1);
+  check_fails(kTiny + "--optimizer sgd --learning-rate 1e30 --overlap", "diverged", 1);
+  check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20", "diverged", 1);
 }

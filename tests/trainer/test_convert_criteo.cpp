@@ -182,6 +182,7 @@ TEST_CASE("what cannot be converted") {
   const std::string empty = (folder.path / "empty").string();
   std::ofstream(empty) << "";
   CHECK(convert("").status == 2);
+  CHECK(convert("").err == "convert_criteo: A subcommand is required (see --help)\n");
   CHECK(convert("to-binary x").status == 2);
   CHECK(convert("to-binary x y --test-fraction 1").status == 2);
   CHECK(convert("to-binary /no/such/file '" + empty + "x'").err.find("cannot open '/no/such/file'") != std::string::npos);

@@ -144,6 +144,7 @@ TEST_CASE("constraints, and what cannot be") {
     CHECK(run.err.find(text) != std::string::npos);
     CHECK(run.err.find('\n') == run.err.size() - 1);
   };
+  CHECK(Run(".", "", "").err == "tessera_plan: '.' is a folder, not a file\n");
   fails(kModel, "--ranks 2 --memory 4", "no plan fits: table 'query' has 20640000000 bytes");
   fails(kModel, "--ranks 4 --memory 6 --forbid row-wise --forbid column-wise --forbid grid",
         "without the pins and forbidden policies it would fit");

@@ -225,6 +225,8 @@ class CheckpointContents {
 
   template <class T>
   void add_whole(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group, MemoryCopy copy) {
+    for (const std::int64_t extent : shape)
+      require(extent >= 0, "checkpoint: tensor '{}' of shape {} has a negative extent", name, detail::shape_text(shape));
     const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
     const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
     require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),

@@ -104,9 +104,9 @@ class ManifestParser {
           json_.check(manifest_.texts.emplace(std::move(name), json_.string()).second, name_at, "the key appears twice");
         });
       } else if (key == "tensors") {
-        json_.array([&](std::size_t at) { tensor(at); });
+        json_.array([&](std::size_t place) { tensor(place); });
       } else if (key == "files") {
-        json_.array([&](std::size_t at) { file(at); });
+        json_.array([&](std::size_t place) { file(place); });
       } else {
         json_.check(key == "crc32", at, "an unknown key");
         crc = crc_value();

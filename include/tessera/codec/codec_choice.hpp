@@ -29,7 +29,7 @@ class CodecChoice {
     if (chosen_ < names.size()) return;
     std::string all;
     for (const std::string_view each : names) all += fmt::format("{}'{}'", all.empty() ? "" : ", ", each);
-    throw InvalidArgument(fmt::format("there is no codec '{}' to choose here, only {}", name, all));
+    throw InvalidArgument(fmt::format("there is no codec '{}' to choose here, only {}; name more in EncodeWithOneOf<...>", name, all));
   }
 
   std::string_view name() const { return names[chosen_]; }

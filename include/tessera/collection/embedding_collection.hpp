@@ -32,16 +32,6 @@
 
 namespace tessera::inline v0 {
 
-/// What `forward` gives: pooled vectors [local batch, columns], and the step that `backward` continues. Valid until the next forward.
-template <IdType Id, class Backend>
-struct Pooled {
-  MatrixView<float> values;
-  Step<Id, Backend>* step = nullptr;
-
-  operator MatrixView<float>() const { return values; }        // NOLINT(google-explicit-constructor)
-  operator MatrixView<const float>() const { return values; }  // NOLINT(google-explicit-constructor)
-};
-
 /// The embedding tables of a model under a layout that is known at run time: cut, looked up, exchanged between ranks, updated.
 /// `EmbeddingCollection` is the same for a plan known at compile time, with its checks; see there.
 template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
@@ -84,6 +74,7 @@ class ShardedCollection {
         updater_(backend_, communicator, store_),
         report_(backend_, layout_.tables.size()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
+    detail::finite_rate(options_.learning_rate);
     require(!options_.deduplicate || Settings::deduplicates,
             "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or Deduplicate, which needs no option)");
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
@@ -96,7 +87,7 @@ class ShardedCollection {
   std::int64_t columns() const { return layout_.columns(); }
   const Backend& backend() const { return backend_; }
   float learning_rate() const { return options_.learning_rate; }
-  void set_learning_rate(float rate) { options_.learning_rate = rate; }
+  void set_learning_rate(float rate) { options_.learning_rate = detail::finite_rate(rate); }
   /// Updates so far.
   std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -172,7 +163,7 @@ class ShardedCollection {
     lookup(step, output);
     exchange(step);
     assemble(step, output);
-    return {output, &step};
+    return {output, &step, step.turn};
   }
 
   // ---- the stages; a step passes them in this order ----
@@ -188,7 +179,7 @@ class ShardedCollection {
   /// does anything but route or ask for bad_ids (RouteAhead).
   template <IdType Id>
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator, const Backend& backend) {
-    step.stage = StepState<Id>::Stage::empty;
+    step.begin(this);
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
@@ -203,7 +194,7 @@ class ShardedCollection {
   template <IdType Id>
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
     check_stage(communicator_, "route_model_parallel");
-    step.stage = StepState<Id>::Stage::empty;
+    step.begin(this);
     step.model_parallel = true;
     step.distinct.clear();
     step.ids = static_cast<std::int64_t>(ids.ids.size());
@@ -218,7 +209,7 @@ class ShardedCollection {
   template <IdType Id>
   void lookup(StepState<Id>& step, MatrixView<float> output) {
     require(step.stage == StepState<Id>::Stage::routed, "lookup: route the step first");
-    check_shape("lookup: output", output.rows, output.columns, step.batch);
+    check_shape("lookup: output", output, step.batch);
     vectors_.size(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const Arena<element, O, Backend>& arena = store_.arenas()[a];
@@ -244,7 +235,7 @@ class ShardedCollection {
   /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output) {
-    check_shape("assemble: output", output.rows, output.columns, step.batch);
+    check_shape("assemble: output", output, step.batch);
     vectors_.assemble(step, output);
     if constexpr (Settings::deduplicates) step.distinct.template pool<Store>(backend_, output);
     step.stage = StepState<Id>::Stage::assembled;
@@ -253,7 +244,7 @@ class ShardedCollection {
   /// Cuts the gradient into what each owner needs.
   template <IdType Id>
   void split(StepState<Id>& step, MatrixView<const float> gradient) {
-    check_shape("backward: gradient", gradient.rows, gradient.columns, step.batch);
+    check_shape("backward: gradient", gradient, step.batch);
     if constexpr (Settings::deduplicates) step.distinct.template merge<Store>(backend_, gradient);
     vectors_.split(step, gradient);
   }
@@ -304,9 +295,11 @@ class ShardedCollection {
   std::unique_ptr<RowMarks> mark_rows() { return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks()); }
 
  private:
-  void check_shape(const char* what, std::int64_t rows, std::int64_t columns_given, std::int64_t batch) const {
-    require(rows == batch && columns_given == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what, rows,
-            columns_given, batch, columns());
+  template <class T>
+  void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
+    require(matrix.rows == batch && matrix.columns == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan",
+            what, matrix.rows, matrix.columns, batch, columns());
+    detail::check_view(what, matrix);
   }
 
   void check_stage(Comm& communicator, std::string_view stage) const {
@@ -330,9 +323,8 @@ class ShardedCollection {
 
   template <IdType Id>
   StepState<Id>& opened(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) const {
-    require(pooled.step != nullptr && pooled.step->stage == StepState<Id>::Stage::assembled,
-            "backward: call forward first, and backward once for each forward");
-    check_shape("backward: gradient", gradient.rows, gradient.columns, pooled.step->batch);
+    pooled.check(this);
+    check_shape("backward: gradient", gradient, pooled.step->batch);
     return *pooled.step;
   }
 

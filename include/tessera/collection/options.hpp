@@ -5,9 +5,11 @@
 #include <tessera/codec/codec_choice.hpp>
 #include <tessera/codec/codecs.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/table/initializers.hpp>
 
+#include <cmath>
 #include <concepts>
 #include <cstdint>
 #include <string_view>
@@ -88,6 +90,12 @@ struct DeduplicateIfAsked {
 };
 
 namespace detail {
+
+/// The rate. Throws InvalidArgument where it is no number.
+inline float finite_rate(float learning_rate) {
+  require(std::isfinite(learning_rate), "EmbeddingCollection: the learning rate is {}", learning_rate);
+  return learning_rate;
+}
 
 template <class P>
 concept StoragePolicy = requires {

@@ -4,6 +4,8 @@
 
 #include <tessera/collection/device_inputs.hpp>
 #include <tessera/collection/distinct_rows.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
@@ -102,8 +104,38 @@ struct Step {
     return distinct.gradients(slot.feature).column_range(part.column - distinct.column(slot.feature), part.width);
   }
 
+  /// It is about to be routed by a collection.
+  void begin(const void* by) {
+    stage = Stage::empty;
+    collection = by;
+    ++turn;
+  }
+
   enum class Stage : std::uint8_t { empty, routed, assembled };
   Stage stage = Stage::empty;
+  const void* collection = nullptr;  ///< that routed it last
+  std::uint64_t turn = 0;            ///< how often it was routed
+};
+
+/// What `forward` gives: pooled vectors [local batch, columns], and the step that `backward` continues. Valid until the next forward.
+template <IdType Id, class Backend>
+struct Pooled {
+  MatrixView<float> values;
+  Step<Id, Backend>* step = nullptr;
+  std::uint64_t turn = 0;  ///< the step's
+
+  operator MatrixView<float>() const { return values; }        // NOLINT(google-explicit-constructor)
+  operator MatrixView<const float>() const { return values; }  // NOLINT(google-explicit-constructor)
+
+  /// Throws InvalidArgument unless a collection's backward can continue it.
+  void check(const void* collection) const {
+    require(step != nullptr, "backward: call forward first");
+    require(step->collection == collection, "backward: what is given comes from another collection's forward");
+    require(step->turn == turn,
+            "backward: another batch was looked up since this forward; call backward before the next forward, or keep a Step for each "
+            "batch (route, forward_routed)");
+    require(step->stage == Step<Id, Backend>::Stage::assembled, "backward: call forward first, and backward once for each forward");
+  }
 };
 
 }  // namespace tessera::inline v0

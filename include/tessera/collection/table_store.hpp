@@ -15,7 +15,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -34,6 +36,15 @@ struct Widths {
 };
 
 namespace detail {
+/// Throws InvalidArgument where rows would overlap or there is no memory.
+template <class T>
+void check_view(std::string_view what, MatrixView<T> matrix) {
+  require(matrix.rows <= 1 || matrix.stride >= matrix.columns, "{} has a stride of {}, less than its {} columns", what, matrix.stride,
+          matrix.columns);
+  require(matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0, "{} is [{}, {}], but its data is null", what, matrix.rows,
+          matrix.columns);
+}
+
 /// The widths of a plan's tables as a list.
 template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
 struct WidthsOf;
@@ -49,13 +60,17 @@ class TableStore {
  public:
   using element = T;
 
-  /// Throws InvalidArgument if the layout has a fault.
+  /// Throws InvalidArgument if the layout has a fault, or the host no memory for this rank's part.
   template <Initializer F>
   TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer, std::uint64_t seed, const F& initializer)
       : backend_(backend), layout_(checked(std::move(layout), rank)), routing_(layout_, rank, O::needs_mean_square), seed_(seed) {
-    for (const ArenaPlan& plan : routing_.arenas()) {
-      arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
-      initialize(backend, plan, arenas_.back(), initializer);
+    try {
+      for (const ArenaPlan& plan : routing_.arenas()) {
+        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
+        initialize(backend, plan, arenas_.back(), initializer);
+      }
+    } catch (const std::bad_alloc&) {
+      throw InvalidArgument(no_memory(rank));
     }
   }
   TableStore(const TableStore&) = delete;
@@ -180,17 +195,34 @@ class TableStore {
   }
   /// The same for an optimizer state (index into O::state_names): [rows, width], or [rows, 1] for one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
+    check_state(state);
     for_each_piece(name, state, whole, [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
       write(shard.states.at(state), piece, first);
     });
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
+    check_state(state);
     for_each_piece(name, state, whole, [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
       read(shard.states.at(state), piece, first);
     });
   }
 
  private:
+  static void check_state(int state) {
+    constexpr int states = O::element_states + O::row_states;
+    require(state >= 0 && state < states, "EmbeddingCollection: the optimizer has {} states, counted from 0; there is no state {}", states,
+            state);
+  }
+
+  std::string no_memory(int rank) const {
+    const std::int64_t per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states;
+    return fmt::format(
+        "EmbeddingCollection: there is no memory for the tables of rank {}: {} bytes with the optimizer's state; cut tables into more "
+        "parts, "
+        "use more ranks or 16-bit storage",
+        rank, layout_.elements(rank) * per_element + layout_.rows(rank) * 4 * O::row_states);
+  }
+
   static Layout checked(Layout layout, int rank) {
     if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
     require(rank < layout.ranks(),
@@ -218,9 +250,9 @@ class TableStore {
     const int index = table_index(name);
     const TableSpec& table = layout_.tables[index];
     const bool per_row = state >= O::element_states;
-    require(state < O::element_states + O::row_states, "EmbeddingCollection: the optimizer has no state {}", state);
     require(whole.rows == table.rows && whole.columns == (per_row ? 1 : table.width), "table '{}' is [{}, {}], the matrix given [{}, {}]",
             name, table.rows, per_row ? 1 : table.width, whole.rows, whole.columns);
+    detail::check_view("the matrix given for a table", whole);
     for (const LocalShard& shard : local_shards()) {
       if (shard.table != index) continue;
       const Rectangle& r = shard.rectangle;

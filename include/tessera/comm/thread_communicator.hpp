@@ -116,7 +116,7 @@ class ThreadGroup {
 
   template <class Check, class Move>
   void exchange(int rank, Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
-    const auto header_of = [&](int rank) -> const CallHeader& { return call_of(rank).header; };
+    const auto header_of = [&](int peer) -> const CallHeader& { return call_of(peer).header; };
     mine.fault = disagreement_of_calls(mine.call.header.collective, size(), header_of);
     if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
     try {

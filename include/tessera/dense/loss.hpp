@@ -29,6 +29,7 @@ struct BinaryCrossEntropyWithLogits {
 
  private:
   double run(MatrixView<const float> logits, std::span<const float> labels, MatrixView<float> gradient) const {
+    require(normalizer >= 0, "BinaryCrossEntropyWithLogits: normalizer is {}; give the global batch, or 0 for the rows given", normalizer);
     require(logits.columns == 1, "BinaryCrossEntropyWithLogits: logits have {} columns, need 1", logits.columns);
     require(static_cast<std::int64_t>(labels.size()) == logits.rows, "BinaryCrossEntropyWithLogits: {} labels for {} logits", labels.size(),
             logits.rows);

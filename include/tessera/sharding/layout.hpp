@@ -39,8 +39,12 @@ struct PlanFault {
     duplicate_table,
     duplicate_feature,
     unknown_table,
+    unknown_rows,
     no_rows,
     no_width,
+    too_large,
+    no_ranks,
+    bad_table,
     outside,
     overlap,
     gap,
@@ -95,13 +99,22 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format("Plan: feature '{}' is listed twice", name);
     case PlanFault::Kind::unknown_table:
       return fmt::format("Plan: feature '{}' reads a table that the plan does not hold", name);
+    case PlanFault::Kind::unknown_rows:
+      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold", name);
     case PlanFault::Kind::no_rows:
       return fmt::format("Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection is constructed)", name,
                          fault.found);
     case PlanFault::Kind::no_width:
       return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
+    case PlanFault::Kind::too_large:
+      return fmt::format("Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name, fault.found,
+                         fault.limit);
+    case PlanFault::Kind::no_ranks:
+      return fmt::format("Plan: a layout for {} ranks; give at least one", fault.found);
+    case PlanFault::Kind::bad_table:
+      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0", fault.found, fault.limit);
     case PlanFault::Kind::outside:
-      return fmt::format("Plan: a shard of table '{}' reaches outside the table", name);
+      return fmt::format("Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
     case PlanFault::Kind::overlap:
       return fmt::format("Plan: two shards of table '{}' overlap", name);
     case PlanFault::Kind::gap:
@@ -179,8 +192,20 @@ struct Layout {
   }
 };
 
+/// Elements that a table may have, so that counting those of a rank in bytes does not overflow.
+inline constexpr std::int64_t max_table_elements = std::int64_t{1} << 56;
+
+/// No fault if there is a rank.
+constexpr PlanFault check_ranks(const Topology& topology) {
+  return topology.ranks > 0 ? PlanFault{} : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
+}
+
 /// Checks that the shards of every table cover it exactly once and sit on ranks that exist.
 constexpr PlanFault check_cover(const Layout& layout) {
+  if (const PlanFault fault = check_ranks(layout.topology); !fault.ok()) return fault;
+  for (const Shard& shard : layout.shards)
+    if (shard.table < 0 || shard.table >= static_cast<int>(layout.tables.size()))
+      return PlanFault::of(PlanFault::Kind::bad_table, "", shard.table, static_cast<std::int64_t>(layout.tables.size()));
   std::size_t begin = 0;
   for (std::size_t t = 0; t < layout.tables.size(); ++t) {
     const TableSpec& table = layout.tables[t];
@@ -189,7 +214,8 @@ constexpr PlanFault check_cover(const Layout& layout) {
     for (; end < layout.shards.size() && layout.shards[end].table == static_cast<int>(t); ++end) {
       const Shard& shard = layout.shards[end];
       const Rectangle& r = shard.rectangle;
-      if (r.row_begin < 0 || r.row_end > table.rows || r.column_begin < 0 || r.column_end > table.width)
+      if (r.row_begin < 0 || r.row_end > table.rows || r.column_begin < 0 || r.column_end > table.width || r.row_begin > r.row_end ||
+          r.column_begin > r.column_end)
         return PlanFault::of(PlanFault::Kind::outside, table.name);
       if (shard.rank != every_rank && (shard.rank < 0 || shard.rank >= layout.topology.ranks))
         return PlanFault::of(PlanFault::Kind::bad_rank, table.name, shard.rank, layout.topology.ranks);
@@ -203,22 +229,28 @@ constexpr PlanFault check_cover(const Layout& layout) {
   return {};
 }
 
-/// Resolves every feature's table and output columns; finds names that are missing or stand twice, and tables without rows or width.
+/// Resolves every feature's table and output columns; finds names that are missing or stand twice, and tables without rows or width, or
+/// too large. A fault that is there already stays.
 constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
+  const auto blame = [&](PlanFault::Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
+    if (layout.fault.ok()) layout.fault = PlanFault::of(kind, name, found, limit);
+  };
   const NameIndex tables(layout.tables);
-  if (const int i = tables.duplicate(layout.tables); i >= 0)
-    layout.fault = PlanFault::of(PlanFault::Kind::duplicate_table, layout.tables[i].name);
+  if (const int i = tables.duplicate(layout.tables); i >= 0) blame(PlanFault::Kind::duplicate_table, layout.tables[i].name);
   for (const TableSpec& table : layout.tables) {
-    if (table.rows <= 0) layout.fault = PlanFault::of(PlanFault::Kind::no_rows, table.name, table.rows);
-    if (table.width <= 0) layout.fault = PlanFault::of(PlanFault::Kind::no_width, table.name, table.width);
+    if (table.rows <= 0) blame(PlanFault::Kind::no_rows, table.name, table.rows);
+    if (table.width <= 0)
+      blame(PlanFault::Kind::no_width, table.name, table.width);
+    else if (table.rows > max_table_elements / table.width)
+      blame(PlanFault::Kind::too_large, table.name, table.rows, max_table_elements / table.width);
   }
   if (!one_feature_per_table)
     if (const int i = NameIndex(layout.features).duplicate(layout.features); i >= 0)
-      layout.fault = PlanFault::of(PlanFault::Kind::duplicate_feature, layout.features[i].name);
+      blame(PlanFault::Kind::duplicate_feature, layout.features[i].name);
   layout.feature_column.push_back(0);
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
     const int table = one_feature_per_table ? static_cast<int>(f) : tables.find(layout.tables, layout.features[f].table);
-    if (table < 0) layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, layout.features[f].name);
+    if (table < 0) blame(PlanFault::Kind::unknown_table, layout.features[f].name);
     layout.feature_table.push_back(table);
     layout.feature_column.push_back(layout.feature_column.back() + (table < 0 ? 0 : layout.tables[table].width));
   }

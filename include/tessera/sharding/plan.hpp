@@ -49,7 +49,7 @@ constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
   for (const TableRows& given : rows) {
     const int table = names.find(layout.tables, given.table);
     if (table < 0)
-      layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, given.table);
+      layout.fault = PlanFault::of(PlanFault::Kind::unknown_rows, given.table);
     else
       layout.tables[table].rows = given.rows;
   }
@@ -96,6 +96,7 @@ struct PlanArithmetic {
 
   static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows) {
     std::vector<PlacementRequest> requests;
+    if (const PlanFault fault = check_ranks(topology); !fault.ok()) return {.topology = topology, .feature_column = {0}, .fault = fault};
     Layout layout = cut(topology, rows, requests);
     add_features(layout);
     if (!layout.fault.ok()) return layout;

@@ -62,6 +62,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
 /// Plans a model: rectangles and ranks for `ShardedCollection`. At run time and in constant expressions. Its `fault` is `no_plan_fits`
 /// where no allowed plan fits, or says what is wrong with the tables; pins of unknown tables are `unknown_table`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload, const PlanConstraints& constraints = {}) {
+  if (layout.fault.ok()) layout.fault = check_ranks(layout.topology);
   if (!layout.fault.ok()) return layout;
   const NameIndex names(layout.tables);
   for (const TablePin& pin : constraints.pins)
