@@ -5,6 +5,7 @@
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
+#include <simt/sanitizer.hpp>
 
 #include <cmath>
 #include <limits>
@@ -20,6 +21,31 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 template <class... Policies>
 using OneRank = small_model::Embeddings<SelfCommunicator, Policies...>;
+
+template <class... Sources>
+struct CutsOnThree {
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec&, const Topology& topology) { return topology.ranks == 3 ? 2 : 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const std::int32_t width = table.width / count(table, topology);
+    return {{0, table.rows, i * width, (i + 1) * width}, {}};
+  }
+};
+template <class... Sources>
+struct CopiesOnThree {
+  using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
+    return {{0, table.rows, 0, table.width}, {.kind = topology.ranks == 3 ? Place::Kind::every : Place::Kind::any}};
+  }
+};
+
+template <class Policy>
+void on_ranks(int ranks) {
+  run_ranks(ranks, [](ThreadCommunicator& c) { EmbeddingCollection<Plan<Policy>, Sgd, Host, ThreadCommunicator>(c, Host{}, {}); });
+}
 
 /// Steps of the small model on some ranks; at step `bad_step` rank `bad_rank` gives a gradient with bad numbers, or (`left_out`) nobody
 /// takes that step at all.
@@ -232,8 +258,8 @@ TEST_CASE("a learning rate that is no number") {
   CHECK(embeddings.learning_rate() == 0.5f);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which ends the program where memory is refused
 TEST_CASE("tables for which there is no memory") {
+  if (simt::has_asan || simt::has_tsan) return;  // which end the program where memory is refused
   const std::int64_t rows = std::int64_t{1} << 48;
   const auto collection = [&] {
     SelfCommunicator self;
@@ -241,7 +267,14 @@ TEST_CASE("tables for which there is no memory") {
   };
   check_message(collection, "no memory for the tables of rank 0: 5629499534213120 bytes");  // 2^48 rows of 4 floats and one of state
 }
-#endif
+
+TEST_CASE("a policy that says whole_rows and cuts columns on three ranks, or copies tables on three ranks alone") {
+  check_message([] { on_ranks<CutsOnThree<Table<"t", 10, 4>>>(3); }, "table 't' is cut into columns by a policy that says whole_rows");
+  check_message([] { on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(3); },
+                "a policy with whole_rows copies table 't' on 3 ranks, but not on two");
+  on_ranks<CutsOnThree<Table<"t", 10, 4>>>(2);
+  on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(4);
+}
 
 TEST_CASE("rows that changed hands start anew, and only those") {
   run_ranks(3, [](ThreadCommunicator& thread_rank) {

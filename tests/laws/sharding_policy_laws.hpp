@@ -13,11 +13,21 @@
 
 namespace tessera::laws {
 
+/// Whether `P` copies some rows to every rank.
+template <class P>
+bool copies_rows(const TableSpec& table, const Topology& topology) {
+  for (int i = 0; i < P::count(table, topology); ++i)
+    if (const ShardRequest request = P::shard(table, topology, i); !request.rectangle.empty() && request.place.kind == Place::Kind::every)
+      return true;
+  return false;
+}
+
 /// Empty, or the first law that `P` breaks for tables of awkward sizes on 1 to 9 ranks. `columns`: a number that divides the widths
 /// which the policy can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
 ///   placeable  every request for a place can be met
+///   whole      where it says whole_rows, no rectangle is narrower than the table, and there are copies on any number of ranks or on none
 template <class P>
 std::string sharding_policy_faults(int columns = 1) {
   for (const std::int64_t rows : {1, 2, 7, 64, 1000})
@@ -38,6 +48,13 @@ std::string sharding_policy_faults(int columns = 1) {
             requests.push_back({0, request, unit});
             layout.shards.push_back({0, request.rectangle, unplaced_rank});
           }
+          if constexpr (requires { P::whole_rows; })
+            if (P::whole_rows) {
+              for (const PlacementRequest& r : requests)
+                if (r.request.rectangle.width() != width) return fmt::format("whole: columns of {} x {} are cut", rows, width);
+              if (copies_rows<P>(table, topology) != copies_rows<P>(table, Topology{2}))
+                return fmt::format("whole: {} x {} has copies on {} or on two ranks, not on both", rows, width, ranks);
+            }
           const Placement placement(layout, requests);
           const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
           if (!fault.ok()) return fmt::format("{} x {} on {} ranks, {} per node: {}", rows, width, ranks, per_node, describe(fault));

@@ -48,6 +48,27 @@ struct HotRowsEverywhere {
 };
 static_assert(explain_sharding_policy<HotRowsEverywhere<>>());
 
+// A plan cuts no columns if all its policies say so.
+static_assert(Plan<RowWise<Query>, Replicated<User>, TableWise<Genres>, RowWise<Shares<1, 2>, Country>>::whole_rows);
+static_assert(!Small::whole_rows && !Plan<TableWise<Genres>, HotRowsEverywhere<Query>>::whole_rows);
+
+// Local classes have no static members.
+struct NotWhole {
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec& t, const Topology& p) { return p.ranks == 3 && t.width > 1 ? 2 : 1; }
+  static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int i) {
+    const std::int32_t half = count(t, p) == 1 ? t.width : t.width / 2;
+    return {{0, t.rows, i * half, i == 0 ? half : t.width}, {}};
+  }
+};
+struct CopiesOnFive {
+  static constexpr bool whole_rows = true;
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int) {
+    return {{0, t.rows, 0, t.width}, {.kind = p.ranks == 5 ? Place::Kind::every : Place::Kind::any}};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("every policy keeps the laws") {
@@ -83,6 +104,8 @@ TEST_CASE("the laws find a policy that breaks them") {
   };
   CHECK(laws::sharding_policy_faults<LosesARow>().find("cover") != std::string::npos);
   CHECK(laws::sharding_policy_faults<TwiceTheSame>().find("overlap") != std::string::npos);
+  CHECK(laws::sharding_policy_faults<NotWhole>().find("whole: columns of 1 x 2 are cut") != std::string::npos);
+  CHECK(laws::sharding_policy_faults<CopiesOnFive>().find("whole: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
   CHECK(laws::sharding_policy_faults<WrongRank>().find("there are 1 ranks") != std::string::npos);
 }
 

@@ -27,6 +27,8 @@ namespace tessera::inline v0 {
 /// Row widths for which kernels are compiled; any other width is served by the kernels for widths known at run time.
 template <int... W>
 struct Widths {
+  /// Whether layouts may have copies on every rank, and cut columns: the code for them is compiled.
+  static constexpr bool copies = true, cuts_columns = true;
   /// Calls `f` with the width as a constant where it is one of these, else with dynamic_width.
   template <class F>
   static void dispatch(int width, F&& f) {
@@ -45,12 +47,26 @@ void check_view(std::string_view what, MatrixView<T> matrix) {
           matrix.columns);
 }
 
-/// The widths of a plan's tables as a list.
+/// The widths of a plan that cuts no columns: there are no others.
+template <bool Copies, int... W>
+struct WholeRows {
+  static constexpr bool copies = Copies, cuts_columns = false;
+  template <class F>
+  static void dispatch(int width, F&& f) {
+    static_cast<void>(((W == width && (f(std::integral_constant<int, W>{}), true)) || ...));
+  }
+};
+
+/// The widths of a plan's shards as a list.
 template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
 struct WidthsOf;
 template <class PlanT, std::size_t... I>
 struct WidthsOf<PlanT, std::index_sequence<I...>> {
   using type = Widths<PlanT::widths[I]...>;
+};
+template <class PlanT, std::size_t... I>
+requires(PlanT::whole_rows) struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  using type = WholeRows<PlanT::replicates, PlanT::widths[I]...>;
 };
 }  // namespace detail
 
@@ -59,6 +75,7 @@ template <class WidthList, Element T, Optimizer O, class Backend>
 class TableStore {
  public:
   using element = T;
+  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns;
 
   /// Throws InvalidArgument if the layout has a fault, or the host no memory for this rank's part.
   template <Initializer F>
@@ -225,6 +242,13 @@ class TableStore {
 
   static Layout checked(Layout layout, int rank) {
     if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
+    for (const Shard& shard : layout.shards) {
+      const TableSpec& table = layout.tables[shard.table];
+      require(cuts_columns || shard.rectangle.width() == table.width,
+              "EmbeddingCollection: table '{}' is cut into columns by a policy that says whole_rows", table.name);
+      require(copies || shard.rank != every_rank || layout.ranks() == 1,
+              "EmbeddingCollection: a policy with whole_rows copies table '{}' on {} ranks, but not on two", table.name, layout.ranks());
+    }
     require(rank < layout.ranks(),
             "EmbeddingCollection: the layout is for {} ranks, this is rank {}; make it for communicator.size() ranks", layout.ranks(),
             rank);

@@ -48,17 +48,16 @@ class Updater {
   /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for replicated arenas. No table changes.
   template <IdType Id>
   void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
-    if (routing_.arenas()[a].replicated) {
-      gather_replicas<Id>(a, groups);
-      if (routing_.arenas()[a].columns_split) merged_[a] = merge(a, replicas_[a].groups);
-    } else {
-      merged_[a] = merge(a, groups);
-    }
+    const bool replicated = routing_.arenas()[a].replicated;
+    if constexpr (Store::copies)
+      if (replicated) gather_replicas<Id>(a, groups);
+    if constexpr (splits)
+      if (routing_.arenas()[a].columns_split) merged_[a] = replicated ? merge(a, replicas_[a].groups) : merge(a, groups);
   }
 
   /// After `gather` of every shared arena. Collective. No table changes.
   void exchange() {
-    if constexpr (O::needs_mean_square) row_mean_squares_ = mean_squares_.run_stage(merged_);
+    if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_);
   }
 
   /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
@@ -66,17 +65,20 @@ class Updater {
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      if constexpr (O::needs_mean_square)
+      if constexpr (splits)
         if (routing_.arenas()[a].columns_split)
           return run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
-      if (routing_.arenas()[a].replicated)
-        run<Update<T, std::int64_t, Width, O>>(backend_, {store_.state(a, step), functor, replicas_[a].groups});
-      else
-        run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+      if constexpr (Store::copies)
+        if (routing_.arenas()[a].replicated)
+          return run<Update<T, std::int64_t, Width, O>>(backend_, {store_.state(a, step), functor, replicas_[a].groups});
+      run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
     });
   }
 
  private:
+  /// Whether an optimizer that needs whole rows may meet cut ones.
+  static constexpr bool splits = O::needs_mean_square && Store::cuts_columns;
+
   /// All ranks' merged gradients of a replicated arena.
   struct Replicas {
     Buffer<std::int64_t, Backend> rows;

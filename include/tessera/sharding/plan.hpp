@@ -195,6 +195,14 @@ struct PlanArithmetic {
     return false;
   }
   static constexpr std::size_t width_count() { return shard_widths().size(); }
+
+  template <class E>
+  static constexpr bool keeps_rows_whole() {
+    if constexpr (requires { E::whole_rows; })
+      return E::whole_rows;
+    else
+      return FeatureList<E>;
+  }
 };
 
 }  // namespace detail
@@ -221,6 +229,9 @@ class Plan {
   static constexpr bool replicates = Arithmetic::replicates();
   /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
   static constexpr bool exchanges = Arithmetic::exchanges();
+
+  /// Whether every policy says that it cuts no columns (docs/concepts/sharding_policy.md): code for cut ones is not compiled.
+  static constexpr bool whole_rows = (Arithmetic::template keeps_rows_whole<Entries>() && ...);
 
   /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never throws for a bad plan: the result's
   /// `fault` says what is wrong. `rows` fills in (or replaces) tables' rows.

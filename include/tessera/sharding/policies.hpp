@@ -20,6 +20,7 @@ constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int
 template <class... Sources>
 struct Replicated {
   using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) {
     return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::every}};
@@ -34,6 +35,7 @@ struct OnRank {};
 template <class... Sources>
 struct TableWise {
   using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) { return {{0, table.rows, 0, table.width}, {}}; }
 };
@@ -42,6 +44,7 @@ template <int Rank, class... Sources>
 struct TableWise<OnRank<Rank>, Sources...> {
   static_assert(Rank >= 0, "OnRank: ranks count from 0");
   using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
     return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::rank, .index = Rank % topology.ranks}};
@@ -91,6 +94,7 @@ struct Shares {
 template <class... Sources>
 struct RowWise {
   using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology& topology) { return topology.ranks; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     return {{even_cut(table.rows, topology.ranks, i), even_cut(table.rows, topology.ranks, i + 1), 0, table.width},
@@ -101,6 +105,7 @@ struct RowWise {
 template <int... Parts, class... Sources>
 struct RowWise<Shares<Parts...>, Sources...> {
   using tables = TableList<Sources...>;
+  static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Parts); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Parts)> parts{Parts...};
