@@ -284,4 +284,8 @@ TEST_CASE("keep the last checkpoints; the latest is the highest step; saving a s
   CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{200, 1000});
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 2);
   CHECK(CheckpointReader(*latest_checkpoint(folder.path)).read<float>("a").at(0) == 2235.0f);
+  CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1001, {.keep = -1}), doctest::Contains("keep is -1"), InvalidArgument);
+  CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1001, {.max_file_bytes = 0}), doctest::Contains("max_file_bytes is 0"),
+                       InvalidArgument);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 2);
 }

@@ -10,6 +10,7 @@
 #include <tessera/checkpoint/manifest.hpp>
 #include <tessera/checkpoint/row_writer.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/core/error.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +44,7 @@ class Save {
       : directory_(std::move(directory)),
         partial_(directory_ / partial_checkpoint_name(step)),
         contents_(contents.for_saving(communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); })),
-        options_(options),
+        options_(checked(options)),
         plan_(contents_.tensors(), options.max_file_bytes),
         writer_(partial_, contents_.tensors(), plan_) {
     manifest_.step = step;
@@ -97,6 +98,12 @@ class Save {
   }
 
  private:
+  static SaveOptions checked(const SaveOptions& options) {
+    require(options.keep >= 0, "checkpoint: keep is {}; give how many stay, or 0 for all", options.keep);
+    require(options.max_file_bytes > 0, "checkpoint: max_file_bytes is 0; files need room");
+    return options;
+  }
+
   /// Ranks that describe different models would write nonsense.
   template <class Comm>
   void check_same(Comm& communicator) {
