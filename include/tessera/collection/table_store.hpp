@@ -234,9 +234,7 @@ class TableStore {
   std::string no_memory(int rank) const {
     const std::int64_t per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states;
     return fmt::format(
-        "EmbeddingCollection: there is no memory for the tables of rank {}: {} bytes with the optimizer's state; cut tables into more "
-        "parts, "
-        "use more ranks or 16-bit storage",
+        "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's state; use more ranks, or 16-bit storage",
         rank, layout_.elements(rank) * per_element + layout_.rows(rank) * 4 * O::row_states);
   }
 
