@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs the programs of build/gpu (tests/gpu/build.sh) on this machine's GPU: tests each plainly, then under compute-sanitizer's memcheck,
-# racecheck, synccheck and initcheck where it is installed; then the benchmarks, whose results are also written as JSON. Prints tables; the exit code
-# is 0 if nothing failed.
+# racecheck, synccheck and initcheck where it is installed; then the benchmarks, whose results are also written as JSON. Prints tables;
+# the exit code is 0 if nothing failed.
 #   bash run.sh [--no-bench] [--no-sanitizer] [--out FOLDER] [FOLDER]
 # FOLDER: of the programs; default: where this script lies, or build/gpu. Logs and JSON go to the other one, by default the same.
 set -uo pipefail

@@ -13,7 +13,7 @@
 namespace tessera::inline v0::gpu {
 
 /// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them stays in registers, whatever the compiler
-/// thinks of unrolling a loop.
+/// thinks of unrolling a loop. As detail::unrolled, which is the host's: nvcc refuses one function that calls lambdas of either side.
 template <int Count, class F>
 __device__ __forceinline__ void for_each_constant(const F& f) {
   const auto call = [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>{}), ...); };
