@@ -55,6 +55,8 @@ struct Training {
   std::vector<reference::Batch> batches;
   std::vector<std::vector<float>> gradients;  // per step, [samples, columns]
   bool one_hot = false, model_parallel = false, weighted = false;
+  std::vector<std::int64_t> bounds{};  ///< of every rank's ids of each feature; with them under Options::equal_batches
+  bool equal_batches = false;
 
   template <class Backend, class Id, class O, class... Policies>
   Trace run(const CodecNames& names = {}) const {
@@ -75,7 +77,8 @@ struct Training {
                                                                                .seed = 7,
                                                                                .forward_codec = names.forward,
                                                                                .backward_codec = names.backward,
-                                                                               .deduplicate = names.deduplicate}};
+                                                                               .deduplicate = names.deduplicate,
+                                                                               .equal_batches = equal_batches}};
       const auto samples = static_cast<std::int64_t>(batches.front().front().size());
       const std::int64_t begin = even_cut(samples, ranks, host.rank()), end = even_cut(samples, ranks, host.rank() + 1);
       std::vector<int> which;
@@ -89,7 +92,7 @@ struct Training {
         const Array<Id, Backend> ids(backend, input.ids);
         const Array<std::int64_t, Backend> offsets(backend, input.offsets);
         const Array<float, Backend> weights(backend, input.weights);
-        const KeyedJagged<Id> batch{input.features, input.samples, ids.span(), offsets.span(), weights.span()};
+        const KeyedJagged<Id> batch{input.features, input.samples, ids.span(), offsets.span(), weights.span(), bounds};
         const auto pooled = model_parallel ? embeddings.forward_model_parallel(batch) : embeddings.forward(batch);
         const auto columns = static_cast<std::size_t>(layout.columns()), count = static_cast<std::size_t>(end - begin) * columns;
         const std::vector<float> output = read(backend, pooled.values.data, count);
@@ -136,6 +139,12 @@ bool nearly(const std::vector<float>& a, const std::vector<float>& b, float tole
   return true;
 }
 
+std::vector<float> random_values(Random& random, std::size_t count) {
+  std::vector<float> values(count);
+  for (float& v : values) v = static_cast<float>(pick(random, -1000, 1000)) / 1000;
+  return values;
+}
+
 /// A training of a random model; ids outside their tables where `bad`.
 Training random_training(Random& random, const random_layouts::Model& model, const Layout& layout, bool weighted, bool bad) {
   Training training{model, layout, {}, {}, pick(random, 0, 2) == 0, pick(random, 0, 2) == 0, weighted};
@@ -147,8 +156,7 @@ Training random_training(Random& random, const random_layouts::Model& model, con
         for (auto& bag : feature)
           for (std::int64_t& id : bag.ids)
             if (pick(random, 0, 3) == 0) id = pick(random, 0, 1) == 0 ? -1 - id : id + 1000;
-    auto& gradient = training.gradients.emplace_back(static_cast<std::size_t>(samples * layout.columns()));
-    for (float& g : gradient) g = static_cast<float>(pick(random, -1000, 1000)) / 1000;
+    training.gradients.push_back(random_values(random, static_cast<std::size_t>(samples * layout.columns())));
   }
   return training;
 }
@@ -204,6 +212,26 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = fals
   CHECK((found.tables == single.tables));
 }
 
+/// The same training under Options::equal_batches. Bounds, on most seeds, are as low as they may be.
+Training with_equal_batches(Random& random, Training training) {
+  training.equal_batches = true;
+  if (training.one_hot) return training;
+  const int ranks = training.layout.ranks();
+  const auto samples = static_cast<std::int64_t>(training.batches.front().front().size());
+  const std::int64_t spare = pick(random, 0, 2) == 0 ? 3 : 0;
+  for (std::size_t f = 0; f < training.layout.features.size(); ++f) {
+    std::size_t most = 0;
+    for (const reference::Batch& batch : training.batches)
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::size_t ids = 0;
+        for (std::int64_t s = even_cut(samples, ranks, rank); s < even_cut(samples, ranks, rank + 1); ++s) ids += batch[f][s].ids.size();
+        most = std::max(most, ids);
+      }
+    training.bounds.push_back(static_cast<std::int64_t>(most) + spare);
+  }
+  return training;
+}
+
 std::string message_of(const auto& f) {
   try {
     f();
@@ -241,6 +269,82 @@ TEST_CASE("collection: one rank has half of a table's columns as a copy, half as
       CHECK(nearly(found.tables[0], expected.tables[0], 2e-5f));
     }
   }
+}
+
+TEST_CASE("collection: with equal batches nobody is asked for sizes, and nothing else changes, to the bit") {
+  using random_layouts::Shape;
+  constexpr Shape shapes[] = {Shape::whole, Shape::columns, Shape::any, Shape::replicated};
+  for (unsigned seed = 0; seed < 48; seed += slow_run ? 11 : 1) {
+    Random random(seed);
+    const bool weighted = seed % 5 == 0;
+    const int ranks = 1 + static_cast<int>(seed % 3);
+    const random_layouts::Model model = random_layouts::random_model(random, weighted);
+    const Layout layout = random_layouts::random_layout(random, model, ranks, shapes[seed / 3 % 4]);
+    Training plain{model, layout, {}, {}, pick(random, 0, 1) == 0, false, weighted};
+    for (int step = 0; step < 2; ++step) {
+      plain.batches.push_back(random_layouts::random_batch(random, model, ranks * pick(random, 1, 4), plain.one_hot));
+      if (step == 1) plain.batches.back() = plain.batches.front(), std::reverse(plain.batches[1][0].begin(), plain.batches[1][0].end());
+      if (seed % 4 == 3) plain.batches.back()[0][0].ids.assign(plain.batches.back()[0][0].ids.size(), 1000);  // bad ids
+      plain.gradients.push_back(random_values(random, static_cast<std::size_t>(std::ssize(plain.batches[0][0]) * layout.columns())));
+    }
+    const Training equal = with_equal_batches(random, plain);
+    Training bounded = equal;
+    bounded.equal_batches = false;
+    INFO("seed ", seed, ", ranks ", ranks, ", layout ", seed / 3 % 4, ", one-hot ", plain.one_hot, ", weighted ", weighted);
+    const Trace expected = plain.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
+    const Trace found = equal.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
+    CHECK((found.outputs == expected.outputs));
+    CHECK((found.weight_gradients == expected.weight_gradients));
+    CHECK((found.tables == expected.tables));
+    CHECK((found.bad_ids == expected.bad_ids));
+    if (slow_run) continue;
+    const Trace asking = bounded.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
+    CHECK((asking.weight_gradients == expected.weight_gradients));
+    CHECK((asking.tables == expected.tables));
+    if (ranks == 1) continue;
+    const Trace encoded = equal.run<Cuda, std::int64_t, Sgd, ZeroVector, EncodeWith<Bf16>>();
+    CHECK((encoded.tables == plain.run<Cuda, std::int64_t, Sgd, ZeroVector, EncodeWith<Bf16>>().tables));
+  }
+}
+
+TEST_CASE("collection: equal batches that are not equal; more ids than a bound do not travel; no duplicate removal") {
+  const std::vector<TableSpec> tables{{"a", 10, 4}};
+  const Layout layout = make_layout({2}, tables, {{"f", "a"}}, {{0, {0, 5, 0, 4}, 0}, {0, {5, 10, 0, 4}, 1}});
+  run_ranks(2, [&](ThreadCommunicator& host) {
+    const Cuda backend;
+    auto communicator = ThreadRanks<Cuda>::make(host, backend);
+    using Comm = ThreadRanks<Cuda>::type;
+    using E = ShardedCollection<Widths<4>, Sgd, Cuda, Comm, DeduplicateIfAsked>;
+    CHECK(message_of([&] { E(communicator, backend, layout, {.deduplicate = true, .equal_batches = true}); }).find("exclude each other") !=
+          std::string::npos);
+    E embeddings(communicator, backend, layout, {.seed = 3, .equal_batches = true});
+    const auto forward = [&](const std::vector<std::int64_t>& ids, const std::vector<std::int64_t>& offsets,
+                             const std::vector<std::int64_t>& bounds) {
+      const Array<std::int64_t, Cuda> device_ids(backend, ids), device_offsets(backend, offsets);
+      const std::int64_t samples = offsets.empty() ? std::ssize(ids) : std::ssize(offsets) - 1;
+      const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{1, samples, device_ids.span(), device_offsets.span(), {}, bounds});
+      const std::vector<float> values = read(backend, pooled.values.data, static_cast<std::size_t>(samples * 4));
+      const Array<float, Cuda> zero(backend, std::vector<float>(values.size()));
+      embeddings.backward(pooled, {zero.data(), samples, 4});
+      return values;
+    };
+    using V = std::vector<std::int64_t>;
+    const bool second = host.rank() == 1;
+    const std::string rank = second ? "1" : "0";
+    CHECK(message_of([&] {
+            forward(second ? V{1, 7} : V{2}, {}, {});
+          }) == "EmbeddingCollection: rank 1 does not have the number of samples of rank 0 (here, on rank " + rank + ": " +
+                    (second ? "2" : "1") + "); option equal_batches says that all ranks give batches of the same sizes");
+    CHECK(message_of([&] { forward({2, 3}, second ? V{} : V{0, 1, 2}, second ? V{} : V{2}); }).find("kind of batch") != std::string::npos);
+    CHECK(message_of([&] { forward({2, 3}, {0, 1, 2}, second ? V{} : V{2}); }).find("number of bounds") != std::string::npos);
+    CHECK(message_of([&] { forward({2, 3}, {0, 1, 2}, V{second ? 2 : 3}); }).find("bound of feature 0") != std::string::npos);
+    const std::vector<float> rows = forward({2, 6, 9}, {}, {});
+    CHECK(message_of([&] { forward({2, 3}, {0, 1, 2}, V{2}); }) == "no exception");
+    // The third id is one too many: a later call tells of it. Nobody's memory is written beyond its end, and the rest is right.
+    const std::vector<float> cut = forward({2, 6, 9}, {0, 1, 3}, V{2});
+    CHECK((cut == std::vector<float>(rows.begin(), rows.begin() + 8)));
+    CHECK(message_of([&] { embeddings.bad_ids(); }) == "KeyedJagged: feature 0 ('f') has 3 ids, more than its bound");
+  });
 }
 
 TEST_CASE("collection: vectors travel encoded; duplicate ids do not travel: of several ranks, with bad ids, too") {

@@ -8,6 +8,7 @@
 #include <tessera/comm/any_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <gpu/rank_graph_cases.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +113,12 @@ TEST_CASE("rank: laws and a graph" * doctest::skip()) {
   cudaGraphExecDestroy(exec);
 }
 
+TEST_CASE("rank: steps of a collection as graphs" * doctest::skip()) {
+  const ts::gpu::Stream stream;
+  ts::NcclCommunicator c = join(stream.get());
+  CHECK(graphs_train_like_calls(c, stream));
+}
+
 TEST_CASE("rank: one leaves" * doctest::skip()) {
   Stream stream;
   ts::NcclCommunicator c = join(stream.get, 5s);
@@ -134,6 +141,7 @@ TEST_CASE("one rank, and several on one card") {
   for (const int ranks : {1, 2, 3}) {
     CAPTURE(ranks);
     CHECK(run_job("rank: laws and a graph", ranks) == std::vector<int>(static_cast<std::size_t>(ranks)));
+    CHECK(run_job("rank: steps of a collection as graphs", ranks) == std::vector<int>(static_cast<std::size_t>(ranks)));
   }
 }
 

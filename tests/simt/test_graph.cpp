@@ -3,6 +3,8 @@
 #include <simt/every_order.hpp>
 
 #include <gpu/graph_cases.hpp>
+#include <gpu/rank_graph_cases.hpp>
+#include <simt/stream_communicator.hpp>
 
 TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   const gpu::Stream stream, other;
@@ -24,4 +26,13 @@ TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   graph.launch();
   CHECK((device.read() == std::vector<float>{5, 7}));
   Cuda::deallocate_host(pages, 8);
+}
+
+TEST_CASE("steps of several ranks as graphs: with equal batches the host waits for nothing, whatever the policies") {
+  for (const int ranks : {1, 2, 3})
+    run_ranks(ranks, [](ThreadCommunicator& threads) {
+      const gpu::Stream stream;
+      simt::StreamCommunicator communicator(threads, stream.get());
+      CHECK(graphs_train_like_calls(communicator, stream));
+    });
 }

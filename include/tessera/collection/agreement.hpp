@@ -59,9 +59,11 @@ struct SharedFact {
   std::string value;
 };
 
-/// Throws InvalidArgument on every rank unless all have the same facts. Collective: 16 bytes per pair of ranks where they agree.
+/// Throws InvalidArgument on every rank unless all have the same facts; `rule` says why they must. Collective: 16 bytes per pair of ranks
+/// where they agree.
 template <class Comm>
-void require_agreement(Comm& communicator, const std::vector<SharedFact>& facts) {
+void require_agreement(Comm& communicator, const std::vector<SharedFact>& facts,
+                       std::string_view rule = "every rank must construct the same plan with the same options") {
   if (communicator.size() == 1) return;
   std::vector<std::uint64_t> keys;
   std::uint64_t key = 0;
@@ -81,10 +83,9 @@ void require_agreement(Comm& communicator, const std::vector<SharedFact>& facts)
     std::vector<int> different;
     for (int r = 1; r < communicator.size(); ++r)
       if (all_keys[static_cast<std::size_t>(r) * common + i] != all_keys[i]) different.push_back(r);
-    require(different.empty(),
-            "EmbeddingCollection: {} not have the {} of rank 0 (here, on rank {}: {}); every rank must construct the same "
-            "plan with the same options",
-            detail::rank_names(different) + (different.size() == 1 ? " does" : " do"), facts[i].name, communicator.rank(), facts[i].value);
+    require(different.empty(), "EmbeddingCollection: {} not have the {} of rank 0 (here, on rank {}: {}); {}",
+            detail::rank_names(different) + (different.size() == 1 ? " does" : " do"), facts[i].name, communicator.rank(), facts[i].value,
+            rule);
   }
   throw InvalidArgument("EmbeddingCollection: ranks construct different plans");
 }
@@ -162,6 +163,7 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
   facts.push_back(
       {"duplicate removal", options.deduplicate || (Settings::deduplicates && !Settings::deduplicates_if_asked) ? "on" : "off"});
   facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
+  facts.push_back({"option equal_batches", fmt::format("{}", options.equal_batches)});
   return facts;
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/agreement.hpp>
+#include <tessera/collection/equal_batches.hpp>
 #include <tessera/collection/gradient_guard.hpp>
 #include <tessera/collection/model_parallel.hpp>
 #include <tessera/collection/options.hpp>
@@ -56,6 +56,7 @@ class ShardedCollection {
     bool check_stages = false;      ///< for debugging: before each exchange all ranks compare where they are, and name who is elsewhere
     std::string forward_codec{}, backward_codec{};  ///< names, under EncodeWithOneOf; empty: its first
     bool deduplicate = false;                       ///< under DeduplicateIfAsked
+    bool equal_batches = false;  ///< all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them (EqualBatches)
   };
 
   /// What one element and one row cost on a rank.
@@ -77,6 +78,8 @@ class ShardedCollection {
     detail::finite_rate(options_.learning_rate);
     require(!options_.deduplicate || Settings::deduplicates,
             "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or Deduplicate, which needs no option)");
+    require(!options_.equal_batches || !deduplicates(),
+            "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: ranks have different numbers of ids left");
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
@@ -184,9 +187,10 @@ class ShardedCollection {
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
-                        routing_.sizes_needed());
+                        routing_.sizes_needed(options_.equal_batches));
+    if (options_.equal_batches) equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
     if constexpr (Settings::deduplicates)
-      if (!Settings::deduplicates_if_asked || options_.deduplicate) step.distinct.find(backend, layout_, routing_, step.inputs);
+      if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
     Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
     step.stage = StepState<Id>::Stage::routed;
   }
@@ -200,7 +204,7 @@ class ShardedCollection {
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
-                        routing_.sizes_needed());
+                        routing_.sizes_needed(false));
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepState<Id>::Stage::routed;
   }
@@ -264,8 +268,8 @@ class ShardedCollection {
     step.stage = StepState<Id>::Stage::empty;
     const std::size_t arenas = store_.arenas().size();
     for (std::size_t a = 0; a < arenas; ++a)
-      if (updater_.shared(a)) updater_.gather(a, gradients_of(step, a, gradient));
-    updater_.exchange();
+      if (updater_.shared(a)) updater_.gather(a, gradients_of(step, a, gradient), step.fixed_sizes());
+    updater_.exchange(step.most_entries);
     ++steps_;
     const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
     const ObservedUpdate observed(updater_.observers());
@@ -295,6 +299,8 @@ class ShardedCollection {
   std::unique_ptr<RowMarks> mark_rows() { return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks()); }
 
  private:
+  bool deduplicates() const { return Settings::deduplicates && (!Settings::deduplicates_if_asked || options_.deduplicate); }
+
   template <class T>
   void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
     require(matrix.rows == batch && matrix.columns == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan",
@@ -388,6 +394,7 @@ class ShardedCollection {
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
   GradientGuard<Settings::non_finite> guard_;
+  EqualBatches equal_batches_;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_;
   Buffer<float, Backend> output_;

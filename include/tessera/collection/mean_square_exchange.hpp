@@ -38,10 +38,11 @@ class MeanSquareExchange {
   }
 
   /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square per merged row; valid until
-  /// the next call. Collective.
-  std::span<const float* const> run_stage(std::span<const MergedGradients> merged) {
+  /// the next call. Collective. `most_entries`: so many of each table at most, of all ranks, where messages have room for as many rows;
+  /// else none, and the host waits to know how many there are.
+  std::span<const float* const> run_stage(std::span<const MergedGradients> merged, std::span<const std::int64_t> most_entries) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    find_rows(merged);
+    find_rows(merged, most_entries);
     const std::size_t out = place(sends_, counts_out_, ranks, [](const Pair& pair) { return pair.own_shard; });
     const std::size_t in = place(receives_, counts_in_, ranks, [](const Pair& pair) { return pair.other_shard; });
     send_.resize(backend_, out);
@@ -55,8 +56,10 @@ class MeanSquareExchange {
   }
 
  private:
-  struct Range {
-    std::int64_t first, count;  // of merged rows
+  /// Some of an arena's merged rows.
+  struct Rows {
+    const PlaceRange* which = nullptr;  // in the backend's memory
+    std::int64_t room = 0;              // at least as many
   };
   /// Two shards of one table with rows in common: one of this rank's, and one that needs its partial sums (and the other way round).
   struct Pair {
@@ -65,7 +68,7 @@ class MeanSquareExchange {
     std::size_t arena, segment;
     std::int64_t row_begin, row_end;  // arena rows of the common part
     std::size_t at = 0;               // first float in the message
-    Range rows{};
+    Rows rows{};
   };
 
   const Rectangle& rectangle(int shard) const { return layout_.shards[shard].rectangle; }
@@ -101,27 +104,35 @@ class MeanSquareExchange {
   }
 
   /// Merged rows of every pair and of every segment of cut arenas.
-  void find_rows(std::span<const MergedGradients> merged) {
+  void find_rows(std::span<const MergedGradients> merged, std::span<const std::int64_t> most_entries) {
     searches_.clear();
     const auto search = [&](std::size_t arena, std::int64_t begin, std::int64_t end) {
-      for (const std::int64_t row : {begin, end}) searches_.push_back({merged[arena].rows, merged[arena].count, row});
+      searches_.push_back({merged[arena].rows, merged[arena].count, begin, end});
     };
     for (const Pair& pair : sends_) search(pair.arena, pair.row_begin, pair.row_end);
     for (const Pair& pair : receives_) search(pair.arena, pair.row_begin, pair.row_end);
     for_each_segment(
         [&](std::size_t arena, std::size_t, const ArenaSegment& rows) { search(arena, rows.row_offset, rows.row_offset + rows.rows); });
-    found_.resize(searches_.size());
-    if (!searches_.empty()) run<FindRows>(backend_, {searches_, found_});
-    std::size_t next = 0;
-    const auto answer = [&] {
-      const Range range{found_[next], found_[next + 1] - found_[next]};
-      next += 2;
-      return range;
+    if (searches_.empty()) return;
+    const PlaceRange* which = found_.resize(backend_, searches_.size()).data();
+    run<FindRows>(backend_, {searches_, found_.data()});
+    counted_.resize(most_entries.empty() ? searches_.size() : 0);
+    if (most_entries.empty()) {
+      backend_.copy(counted_.data(), which, counted_.size() * sizeof(PlaceRange));
+      backend_.synchronize();
+    }
+    auto next = counted_.begin();
+    const auto answer = [&](std::int64_t most) { return Rows{which++, most_entries.empty() ? (next++)->size() : most}; };
+    // Both ends of a message come to the same room.
+    const auto most = [&](const Pair& pair) {
+      return most_entries.empty() ? 0 : std::min(pair.row_end - pair.row_begin, most_entries[layout_.shards[pair.own_shard].table]);
     };
-    for (Pair& pair : sends_) pair.rows = answer();
-    for (Pair& pair : receives_) pair.rows = answer();
+    for (Pair& pair : sends_) pair.rows = answer(most(pair));
+    for (Pair& pair : receives_) pair.rows = answer(most(pair));
     segment_rows_.clear();
-    for_each_segment([&](std::size_t, std::size_t, const ArenaSegment&) { segment_rows_.push_back(answer()); });
+    for_each_segment([&](std::size_t arena, std::size_t, const ArenaSegment& rows) {
+      segment_rows_.push_back(answer(std::min(rows.rows, merged[arena].count)));
+    });
   }
 
   template <class Visit>
@@ -137,7 +148,7 @@ class MeanSquareExchange {
     counts.assign(ranks, 0);
     std::size_t at = 0;
     for (Pair& pair : pairs) {
-      const std::size_t floats = static_cast<std::size_t>(pair.rows.count * columns(shard_of(pair)).partials());
+      const std::size_t floats = static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials());
       pair.at = at;
       counts[pair.rank] += floats;
       at += floats;
@@ -148,9 +159,8 @@ class MeanSquareExchange {
   void write(std::span<const MergedGradients> merged) {
     writes_.clear();
     for (const Pair& pair : sends_)
-      if (pair.rows.count != 0)
-        writes_.push_back({merged[pair.arena].gradients + pair.rows.first * rectangle(pair.own_shard).width(), pair.rows.count,
-                           columns(pair.own_shard), send_.data() + pair.at});
+      if (pair.rows.room != 0)
+        writes_.push_back({merged[pair.arena].gradients, pair.rows.which, pair.rows.room, columns(pair.own_shard), send_.data() + pair.at});
     if (!writes_.empty()) run<WriteMeanSquares>(backend_, {writes_});
   }
 
@@ -171,11 +181,11 @@ class MeanSquareExchange {
         results_[a] = means = next;
         next += merged[a].count;
       }
-      const Range range = segment_rows_[segment++];
-      if (range.count == 0) return;
+      const Rows found = segment_rows_[segment++];
+      if (found.room == 0) return;
       add_parts(a, i, rows);
       parts_end_.push_back(parts_.size());
-      jobs_.push_back({merged[a].rows, merged[a].gradients, range.first, range.count, {}, means});
+      jobs_.push_back({merged[a].rows, merged[a].gradients, found.which, found.room, {}, means});
     });
     for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
       jobs_[j].parts = std::span<const CombineMeanSquares::Part>(parts_).subspan(begin, parts_end_[j] - begin);
@@ -187,10 +197,10 @@ class MeanSquareExchange {
   void add_parts(std::size_t arena, std::size_t segment, const ArenaSegment& rows) {
     const int own = routing_.arenas()[arena].shards[segment];
     const std::ptrdiff_t first = std::ssize(parts_);
-    parts_.push_back({rows.row_offset, rows.row_offset + rows.rows, 0, nullptr, columns(own)});
+    parts_.push_back({rows.row_offset, rows.row_offset + rows.rows, nullptr, nullptr, columns(own)});
     for (const Pair& pair : receives_)
-      if (pair.arena == arena && pair.segment == segment && pair.rows.count != 0)
-        parts_.push_back({pair.row_begin, pair.row_end, pair.rows.first, receive_.data() + pair.at, columns(pair.other_shard)});
+      if (pair.arena == arena && pair.segment == segment && pair.rows.room != 0)
+        parts_.push_back({pair.row_begin, pair.row_end, pair.rows.which, receive_.data() + pair.at, columns(pair.other_shard)});
     std::sort(parts_.begin() + first, parts_.end(), [](const auto& x, const auto& y) {
       return std::tuple(x.columns.begin, x.row_begin) < std::tuple(y.columns.begin, y.row_begin);
     });
@@ -203,8 +213,9 @@ class MeanSquareExchange {
   std::vector<Pair> sends_, receives_;
   std::vector<std::size_t> counts_out_, counts_in_;
   std::vector<FindRows::Job> searches_;
-  std::vector<std::int64_t> found_;
-  std::vector<Range> segment_rows_;
+  Buffer<PlaceRange, Backend> found_;  // by search
+  std::vector<PlaceRange> counted_;    // the same for the host, where it must know
+  std::vector<Rows> segment_rows_;
   std::vector<WriteMeanSquares::Job> writes_;
   std::vector<CombineMeanSquares::Job> jobs_;
   std::vector<CombineMeanSquares::Part> parts_;  // of all jobs, one after the other

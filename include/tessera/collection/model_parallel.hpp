@@ -29,7 +29,9 @@ class LocalRouter {
     step.received_positions.assign(step.received.size(), nullptr);
     measure(step);
     cut(step);
-    if (routing_.exchanges()) tell_samples(step);
+    for (std::size_t s = 0; s < step.sent.size(); ++s)
+      if (routing_.slots()[s].whole) step.sent[s].bags = step.batch;
+    if (!routing_.all_whole()) tell_samples(step);
     add_direct_slots(step, routing_, static_cast<std::size_t>(routing_.rank()));
   }
 
@@ -137,9 +139,10 @@ class LocalRouter {
     step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
-      step.sent[s].bags = slot.whole ? step.batch : step.headers_out[s].bags;
-      if (!slot.whole) step.counts_in[slot.rank] += static_cast<std::size_t>(step.headers_out[s].bags);
-      if (!slot.whole) samples += static_cast<std::size_t>(step.headers_out[s].bags);
+      if (slot.whole) continue;
+      step.sent[s].bags = step.headers_out[s].bags;
+      step.counts_in[slot.rank] += static_cast<std::size_t>(step.headers_out[s].bags);
+      samples += static_cast<std::size_t>(step.headers_out[s].bags);
     }
     std::int32_t* next = step.samples.resize(backend_, samples).data();
     detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out, step.samples.span(), step.counts_in);

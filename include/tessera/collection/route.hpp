@@ -25,7 +25,8 @@ void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size
 }
 
 /// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain of slots, one exchange of sizes and
-/// one of ids for all features together.
+/// one of ids for all features together. In a step of fixed sizes nobody asks for sizes: messages have room for the bounds, and every
+/// block of rows gets every bag, with -1 for ids of other blocks.
 template <IdType Id, class Backend, class Communicator>
 class Router {
   using StepState = Step<Id, Backend>;
@@ -53,6 +54,18 @@ class Router {
 
  private:
   static SlotMessage message(const SlotHeader& header) { return {header, sizeof(Id)}; }
+  /// Whether a slot gets some bags and not all.
+  bool packs_samples(const StepState& step, std::size_t s) const { return !step.fixed_sizes() && !routing_.slots()[s].whole; }
+  SlotHeader header(const StepState& step, int feature, std::int64_t bags, std::int64_t entries) const {
+    const FeatureInput<Id>& input = step.inputs[feature];
+    const bool distinct = step.distinct.active(feature);
+    return {bags,
+            entries,
+            distinct || input.bags.offsets == nullptr,
+            !distinct && input.scaled,
+            !distinct && input.weighted,
+            static_cast<std::int32_t>(sizeof(Id))};
+  }
 
   /// A job per chain; its blocks stand in step.blocks in the order of the chain's slots.
   void list_chains(StepState& step) {
@@ -62,7 +75,7 @@ class Router {
       for (const int s : chain.slots) step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
     std::span<Block> rest = step.blocks;
     for (const SlotChain& chain : routing_.chains()) {
-      step.pack_jobs.push_back({step.routed(chain.feature), rest.first(chain.slots.size()), routing_.slots()[chain.slots.front()].whole});
+      step.pack_jobs.push_back({step.routed(chain.feature), rest.first(chain.slots.size()), !packs_samples(step, chain.slots.front())});
       rest = rest.subspan(chain.slots.size());
     }
   }
@@ -90,15 +103,23 @@ class Router {
       incoming += step.counts_in[r] = routing_.slots_from(r);
     }
     step.headers_in.resize(incoming);
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const int feature = routing_.slots()[s].feature;
-      const FeatureInput<Id>& input = step.inputs[feature];
-      const bool distinct = step.distinct.active(feature);
-      step.headers_out[s] = {step.sent[s].bags,         step.sent[s].entries,        distinct || input.bags.offsets == nullptr,
-                             !distinct && input.scaled, !distinct && input.weighted, static_cast<std::int32_t>(sizeof(Id))};
-    }
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      step.headers_out[s] = header(step, routing_.slots()[s].feature, step.sent[s].bags, step.sent[s].entries);
+    if (step.fixed_sizes()) return expect_headers(step);
     detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
     check_id_sizes(step);
+  }
+
+  /// Other ranks' batches are like this one's.
+  void expect_headers(StepState& step) {
+    auto next = step.headers_in.begin();
+    for (int r = 0; r < routing_.ranks(); ++r)
+      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
+        const Slot& slot = routing_.own_slot(k);
+        const bool direct = r == routing_.rank() && slot.whole;  // and sends nothing
+        const Bags<Id> bags = direct ? Bags<Id>{} : step.routed(slot.feature);
+        *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
+      }
   }
 
   void check_id_sizes(const StepState& step) const {
@@ -117,10 +138,9 @@ class Router {
     for (int r = 0; r < ranks; ++r) {
       const std::size_t begin = bytes_out;
       for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
-        const Slot& slot = routing_.slots()[s];
         step.message_begin[s] = bytes_out;
         bytes_out += message(step.headers_out[s]).size;
-        if (slot.whole) continue;
+        if (!packs_samples(step, s)) continue;
         samples += static_cast<std::size_t>(step.sent[s].bags);
         if (step.headers_out[s].weighted != 0) positions += static_cast<std::size_t>(step.sent[s].entries);
       }
@@ -143,14 +163,13 @@ class Router {
     for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         Block& block = *next_block++;
-        const Slot& slot = routing_.slots()[s];
         const SlotMessage m = message(step.headers_out[s]);
         std::byte* at = step.ids_out.data() + step.message_begin[s];
         if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
         block.ids = reinterpret_cast<Id*>(at + m.ids);
         if (m.has_weights) block.weights = reinterpret_cast<float*>(at + m.weights);
         if (m.has_scales) block.bag_scale = reinterpret_cast<float*>(at + m.scales);
-        if (slot.whole) continue;
+        if (!packs_samples(step, s)) continue;
         typename StepState::Sent& sent = step.sent[s];
         sent.samples = block.samples = next_sample;
         next_sample += sent.bags;

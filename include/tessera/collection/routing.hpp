@@ -63,11 +63,7 @@ enum class SizesNeeded { none, bounds, exact };
 class Routing {
  public:
   /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that need whole rows).
-  Routing(const Layout& layout, int rank, bool split_arenas)
-      : ranks_(layout.ranks()),
-        rank_(rank),
-        features_(layout.features.size()),
-        weighted_(std::any_of(layout.features.begin(), layout.features.end(), [](const FeatureSpec& f) { return f.weighted; })) {
+  Routing(const Layout& layout, int rank, bool split_arenas) : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
     plan_arenas(layout, split_arenas);
     add_slots(layout);
     add_chains();
@@ -89,6 +85,10 @@ class Routing {
   bool exchanges() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.replicated || !slot.whole; });
   }
+  /// Whether all slots are whole: no table is cut by rows; the same on every rank.
+  bool all_whole() const {
+    return std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.whole; });
+  }
   /// Whether ids of a feature leave this rank's own tables.
   bool travels(int feature) const {
     return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
@@ -101,9 +101,10 @@ class Routing {
            std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it reads as many ids as the batch has.
-  SizesNeeded sizes_needed() const {
+  /// `equal_batches`: other ranks need not be told.
+  SizesNeeded sizes_needed(bool equal_batches) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
-    return ranks_ == 1 && !weighted_ ? SizesNeeded::bounds : SizesNeeded::exact;
+    return ranks_ == 1 || equal_batches ? SizesNeeded::bounds : SizesNeeded::exact;
   }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }
@@ -199,7 +200,6 @@ class Routing {
   int ranks_;
   int rank_;
   std::size_t features_;
-  bool weighted_;
   std::vector<ShardPlace> place_;  // by shard
   std::vector<ArenaPlan> arenas_;
   std::vector<Slot> slots_;

@@ -62,6 +62,7 @@ struct Step {
   std::int64_t batch = 0;                               ///< of this rank
   std::int64_t ids = 0;                                 ///< of the batch given
   bool model_parallel = false;                          ///< inputs hold the global batch of the local features
+  std::vector<std::int64_t> most_entries;               ///< of each table, of all ranks; in a step of fixed sizes, else empty
   std::vector<std::int64_t> sample_begin;               ///< model parallel: first global sample of each rank, and the end
   std::vector<Sent> sent;                               ///< by slot
   std::vector<Bags<Id>> received;                       ///< by own slot * ranks + source
@@ -104,9 +105,13 @@ struct Step {
     return distinct.gradients(slot.feature).column_range(part.column - distinct.column(slot.feature), part.width);
   }
 
+  /// Whether every rank's messages have the room that this rank's bounds tell: no rank is asked for sizes (EqualBatches).
+  bool fixed_sizes() const { return !most_entries.empty(); }
+
   /// It is about to be routed by a collection.
   void begin(const void* by) {
     stage = Stage::empty;
+    most_entries.clear();
     collection = by;
     ++turn;
   }

@@ -46,18 +46,20 @@ class Updater {
   bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
 
   /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for replicated arenas. No table changes.
+  /// `fixed_sizes`: every rank's groups have as much room (see Step).
   template <IdType Id>
-  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes) {
     const bool replicated = routing_.arenas()[a].replicated;
     if constexpr (Store::copies)
-      if (replicated) gather_replicas<Id>(a, groups);
+      if (replicated) gather_replicas<Id>(a, groups, fixed_sizes);
     if constexpr (splits)
-      if (routing_.arenas()[a].columns_split) merged_[a] = replicated ? merge(a, replicas_[a].groups) : merge(a, groups);
+      if (routing_.arenas()[a].columns_split)
+        merged_[a] = replicated ? merge(a, replicas_[a].groups, fixed_sizes) : merge(a, groups, fixed_sizes);
   }
 
-  /// After `gather` of every shared arena. Collective. No table changes.
-  void exchange() {
-    if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_);
+  /// After `gather` of every shared arena. Collective. No table changes. `most_entries`: as MeanSquareExchange's.
+  void exchange(std::span<const std::int64_t> most_entries) {
+    if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
   }
 
   /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
@@ -101,12 +103,12 @@ class Updater {
 
   /// Merges into this collection's buffers of the arena.
   template <IdType Id>
-  MergedGradients merge(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+  MergedGradients merge(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool padded) {
     const std::size_t room = static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
     MergedGradients merged{0, merged_rows_[a].resize(backend_, room).data(),
                            merged_gradients_[a].resize(backend_, room * static_cast<std::size_t>(arenas_[a].width())).data()};
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      run<Merge<Id, Width>>(backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged});
+      run<Merge<Id, Width>>(backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
     });
     return merged;
   }
@@ -151,13 +153,13 @@ class Updater {
 
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
   template <IdType Id>
-  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()), width = static_cast<std::size_t>(arenas_[a].width());
-    const MergedGradients own = merge(a, groups);
+    const MergedGradients own = merge(a, groups, fixed_sizes);
     std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
     const std::int64_t own_count = own.count;
-    std::vector<std::int64_t> all_counts(ranks);
-    detail::all_gather<std::int64_t>(communicator_, std::span<const std::int64_t>(&own_count, 1), all_counts, counts);
+    std::vector<std::int64_t> all_counts(ranks, own_count);
+    if (!fixed_sizes) detail::all_gather<std::int64_t>(communicator_, std::span<const std::int64_t>(&own_count, 1), all_counts, counts);
     for (std::size_t r = 0; r < ranks; ++r) {
       row_counts[r] = static_cast<std::size_t>(all_counts[r]);
       float_counts[r] = row_counts[r] * width;

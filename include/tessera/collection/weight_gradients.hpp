@@ -37,7 +37,7 @@ class WeightGradientStage {
     }
     size_owner(step);
     compute<Id>(step, gradient, for_each_group, [&](const Slot&, const Bags<Id>& bags, std::size_t part, std::size_t received) {
-      return owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound) - bags.first_entry;
+      return owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
     });
     if (step.model_parallel) {
       add_own(step, out);
@@ -92,26 +92,29 @@ class WeightGradientStage {
     owner_dots_.resize(backend_, total);
   }
 
-  /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received), parallel to the bags' ids.
+  /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received), parallel to the bags' ids if in
+  /// place, else to their entries alone.
   template <IdType Id, class ForEachGroup, class OutputOf>
   void compute(const Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, const OutputOf& output_of) {
     using T = typename Store::element;
     using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
+    const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const auto& arena = store_.arenas()[a];
       std::vector<Group> groups;
-      for_each_group(
-          static_cast<int>(a), [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
-            if (bags.weights == nullptr || bags.entry_bound == 0) return;
-            const SlotPart& p = slot.parts[part];
-            const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
-            const bool direct = packed == nullptr;
-            groups.push_back({{bags, direct ? own.data : packed, direct ? own.stride : p.width}, output_of(slot, bags, part, received)});
-          });
+      for_each_group(static_cast<int>(a),
+                     [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
+                       if (bags.weights == nullptr || bags.entry_bound == 0) return;
+                       const SlotPart& p = slot.parts[part];
+                       const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
+                       const bool direct = packed == nullptr;
+                       const GradientGroup<Id> source{bags, direct ? own.data : packed, direct ? own.stride : p.width};
+                       groups.push_back({source, output_of(slot, bags, part, received), from_first_entry});
+                     });
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
         using Op = WeightGradients<T, Id, Width>;
         std::vector<typename Op::Group> of_width;
-        for (const Group& group : groups) of_width.push_back({group.source, group.output});
+        for (const Group& group : groups) of_width.push_back({group.source, group.output, group.from_first_entry});
         run<Op>(backend_, {arena.weights(), arena.width(), of_width});
       });
     }
@@ -146,8 +149,14 @@ class WeightGradientStage {
       const Slot& slot = routing_.slots()[s];
       if (!travels(step, slot)) continue;
       const FeatureInput<Id>& input = step.inputs[slot.feature];
-      const std::int64_t first = input.bags.bags == 0 ? 0 : step.inputs.part(slot.feature, 0).first_entry;
-      add_parts(jobs, slot, dots, sent_entries(step, s), step.sent[s].positions, first, input, out);
+      const AddEntryValues::Job job{.count = sent_entries(step, s),
+                                    .entries = step.sent[s].positions,
+                                    .offsets = input.bags.offsets,
+                                    .bags = input.bags.bags,
+                                    .positions = input.positions,
+                                    .base = input.base,
+                                    .target = out.data()};
+      add_parts(jobs, slot, dots, job);
     }
     run<AddEntryValues>(backend_, {jobs});
   }
@@ -166,10 +175,13 @@ class WeightGradientStage {
         // One-hot parts of the batch count their entries from their first sample. What was cut knows its entries' positions in the part.
         const std::int64_t shift = input.bags.offsets == nullptr ? step.sample_begin[r] : 0;
         const float* dots = owner_dots_.data() + first_dot_[k * ranks + r];
-        FeatureInput<Id> shifted = input;
-        shifted.base += shift;
-        if (shifted.positions != nullptr) shifted.positions += shift;
-        add_parts(jobs, slot, dots, bags.entry_bound, step.received_positions[k * ranks + r], bags.first_entry, shifted, out);
+        const AddEntryValues::Job job{.count = bags.entry_bound,
+                                      .entries = step.received_positions[k * ranks + r],
+                                      .first = bags.first_entry,
+                                      .positions = input.positions == nullptr ? nullptr : input.positions + shift,
+                                      .base = input.base + shift,
+                                      .target = out.data()};
+        add_parts(jobs, slot, dots, job);
       }
     run<AddEntryValues>(backend_, {jobs});
   }
@@ -190,18 +202,22 @@ class WeightGradientStage {
         run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
       });
       const FeatureInput<Id>& input = step.inputs[f];
-      const AddEntryValues::Job jobs[] = {
-          {requester_dots_.data(), bags.entry_bound, nullptr, bags.first_entry, input.positions, input.base, out.data()}};
+      const AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
+                                           .count = bags.entry_bound,
+                                           .first = bags.first_entry,
+                                           .positions = input.positions,
+                                           .base = input.base,
+                                           .target = out.data()}};
       run<AddEntryValues>(backend_, {jobs});
     }
   }
 
-  /// `dots` moves behind what the slot's parts have.
-  template <IdType Id>
-  static void add_parts(std::vector<AddEntryValues::Job>& jobs, const Slot& slot, const float*& dots, std::int64_t count,
-                        const std::int64_t* entries, std::int64_t first, const FeatureInput<Id>& input, std::span<float> out) {
-    for (std::size_t part = 0; part < slot.parts.size(); ++part, dots += count)
-      if (count != 0) jobs.push_back({dots, count, entries, first, input.positions, input.base, out.data()});
+  /// A job for each part of a slot. `dots` moves behind what they have.
+  static void add_parts(std::vector<AddEntryValues::Job>& jobs, const Slot& slot, const float*& dots, AddEntryValues::Job job) {
+    for (std::size_t part = 0; part < slot.parts.size(); ++part, dots += job.count) {
+      job.values = dots;
+      if (job.count != 0) jobs.push_back(job);
+    }
   }
 
   /// The weights that were used are w / ids of the bag.

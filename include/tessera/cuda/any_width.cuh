@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(any_width_threads)
   const std::int64_t k = static_cast<std::int64_t>(blockIdx.x) * (any_width_threads / 32) + threadIdx.x / 32;
   if (k >= (count_at != nullptr ? static_cast<std::int64_t>(*count_at) : merged.count)) return;
   const std::int64_t row = merged.rows[k];
+  if (row < 0) return;
   const float* gradient = merged.gradients + k * width;
   float mean_square = 0;
   if constexpr (O::needs_mean_square)

@@ -23,7 +23,8 @@ struct PackGroup {
   std::int32_t number;
   bool whole;
 
-  __device__ bool takes(std::int64_t row) const { return whole || (row >= block.row_begin && row < block.row_end); }
+  __device__ bool holds(std::int64_t row) const { return row >= block.row_begin && row < block.row_end; }
+  __device__ bool takes(std::int64_t row) const { return whole || holds(row); }
   /// Entries of a bag that belong to the block.
   __device__ std::uint64_t count(std::int64_t bag) const {
     const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(sum_threads)
   if (threadIdx.x == 0) totals[group.number] = before;
 }
 
-/// A thread writes a bag and its entries where the sums say.
+/// A thread writes a bag and its entries where the sums say. More entries than the block has room for, which AdmitIds has noted (they
+/// are more than their feature's bound), are left out.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     write_tiles(const PackCount* tiles, const __grid_constant__ GroupBatch<PackGroup<Id>> batch) {
@@ -97,14 +99,16 @@ __global__ void __launch_bounds__(sum_threads)
   const PackCount before = tiles[group.first_tile + tile], within = unpack_word(sum_before(word, total));
   if (word == 0) return;
   const std::int64_t at = before.bags + within.bags;
-  if (block.samples != nullptr) block.samples[at] = static_cast<std::int32_t>(bag);
-  if (block.lengths != nullptr) block.lengths[at] = static_cast<std::uint32_t>(unpack_word(word).entries);
-  if (block.bag_scale != nullptr) block.bag_scale[at] = group.bags.bag_scale[bag];
   std::int64_t to = before.entries + within.entries;
-  for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i) {
+  const std::int64_t entries = unpack_word(word).entries, room = block.entries - to;
+  const std::int64_t end = to + (room < 0 ? 0 : room < entries ? room : entries);
+  if (block.samples != nullptr) block.samples[at] = static_cast<std::int32_t>(bag);
+  if (block.lengths != nullptr) block.lengths[at] = static_cast<std::uint32_t>(end - to);
+  if (block.bag_scale != nullptr) block.bag_scale[at] = group.bags.bag_scale[bag];
+  for (std::int64_t i = group.bags.begin(bag); to < end; ++i) {
     const Id id = group.bags.ids[i];
     if (!group.takes(static_cast<std::int64_t>(id))) continue;
-    block.ids[to] = id;
+    block.ids[to] = group.holds(static_cast<std::int64_t>(id)) ? id : Id{-1};
     if (block.weights != nullptr) block.weights[to] = group.bags.weights[i];
     if (block.positions != nullptr) block.positions[to] = i;
     ++to;
@@ -149,10 +153,11 @@ struct Kernel<PackBags<Id>, Cuda> {
         tiles += tiles_of(groups.back());
       }
     if (p.count_only && known) {
-      for (const auto& job : p.jobs) {
-        job.blocks.front().bags = job.bags.bags;
-        job.blocks.front().entries = job.bags.bags == 0 ? 0 : job.bags.entry_bound;
-      }
+      for (const auto& job : p.jobs)
+        for (auto& block : job.blocks) {
+          block.bags = job.bags.bags;
+          block.entries = job.bags.bags == 0 ? 0 : job.bags.entry_bound;
+        }
       return;
     }
     auto* counts = backend.scratch_for<gpu::PackCount>(0, tiles);

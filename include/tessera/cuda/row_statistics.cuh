@@ -20,19 +20,21 @@ struct NumberedSearch {
   std::int64_t number;
 };
 
+/// A thread for each end of a range.
 template <int = 0>
-__global__ void find_rows(std::int64_t* found, const __grid_constant__ GroupBatch<NumberedSearch> batch) {
-  if (threadIdx.x != 0) return;
+__global__ void find_rows(PlaceRange* found, const __grid_constant__ GroupBatch<NumberedSearch> batch) {
+  if (threadIdx.x >= 2) return;
   const NumberedSearch& search = batch.groups[blockIdx.x];
+  const auto row = static_cast<std::uint64_t>(threadIdx.x == 0 ? search.job.row_begin : search.job.row_end);
   std::int64_t low = 0, high = search.job.count;
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
-    if (search.job.rows[middle] < search.job.row)
+    if (static_cast<std::uint64_t>(search.job.rows[middle]) < row)  // -1 stands behind all rows
       low = middle + 1;
     else
       high = middle;
   }
-  found[search.number] = low;
+  (threadIdx.x == 0 ? found[search.number].begin : found[search.number].end) = low;
 }
 
 /// A thread takes a row.
@@ -41,16 +43,17 @@ __global__ void __launch_bounds__(statistics_threads) write_mean_squares(const _
   const int g = batch.find(blockIdx.x);
   const WriteMeanSquares::Job& job = batch.groups[g];
   const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
-  if (i < job.rows)
-    write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end, job.columns.table_width,
-                               job.partials + i * job.columns.partials());
+  if (i < job.which->size())
+    write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(), job.columns.begin, job.columns.end,
+                               job.columns.table_width, job.partials + i * job.columns.partials());
 }
 
 /// CombineMeanSquares::Job with its parts in device memory.
 struct CombineOnDevice {
   const std::int64_t* rows;
   const float* gradients;
-  std::int64_t first, count;
+  const PlaceRange* which;
+  std::int64_t room;
   const CombineMeanSquares::Part* parts;
   int part_count;
   float* means;
@@ -61,8 +64,8 @@ __global__ void __launch_bounds__(statistics_threads) combine_mean_squares(const
   const int g = batch.find(blockIdx.x);
   const CombineOnDevice& job = batch.groups[g];
   const std::int64_t at = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
-  if (at >= job.count) return;
-  const std::int64_t i = job.first + at, row = job.rows[i];
+  if (at >= job.which->size()) return;
+  const std::int64_t i = job.which->begin + at, row = job.rows[i];
   MeanSquareSum sum;
   int table_width = 1;
   for (int k = 0; k < job.part_count; ++k) {
@@ -73,7 +76,7 @@ __global__ void __launch_bounds__(statistics_threads) combine_mean_squares(const
     if (part.partials == nullptr)
       sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
     else
-      sum.add(part.partials + (i - part.first) * c.partials(), c.begin, c.end, c.table_width);
+      sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end, c.table_width);
   }
   job.means[i] = sum.mean(table_width);
 }
@@ -82,7 +85,8 @@ template <int = 0>
 __global__ void __launch_bounds__(statistics_threads) add_entry_values(const AddEntryValues::Job job) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * statistics_threads + threadIdx.x;
   if (i >= job.count) return;
-  const std::int64_t entry = job.entries != nullptr ? job.entries[i] : job.first + i;
+  const std::int64_t entry = job.entry(i);
+  if (entry < 0) return;
   job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
 }
 
@@ -103,11 +107,8 @@ struct Kernel<FindRows, Cuda> {
   static void run(const Cuda& backend, const FindRows::Parameters& p) {
     std::vector<gpu::NumberedSearch> searches;
     for (const FindRows::Job& job : p.jobs) searches.push_back({job, static_cast<std::int64_t>(searches.size())});
-    auto* found = backend.scratch_for<std::int64_t>(0, std::ssize(searches));
     gpu::launch_by_group<gpu::NumberedSearch>(
-        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; }, gpu::find_rows<>, found);
-    backend.copy(p.found.data(), found, p.found.size_bytes());
-    backend.synchronize();
+        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; }, gpu::find_rows<>, p.found);
   }
 };
 
@@ -116,7 +117,7 @@ struct Kernel<WriteMeanSquares, Cuda> {
   static void run(const Cuda& backend, const WriteMeanSquares::Parameters& p) {
     gpu::launch_by_group<WriteMeanSquares::Job>(
         backend, "write_mean_squares", gpu::statistics_threads, p.jobs,
-        [](const WriteMeanSquares::Job& job) { return gpu::ceil_divide(job.rows, gpu::statistics_threads); }, gpu::write_mean_squares<>);
+        [](const WriteMeanSquares::Job& job) { return gpu::ceil_divide(job.room, gpu::statistics_threads); }, gpu::write_mean_squares<>);
   }
 };
 
@@ -130,12 +131,12 @@ struct Kernel<CombineMeanSquares, Cuda> {
     gpu::upload<CombineMeanSquares::Part>(backend, parts, device_parts);
     std::vector<gpu::CombineOnDevice> jobs;
     for (const CombineMeanSquares::Job& job : p.jobs) {
-      jobs.push_back({job.rows, job.gradients, job.first, job.count, device_parts, static_cast<int>(job.parts.size()), job.means});
+      jobs.push_back({job.rows, job.gradients, job.which, job.room, device_parts, static_cast<int>(job.parts.size()), job.means});
       device_parts += job.parts.size();
     }
     gpu::launch_by_group<gpu::CombineOnDevice>(
         backend, "combine_mean_squares", gpu::statistics_threads, jobs,
-        [](const gpu::CombineOnDevice& job) { return gpu::ceil_divide(job.count, gpu::statistics_threads); }, gpu::combine_mean_squares<>);
+        [](const gpu::CombineOnDevice& job) { return gpu::ceil_divide(job.room, gpu::statistics_threads); }, gpu::combine_mean_squares<>);
   }
 };
 

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(merge_threads) apply_rows(const Sink sink, con
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   if (k >= merged.count) return;
   const std::int64_t row = merged.rows[k];
+  if (row < 0) return;
   auto loaded = sink.load(row, lane);
   const float* gradient = merged.gradients + k * Sink::width;
   const RowPart<Lanes> part = load_float_row<Lanes>(gradient, Sink::width % 4 == 0, lane);
@@ -68,7 +69,7 @@ struct Kernel<Apply<T, Width, O>, Cuda> {
   }
 };
 
-/// As Update, but the sums are handed out. The host waits to know how many rows there are, unless it knows.
+/// As Update, but the sums are handed out. The host waits to know how many rows there are, unless the result is padded.
 template <IdType Id, int Width>
 struct Kernel<Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
@@ -83,12 +84,16 @@ struct Kernel<Merge<Id, Width>, Cuda> {
   template <class Payload>
   static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted, const typename Merge<Id, Width>::Parameters& p) {
     if (sorted.count == 0) return;
+    const std::int64_t room = std::min<std::int64_t>(sorted.count, p.arena_rows);
+    if (p.padded)
+      gpu::check(cudaMemsetAsync(p.merged->rows, 0xff, static_cast<std::size_t>(room) * sizeof(std::int64_t), backend.stream()),
+                 "clearing rows");
     const std::uint32_t* count = gpu::hand_out<Width>(backend, sorted, p.width, p.merged->rows, p.merged->gradients);
-    auto rows = static_cast<std::uint32_t>(p.arena_rows);
-    if (!p.every_row) {
-      backend.copy(&rows, count, sizeof(rows));
-      backend.synchronize();
-    }
+    p.merged->count = room;
+    if (p.padded) return;
+    std::uint32_t rows = 0;
+    backend.copy(&rows, count, sizeof(rows));
+    backend.synchronize();
     p.merged->count = rows;
   }
 };

@@ -27,9 +27,12 @@ __global__ void __launch_bounds__(weight_threads)
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) + threadIdx.x / weight_lanes;
   if (bag >= source.bags.bags) return;
   const unsigned mask = ((1u << weight_lanes) - 1u) << (threadIdx.x % 32 / weight_lanes * weight_lanes);
+  const std::int64_t first = batch.groups[g].from_first_entry ? source.bags.begin(0) : 0;
   const float* gradient = source.gradient + bag * source.gradient_stride;
   const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
   for (std::int64_t i = source.bags.begin(bag); i < source.bags.end(bag); ++i) {
+    // More ids than the bound, which AdmitIds has noted.
+    if (batch.groups[g].from_first_entry && i - first >= source.bags.entry_bound) break;
     const std::int64_t id = source.bags.ids[i];
     const T* row = arena + (id + source.bags.row_bias) * width;
     float sums[4] = {};
@@ -49,7 +52,7 @@ __global__ void __launch_bounds__(weight_threads)
     }
     for (int distance = weight_lanes / 2; distance > 0; distance /= 2)
       for (float& sum : sums) sum += __shfl_xor_sync(mask, sum, distance);
-    if (lane == 0) batch.groups[g].output[i] = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+    if (lane == 0) batch.groups[g].output[i - first] = (sums[0] + sums[2]) + (sums[1] + sums[3]);
   }
 }
 

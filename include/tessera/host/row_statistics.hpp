@@ -15,8 +15,11 @@ namespace tessera::inline v0 {
 template <>
 struct Kernel<FindRows, Host> {
   static void run(const Host&, const FindRows::Parameters& p) {
-    for (std::size_t i = 0; i < p.jobs.size(); ++i)
-      p.found[i] = std::lower_bound(p.jobs[i].rows, p.jobs[i].rows + p.jobs[i].count, p.jobs[i].row) - p.jobs[i].rows;
+    PlaceRange* found = p.found;
+    for (const FindRows::Job& job : p.jobs) {
+      const std::int64_t* const begin = std::lower_bound(job.rows, job.rows + job.count, job.row_begin);
+      *found++ = {begin - job.rows, std::lower_bound(begin, job.rows + job.count, job.row_end) - job.rows};
+    }
   }
 };
 
@@ -24,9 +27,9 @@ template <>
 struct Kernel<WriteMeanSquares, Host> {
   static void run(const Host&, const WriteMeanSquares::Parameters& p) {
     for (const WriteMeanSquares::Job& job : p.jobs)
-      for (std::int64_t i = 0; i < job.rows; ++i)
+      for (std::int64_t i = job.which->begin; i < job.which->end; ++i)
         write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end, job.columns.table_width,
-                                   job.partials + i * job.columns.partials());
+                                   job.partials + (i - job.which->begin) * job.columns.partials());
   }
 };
 
@@ -34,7 +37,7 @@ template <>
 struct Kernel<CombineMeanSquares, Host> {
   static void run(const Host&, const CombineMeanSquares::Parameters& p) {
     for (const CombineMeanSquares::Job& job : p.jobs)
-      for (std::int64_t i = job.first; i < job.first + job.count; ++i) {
+      for (std::int64_t i = job.which->begin; i < job.which->end; ++i) {
         MeanSquareSum sum;
         int table_width = 1;
         for (const CombineMeanSquares::Part& part : job.parts) {
@@ -44,7 +47,7 @@ struct Kernel<CombineMeanSquares, Host> {
           if (part.partials == nullptr)
             sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
           else
-            sum.add(part.partials + (i - part.first) * c.partials(), c.begin, c.end, c.table_width);
+            sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end, c.table_width);
         }
         job.means[i] = sum.mean(table_width);
       }
@@ -56,7 +59,8 @@ struct Kernel<AddEntryValues, Host> {
   static void run(const Host&, const AddEntryValues::Parameters& p) {
     for (const AddEntryValues::Job& job : p.jobs)
       for (std::int64_t i = 0; i < job.count; ++i) {
-        const std::int64_t entry = job.entries != nullptr ? job.entries[i] : job.first + i;
+        const std::int64_t entry = job.entry(i);
+        if (entry < 0) break;
         job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
       }
   }

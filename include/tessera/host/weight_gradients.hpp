@@ -30,11 +30,12 @@ struct Kernel<WeightGradients<T, Id, Width>, Host> {
         const Group& group = p.groups[g];
         const Bags<Id>& bags = group.source.bags;
         const int width = Width != dynamic_width ? Width : p.width;
+        float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
         for (std::int64_t bag = first; bag < last; ++bag) {
           const float* gradient = group.source.gradient + bag * group.source.gradient_stride;
           for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
             ahead.template step<Width>();
-            group.output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
+            output[i] = dot(gradient, p.arena + (bags.ids[i] + bags.row_bias) * width, width);
           }
         }
       });

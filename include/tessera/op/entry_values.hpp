@@ -17,9 +17,20 @@ struct AddEntryValues {
     std::int64_t count = 0;
     const std::int64_t* entries = nullptr;
     std::int64_t first = 0;
+    /// In the backend's memory, [bags + 1], if given, and with entries null: `first` is offsets[0], and the last entry is before
+    /// offsets[bags].
+    const std::int64_t* offsets = nullptr;
+    std::int64_t bags = 0;
     const std::int64_t* positions = nullptr;
     std::int64_t base = 0;
     float* target = nullptr;
+
+    /// The entry of values[i]; -1 behind the last.
+    TESSERA_HOST_DEVICE constexpr std::int64_t entry(std::int64_t i) const {
+      if (entries != nullptr) return entries[i];
+      if (offsets == nullptr) return first + i;
+      return offsets[0] + i < offsets[bags] ? offsets[0] + i : -1;
+    }
   };
   struct Parameters {
     std::span<const Job> jobs;

@@ -10,16 +10,25 @@
 
 namespace tessera::inline v0 {
 
-/// Where rows stand in ascending lists of rows: the number of those below `row`. The host waits for the answers.
+/// Places [begin, end) of a list.
+struct PlaceRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  TESSERA_HOST_DEVICE constexpr std::int64_t size() const { return end - begin; }
+};
+
+/// Where the rows [row_begin, row_end) stand in ascending lists of rows, behind which -1 may stand any number of times.
 struct FindRows {
   struct Job {
     const std::int64_t* rows = nullptr;
     std::int64_t count = 0;
-    std::int64_t row = 0;
+    std::int64_t row_begin = 0;
+    std::int64_t row_end = 0;
   };
   struct Parameters {
     std::span<const Job> jobs;
-    std::span<std::int64_t> found;  ///< one per job, in host memory
+    PlaceRange* found = nullptr;  ///< one per job, in the backend's memory
   };
 };
 
@@ -36,8 +45,9 @@ struct ColumnRange {
 /// Writes what a shard knows of the mean squares of rows: `columns.partials()` floats per row (op/mean_square.hpp).
 struct WriteMeanSquares {
   struct Job {
-    const float* gradients = nullptr;  ///< [rows, columns.width()]
-    std::int64_t rows = 0;
+    const float* gradients = nullptr;   ///< of all merged rows: [rows, columns.width()]
+    const PlaceRange* which = nullptr;  ///< of them, in the backend's memory
+    std::int64_t room = 0;              ///< at least as many
     ColumnRange columns;
     float* partials = nullptr;
   };
@@ -52,17 +62,17 @@ struct CombineMeanSquares {
   struct Part {
     std::int64_t row_begin = 0;  ///< in the arena
     std::int64_t row_end = 0;
-    std::int64_t first = 0;           ///< merged row that the first partials belong to
-    const float* partials = nullptr;  ///< null: this shard's own, worked out from the gradients
+    const PlaceRange* which = nullptr;  ///< merged rows that the partials belong to, in the backend's memory
+    const float* partials = nullptr;    ///< null: this shard's own, worked out from the gradients
     ColumnRange columns;
   };
   struct Job {
     const std::int64_t* rows = nullptr;  ///< of all merged rows
     const float* gradients = nullptr;    ///< of all merged rows
-    std::int64_t first = 0;              ///< merged rows [first, first + count)
-    std::int64_t count = 0;
-    std::span<const Part> parts;  ///< in the order of columns; of several with the same columns each row is in one
-    float* means = nullptr;       ///< of all merged rows
+    const PlaceRange* which = nullptr;   ///< of them, in the backend's memory
+    std::int64_t room = 0;               ///< at least as many
+    std::span<const Part> parts;         ///< in the order of columns; of several with the same columns each row is in one
+    float* means = nullptr;              ///< of all merged rows
   };
   struct Parameters {
     std::span<const Job> jobs;

@@ -84,11 +84,13 @@ struct Merge {
     std::span<const GradientGroup<Id>> groups{};
     /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
     MergedGradients* merged = nullptr;
-    bool every_row = false;  ///< each of the arena's rows has an entry: the host need not wait for `count`
+    /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host need not wait. For backends whose memory
+    /// the host cannot read.
+    bool padded = false;
   };
 };
 
-/// The second half of Update alone: applies the optimizer to distinct rows with given gradients.
+/// The second half of Update alone: applies the optimizer to distinct rows with given gradients, but those of row -1.
 template <Element T, int Width, Optimizer O>
 struct Apply {
   struct Parameters {
@@ -107,7 +109,8 @@ template <Element T, IdType Id, int Width>
 struct WeightGradients {
   struct Group {
     GradientGroup<Id> source;
-    float* output = nullptr;  ///< parallel to source.bags.ids
+    float* output = nullptr;        ///< parallel to source.bags.ids
+    bool from_first_entry = false;  ///< or to the entries of these bags, at most entry_bound of them
   };
   struct Parameters {
     const T* arena = nullptr;
