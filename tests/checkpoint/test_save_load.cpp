@@ -264,7 +264,13 @@ TEST_CASE("ranks that describe different models are told so, and nothing is left
     std::vector<float> values(4);
     CheckpointContents contents;
     contents.add(c.rank() == 0 ? "a" : "b", {4}, std::span(values));
-    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("ranks 0 and 1 do not give the same"), DataError);
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("ranks 0 and 1 do not give the same tensors"),
+                         DataError);
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1 + c.rank()),
+                         doctest::Contains("ranks 0 and 1 do not give the same step: 1 and 2"), DataError);
+    if (c.rank() == 1) contents.add("c", {4}, std::span(values));
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("do not give the same number of tensors: 1 and 2"),
+                         DataError);
   });
   CHECK(std::filesystem::is_empty(folder.path));
 }

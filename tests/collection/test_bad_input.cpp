@@ -258,6 +258,17 @@ TEST_CASE("a learning rate that is no number") {
   CHECK(embeddings.learning_rate() == 0.5f);
 }
 
+TEST_CASE("constants of an optimizer that are no numbers") {
+  SelfCommunicator self;
+  const auto construct = [&]<class O>(const O& optimizer) {
+    ShardedCollection<Widths<16>, O, Host, SelfCommunicator>(self, Host(), small_model::layout(1), {.optimizer = optimizer});
+  };
+  check_message([&] { construct(RowWiseAdagrad{.epsilon = kNan}); }, "the optimizer makes nan of a weight of 1 and small gradients");
+  check_message([&] { construct(Adam{.beta1 = 1.0f}); }, "check its constants");
+  check_message([&] { construct(Adagrad{.initial_accumulator = kInfinity}); }, "the optimizer makes inf of a first state");
+  construct(Adam{});
+}
+
 TEST_CASE("tables for which there is no memory") {
   if (simt::has_asan || simt::has_tsan) return;  // which end the program where memory is refused
   const std::int64_t rows = std::int64_t{1} << 48;

@@ -56,7 +56,7 @@ TEST_CASE("parts of a global batch add up to it") {
   CHECK(sum == doctest::Approx(whole).epsilon(1e-12));
 }
 
-TEST_CASE("views of the wrong shape") {
+TEST_CASE("views of the wrong shape; labels that are none") {
   const Matrix<float> logits(3, 1, 0, 1), wide(3, 2, 0, 1);
   Matrix<float> gradient(2, 1, 0);
   const std::vector<float> labels(3), few(2);
@@ -64,6 +64,9 @@ TEST_CASE("views of the wrong shape") {
                        "BinaryCrossEntropyWithLogits: logits have 2 columns, need 1", InvalidArgument);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{-1}.forward(logits.view(), labels),
                        "BinaryCrossEntropyWithLogits: normalizer is -1; give the global batch, or 0 for the rows given", InvalidArgument);
+  for (const float label : {-0.5f, 2.0f, std::numeric_limits<float>::quiet_NaN()})
+    CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward(logits.view(), std::vector<float>{0, 1, label}),
+                         doctest::Contains("the label of sample 2 is "), InvalidArgument);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward(logits.view(), few), "BinaryCrossEntropyWithLogits: 2 labels for 3 logits",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(BinaryCrossEntropyWithLogits{}.forward_backward(logits.view(), labels, gradient.view()),

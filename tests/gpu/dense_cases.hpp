@@ -375,6 +375,12 @@ TEST_CASE("loss: value and gradient; large logits") {
                                                   loss.data());
     CHECK(loss.read()[0] - 1 == doctest::Approx(expected).epsilon(1e-9));
     CHECK(nearly(gradient.read(), gradients, 1e-9));
+    for (const float label : {-0.5f, 2.0f}) {
+      const OnDevice<float> bad_label(backend, {label});
+      const OnDevice<double> bad_loss(backend, {1.0});
+      CudaBinaryCrossEntropy{}.forward_backward(backend, {device_logits.data(), 1, 1}, {bad_label.data(), 1}, {}, bad_loss.data());
+      CHECK(std::isnan(bad_loss.read()[0]));
+    }
   });
 }
 

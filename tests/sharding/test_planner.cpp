@@ -243,6 +243,8 @@ TEST_CASE("the compiler's plan is the one that runs") {
   CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
   const TableRows wrong[] = {{"nobody", 300}};
   CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_rows);
+  const TableRows twice[] = {{"country", 300}, {"user", 300}, {"country", 300}};
+  CHECK(describe(Auto::layout({8}, twice).fault) == "Plan: rows are given twice for table 'country'");
   using Dynamic = AutoPlan<TableList<Table<"a", dynamic_rows, 8>, Country>, kCluster, Workload{}>;
   const TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());

@@ -107,12 +107,24 @@ class Save {
   /// Ranks that describe different models would write nonsense.
   template <class Comm>
   void check_same(Comm& communicator) {
-    std::string text = fmt::format("{} {}", manifest_.step, options_.max_file_bytes);
+    std::string tensors;
     for (const TensorSpec& t : contents_.tensors())
-      text += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
-    const std::vector<std::uint32_t> all = gather_one(communicator, crc32(text));
-    for (std::size_t r = 1; r < all.size(); ++r)
-      require(all[r] == all[0], "checkpoint: ranks 0 and {} do not give the same step, options and tensors", r);
+      tensors += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
+    struct Given {
+      std::int64_t step;
+      std::uint64_t max_file_bytes, tensors, names;
+    };
+    const std::vector<Given> all =
+        gather_one(communicator, Given{manifest_.step, options_.max_file_bytes, contents_.tensors().size(), crc32(tensors)});
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      const auto same = [&](const auto& first, const auto& other, std::string_view what) {
+        require(first == other, "checkpoint: ranks 0 and {} do not give the same {}: {} and {}", r, what, first, other);
+      };
+      same(all[0].step, all[r].step, "step");
+      same(all[0].max_file_bytes, all[r].max_file_bytes, "max_file_bytes");
+      same(all[0].tensors, all[r].tensors, "number of tensors");
+      require(all[0].names == all[r].names, "checkpoint: ranks 0 and {} do not give the same tensors: names, types or shapes differ", r);
+    }
   }
 
   void make_files() {

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -92,7 +93,11 @@ void require_agreement(Comm& communicator, const std::vector<SharedFact>& facts,
 
 namespace detail {
 
-/// An optimizer and its constants, by what two steps of it do to a row.
+inline void require_number(float x, std::string_view of) {
+  require(std::isfinite(x), "EmbeddingCollection: the optimizer makes {} of {}; check its constants", x, of);
+}
+
+/// An optimizer and its constants, by what two steps of it do to a row. Throws InvalidArgument where that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
   std::string text = fmt::format("{} + {} states ", O::element_states, O::row_states);
@@ -101,12 +106,15 @@ std::string describe_optimizer(const O& optimizer) {
   std::array<float, O::row_states + 1> row{};
   for (int i = 0; i < O::element_states; ++i) element[i] = optimizer.initial_state(i);
   for (int i = 0; i < O::row_states; ++i) row[i] = optimizer.initial_state(O::element_states + i);
+  for (const float state : element) require_number(state, "a first state");
+  for (const float state : row) require_number(state, "a first state");
   float weight = 1;
   for (const int step : {1, 2}) {
     const float gradient = 0.25f * static_cast<float>(step);
     const typename O::Step functor = optimizer.at(0.5f, step);
     const typename O::Step::Row of_row = functor.row(row.data(), 0.75f * gradient * gradient);
     weight = functor.element(weight, gradient, element.data(), of_row);
+    require_number(weight, "a weight of 1 and small gradients");
     text += fmt::format("{}{}", step == 1 ? "takes 1 to " : ", ", weight);
   }
   return text;

@@ -82,7 +82,7 @@ class CudaDenseOptimizer {
 };
 
 /// BinaryCrossEntropyWithLogits on a GPU: gradient [batch, 1] becomes (sigmoid(x) - y) / normalizer (0: the batch), and the loss is added
-/// to a double in device memory, so that the host need not wait for it.
+/// to a double in device memory, so that the host need not wait for it. A label outside [0, 1] makes the loss NaN.
 struct CudaBinaryCrossEntropy {
   std::int64_t normalizer = 0;
 

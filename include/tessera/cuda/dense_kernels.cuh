@@ -90,7 +90,7 @@ __device__ double sum_of_block(double value) {
   return sums[0];
 }
 
-/// A thread per sample; losses are summed in double, per block.
+/// A thread per sample; losses are summed in double, per block. A label outside [0, 1] makes the loss NaN.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
     binary_cross_entropy(const MatrixView<const float> logits, const float* labels, const MatrixView<float> gradient, const double scale,
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(dense_threads)
   if (i < logits.rows) {
     const double x = logits(i, 0), y = labels[i];
     const double small = exp(-fabs(x));
-    loss = (x > 0 ? x : 0) - x * y + log1p(small);
+    loss = y >= 0 && y <= 1 ? (x > 0 ? x : 0) - x * y + log1p(small) : nan("");
     if (gradient.data != nullptr) gradient(i, 0) = static_cast<float>(((x >= 0 ? 1.0 : small) / (1.0 + small) - y) * scale);
   }
   loss = sum_of_block<dense_threads>(loss);

@@ -38,6 +38,7 @@ struct BinaryCrossEntropyWithLogits {
     double sum = 0.0;
     for (std::int64_t i = 0; i < logits.rows; ++i) {
       const double x = logits(i, 0), y = labels[static_cast<std::size_t>(i)];
+      require(y >= 0.0 && y <= 1.0, "BinaryCrossEntropyWithLogits: the label of sample {} is {}; labels are in [0, 1]", i, y);
       const double small = std::exp(-std::abs(x));
       sum += std::max(x, 0.0) - x * y + std::log1p(small);
       if (gradient.data) gradient(i, 0) = static_cast<float>(((x >= 0.0 ? 1.0 : small) / (1.0 + small) - y) * scale);

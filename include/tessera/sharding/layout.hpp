@@ -40,6 +40,7 @@ struct PlanFault {
     duplicate_feature,
     unknown_table,
     unknown_rows,
+    rows_twice,
     no_rows,
     no_width,
     too_large,
@@ -101,6 +102,8 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format("Plan: feature '{}' reads a table that the plan does not hold", name);
     case PlanFault::Kind::unknown_rows:
       return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold", name);
+    case PlanFault::Kind::rows_twice:
+      return fmt::format("Plan: rows are given twice for table '{}'", name);
     case PlanFault::Kind::no_rows:
       return fmt::format("Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection is constructed)", name,
                          fault.found);

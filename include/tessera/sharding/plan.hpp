@@ -42,16 +42,20 @@ struct SoundPlan {
   static constexpr bool value = Fault.ok();
 };
 
-/// Replaces tables' rows; a name that no table has is the layout's fault.
+/// Replaces tables' rows; a name that no table has, or that comes twice, is the layout's fault.
 constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
   if (rows.empty()) return;
   const NameIndex names(layout.tables);
+  std::vector<bool> given_before(layout.tables.size());
   for (const TableRows& given : rows) {
     const int table = names.find(layout.tables, given.table);
-    if (table < 0)
+    if (table < 0) {
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_rows, given.table);
-    else
+    } else {
+      if (given_before[table]) layout.fault = PlanFault::of(PlanFault::Kind::rows_twice, given.table);
+      given_before[table] = true;
       layout.tables[table].rows = given.rows;
+    }
   }
 }
 
