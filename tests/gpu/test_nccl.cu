@@ -8,9 +8,9 @@
 #include <tessera/comm/any_communicator.hpp>
 
 #include <doctest/doctest.h>
-#include <gpu/rank_graph_cases.hpp>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <gpu/rank_graph_cases.hpp>
 
 #include <laws/communicator_laws.hpp>
 #include <nccl/through_device.hpp>
