@@ -1,14 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole training steps of two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, global
-// batch 65,536, one GPU: route, lookup, MLP forward and backward (TF32), loss, dense and embedding updates; called, and as CUDA graphs,
-// which cost the host nothing. Batches are in device memory before the clock starts, and take turns. Published on one A100: Tiny 24.4 ms,
-// Small 67.4 ms.
+// Whole training steps, batch 65,536, one GPU: route, lookup, interaction, MLPs forward and backward, loss, dense and embedding updates;
+// called, and as CUDA graphs, which cost the host nothing. Batches are in device memory before the clock starts, and take turns.
+//   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, TF32. Published on one A100:
+//   Tiny 24.4 ms, Small 67.4 ms.
+//   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
+//   or bfloat16.
 #include <gpu/bench_gpu.hpp>
 #include <gpu/graph.hpp>
 
 #include <tessera/cuda/dense.cuh>
+#include <tessera/cuda/dot.cuh>
 
 #include <fmt/format.h>
 
@@ -63,7 +66,22 @@ constexpr std::int64_t batch_size = 65536;
 constexpr int numbers = 10;
 constexpr std::size_t batches = 3;
 
-void step(benchmark::State& state, const SyntheticModel& model, bool captured) {
+using One = BasicSelfCommunicator<CudaMemory>;
+
+DeviceArray<float> floats(const Cuda& backend, std::int64_t count) { return {backend, static_cast<std::size_t>(count)}; }
+
+/// Times `train(b)`, which trains with batch b, or graphs of it.
+template <class Train>
+void measure_steps(benchmark::State& state, const Cuda& backend, const gpu::Stream& stream, bool captured, double bytes, double dram_bytes,
+                   const Train& train) {
+  std::vector<std::unique_ptr<Graph>> graphs;
+  if (captured) train(0);  // buffers get their sizes
+  for (std::size_t b = 0; captured && b < batches; ++b) graphs.push_back(std::make_unique<Graph>(stream, [&] { train(b); }));
+  measure(state, backend, batches, bytes, dram_bytes, [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
+  state.counters["samples/s"] = static_cast<double>(batch_size) / (state.counters["us"] * 1e-6);
+}
+
+void merlin(benchmark::State& state, const SyntheticModel& model, bool captured) {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
@@ -82,7 +100,6 @@ void step(benchmark::State& state, const SyntheticModel& model, bool captured) {
 
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  using One = BasicSelfCommunicator<CudaMemory>;
   One self{CudaMemory(backend)};
   const Adagrad adagrad{1e-7f, 0.1f};
   ShardedCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
@@ -116,10 +133,10 @@ void step(benchmark::State& state, const SyntheticModel& model, bool captured) {
     }
     ids.emplace_back(backend, drawn);
   }
-  const auto floats = [&](std::int64_t count) { return DeviceArray<float>(backend, static_cast<std::size_t>(count)); };
   const DeviceArray<std::int64_t> offsets(backend, host_offsets);
-  const DeviceArray<float> x = floats(batch_size * columns), dx = floats(batch_size * columns), labels = floats(batch_size),
-                           logits = floats(batch_size), d_logits = floats(batch_size);
+  const DeviceArray<float> x = floats(backend, batch_size * columns), dx = floats(backend, batch_size * columns),
+                           labels = floats(backend, batch_size), logits = floats(backend, batch_size),
+                           d_logits = floats(backend, batch_size);
   const DeviceArray<double> loss(backend, 1);
   const MatrixView<float> vectors(x.data(), batch_size, embeddings.columns(), columns), d_x(dx.data(), batch_size, columns);
 
@@ -136,12 +153,72 @@ void step(benchmark::State& state, const SyntheticModel& model, bool captured) {
     dense.step(parameters, 0.001f);
     embeddings.backward(pooled, d_x.column_range(0, embeddings.columns()));
   };
-  std::vector<std::unique_ptr<Graph>> graphs;
-  if (captured) train(0);  // buffers get their sizes
-  for (std::size_t b = 0; captured && b < batches; ++b) graphs.push_back(std::make_unique<Graph>(stream, [&] { train(b); }));
-  measure(state, backend, batches, 6 * entry_bytes + activations, 5 * distinct_bytes + activations,
-          [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
-  state.counters["samples/s"] = static_cast<double>(batch_size) / (state.counters["us"] * 1e-6);
+  measure_steps(state, backend, stream, captured, 6 * entry_bytes + activations, 5 * distinct_bytes + activations, train);
+}
+
+void dlrm(benchmark::State& state, DensePrecision precision, bool captured) {
+  constexpr int width = 128, tables = 26, numbers_in = 13;
+  constexpr std::int64_t rows = 1'000'000, columns = (tables + 1) * std::int64_t{width};
+  using Dot = CudaDotInteraction<tables + 1, width, 32, float, true>;
+  const gpu::Stream stream;
+  const Cuda backend({.stream = stream.get()});
+  One self{CudaMemory(backend)};
+  std::vector<std::string> names;
+  for (int t = 0; t < tables; ++t) names.push_back(fmt::format("t{}", t));
+  std::vector<TableSpec> specs;
+  std::vector<FeatureSpec> features;
+  std::vector<Shard> shards;
+  for (int t = 0; t < tables; ++t) {
+    specs.push_back({names[t], rows, width});
+    features.push_back({names[t], names[t], Pooling::sum, false});
+    shards.push_back({t, {0, rows, 0, width}, 0});
+  }
+  ShardedCollection<Widths<width>, Sgd, Cuda, One> embeddings{self, backend, make_layout({1}, specs, features, shards), {}};
+  const CudaMlpOptions options{.precision = precision, .tf32 = precision == DensePrecision::float32};
+  CudaMlpOptions of_bottom = options;
+  of_bottom.last_relu = true;
+  CudaMlp bottom(backend, {numbers_in, 512, 256, width}, of_bottom);
+  CudaMlp top(backend, {Dot::columns(), 1024, 1024, 512, 256, 1}, options);
+  const CudaDenseParameters parameters(backend, 1, bottom, top);
+  CudaDenseOptimizer<Sgd> dense(backend);
+
+  std::vector<DeviceArray<std::int64_t>> ids;
+  double distinct_bytes = 0;
+  for (std::size_t b = 0; b < batches; ++b) {
+    std::vector<std::int64_t> drawn;
+    for (int t = 0; t < tables; ++t) {
+      std::unordered_set<std::int64_t> seen;
+      for (std::int64_t s = 0; s < batch_size; ++s)
+        seen.insert(drawn.emplace_back(draw_id(b * 1000 + static_cast<std::size_t>(t), static_cast<std::uint64_t>(s), rows, 1.05, true)));
+      distinct_bytes += static_cast<double>(seen.size()) * width * 4 / batches;
+    }
+    ids.emplace_back(backend, drawn);
+  }
+  const DeviceArray<float> numbers_of = floats(backend, batch_size * numbers_in), x = floats(backend, batch_size * columns),
+                           dx = floats(backend, batch_size * columns), z = floats(backend, batch_size * Dot::columns()),
+                           dz = floats(backend, batch_size * Dot::columns()), labels = floats(backend, batch_size),
+                           logits = floats(backend, batch_size), d_logits = floats(backend, batch_size);
+  const DeviceArray<double> loss(backend, 1);
+  const MatrixView<float> vectors(x.data(), batch_size, columns), d_vectors(dx.data(), batch_size, columns),
+      products(z.data(), batch_size, Dot::columns()), d_products(dz.data(), batch_size, Dot::columns()), out(logits.data(), batch_size, 1),
+      d_out(d_logits.data(), batch_size, 1);
+  const auto train = [&](std::size_t b) {
+    bottom.forward({numbers_of.data(), batch_size, numbers_in}, vectors.column_range(0, width));
+    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{tables, batch_size, ids[b].span(), {}, {}},
+                                           vectors.column_range(width, tables * width));
+    Dot::forward(backend, vectors, products);
+    top.forward(products, out);
+    CudaBinaryCrossEntropy{}.forward_backward(backend, out, labels.span(), d_out, loss.data());
+    top.backward(d_out, d_products);
+    Dot::backward(backend, vectors, d_products, d_vectors);
+    bottom.backward(d_vectors.column_range(0, width), {});
+    dense.step(parameters, 0.01f);
+    embeddings.backward(pooled, d_vectors.column_range(width, tables * width));
+  };
+  // Vectors written, read by both directions of the interaction, their gradients written and read; products and theirs written and read.
+  const double activations = 4.0 * static_cast<double>(batch_size) * static_cast<double>(5 * columns + 4 * Dot::columns());
+  const double entry_bytes = 4.0 * static_cast<double>(batch_size) * tables * width;
+  measure_steps(state, backend, stream, captured, 3 * entry_bytes + activations, 3 * distinct_bytes + activations, train);
 }
 
 }  // namespace
@@ -150,7 +227,15 @@ int main(int argc, char** argv) {
   for (const SyntheticModel& model : models())
     for (const bool captured : {false, true})
       benchmark::RegisterBenchmark(fmt::format("step/Merlin {}{}", model.name, captured ? "/graph" : "").c_str(),
-                                   [&model, captured](benchmark::State& state) { step(state, model, captured); })
+                                   [&model, captured](benchmark::State& state) { merlin(state, model, captured); })
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond)
+          ->MinTime(0.5);
+  for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16})
+    for (const bool captured : {false, true})
+      benchmark::RegisterBenchmark(
+          fmt::format("step/DLRM/{}{}", precision == DensePrecision::float32 ? "tf32" : "bf16", captured ? "/graph" : "").c_str(),
+          [precision, captured](benchmark::State& state) { dlrm(state, precision, captured); })
           ->UseManualTime()
           ->Unit(benchmark::kMillisecond)
           ->MinTime(0.5);

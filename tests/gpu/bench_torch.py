@@ -109,6 +109,46 @@ def merlin_tiny(results):
     results["step/Merlin Tiny"] = microseconds(step, 10)
 
 
+def dlrm(precision, results):
+    """PyTorch at its best: one table, gradients straight into its rows, all the rest of the model compiled, one fused update."""
+    torch.set_float32_matmul_precision("high")  # TF32
+    width, count, rows = 128, 26, 1_000_000
+
+    def mlp(*sizes):
+        layers = []
+        for i, o in zip(sizes, sizes[1:]):
+            layers += [torch.nn.Linear(i, o, device="cuda"), torch.nn.ReLU()]
+        return layers
+
+    bottom = torch.nn.Sequential(*mlp(13, 512, 256, width))
+    top = torch.nn.Sequential(*mlp(width + 351, 1024, 1024, 512, 256, 1)[:-1])
+    row, column = torch.tril_indices(count + 1, count + 1, -1, device="cuda")
+    table = torch.zeros(count * rows, width, device="cuda")
+    first = torch.arange(0, count * rows, rows, device="cuda")
+    batches = [torch.stack([draw(STEP_BATCH, rows, 1.05) for _ in range(count)], dim=1) + first for _ in range(3)]
+    numbers = torch.zeros(STEP_BATCH, 13, device="cuda")
+    labels = torch.zeros(STEP_BATCH, device="cuda")
+    optimizer = torch.optim.SGD([*bottom.parameters(), *top.parameters()], lr=0.01, fused=True)
+
+    @torch.compile
+    def loss_of(vectors):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=precision == "bf16"):
+            x = bottom(numbers)
+            v = torch.cat([x.unsqueeze(1), vectors.to(x.dtype)], dim=1)
+            z = torch.cat([x, torch.bmm(v, v.transpose(1, 2))[:, row, column]], dim=1)
+            return F.binary_cross_entropy_with_logits(top(z).squeeze(1).float(), labels)
+
+    def step(i):
+        ids = batches[i % 3]
+        vectors = F.embedding(ids, table).requires_grad_()
+        optimizer.zero_grad()
+        loss_of(vectors).backward()
+        optimizer.step()
+        table.index_add_(0, ids.view(-1), vectors.grad.view(-1, width), alpha=-0.01)
+
+    results[f"step/DLRM/{precision}"] = microseconds(step, 10)
+
+
 def own_results(folder):
     """Microseconds of this library's benchmarks, by case."""
     found = {}
@@ -135,6 +175,8 @@ def main():
             tables(f"{kind}/width:{width}/26 tables/one-hot/zipf:1.05", width, 26 * 200_000, 26 * 65536, 1, 1.05, results, kind != "lookup")
     dot(results)
     merlin_tiny(results)
+    for precision in ("tf32", "bf16"):
+        dlrm(precision, results)
     own = own_results(folder)
     print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")
     print(f"{'case':<48} {'PyTorch us':>12} {'Tessera us':>12} {'ratio':>7}")
