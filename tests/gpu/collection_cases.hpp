@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -344,6 +345,85 @@ TEST_CASE("collection: equal batches that are not equal; more ids than a bound d
     const std::vector<float> cut = forward({2, 6, 9}, {0, 1, 3}, V{2});
     CHECK((cut == std::vector<float>(rows.begin(), rows.begin() + 8)));
     CHECK(message_of([&] { embeddings.bad_ids(); }) == "KeyedJagged: feature 0 ('f') has 3 ids, more than its bound");
+  });
+}
+
+TEST_CASE("collection: one rank's batches with bounds are those without, to the bit: gradients of weights, no duplicates") {
+  using random_layouts::Shape;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    Random random(seed);
+    const bool weighted = seed % 4 != 3;
+    const random_layouts::Model model = random_layouts::random_model(random, weighted);
+    const Layout layout = random_layouts::random_layout(random, model, 1, seed % 2 == 0 ? Shape::columns : Shape::any);
+    Training plain{model, layout, {}, {}, false, true, weighted};
+    plain.batches.push_back(random_layouts::random_batch(random, model, 5, false));
+    plain.gradients.push_back(random_values(random, static_cast<std::size_t>(5 * layout.columns())));
+    Training bounded = with_equal_batches(random, plain);
+    bounded.equal_batches = false;
+    INFO("seed ", seed);
+    const auto compare = [](const Trace& found, const Trace& expected) {
+      CHECK((found.outputs == expected.outputs));
+      CHECK((found.weight_gradients == expected.weight_gradients));
+      CHECK((found.tables == expected.tables));
+    };
+    compare(bounded.run<Cuda, std::int64_t, Sgd>(), plain.run<Cuda, std::int64_t, Sgd>());
+    plain.model_parallel = bounded.model_parallel = false;
+    compare(bounded.run<Cuda, std::int64_t, Sgd, Deduplicate>(), plain.run<Cuda, std::int64_t, Sgd, Deduplicate>());
+  }
+}
+
+TEST_CASE("collection: wrong offsets of equal batches are told of later; nothing is read or written out of bounds") {
+  const std::vector<TableSpec> tables{{"a", 10, 4}, {"b", 10, 4}};
+  const std::vector<std::int64_t> wrong[] = {{0, 2, 5, 3, 6}, {0, 2, 5, 1, 6}, {3, 2, 5, 1, 6}, {0, 6, 0, 6, 0}, {0, 1, 1, 2, 99}};
+  for (const int ranks : {1, 2})
+    for (const bool weighted : {false, true}) {
+      const std::vector<FeatureSpec> features{{"f", "a", Pooling::sum, weighted}, {"g", "b", Pooling::sum, weighted}};
+      const Layout layout =
+          make_layout({ranks}, tables, features, {{0, {0, 10, 0, 4}, 0}, {1, {0, 10, 0, 2}, ranks - 1}, {1, {0, 10, 2, 4}, ranks - 1}});
+      run_ranks(ranks, [&](ThreadCommunicator& host) {
+        const Cuda backend;
+        auto communicator = ThreadRanks<Cuda>::make(host, backend);
+        using Comm = ThreadRanks<Cuda>::type;
+        ShardedCollection<Widths<4>, RowWiseAdagrad, Cuda, Comm> embeddings(communicator, backend, layout, {.equal_batches = true});
+        const std::vector<std::int64_t> bounds{4, 4};
+        const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+        const Array<float, Cuda> weights(backend, std::vector<float>(6, 1.0f)), of_weights(backend, std::vector<float>(6)),
+            gradient(backend, std::vector<float>(16, 1.0f));
+        for (const std::vector<std::int64_t>& numbers : wrong) {
+          const Array<std::int64_t, Cuda> offsets(backend, numbers);
+          const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{2, 2, ids.span(), offsets.span(), weights.span(), bounds});
+          embeddings.backward(pooled, {gradient.data(), 2, 8}, of_weights.span());
+          CHECK(message_of([&] { embeddings.bad_ids(); }).starts_with("KeyedJagged: "));
+        }
+      });
+    }
+}
+
+TEST_CASE("collection: equal batches of a rank that has no ids; bounds beyond what messages can have room for") {
+  const std::vector<TableSpec> tables{{"a", 10, 4}, {"b", 10, 4}};
+  const Layout layout = make_layout({2}, tables, {{"f", "a", Pooling::sum, true}, {"g", "b", Pooling::sum, true}},
+                                    {{0, {0, 10, 0, 4}, 0}, {1, {0, 10, 0, 4}, 1}});
+  run_ranks(2, [&](ThreadCommunicator& host) {
+    const Cuda backend;
+    auto communicator = ThreadRanks<Cuda>::make(host, backend);
+    ShardedCollection<Widths<4>, Sgd, Cuda, ThreadRanks<Cuda>::type> embeddings(communicator, backend, layout, {.equal_batches = true});
+    const std::size_t count = host.rank() == 0 ? 2 : 0;
+    const std::vector<std::int64_t> end = host.rank() == 0 ? std::vector<std::int64_t>{0, 1, 2} : std::vector<std::int64_t>{0, 0, 0};
+    const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>(count, 3)), offsets(backend, end);
+    const Array<float, Cuda> weights(backend, std::vector<float>(count, 1.0f)), of_weights(backend, std::vector<float>(count)),
+        gradient(backend, std::vector<float>(8, 1.0f));
+    std::vector<std::int64_t> bounds{4, 4};
+    const KeyedJagged<std::int64_t> batch{2, 1, ids.span(), offsets.span(), weights.span(), bounds};
+    const auto pooled = embeddings.forward(batch);
+    const std::vector<float> rows = read(backend, pooled.values.data, 8);
+    embeddings.backward(pooled, {gradient.data(), 1, 8}, of_weights.span());
+    if (count != 0) {
+      CHECK(read(backend, of_weights.data(), 2)[0] == doctest::Approx(rows[0] + rows[1] + rows[2] + rows[3]));
+      CHECK(read(backend, of_weights.data(), 2)[1] == doctest::Approx(rows[4] + rows[5] + rows[6] + rows[7]));
+    }
+    bounds[1] = std::numeric_limits<std::int64_t>::max();
+    CHECK(message_of([&] { embeddings.forward(batch); }) ==
+          "option equal_batches: the bound of feature 'g' is 9223372036854775807; at most 2^31 - 1");
   });
 }
 

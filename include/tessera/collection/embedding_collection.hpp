@@ -187,7 +187,7 @@ class ShardedCollection {
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
-                        routing_.sizes_needed(options_.equal_batches));
+                        routing_.sizes_needed(options_.equal_batches, deduplicates()));
     if (options_.equal_batches) equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
     if constexpr (Settings::deduplicates)
       if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
@@ -204,7 +204,7 @@ class ShardedCollection {
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     set_sample_begin(step, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
-                        routing_.sizes_needed(false));
+                        routing_.sizes_needed(false, false));
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepState<Id>::Stage::routed;
   }

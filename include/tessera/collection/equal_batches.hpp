@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -25,8 +26,12 @@ class EqualBatches {
     agree(communicator, batch);
     if (Backend::host_readable || (!batch.one_hot() && batch.bounds.empty())) return;
     step.most_entries.assign(layout.tables.size(), 0);
-    for (std::size_t f = 0; f < layout.features.size(); ++f)
-      step.most_entries[layout.feature_table[f]] += step.inputs.part(static_cast<int>(f), 0).entry_bound * routing.ranks();
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      const std::int64_t most = step.inputs.part(static_cast<int>(f), 0).entry_bound;
+      require(most <= std::numeric_limits<std::int32_t>::max(), "option equal_batches: the bound of feature '{}' is {}; at most 2^31 - 1",
+              layout.features[f].name, most);
+      step.most_entries[layout.feature_table[f]] += most * routing.ranks();
+    }
   }
 
  private:

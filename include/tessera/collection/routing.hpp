@@ -101,10 +101,10 @@ class Routing {
            std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it reads as many ids as the batch has.
-  /// `equal_batches`: other ranks need not be told.
-  SizesNeeded sizes_needed(bool equal_batches) const {
+  /// `equal_batches`: other ranks need not be told. `distinct`: the ids of each feature are looked through for duplicates.
+  SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
-    return ranks_ == 1 || equal_batches ? SizesNeeded::bounds : SizesNeeded::exact;
+    return (ranks_ == 1 || equal_batches) && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }

@@ -83,7 +83,9 @@ class WeightGradientStage {
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        if (step.received[k * ranks + r].weights == nullptr) continue;
+        // An own batch without ids may have no weights, and yet room for some.
+        const bool own = static_cast<int>(r) == routing_.rank();
+        if (own ? !travels(step, slot) : step.received[k * ranks + r].weights == nullptr) continue;
         first_dot_[k * ranks + r] = total;
         const std::size_t floats = static_cast<std::size_t>(entries(step.received[k * ranks + r])) * slot.parts.size();
         owner_counts_[r] += floats;
@@ -177,7 +179,8 @@ class WeightGradientStage {
         const float* dots = owner_dots_.data() + first_dot_[k * ranks + r];
         const AddEntryValues::Job job{.count = bags.entry_bound,
                                       .entries = step.received_positions[k * ranks + r],
-                                      .first = bags.first_entry,
+                                      .offsets = bags.offsets,
+                                      .bags = bags.bags,
                                       .positions = input.positions == nullptr ? nullptr : input.positions + shift,
                                       .base = input.base + shift,
                                       .target = out.data()};

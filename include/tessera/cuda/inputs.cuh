@@ -50,7 +50,10 @@ __global__ void __launch_bounds__(admit_threads)
     my_begin = p.offsets[bag];
     my_end = p.offsets[bag + 1];
     if (bag == 0 && my_begin != 0) note_fault(p.fault, 0);
-    if (my_end < my_begin) note_fault(p.fault, 4 * static_cast<unsigned long long>(bag) + 1);
+    if (my_end < my_begin) {
+      note_fault(p.fault, 4 * static_cast<unsigned long long>(bag) + 1);
+      atomicOr(&p.fault->backwards, 1u);
+    }
     if (bag + 1 == end_bag && (p.room ? my_end > p.count : my_end != p.count))
       note_fault(p.fault, 4 * static_cast<unsigned long long>(end_bag) + 2);
     if (group.job.bound >= 0 && my_end - p.offsets[group.feature * p.batch] > group.job.bound)
@@ -89,11 +92,15 @@ __global__ void __launch_bounds__(admit_threads)
   }
 }
 
-/// Works out what the first fault is, unless an earlier one is still waiting to be read.
+/// Makes all bags empty where offsets go backwards. Works out what the first fault is, unless an earlier one is still waiting to be read.
 template <IdType Id>
 __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
   const auto& p = arrays.p;
   InputFault& fault = *p.fault;
+  if (fault.backwards != 0)
+    for (std::int64_t i = threadIdx.x; i <= arrays.features * p.batch; i += 32) p.admitted_offsets[i] = 0;
+  __syncwarp();
+  if (threadIdx.x == 0) fault.backwards = 0;
   if (threadIdx.x != 0 || fault.found == 0 || fault.kind != InputFault::none) return;
   const unsigned long long order = ~fault.found;
   std::int64_t bag = 0;

@@ -35,14 +35,15 @@ struct InputFault {
   std::int32_t kind = none;
   std::int32_t feature = 0;  ///< index into the jobs
   std::int64_t sample = 0;
-  std::int64_t value = 0;   ///< the id, or the offset, or how many ids the feature has
-  std::int64_t before = 0;  ///< the offset before it
+  std::int64_t value = 0;       ///< the id, or the offset, or how many ids the feature has
+  std::int64_t before = 0;      ///< the offset before it
+  std::uint32_t backwards = 0;  ///< of the operation: whether the batch's offsets go backwards
 };
 
 /// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends whose memory the host cannot read:
-/// copies ids and offsets, replaces bad ids under the policy (throw_error and zero_vector: by -1), clamps offsets to [0, ids], and works
-/// out the coefficients of means. The first fault is noted: offsets that are wrong, features with more ids than their bound, and under
-/// throw_error bad ids.
+/// copies ids and offsets, replaces bad ids under the policy (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0
+/// where some go backwards: ids that two features claim cannot be fit for both tables), and works out the coefficients of means. The first
+/// fault is noted: offsets that are wrong, features with more ids than their bound, and under throw_error bad ids.
 template <IdType Id>
 struct AdmitIds {
   /// A feature of the batch; the k-th job is that of bags [k*batch, (k+1)*batch).
