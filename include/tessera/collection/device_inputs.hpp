@@ -14,9 +14,9 @@
 namespace tessera::inline v0 {
 
 /// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by one operation, so that the caller's
-/// memory is free after `forward`. The host waits only where offsets are given and their sizes are needed: not for one-hot batches, and
-/// on one rank or with equal batches neither where all tables are whole and of one width (one rank) nor for batches with bounds
-/// (KeyedJagged::bounds), unless duplicates are removed.
+/// memory is free after `forward`. The host waits only where offsets are given and their sizes are needed: not on one rank whose tables are
+/// all whole and of one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are equal, unless
+/// duplicates are removed.
 template <IdType Id, class Backend>
 class DeviceInputs {
  public:

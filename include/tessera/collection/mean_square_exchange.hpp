@@ -47,6 +47,7 @@ class MeanSquareExchange {
     const std::size_t in = place(receives_, counts_in_, ranks, [](const Pair& pair) { return pair.other_shard; });
     send_.resize(backend_, out);
     receive_.resize(backend_, in);
+    if (!most_entries.empty()) backend_.fill_zero(send_.data(), out * sizeof(float));  // room that is left over travels, too
     write(merged);
     if (routing_.exchanges())
       detail::all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(), counts_in_);

@@ -154,6 +154,7 @@ class Router {
     }
     step.ids_out.resize(backend_, bytes_out);
     step.ids_in.resize(backend_, bytes_in);
+    if (step.fixed_sizes()) backend_.fill_zero(step.ids_out.data(), bytes_out);  // room that is left over travels, too
     step.samples.resize(backend_, samples);
     step.positions.resize(backend_, positions);
     std::int32_t* next_sample = step.samples.data();

@@ -107,6 +107,7 @@ class Updater {
     const std::size_t room = static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
     MergedGradients merged{0, merged_rows_[a].resize(backend_, room).data(),
                            merged_gradients_[a].resize(backend_, room * static_cast<std::size_t>(arenas_[a].width())).data()};
+    if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));  // room that is left over travels, too
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       run<Merge<Id, Width>>(backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
     });

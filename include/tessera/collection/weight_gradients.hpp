@@ -92,6 +92,7 @@ class WeightGradientStage {
         total += floats;
       }
     owner_dots_.resize(backend_, total);
+    if (step.fixed_sizes()) backend_.fill_zero(owner_dots_.data(), total * sizeof(float));  // room that is left over travels, too
   }
 
   /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received), parallel to the bags' ids if in

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -124,13 +125,33 @@ class SummedRows {
   std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
 };
 
-/// The mean squares of the bags' own gradients, by the bag's number, or null if there are too few ids per bag: rows of a single entry
-/// share them, and need not wait for their gradient before they are read.
+/// Whether few entries share a row with another, by a sample of 2 sqrt(n) of them: it has 2 n p pairs of one row, where p is the chance
+/// that two entries meet, and an entry shares its row with n p others.
 template <IdType Id>
-const float* bag_mean_squares(const Host& backend, const RowPartition<Id>& partition, int width) {
-  if (partition.scaled() || partition.entries() < 2 * partition.sources()) return nullptr;
-  auto* const means =
-      static_cast<float*>(backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(partition.sources()) * sizeof(float)));
+bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> groups, std::int64_t entries) {
+  const auto step = static_cast<std::int64_t>(std::sqrt(static_cast<double>(entries)) / 2) + 1;
+  const std::size_t bytes = static_cast<std::size_t>(entries / step + 1) * sizeof(std::int64_t);
+  auto* const rows = static_cast<std::int64_t*>(backend.scratch(ScratchSlot::mean_squares, bytes));
+  std::int64_t* rows_end = rows;
+  std::int64_t at = 0;  // the next of the sample, counted from the group's first entry
+  for (const GradientGroup<Id>& group : groups) {
+    const Bags<Id>& bags = group.bags;
+    const std::int64_t count = bags.bags == 0 ? 0 : bags.entries();
+    for (; at < count; at += step) *rows_end++ = bags.ids[bags.begin(0) + at] + bags.row_bias;
+    at -= count;
+  }
+  std::sort(rows, rows_end);
+  return std::adjacent_find(rows, rows_end) == rows_end;
+}
+
+/// The mean squares of the bags' own gradients, by the bag's number, or null where that does not pay: rows of a single entry share them,
+/// and need not wait for their gradient before they are read. It pays where bags have several ids, and where most rows have one entry.
+template <IdType Id>
+const float* bag_mean_squares(const Host& backend, std::span<const GradientGroup<Id>> groups, const RowPartition<Id>& partition,
+                              int width) {
+  const std::int64_t entries = partition.entries(), bags = partition.sources();
+  if (partition.scaled() || entries < bags || (entries < 2 * bags && !mostly_single(backend, groups, entries))) return nullptr;
+  auto* const means = static_cast<float*>(backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(bags) * sizeof(float)));
   partition.for_bags([&](const GradientGroup<Id>& group, std::int64_t number, std::int64_t first, std::int64_t last) {
     for (std::int64_t bag = first; bag < last; ++bag)
       means[number + bag] = fast_mean_square(group.gradient + bag * group.gradient_stride, width);
@@ -201,7 +222,7 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
     const BucketWorkers<Id> workers(backend, partition, width, narrow);
     const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) + O::element_states * width * 4 + O::row_states * 64;
     const float* bag_means = nullptr;
-    if constexpr (O::needs_mean_square && !narrow) bag_means = bag_mean_squares(backend, partition, width);
+    if constexpr (O::needs_mean_square && !narrow) bag_means = bag_mean_squares(backend, p.groups, partition, width);
     std::atomic<std::int64_t> next_bucket = 0;
     parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
