@@ -17,6 +17,7 @@ struct Shape {
   std::int64_t bag = 1;
   int tables = 1;
   double skew = 0;
+  bool names_rows = false;  ///< an update is told which rows each table has, so that small ones' entries are counted and not sorted
 };
 
 constexpr std::size_t inputs = 4;  ///< that iterations take in turn
@@ -96,7 +97,8 @@ void update(benchmark::State& state, Shape s) {
   measure(
       state, backend, inputs, entries * (row_bytes + 4 * Width + 4), drawn.distinct * row_bytes + in + entries * 4, [&](std::size_t input) {
         const auto groups = groups_of<GradientGroup<std::int32_t>>(s, ids.data(), offsets.data(), input, {}, [&](const auto& bags, int t) {
-          return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride};
+          const RowRange table = s.names_rows ? RowRange{t * s.rows, (t + 1) * s.rows} : RowRange{};
+          return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride, table};
         });
         run<Update<float, std::int32_t, Width, O>>(backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
       });
@@ -169,6 +171,13 @@ int main(int argc, char** argv) {
   cases("update/sgd/width:128", update<128, Sgd>);
   cases("update/rowwise adagrad/width:128", update<128, RowWiseAdagrad>);
   cases("update/rowwise adagrad/width:16", update<16, RowWiseAdagrad>);
+  for (const std::int64_t rows : {10, 1000, 10'000})
+    for (const std::int64_t bag : {1, 10})
+      for (const bool counted : {false, true}) {
+        const Shape s{.rows = rows, .bags = 65536, .bag = bag, .tables = 26 / static_cast<int>(bag), .skew = 1.05, .names_rows = counted};
+        add(fmt::format("update/rowwise adagrad/width:16/{} tables of {}/bag:{}/{}", s.tables, rows, bag, counted ? "counted" : "sorted"),
+            [=](benchmark::State& state) { update<16, RowWiseAdagrad>(state, s); });
+      }
   add("dot forward/27 x 128/bf16", dot<BFloat16, false, false>);
   add("dot backward/27 x 128/bf16", dot<BFloat16, false, true>);
   add("dot forward/27 x 128/tf32", dot<float, true, false>);

@@ -49,7 +49,37 @@ void check_kinds(int padding) {
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
   for (HostGroup<Id>& group : groups) group.bags.weights.clear();  // and without weights at all
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
+  for (HostGroup<Id>& group : groups) group.rows = {group.bags.row_bias, group.bags.row_bias + rows / 2};  // and as two small tables
+  check_update<T, Id, Width>(groups, rows, Keep{}, true);
 }
+
+/// Bags of a table that has the arena's rows [begin, begin + rows); a tenth of the ids were taken out.
+template <class Id>
+HostGroup<Id> group_of_table(Random& random, std::int64_t begin, std::int64_t rows, std::int64_t bags, int longest, Coefficients c) {
+  HostGroup<Id> group = with_gradients(random, random_bags<Id>(random, bags, longest, rows, begin, c, true), 2, 0);
+  for (Id& id : group.bags.ids)
+    if (random_below(random, 10) == 0) id = -1;
+  group.rows = {begin, begin + rows};
+  return group;
+}
+
+/// A table of many rows, one of 700 whose groups are not neighbours, one of ten with more groups than one launch takes, and one with as
+/// many rows as are counted.
+template <class Id>
+std::vector<HostGroup<Id>> groups_of_tables(Coefficients c) {
+  constexpr std::int64_t most = gpu::SmallTables<Id>::most_rows;
+  Random random(21);
+  std::vector<HostGroup<Id>> groups;
+  groups.push_back(group_of_table<Id>(random, 300, 700, 14'000, 1, c));
+  groups.push_back(group_of_table<Id>(random, 1000, 20'000, 900, 3, Coefficients::none));
+  groups.push_back(group_of_table<Id>(random, 300, 700, 1'000, 19, Coefficients::none));
+  groups.push_back(group_of_table<Id>(random, 1000, 20'000, 500, 1, c));
+  groups.push_back(group_of_table<Id>(random, 21'000, most, 15'000, 1, Coefficients::none));
+  for (int g = 0; g < 40; ++g) groups.push_back(group_of_table<Id>(random, 21'000 + most, 10, 30, 1 + g % 3, c));
+  groups.push_back(group_of_table<Id>(random, 300, 700, 70, 40, c));
+  return groups;
+}
+constexpr std::int64_t rows_of_tables = 21'000 + gpu::SmallTables<std::int32_t>::most_rows + 10;
 
 /// One-hot bags in which row r occurs lengths[r] times, shuffled.
 std::vector<HostGroup<std::int32_t>> groups_of_lengths(const std::vector<int>& lengths, int width) {
@@ -102,6 +132,26 @@ TEST_CASE("update: a row with more entries than two levels of the tree hold") {
   check_update<float, std::int32_t, 2>(groups_of_lengths({5, 33'000, 7, 40}, 2), 10, Keep{}, true);
 }
 
+TEST_CASE("update: entries of small tables are counted, those of others sorted") {
+  check_update<float, std::int32_t, 2>(groups_of_tables<std::int32_t>(Coefficients::none), rows_of_tables, Keep{}, true);
+  check_update<float, std::int64_t, 2>(groups_of_tables<std::int64_t>(Coefficients::weights), rows_of_tables, Keep{}, true);
+  std::vector<HostGroup<std::int32_t>> groups = groups_of_tables<std::int32_t>(Coefficients::bag_scale);
+  std::erase_if(groups, [](const HostGroup<std::int32_t>& group) { return group.rows.begin == 1000; });  // small ones alone
+  check_update<float, std::int32_t, 2>(groups, rows_of_tables, Keep{}, true);
+}
+
+TEST_CASE("update: groups that name other rows, but share some") {
+  Random random(5);
+  std::vector<HostGroup<std::int32_t>> groups{group_of_table<std::int32_t>(random, 10, 40, 300, 1, Coefficients::none),
+                                              group_of_table<std::int32_t>(random, 30, 50, 300, 3, Coefficients::none),
+                                              group_of_table<std::int32_t>(random, 80, 7, 300, 1, Coefficients::none)};
+  check_update<float, std::int32_t, 2>(groups, 90, Keep{}, true);
+  groups[0].rows = {0, 90};
+  check_update<float, std::int32_t, 2>(groups, 90, Keep{}, true);
+  groups[0].rows = {};  // anywhere
+  check_update<float, std::int32_t, 2>(groups, 90, Keep{}, true);
+}
+
 TEST_CASE("update: gradients of -0 add up to -0") {
   // -0 - 0.1 * -0 is +0, -0 - 0.1 * +0 is -0: the weight shows which zero the gradient was.
   constexpr std::int64_t rows = 6, width = 8;
@@ -140,29 +190,89 @@ TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
 }
 
-TEST_CASE("merge: the same sums, handed out in the order of rows") {
-  constexpr int width = 12, rows = 60;
-  std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(width, rows, 0);
-  for (int round = 0; round < 2; ++round) {
-    const auto expected = merge_plainly(groups, width);
+TEST_CASE("update: a backend that updated before; ids that were all taken out change nothing") {
+  Random random(6);
+  std::vector<HostGroup<std::int32_t>> groups{group_of_table<std::int32_t>(random, 0, 20, 300, 1, Coefficients::none),
+                                              group_of_table<std::int32_t>(random, 20, 10, 300, 3, Coefficients::none)};
+  std::vector<HostGroup<std::int32_t>> none = groups;
+  for (HostGroup<std::int32_t>& group : none) std::fill(group.bags.ids.begin(), group.bags.ids.end(), -1);
+  const HostArena<float, Sgd> before(random, 30, 2);
+  for (const bool small : {true, false}) {
+    for (std::size_t g = 0; g < 2 && !small; ++g) groups[g].rows = none[g].rows = {};
     in_every_order([&] {
       const Cuda backend;
-      const OnDevice<std::int64_t> merged_rows(backend, std::vector<std::int64_t>(rows));
-      const OnDevice<float> gradients(backend, std::vector<float>(rows * width));
-      const GroupsOnDevice<std::int32_t> sources(backend, groups);
-      MergedGradients merged{-1, merged_rows.data(), gradients.data()};
-      run<Merge<std::int32_t, width>>(backend, {rows, width, sources.views(), &merged});
-      REQUIRE(merged.count == std::ssize(expected));
-      const std::vector<std::int64_t> got_rows = merged_rows.read();
-      const std::vector<float> got = gradients.read();
-      std::size_t k = 0;
-      for (const auto& [row, gradient] : expected) {
-        CHECK(got_rows[k] == row);
-        CHECK(std::equal(gradient.begin(), gradient.end(), got.begin() + static_cast<std::ptrdiff_t>(k++ * width)));
-      }
+      const ArenaOnDevice<float, Sgd> arena(backend, before, 30, 2);
+      const GroupsOnDevice<std::int32_t> sources(backend, groups), empty(backend, none);
+      run<Update<float, std::int32_t, 2, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+      const std::vector<float> after = arena.read().weights;
+      CHECK((after != before.weights));
+      run<Update<float, std::int32_t, 2, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
+      CHECK((arena.read().weights == after));
     });
-    for (HostGroup<std::int32_t>& group : groups) group.bags.weights.clear();
   }
+}
+
+TEST_CASE("update: entries behind a group's bound have no gradient") {
+  constexpr std::int64_t bound = 200;
+  Random random(7);
+  const std::vector<HostGroup<std::int32_t>> whole{group_of_table<std::int32_t>(random, 0, 20, 300, 3, Coefficients::none)};
+  std::vector<HostGroup<std::int32_t>> cut = whole;
+  for (std::int64_t& offset : cut[0].bags.offsets) offset = std::min(offset, bound + cut[0].bags.offsets.front());
+  REQUIRE(cut[0].bags.offsets.back() < whole[0].bags.offsets.back());
+  const HostArena<float, Keep> before(random, 20, 2);
+  HostArena<float, Keep> expected = before;
+  update_plainly(expected, 2, Keep::Step{}, merge_plainly(cut, 2));
+  for (const bool small : {true, false})
+    in_every_order([&] {
+      const Cuda backend;
+      const ArenaOnDevice<float, Keep> arena(backend, before, 20, 2);
+      const GroupsOnDevice<std::int32_t> sources(backend, whole);
+      std::vector<GradientGroup<std::int32_t>> groups = sources.views();
+      groups[0].bags.entry_bound = bound;
+      if (!small) groups[0].rows = {};
+      run<Update<float, std::int32_t, 2, Keep>>(backend, {arena.view(), {}, groups});
+      CHECK((arena.read().weights == expected.weights));
+    });
+}
+
+namespace {
+
+template <int Width>
+void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_t rows) {
+  const auto expected = merge_plainly(groups, Width);
+  in_every_order([&] {
+    const Cuda backend;
+    const OnDevice<std::int64_t> merged_rows(backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
+    const OnDevice<float> gradients(backend, std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    const GroupsOnDevice<std::int32_t> sources(backend, groups);
+    MergedGradients merged{-1, merged_rows.data(), gradients.data()};
+    run<Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
+    REQUIRE(merged.count == std::ssize(expected));
+    std::vector<std::int64_t> expected_rows;
+    std::vector<float> expected_gradients;
+    for (const auto& [row, gradient] : expected) {
+      expected_rows.push_back(row);
+      expected_gradients.insert(expected_gradients.end(), gradient.begin(), gradient.end());
+    }
+    std::vector<std::int64_t> got_rows = merged_rows.read();
+    std::vector<float> got = gradients.read();
+    got_rows.resize(expected_rows.size());
+    got.resize(expected_gradients.size());
+    CHECK((got_rows == expected_rows));
+    CHECK((got == expected_gradients));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("merge: the same sums, handed out in the order of rows") {
+  std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(12, 60, 0);
+  check_merge<12>(groups, 60);
+  for (HostGroup<std::int32_t>& group : groups) group.bags.weights.clear();
+  check_merge<12>(groups, 60);
+  for (HostGroup<std::int32_t>& group : groups) group.rows = {group.bags.row_bias, group.bags.row_bias + 30};
+  check_merge<12>(groups, 60);
+  check_merge<2>(groups_of_tables<std::int32_t>(Coefficients::none), rows_of_tables);
 }
 
 TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, float, BFloat16) {

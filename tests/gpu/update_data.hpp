@@ -47,6 +47,7 @@ struct HostGroup {
   HostBags<Id> bags;
   std::vector<float> gradient;
   std::int64_t stride;
+  tessera::RowRange rows{};
 };
 
 template <class Id>
@@ -54,7 +55,7 @@ HostGroup<Id> with_gradients(Random& random, HostBags<Id> bags, int width, int p
   const std::int64_t stride = width + padding;
   std::vector<float> gradient(static_cast<std::size_t>(bags.bags * stride));
   for (float& g : gradient) g = random_float(random);
-  return {std::move(bags), std::move(gradient), stride};
+  return {std::move(bags), std::move(gradient), stride, {}};
 }
 
 template <class Id>
@@ -65,7 +66,7 @@ class GroupsOnDevice {
     for (const HostGroup<Id>& group : groups) {
       bags_.emplace_back(backend, group.bags);
       gradients_.emplace_back(backend, group.gradient);
-      views_.push_back({bags_.back().view(), gradients_.back().data(), group.stride});
+      views_.push_back({bags_.back().view(), gradients_.back().data(), group.stride, group.rows});
     }
   }
   const std::vector<GradientGroup<Id>>& views() const { return views_; }
@@ -83,8 +84,9 @@ std::map<std::int64_t, std::vector<float>> merge_plainly(const std::vector<HostG
   for (const HostGroup<Id>& group : groups)
     for (std::int64_t bag = 0; bag < group.bags.bags; ++bag)
       for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i)
-        entries[group.bags.ids[static_cast<std::size_t>(i)] + group.bags.row_bias].emplace_back(
-            group.bags.coefficient(bag, i), &group.gradient[static_cast<std::size_t>(bag * group.stride)]);
+        if (const Id id = group.bags.ids[static_cast<std::size_t>(i)]; id >= 0)
+          entries[id + group.bags.row_bias].emplace_back(group.bags.coefficient(bag, i),
+                                                         &group.gradient[static_cast<std::size_t>(bag * group.stride)]);
   std::map<std::int64_t, std::vector<float>> merged;
   for (const auto& [row, list] : entries)
     for (int c = 0; c < width; ++c) {

@@ -4,8 +4,10 @@
 
 #include <tessera/cuda/backend.cuh>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace tessera::inline v0::gpu {
 
@@ -32,14 +34,27 @@ struct GroupBatch {
   }
 };
 
+/// The blocks of a launch.
+struct BlockShape {
+  int threads = 0;
+  std::size_t shared_bytes = 0;  ///< dynamic
+
+  BlockShape(int threads_of_block, std::size_t shared = 0) : threads(threads_of_block), shared_bytes(shared) {}
+};
+
 /// Launches `kernel(arguments..., batch)` for as many groups at a time as a kernel parameter holds. `blocks_of(group)`: how many blocks
 /// a group needs; groups of none are left out.
 template <class Group, class Groups, class BlocksOf, class Function, class... Arguments>
-void launch_by_group(const Cuda& backend, std::string_view name, int threads, const Groups& groups, const BlocksOf& blocks_of,
+void launch_by_group(const Cuda& backend, std::string_view name, BlockShape block, const Groups& groups, const BlocksOf& blocks_of,
                      Function kernel, const Arguments&... arguments) {
   GroupBatch<Group> batch{};
   const auto flush = [&] {
-    backend.launch(name, batch.first_block[batch.count], threads, kernel, arguments..., batch);
+    launch(name,
+           {.blocks = batch.first_block[batch.count],
+            .threads = block.threads,
+            .shared_bytes = block.shared_bytes,
+            .stream = backend.stream()},
+           kernel, arguments..., batch);
     batch.count = 0;
   };
   for (const Group& group : groups) {

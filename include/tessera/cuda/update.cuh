@@ -75,9 +75,9 @@ struct Kernel<Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
     p.merged->count = 0;
     if (gpu::any_weights(p.groups))
-      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows), p);
+      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows, true), p);
     else
-      merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows), p);
+      merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows, true), p);
   }
 
  private:
