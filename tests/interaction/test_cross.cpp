@@ -106,6 +106,7 @@ TEST_CASE("options and views of the wrong shape") {
   using Cross = CrossInteraction<PlainLinear>;
   CHECK_THROWS_WITH_AS(Cross(0), "CrossInteraction: width must be positive, is 0", InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.threads = 0}), "CrossInteraction: threads must be at least 1, is 0", InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}), "CrossInteraction: rank must not be negative (0 is full rank), is -1", InvalidArgument);
   Cross cross(4);
   Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);

@@ -150,6 +150,7 @@ TEST_CASE("views of the wrong shape") {
   CHECK_THROWS_WITH_AS(Dot::forward(x.view(), shorter.view()), "DotInteraction<3, 4>: output is 1 x 7, must be 2 x 7", InvalidArgument);
   CHECK_THROWS_WITH_AS(Dot::backward(x.view(), narrow.view(), x.view()), "DotInteraction<3, 4>: output gradient is 2 x 6, must be 2 x 7",
                        InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), z.view(), 0), "DotInteraction: threads must be at least 1, is 0", InvalidArgument);
   CHECK_THROWS_WITH_AS(Dot::backward(x.view(), z.view(), z.view()), "DotInteraction<3, 4>: input gradient is 2 x 7, must be 2 x 12",
                        InvalidArgument);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/cross_layers.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 
 #include <cstdint>
@@ -27,6 +28,7 @@ class CrossInteraction : public CrossLayers {
  public:
   explicit CrossInteraction(std::int64_t width, CrossOptions options = {})
       : CrossLayers("CrossInteraction", width, options.layers, options.rank), options_(options) {
+    require(options.threads >= 1, "CrossInteraction: threads must be at least 1, is {}", options.threads);
     for (int l = 0; l < options.layers; ++l) {
       if (low_rank()) v_.emplace_back(width, options.rank, LinearOptions{.bias = false, .threads = options.threads});
       u_.emplace_back(inner(), width, LinearOptions{.bias = true, .threads = options.threads});
@@ -137,7 +139,7 @@ class CrossInteraction : public CrossLayers {
   template <class F>
   void rows(const F& f) const {
     const std::int64_t count = x_.rows;
-    if (options_.threads <= 1) {
+    if (options_.threads == 1) {
       for (std::int64_t r = 0; r < count; ++r) f(r);
       return;
     }

@@ -49,7 +49,8 @@ class LocalFloats {
 /// Calls f(begin, end) for a share of [0, count) on each of `threads` OpenMP threads; with one thread, on the caller.
 template <class F>
 void over_samples(std::int64_t count, int threads, const F& f) {
-  if (threads <= 1 || count <= 1) {
+  require(threads >= 1, "DotInteraction: threads must be at least 1, is {}", threads);
+  if (threads == 1 || count <= 1) {
     f(std::int64_t{0}, count);
     return;
   }
