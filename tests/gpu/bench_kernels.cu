@@ -17,6 +17,7 @@ struct Shape {
   std::int64_t bag = 1;
   int tables = 1;
   double skew = 0;
+  bool one_hot = true;      ///< bags of one come without offsets
   bool names_rows = false;  ///< an update is told which rows each table has, so that small ones' entries are counted and not sorted
 };
 
@@ -48,7 +49,7 @@ std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std:
   std::vector<Group> groups;
   for (int t = 0; t < s.tables; ++t) {
     bags.ids = ids + (static_cast<std::int64_t>(input) * s.tables + t) * s.bags * s.bag;
-    bags.offsets = s.bag == 1 ? nullptr : offsets;
+    bags.offsets = s.bag == 1 && s.one_hot ? nullptr : offsets;
     bags.bags = s.bags;
     bags.row_bias = t * s.rows;
     bags.entry_bound = s.bags * s.bag;
@@ -163,6 +164,15 @@ int main(int argc, char** argv) {
         add(fmt::format("{}/bag:{}/{}", name, bag, skew == 0 ? "uniform" : "zipf:1.05"),
             [=](benchmark::State& state) { lookup_or_update(state, s); });
       }
+    for (const std::int64_t bag : {1, 2, 100}) {
+      const Shape s{.bags = (1 << 20) / bag, .bag = bag, .skew = 1.05, .one_hot = false};
+      add(fmt::format("{}/bags of {} with offsets/zipf:1.05", name, bag), [=](benchmark::State& state) { lookup_or_update(state, s); });
+    }
+    for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{4'000'000}}) {
+      const Shape s{.rows = rows, .skew = 2};
+      add(fmt::format("{}/one-hot/{}", name, rows == 1 ? "one row" : "zipf:2"),
+          [=](benchmark::State& state) { lookup_or_update(state, s); });
+    }
     const Shape tables{.rows = 200'000, .bags = 65536, .tables = 26, .skew = 1.05};
     add(fmt::format("{}/26 tables/one-hot/zipf:1.05", name), [=](benchmark::State& state) { lookup_or_update(state, tables); });
   };

@@ -75,6 +75,7 @@ TEST_CASE("lookup: every width, one-hot and bags, weights and means, aligned or 
   check_lookup<float, std::int64_t, 128>(0);
   check_lookup<float, std::int32_t, 130>(0);
   check_lookup<float, std::int32_t, 256>(3);
+  check_lookup<float, std::int64_t, 1030>(0);  // wider than a warp's registers
 }
 
 TEST_CASE_TEMPLATE("lookup: 16-bit tables", T, BFloat16, Half) {
@@ -82,6 +83,7 @@ TEST_CASE_TEMPLATE("lookup: 16-bit tables", T, BFloat16, Half) {
   check_lookup<T, std::int32_t, 16>(8);
   check_lookup<T, std::int64_t, 100>(0);
   check_lookup<T, std::int64_t, 128>(1);
+  check_lookup<T, std::int32_t, 1030>(2);
 }
 
 TEST_CASE("lookup: more groups than a launch holds") {

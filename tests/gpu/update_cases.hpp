@@ -7,6 +7,7 @@
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>
+#include <gpu/graph.hpp>
 #include <gpu/update_data.hpp>
 
 #include <algorithm>
@@ -104,6 +105,7 @@ TEST_CASE("update: every width and kind of bags; gradients summed to the bit") {
   check_kinds<float, std::int32_t, 12>(1);
   check_kinds<float, std::int32_t, 128>(0);
   check_kinds<float, std::int64_t, 130>(3);
+  check_kinds<float, std::int32_t, 1030>(1);  // wider than a warp's registers
 }
 
 TEST_CASE_TEMPLATE("update: 16-bit tables", T, BFloat16, Half) {
@@ -188,6 +190,31 @@ TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   CHECK_THROWS_AS((run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})), InvalidArgument);
   state.rows = 5;
   run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
+}
+
+TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its memory") {
+  const gpu::Stream stream;
+  const Cuda backend({.stream = stream.get()});
+  Random random(9);
+  constexpr std::int64_t rows = 10'000;
+  const HostArena<float, Sgd> before(random, rows, 2);
+  const ArenaOnDevice<float, Sgd> arena(backend, before, rows, 2), other(backend, before, rows, 2);
+  const std::vector<HostGroup<std::int32_t>> largest{group_of_table<std::int32_t>(random, 0, rows, 15'000, 1, Coefficients::none)};
+  const GroupsOnDevice<std::int32_t> captured(backend, largest);
+  const auto step = [&](const auto& state, const auto& groups) {
+    run<Update<float, std::int32_t, 2, Sgd>>(backend, {state.view(), Sgd{}.at(0.1f, 1), groups.views()});
+  };
+  step(other, captured);
+  const Graph graph(stream, [&] { step(arena, captured); });
+  for (const std::int64_t bags : {14'000, 9'000, 3'000}) {  // counted, sorted, sorted
+    const std::vector<HostGroup<std::int32_t>> fewer{group_of_table<std::int32_t>(random, 0, rows, bags, 1, Coefficients::none)};
+    const GroupsOnDevice<std::int32_t> groups(backend, fewer);
+    const ArenaOnDevice<float, Sgd> third(backend, before, rows, 2);
+    step(third, groups);
+    backend.synchronize();
+  }
+  graph.launch();
+  CHECK((arena.read().weights == other.read().weights));
 }
 
 TEST_CASE("update: a backend that updated before; ids that were all taken out change nothing") {

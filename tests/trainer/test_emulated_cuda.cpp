@@ -34,7 +34,8 @@ TEST_CASE("every option gives the host's model: optimizers, interactions, plans,
         "--ranks 2 --optimizer sgd --interaction cross --cross-layers 1 --dense-optimizer sgd",
         "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
         "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 --overlap",
-        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad"}) {
+        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad", "--ranks 4 --plan grid --loader first-rank",
+        "--ranks 2 --plan table-wise --weight-decay 0.001", "--ranks 2 --plan auto", "--ranks 2 --vocabulary --min-count 2"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);

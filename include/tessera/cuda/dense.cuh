@@ -89,6 +89,7 @@ struct CudaBinaryCrossEntropy {
   /// `labels`: device memory. An empty gradient: the loss alone.
   void forward_backward(const Cuda& backend, MatrixView<const float> logits, std::span<const float> labels, MatrixView<float> gradient,
                         double* loss) const {
+    require(normalizer >= 0, "CudaBinaryCrossEntropy: normalizer is {}; give the global batch, or 0 for the rows given", normalizer);
     require(logits.columns == 1, "CudaBinaryCrossEntropy: logits have {} columns, need 1", logits.columns);
     require(static_cast<std::int64_t>(labels.size()) == logits.rows, "CudaBinaryCrossEntropy: {} labels for {} logits", labels.size(),
             logits.rows);

@@ -71,7 +71,7 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
 }
 
 /// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the others, or among them where rows must be
-/// `ascending`. Uses scratch slots 0 to 3.
+/// `ascending`. Uses scratch slots 0, 2 and 3.
 template <class Payload, IdType Id>
 SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const GradientGroup<Id>> groups, std::int64_t arena_rows,
                                     bool ascending = false) {
@@ -100,10 +100,13 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
   require(places <= INT32_MAX && bags <= INT32_MAX, "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", places, bags);
   if (places == 0) return {};
 
-  // Rows, then payloads; where there is something to sort, room to sort both into.
+  // Rows, then payloads; and as much again to sort both into, where small tables are counted after it. All memory grows with the number of
+  // places alone, however it is divided: a captured graph's stays where it is as long as no larger batch comes.
   const std::int64_t row_bytes = ceil_divide(places * 4, 256) * 256, payload_bytes = places * static_cast<std::int64_t>(sizeof(Payload)),
                      half = row_bytes + ceil_divide(payload_bytes, 256) * 256;
-  auto* const memory = backend.scratch_for<std::byte>(0, to_sort == 0 ? half : 2 * half);
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))), all = static_cast<int>(places);
+  backend.scratch(2, std::max(sort_bytes<Payload>(backend, all, bits), sum_bytes<std::uint32_t>(backend, all)));
+  auto* const memory = backend.scratch_for<std::byte>(0, 2 * half);
   const auto rows_at = [&](std::int64_t at) { return reinterpret_cast<std::uint32_t*>(memory + at); };
   const auto payloads_at = [&](std::int64_t at) { return reinterpret_cast<Payload*>(memory + at + row_bytes); };
   SortBuffers<Payload> entries{rows_at(0), payloads_at(0), rows_at(half), payloads_at(half)};
@@ -118,10 +121,9 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
         backend, "list_entries", entry_threads, listed,
         [](const EntryGroup<Id>& group) { return ceil_divide(group.source.bags.bags, entry_threads); }, list_entries<Id, Payload>,
         entries.keys, entries.values);
-    const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows)));
     entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits, 2);
   }
-  small.place(backend, entries.keys + to_sort, entries.values + to_sort);
+  small.place(backend, entries.keys + to_sort, entries.values + to_sort, entries.other_keys);
 
   auto* device_sources = backend.scratch_for<GradientSource>(3, std::ssize(sources));
   upload<GradientSource>(backend, sources, device_sources);

@@ -33,7 +33,7 @@ struct GemmShape {
 };
 
 template <Element T>
-inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
+requires(!std::is_same_v<T, Half>) inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
 
 /// A mask of a matrix: a bit per element, in rows of whole 16 bytes.
 constexpr std::int64_t mask_row_bits(std::int64_t columns) { return (columns + 127) / 128 * 128; }

@@ -33,6 +33,7 @@ struct SmallTableGroup {
   std::uint32_t chunks;       ///< of all groups of the table
   std::uint32_t first_chunk;  ///< of this group
   std::uint32_t chunk_bags;
+  std::uint32_t fill_to;  ///< places; of an update's first group: no_row is to stand up to there behind the last entry
 
   std::int64_t own_chunks() const { return ceil_divide(bags.bags, chunk_bags); }
 };
@@ -107,12 +108,12 @@ __global__ void __launch_bounds__(SmallTableChunk<Id>::threads)
   for (std::uint32_t row = threadIdx.x; row < group.rows; row += blockDim.x) counts[chunk.count_of(row)] = mine[row];
 }
 
-/// `places`: the sums before the counts. Behind the `entries` no_row stands up to `capacity`. Warps take turns, so that
-/// entries of a row keep their order; ids of the next round are on their way meanwhile.
+/// `places`: the sums before the counts, `entries` that of all. Warps take turns, so that entries of a row keep their order; ids of the
+/// next round are on their way meanwhile.
 template <IdType Id, class Payload>
 __global__ void __launch_bounds__(SmallTableChunk<Id>::threads)
-    place_small_tables(const std::uint32_t* places, const std::uint32_t* entries, std::uint32_t capacity, std::uint32_t* rows,
-                       Payload* payloads, const __grid_constant__ GroupBatch<SmallTableGroup<Id>> batch) {
+    place_small_tables(const std::uint32_t* places, const std::uint32_t* entries, std::uint32_t* rows, Payload* payloads,
+                       const __grid_constant__ GroupBatch<SmallTableGroup<Id>> batch) {
   constexpr unsigned full = 0xffffffffu;
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int g = batch.find(blockIdx.x);
@@ -143,8 +144,8 @@ __global__ void __launch_bounds__(SmallTableChunk<Id>::threads)
     payloads[place + earlier] = make_payload<Payload>(chunk.bag(i), group.bags.weights == nullptr ? 1.0f : group.bags.weights[i]);
   }
 
-  const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
-  for (std::int64_t place = *entries + std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; place < capacity; place += threads)
+  const std::int64_t fill_to = batch.groups[0].fill_to, threads = std::int64_t{gridDim.x} * blockDim.x;
+  for (std::int64_t place = *entries + std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x; place < fill_to; place += threads)
     rows[place] = no_row;
 }
 
@@ -172,7 +173,7 @@ class SmallTables {
       const std::int64_t per_chunk = chunk_bags(table, bags);
       groups_.push_back({bags, groups[g].first_bag, table.rows.begin, static_cast<std::uint32_t>(table.size()),
                          static_cast<std::uint32_t>(table.first_count), static_cast<std::uint32_t>(table.chunks),
-                         static_cast<std::uint32_t>(table.listed_chunks), static_cast<std::uint32_t>(per_chunk)});
+                         static_cast<std::uint32_t>(table.listed_chunks), static_cast<std::uint32_t>(per_chunk), 0});
       table.listed_chunks += ceil_divide(bags.bags, per_chunk);
       if (bags.of_batch())
         batch = bags.entry_bound;
@@ -180,22 +181,23 @@ class SmallTables {
         places_ += bags.offsets == nullptr ? bags.bags : bags.entry_bound;
     }
     places_ += batch;
+    if (!groups_.empty()) groups_.front().fill_to = static_cast<std::uint32_t>(places_);
   }
 
   bool has(std::size_t group) const { return !groups_.empty() && tables_[table_of_[group]].small; }
   /// Places for their entries; more than there are where bags have bounds or ids were taken out.
   std::int64_t places() const { return places_; }
 
-  /// Writes rows and payloads [places] of their entries, sorted by row, and no_row behind them. Uses scratch slots 1 and 2.
+  /// Writes rows and payloads [places] of their entries, sorted by row, and no_row behind them. `counts`: room for as many as places. Uses
+  /// scratch slot 2.
   template <class Payload>
-  void place(const Cuda& backend, std::uint32_t* rows, Payload* payloads) const {
+  void place(const Cuda& backend, std::uint32_t* rows, Payload* payloads, std::uint32_t* counts) const {
     if (groups_.empty()) return;
-    auto* const counts = backend.scratch_for<std::uint32_t>(1, counts_ + 1);
     backend.fill_zero(counts + counts_, sizeof(*counts));
     launch(backend, "count_small_tables", count_small_tables<Id>, counts);
     exclusive_sum(backend, counts, static_cast<int>(counts_ + 1), 2);
     launch(backend, "place_small_tables", place_small_tables<Id, Payload>, static_cast<const std::uint32_t*>(counts),
-           static_cast<const std::uint32_t*>(counts + counts_), static_cast<std::uint32_t>(places_), rows, payloads);
+           static_cast<const std::uint32_t*>(counts + counts_), rows, payloads);
   }
 
  private:
@@ -240,16 +242,17 @@ class SmallTables {
   }
   /// Bags of a chunk: enough entries that counting is worth it, and few enough that there are blocks for a GPU.
   std::int64_t chunk_bags(const Table& table, const Bags<Id>& bags) const {
-    const std::int64_t entries = std::max<std::int64_t>(4096, table.size());
+    const std::int64_t entries = std::max<std::int64_t>(4096, 2 * table.size());
     return std::max<std::int64_t>(1, entries * bags.bags / std::max(bags.bags, expected_entries(bags)));
   }
 
-  /// Tables of few rows with many entries are small. Beside others they have launches of their own, for which they must be worth it.
+  /// Tables of few rows with more entries than counts are small. Beside others they have launches of their own, for which they must be
+  /// worth it.
   void choose(bool all_or_none) {
     std::int64_t entries = 0;
     bool all = true;
     for (Table& table : tables_) {
-      table.small = table.size() <= most_rows && table.counts() <= 2 * table.entries && counts_ + table.counts() < INT32_MAX;
+      table.small = table.size() <= most_rows && table.counts() < table.entries;
       all &= table.small;
       if (!table.small) continue;
       table.first_count = counts_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <type_traits>
 #include <vector>
@@ -30,10 +31,14 @@ struct DeviceRadixSort {
   static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values,
                                Count count, int begin_bit, int end_bit, cudaStream_t stream) {
     if (temporary == nullptr) {
-      temporary_bytes = 256;
+      temporary_bytes = 256 + static_cast<std::size_t>(count);
       return cudaSuccess;
     }
-    simt::enqueue(stream, [=] { sort(keys, values, count, begin_bit, end_bit); });
+    simt::enqueue(stream, [=, bytes = temporary_bytes] {
+      const simt::DeviceAccess access;
+      std::memset(temporary, 0x5a, bytes);
+      sort(keys, values, count, begin_bit, end_bit);
+    });
     keys.selector ^= 1;
     values.selector ^= 1;
     return cudaPeekAtLastError();  // as CUB does after its launches
@@ -42,7 +47,6 @@ struct DeviceRadixSort {
  private:
   template <class Key, class Value, class Count>
   static void sort(const DoubleBuffer<Key>& keys, const DoubleBuffer<Value>& values, Count count, int begin_bit, int end_bit) {
-    const simt::DeviceAccess access;
     using Bits = std::make_unsigned_t<Key>;
     const int bits = end_bit - begin_bit;
     const Bits mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Bits{0} : static_cast<Bits>((Bits{1} << bits) - 1);

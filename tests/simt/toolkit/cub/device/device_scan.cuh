@@ -5,6 +5,7 @@
 #include <simt/runtime.hpp>
 
 #include <cstddef>
+#include <cstring>
 #include <numeric>
 
 namespace cub {
@@ -15,10 +16,11 @@ struct DeviceScan {
   static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in, Value* out, Count count,
                                   cudaStream_t stream) {
     if (temporary == nullptr) {
-      temporary_bytes = 256;
+      temporary_bytes = 256 + static_cast<std::size_t>(count) / 16;
     } else {
-      simt::enqueue(stream, [=] {
+      simt::enqueue(stream, [=, bytes = temporary_bytes] {
         const simt::DeviceAccess access;
+        std::memset(temporary, 0x5a, bytes);
         std::exclusive_scan(in, in + count, out, Value{});
       });
     }
