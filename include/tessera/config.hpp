@@ -8,10 +8,13 @@
 /// compiler would link to whichever body came first.
 #ifdef __CUDACC__
 #define TESSERA_HOST_DEVICE __host__ __device__
+// Before a template of such a function that calls what its argument's type brings, which may be the host's alone.
+#define TESSERA_SIDE_OF_ARGUMENTS _Pragma("nv_exec_check_disable")
 // fmt 9 switches constexpr off under nvcc but then calls the functions in constant expressions; nvcc 13 handles them.
 #ifndef FMT_USE_CONSTEXPR
 #define FMT_USE_CONSTEXPR 1
 #endif
 #else
 #define TESSERA_HOST_DEVICE
+#define TESSERA_SIDE_OF_ARGUMENTS
 #endif

@@ -45,6 +45,7 @@ struct Adagrad {
     float learning_rate, epsilon;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
       state[0] = state[0] + gradient * gradient;
@@ -97,6 +98,7 @@ struct Adam {
     float rate, beta1, beta2, one_minus_beta1, one_minus_beta2, epsilon;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
       state[0] = beta1 * state[0] + one_minus_beta1 * gradient;
