@@ -70,6 +70,43 @@ TEST_CASE("NCCL ranks obey the laws, in device memory and from host memory") {
     }
 }
 
+TEST_CASE("memory comes from the user's resource, where there is one; one that throws ends the communicator") {
+  struct Resource {
+    std::size_t most = 0, taken = 0, given = 0;
+    void* allocate(std::size_t bytes, cudaStream_t stream) {
+      if (bytes > most) throw ts::Error("all is taken");
+      taken += bytes;
+      void* p = nullptr;
+      cudaMallocAsync(&p, bytes, stream);
+      return p;
+    }
+    void deallocate(void* p, std::size_t bytes, cudaStream_t stream) noexcept {
+      given += bytes;
+      cudaFreeAsync(p, stream);
+    }
+  };
+  for (const std::size_t most : {std::size_t{1} << 20, std::size_t{100}}) {
+    std::vector<Resource> resources(2, Resource{most});
+    const Texts texts = on_ranks(2, [&](auto& first, cudaStream_t stream) {
+      ts::NcclOptions options{
+          .stream = stream, .timeout = 30s, .memory = ts::NcclMemory(resources[static_cast<std::size_t>(first.rank())])};
+      ncclUniqueId id{};
+      if (first.rank() == 0) id = ts::detail::new_nccl_id();
+      first.broadcast(std::span(&id, 1), 0);
+      ts::NcclCommunicator c(id, first.rank(), 2, options);
+      std::vector<float> values(100, 1.0f);
+      c.all_reduce(std::span(values));
+      CHECK(values == std::vector<float>(100, 2.0f));
+    });
+    if (most > 100) {
+      CHECK(texts == Texts(2));
+      for (const Resource& resource : resources) CHECK((resource.taken > 0 && resource.given == resource.taken));
+    } else {
+      for (const std::string& text : texts) CHECK(has(text, "bytes of device memory: all is taken"));
+    }
+  }
+}
+
 TEST_CASE("sums in an order of NCCL's own are right within rounding") {
   nccl_double::sums_in_reverse = true;
   on_ranks(3, [](auto& c, auto) {

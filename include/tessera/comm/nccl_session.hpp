@@ -11,6 +11,7 @@
 #include <nccl.h>
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -26,6 +27,42 @@
 
 namespace tessera::inline v0 {
 
+/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync), or a memory resource as the CUDA
+/// backend's (gpu::MemoryResource), which must outlive the communicator.
+class NcclMemory {
+ public:
+  NcclMemory() = default;
+  template <class R>
+  requires requires(R& resource, void* p, cudaStream_t stream) {
+    { resource.allocate(std::size_t{}, stream) } -> std::same_as<void*>;
+    { resource.deallocate(p, std::size_t{}, stream) }
+    noexcept;
+  }
+  explicit NcclMemory(R& resource)
+      : resource_(&resource),
+        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) { return static_cast<R*>(r)->allocate(bytes, stream); }),
+        deallocate_(
+            [](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept { static_cast<R*>(r)->deallocate(p, bytes, stream); }) {}
+
+  /// Throws what the resource throws. Null: the driver has no memory.
+  void* allocate(std::size_t bytes, cudaStream_t stream) const {
+    if (allocate_ != nullptr) return allocate_(resource_, bytes, stream);
+    void* p = nullptr;
+    return cudaMallocAsync(&p, bytes, stream) == cudaSuccess ? p : nullptr;
+  }
+  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
+    if (deallocate_ != nullptr)
+      deallocate_(resource_, p, bytes, stream);
+    else
+      cudaFreeAsync(p, stream);
+  }
+
+ private:
+  void* resource_ = nullptr;
+  void* (*allocate_)(void*, std::size_t, cudaStream_t) = nullptr;
+  void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept = nullptr;
+};
+
 struct NcclOptions {
   cudaStream_t stream = nullptr;
   /// How long a wait may take before the communicator is aborted; zero: for ever.
@@ -33,6 +70,8 @@ struct NcclOptions {
   /// Before each call outside a group, ranks tell each other what it is and throw where they disagree, which NCCL itself does not
   /// notice. Costs a small all-gather and a wait per call, and cannot be captured in a graph: for debugging.
   bool check_calls = false;
+  /// Of what comes from host memory, and of what ranks tell each other to check calls.
+  NcclMemory memory{};
   /// Of the communicator that is made; `blocking` is set to 0.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 };
@@ -284,15 +323,19 @@ class NcclSession {
   std::byte* reserve(std::size_t bytes) {
     if (bytes > scratch_bytes_) {
       release_scratch();
-      void* p = nullptr;
-      check_cuda(cudaMallocAsync(&p, bytes + bytes / 4, options_.stream), "cudaMallocAsync");
-      scratch_ = static_cast<std::byte*>(p);
-      scratch_bytes_ = bytes + bytes / 4;
+      const std::size_t wanted = bytes + bytes / 4;
+      try {
+        scratch_ = static_cast<std::byte*>(options_.memory.allocate(wanted, options_.stream));
+      } catch (const std::exception& error) {
+        fail(fmt::format("{} bytes of device memory: {}", wanted, error.what()));
+      }
+      if (scratch_ == nullptr) fail(fmt::format("{} bytes of device memory: the driver has none", wanted));
+      scratch_bytes_ = wanted;
     }
     return scratch_;
   }
   void release_scratch() noexcept {
-    if (scratch_ != nullptr) cudaFreeAsync(scratch_, options_.stream);
+    if (scratch_ != nullptr) options_.memory.deallocate(scratch_, scratch_bytes_, options_.stream);
     scratch_ = nullptr;
     scratch_bytes_ = 0;
   }
