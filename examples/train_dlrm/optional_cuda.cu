@@ -62,7 +62,31 @@ std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const
   return found;
 }
 
-/// Model on a GPU: the same layers, the same first values, the same step. Nothing waits for the host but the copies of the batch.
+/// How values of batches come to the GPU: through page-locked memory of two turns, so that the host waits for a copy only where it is two
+/// ahead of it.
+template <class T>
+class Outbox {
+ public:
+  Outbox(const Cuda& backend, std::int64_t most)
+      : backend_(backend), turns_{{backend, static_cast<std::size_t>(most)}, {backend, static_cast<std::size_t>(most)}} {}
+
+  void send(std::span<const T> values, T* to) {
+    turn_ ^= 1;
+    copied_[turn_].synchronize();
+    T* const from = turns_[turn_].data();
+    std::copy(values.begin(), values.end(), from);
+    backend_.copy(to, from, values.size_bytes());
+    copied_[turn_].record(backend_.stream());
+  }
+
+ private:
+  Cuda backend_;
+  HostBuffer<T, Cuda> turns_[2];
+  gpu::Event copied_[2];
+  int turn_ = 0;
+};
+
+/// Model on a GPU: the same layers, the same first values, the same step. In a step of one rank the host waits for nothing.
 class CudaModel final : public RankModel {
  public:
   CudaModel(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch,
@@ -89,6 +113,9 @@ class CudaModel final : public RankModel {
         labels_(max_batch, backend_.stream()),
         numbers_(max_batch * 13, backend_.stream()),
         ids_{{max_batch * kFeatures, backend_.stream()}, {max_batch * kFeatures, backend_.stream()}},
+        send_labels_(backend_, max_batch),
+        send_numbers_(backend_, max_batch * 13),
+        send_ids_(backend_, max_batch * kFeatures),
         loss_(1, backend_.stream()) {
     backend_.fill_zero(loss_.data(), loss_.bytes());
   }
@@ -125,7 +152,7 @@ class CudaModel final : public RankModel {
              const ClickBatch<std::int32_t>* next) override {
     run_forward(batch, next);
     const std::int64_t n = batch.size;
-    backend_.copy(labels_.data(), batch.labels.data(), batch.labels.size() * sizeof(float));
+    send_labels_.send(batch.labels, labels_.data());
     const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_->columns()),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     CudaBinaryCrossEntropy{global_batch}.forward_backward(backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)},
@@ -169,13 +196,13 @@ class CudaModel final : public RankModel {
   /// Ids that are being routed stay as they are while the next ones come.
   KeyedJagged<std::int32_t> upload_ids(const ClickBatch<std::int32_t>& batch) {
     std::swap(ids_[0], ids_[1]);
-    backend_.copy(ids_[0].data(), batch.ids.data(), batch.ids.size() * sizeof(std::int32_t));
+    send_ids_.send(batch.ids, ids_[0].data());
     return {.features = kFeatures, .batch = batch.size, .ids = {ids_[0].data(), batch.ids.size()}, .offsets = {}, .weights = {}};
   }
 
   void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next) {
     const std::int64_t n = batch.size;
-    backend_.copy(numbers_.data(), batch.dense.data(), batch.dense.size() * sizeof(float));
+    send_numbers_.send(batch.dense, numbers_.data());
     const KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
     embeddings_->forward(ids, vectors(n).column_range(width_, kFeatures * width_));
@@ -198,6 +225,8 @@ class CudaModel final : public RankModel {
   gpu::DeviceBuffer<float> products_, product_gradients_;  // [batch, columns of the interaction]
   gpu::DeviceBuffer<float> logits_, logit_gradients_, labels_, numbers_;
   gpu::DeviceBuffer<std::int32_t> ids_[2];
+  Outbox<float> send_labels_, send_numbers_;
+  Outbox<std::int32_t> send_ids_;
   std::optional<KeyedJagged<std::int32_t>> started_;
   gpu::DeviceBuffer<double> loss_;
   std::vector<float> host_logits_;

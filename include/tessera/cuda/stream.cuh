@@ -43,6 +43,8 @@ class Event {
   }
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "recording an event"); }
+  /// The host waits for what was recorded, if anything was.
+  void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
   /// Later work of `stream` starts after what was recorded.
   void block(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "making a stream wait for an event"); }
 
