@@ -190,6 +190,10 @@ int main(int argc, char** argv) {
       }
   add("dot forward/27 x 128/bf16", dot<BFloat16, false, false>);
   add("dot backward/27 x 128/bf16", dot<BFloat16, false, true>);
+  add("dot forward/27 x 128/fp16", dot<Half, false, false>);
+  add("dot backward/27 x 128/fp16", dot<Half, false, true>);
+  add("dot forward/27 x 128/fp32", dot<float, false, false>);
+  add("dot backward/27 x 128/fp32", dot<float, false, true>);
   add("dot forward/27 x 128/tf32", dot<float, true, false>);
   add("dot backward/27 x 128/tf32", dot<float, true, true>);
   add("encode/width:128/bf16", codec<Bf16, false>);
