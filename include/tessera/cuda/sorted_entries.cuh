@@ -55,7 +55,7 @@ template <class Payload>
 struct SortedEntries {
   const std::uint32_t* rows;
   const Payload* payloads;
-  std::uint32_t count;  ///< places; those behind the last entry hold no_row
+  std::uint32_t count;  ///< places; those that no entry takes hold no_row
   const GradientSource* sources;
   int source_count;
   std::uint32_t bags_per_source;  ///< if all have equally many, else 0
