@@ -9,6 +9,7 @@
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/codec.cuh>
+#include <tessera/cuda/concat.cuh>
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/exchange.cuh>

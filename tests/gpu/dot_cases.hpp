@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/cuda/concat.cuh>
 #include <tessera/cuda/dot.cuh>
 #include <tessera/tessera.hpp>
 
@@ -137,4 +138,47 @@ TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
   Dot::forward(backend, {none, 0, 12}, {none, 0, 7});
   CHECK_THROWS_AS(Dot::forward(backend, {none, 2, 12}, {none, 2, 8}), InvalidArgument);
   CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}), InvalidArgument);
+}
+
+TEST_CASE("concat: parts of any stride side by side, and their gradients back; what lies between stays") {
+  const Cuda backend;
+  Random random(12);
+  constexpr std::int64_t batch = 5, strides[] = {5, 1, 20}, columns[] = {3, 1, 17}, whole_stride = 25;
+  std::vector<std::vector<float>> parts;
+  std::vector<OnDevice<float>> on_device, gradients;
+  for (const std::int64_t stride : strides) {
+    parts.push_back(random_elements<float>(random, batch * stride));
+    on_device.emplace_back(backend, parts.back());
+    gradients.emplace_back(backend, std::vector<float>(parts.back().size(), -7.0f));
+  }
+  const OnDevice<float> whole(backend, std::vector<float>(batch * whole_stride, -7.0f));
+  std::vector<MatrixView<const float>> from;
+  std::vector<MatrixView<float>> back;
+  for (std::size_t p = 0; p < 3; ++p) {
+    from.push_back({on_device[p].data(), batch, columns[p], strides[p]});
+    back.push_back({gradients[p].data(), batch, columns[p], strides[p]});
+  }
+  const MatrixView<float> y{whole.data(), batch, 21, whole_stride};
+  CudaConcat::forward<float>(backend, from, y);
+  CudaConcat::backward<float>(backend, y, back);
+  const std::vector<float> got = whole.read();
+  std::int64_t first = 0;
+  for (std::size_t p = 0; p < 3; first += columns[p++]) {
+    const std::vector<float> gradient = gradients[p].read();
+    for (std::int64_t row = 0; row < batch; ++row)
+      for (std::int64_t c = 0; c < strides[p]; ++c) {
+        const float value = parts[p][static_cast<std::size_t>(row * strides[p] + c)];
+        const bool in = c < columns[p];
+        CHECK(gradient[static_cast<std::size_t>(row * strides[p] + c)] == (in ? value : -7.0f));
+        if (in) CHECK(got[static_cast<std::size_t>(row * whole_stride + first + c)] == value);
+      }
+  }
+  for (std::int64_t row = 0; row < batch; ++row)
+    for (std::int64_t c = 21; c < whole_stride; ++c) CHECK(got[static_cast<std::size_t>(row * whole_stride + c)] == -7.0f);
+
+  from.pop_back();
+  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y), "Concat: the parts have 4 columns together, the whole has 21",
+                       InvalidArgument);
+  from.push_back({on_device[2].data(), 4, 17, 20});
+  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y), "Concat: part 2 has 4 rows, the whole has 5", InvalidArgument);
 }

@@ -184,7 +184,17 @@ inline cudaError_t cudaFreeHost(void* p) {
   simt::HostPages::instance().free(p);
   return cudaSuccess;
 }
-enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                     std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
+  if (width > to_pitch || width > from_pitch) return simt::noted(cudaErrorInvalidValue);
+  simt::enqueue(stream, [=] {
+    const simt::DeviceAccess access;
+    for (std::size_t row = 0; row < height; ++row)
+      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch, width);
+  });
+  return simt::noted(cudaSuccess);
+}
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (simt::capturing(stream))
     for (const void* p : {static_cast<const void*>(to), from})

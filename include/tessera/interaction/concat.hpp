@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/error.hpp>
+#include <tessera/core/concat_parts.hpp>
 #include <tessera/core/matrix_view.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Concat {
   /// y [batch, sum of the parts' columns] from the parts, left to right.
   template <class T>
   static void forward(std::span<const MatrixView<const T>> parts, MatrixView<T> y) {
-    check(parts, y);
+    detail::check_concat(parts, y);
     std::int64_t column = 0;
     for (const MatrixView<const T>& part : parts) {
       for (std::int64_t i = 0; i < part.rows; ++i) std::copy_n(part.row(i), part.columns, y.row(i) + column);
@@ -28,23 +28,12 @@ struct Concat {
   /// The parts' gradients (overwritten) from dy.
   template <class T>
   static void backward(MatrixView<const T> dy, std::span<const MatrixView<T>> parts) {
-    check(parts, dy);
+    detail::check_concat(parts, dy);
     std::int64_t column = 0;
     for (const MatrixView<T>& part : parts) {
       for (std::int64_t i = 0; i < part.rows; ++i) std::copy_n(dy.row(i) + column, part.columns, part.row(i));
       column += part.columns;
     }
-  }
-
- private:
-  template <class Part, class Whole>
-  static void check(std::span<const Part> parts, const Whole& whole) {
-    std::int64_t columns = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      require(parts[i].rows == whole.rows, "Concat: part {} has {} rows, the whole has {}", i, parts[i].rows, whole.rows);
-      columns += parts[i].columns;
-    }
-    require(columns == whole.columns, "Concat: the parts have {} columns together, the whole has {}", columns, whole.columns);
   }
 };
 
