@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "cases.hpp"
@@ -264,6 +265,71 @@ TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
       CHECK(first == sums);
     }
   }
+}
+
+TEST_CASE("popular rows that are neighbours: no thread is left with most of the batch, and sums keep their order") {
+  struct Shape {
+    std::int64_t rows, first, popular;  ///< nine of ten ids are one of `popular` rows from `first` on
+  };
+  const std::int64_t many = std::int64_t{1} << 35;
+  for (const Shape& shape : {Shape{5000, 0, 5}, Shape{5000, 4990, 10}, Shape{3'000'000, 1'234'567, 2}, Shape{many, 77, 3000},
+                             Shape{many, many / 3, 40}, Shape{many, many - 1, 1}})
+    for (const Kind kind : {Kind::one_hot, Kind::weighted}) {
+      const std::int64_t rows = shape.rows, first = shape.first, popular = shape.popular;
+      CAPTURE(rows);
+      CAPTURE(popular);
+      Feature<std::int64_t> feature = random_feature<std::int64_t>(kind, 20'000, rows, 0, false, 3);
+      std::mt19937_64 random(4);
+      for (std::int64_t& id : feature.ids)
+        id = random() % 10 == 0 ? static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(rows))
+                                : first + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(popular));
+      for (float& weight : feature.weights) weight = std::ldexp(1.0f, static_cast<int>(random() % 7) - 3);  // exact products, fused or not
+      constexpr int width = 4;
+      const auto gradient = random_elements<float>(static_cast<std::size_t>(feature.bags * width), 11);
+      std::map<std::int64_t, std::array<float, width>> expected;
+      const Bags<std::int64_t> bags = feature.view();
+      for (std::int64_t bag = 0; bag < bags.bags; ++bag)
+        for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i)
+          for (std::size_t c = 0; c < width; ++c) {
+            float& sum = expected[bags.ids[i]][c];
+            sum += bags.coefficient(bag, i) * gradient[static_cast<std::size_t>(bag * width) + c];
+          }
+
+      const std::vector<GradientGroup<std::int64_t>> groups = {{bags, gradient.data(), width}};
+      for (const int threads : {1, 2, 3, 8}) {
+        CAPTURE(threads);
+        const Host host({.threads = threads});
+        const detail::RowPartition<std::int64_t> partition(host, groups, rows, 4096);
+        std::int64_t entries = 0, before = 0;
+        bool ascending = true, inside = true, light = true;
+        for (const detail::RowBucket& bucket : partition.buckets()) {
+          const std::int64_t bucket_rows = bucket.row_end - bucket.row_begin;
+          ascending = ascending && bucket.row_begin >= before && bucket_rows > 0;
+          before = bucket.row_end;
+          entries += bucket.entries();
+          light = light && (bucket_rows == 1 || 2 * threads * bucket.entries() <= 3 * partition.entries());
+          for (std::int64_t i = bucket.begin; i < bucket.end; ++i)
+            inside = inside && partition.entry(i)->row - static_cast<std::uint32_t>(bucket.row_begin) < bucket_rows;
+        }
+        CHECK(ascending);
+        CHECK(inside);
+        CHECK(light);
+        CHECK(entries == bags.entries());
+
+        std::vector<std::int64_t> merged_rows(expected.size());
+        std::vector<float> sums(expected.size() * width);
+        MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+        run<Merge<std::int64_t, width>>(host, {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+        REQUIRE(merged.count == std::ssize(expected));
+        bool same = true;
+        std::size_t k = 0;
+        for (const auto& [row, sum] : expected) {
+          same = same && merged_rows[k] == row && std::equal(sum.begin(), sum.end(), sums.data() + k * width);
+          ++k;
+        }
+        CHECK(same);
+      }
+    }
 }
 
 TEST_CASE("a row's gradient is summed in the order of the batch, each step one multiply-add") {

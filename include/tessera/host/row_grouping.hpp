@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace tessera::inline v0 {
 
@@ -54,6 +55,7 @@ struct RowBucket {
   std::int64_t row_end = 0;
   std::int64_t begin = 0;  ///< in the partition's entries
   std::int64_t end = 0;
+  std::int64_t spare = 0;  ///< room for as many entries; where it is to be split
 
   std::int64_t entries() const { return end - begin; }
   /// Most distinct rows it can hold.
@@ -84,7 +86,8 @@ class GradientSources {
 
 /// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two parallel passes over the ids.
 /// Every table's rows are cut into ranges of about as many entries, neighbours are joined until a bucket is worth its start, so that
-/// small tables and large ones give buckets of like size. A row is in one bucket, a bucket is worked on by one thread: no races, and no
+/// small tables and large ones give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a range may
+/// hold most of a batch: such buckets are split once more. A row is in one bucket, a bucket is worked on by one thread: no races, and no
 /// influence of the number of threads.
 template <IdType Id>
 class RowPartition {
@@ -111,6 +114,8 @@ class RowPartition {
     count();
     make_buckets(arena_rows);
     scatter();
+    split_heavy_buckets();
+    sort_by_size();
   }
 
   int threads() const { return threads_; }
@@ -237,57 +242,133 @@ class RowPartition {
 
   /// Joins ranges to buckets and gives every part its place in each.
   void make_buckets(std::int64_t arena_rows) {
-    const std::int64_t most = entries_count_ / (wanted_ / 2) + (arena_rows >> 31) + 2;
-    std::int64_t* first_ranges = nullptr;
+    const std::int64_t most = entries_count_ / (wanted_ / 2) + (arena_rows >> 31) + 6 * threads_ + 2;
     cut_scratch(ScratchSlot::buckets, [&](ScratchCutter& cut) {
       buckets_ = cut.array<RowBucket>(most);
+      unsplit_ = cut.array<RowBucket>(most);
       order_ = cut.array<std::int64_t>(most);
-      first_ranges = cut.array<std::int64_t>(most + 1);
       places_ = cut.array<std::uint32_t>(parts_ * most);
     });
-    bucket_count_ = 0;
-    RowBucket bucket{strips_[0].begin, strips_[0].begin, 0, 0};
-    first_ranges[0] = 0;
-    const auto close = [&](std::int64_t past_range) {
-      buckets_[bucket_count_] = bucket;
-      order_[bucket_count_] = bucket_count_;
-      first_ranges[++bucket_count_] = past_range;
-    };
+    buckets_[0] = {};
     std::int64_t range = 0;
-    for (const Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
-      for (std::int64_t row = strip.begin; row < strip.end; row += std::int64_t{1} << strip.shift, ++range) {
-        const std::int64_t row_end = std::min(row + (std::int64_t{1} << strip.shift), strip.end);
-        std::int64_t here = 0;
-        for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges_ + range];
-        // A heavy range stays alone, unless what waits before it is little.
-        const bool full = bucket.entries() >= wanted_ / 2 && bucket.entries() + here > wanted_;
-        if (full || row_end - bucket.row_begin > std::int64_t{1} << 32) {
-          close(range);
-          bucket = {row, row, bucket.end, bucket.end};
-        }
-        bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
-        bucket.row_end = row_end;
-        bucket.end += here;
-      }
+    for (const Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_)))
+      for (std::int64_t row = strip.begin; row < strip.end; row += std::int64_t{1} << strip.shift, ++range)
+        join_range(row, std::min(row + (std::int64_t{1} << strip.shift), strip.end), range, ranges_);
+    ++bucket_count_;
+    share_places(ranges_, 0);
+    spare_count_ = 0;
+    for (RowBucket& bucket : std::span(buckets_, static_cast<std::size_t>(bucket_count_))) {
+      if (!heavy(bucket)) continue;
+      bucket.spare = entries_count_ + spare_count_;
+      spare_count_ += bucket.entries();
     }
-    close(ranges_);
+  }
 
-    std::sort(order_, order_ + bucket_count_, [&](std::int64_t a, std::int64_t b) {
-      return buckets_[a].entries() != buckets_[b].entries() ? buckets_[a].entries() > buckets_[b].entries() : a < b;
-    });
-    for (std::int64_t b = 0; b < bucket_count_; ++b) {
-      auto place = static_cast<std::uint32_t>(buckets_[b].begin);
-      for (std::int64_t part = 0; part < parts_; ++part) {
-        places_[part * bucket_count_ + b] = place;
-        for (std::int64_t i = first_ranges[b]; i < first_ranges[b + 1]; ++i) place += counts_[part * ranges_ + i];
+  /// Puts the next of `ranges` into the open bucket, the last one, or opens another.
+  void join_range(std::int64_t row, std::int64_t row_end, std::int64_t range, std::int64_t ranges) {
+    std::int64_t here = 0;
+    for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges + range];
+    RowBucket* open = buckets_ + bucket_count_;
+    if (here != 0) {
+      // A heavy range stays alone, unless what waits before it is little and it needs no splitting.
+      const bool full = open->entries() >= wanted_ / 2 && open->entries() + here > wanted_;
+      if (open->entries() != 0 && (full || heavy(here) || row_end - open->row_begin > std::int64_t{1} << 32)) {
+        const RowBucket next{0, 0, open->end, open->end, open->spare + open->entries()};
+        ++bucket_count_;
+        *++open = next;
+      }
+      if (open->entries() == 0) open->row_begin = row;
+      open->row_end = row_end;
+      open->end += here;
+    }
+    bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
+  }
+
+  /// Gives every part its place in each bucket from `first_bucket` on, relative to the first one's entries.
+  void share_places(std::int64_t ranges, std::int64_t first_bucket) {
+    const std::int64_t buckets = bucket_count_ - first_bucket;
+    std::fill_n(places_, parts_ * buckets, 0u);
+    for (std::int64_t range = 0; range < ranges; ++range) bucket_of_[range] -= static_cast<std::uint32_t>(first_bucket);
+    for (std::int64_t part = 0; part < parts_; ++part)
+      for (std::int64_t range = 0; range < ranges; ++range) places_[part * buckets + bucket_of_[range]] += counts_[part * ranges + range];
+    for (std::int64_t b = 0; b < buckets; ++b) {
+      auto place = static_cast<std::uint32_t>(buckets_[first_bucket + b].begin - buckets_[first_bucket].begin);
+      for (std::int64_t part = 0; part < parts_; ++part) place += std::exchange(places_[part * buckets + b], place);
+    }
+  }
+
+  /// Whether one thread would still work on so many entries when the others have nothing left to do. Popular rows' entries cost a third
+  /// to two thirds of the average: their gradients are read in the order of the batch, their rows seldom.
+  bool heavy(std::int64_t entries) const { return threads_ > 1 && 2 * threads_ * entries > 3 * entries_count_; }
+  bool heavy(const RowBucket& bucket) const { return heavy(bucket.entries()) && bucket.row_end - bucket.row_begin > 1; }
+
+  void split_heavy_buckets() {
+    const auto any = [&] { return std::any_of(buckets_, buckets_ + bucket_count_, [&](const RowBucket& b) { return heavy(b); }); };
+    while (any()) {
+      std::swap(buckets_, unsplit_);
+      for (const RowBucket& bucket : std::span(unsplit_, static_cast<std::size_t>(std::exchange(bucket_count_, 0)))) {
+        if (!heavy(bucket)) {
+          buckets_[bucket_count_++] = bucket;
+        } else if (scaled_) {
+          split<true>(bucket);
+        } else {
+          split<false>(bucket);
+        }
       }
     }
   }
 
+  /// The partition once more, of one bucket into its spare room.
+  template <bool Scaled>
+  void split(const RowBucket& bucket) {
+    const std::int64_t rows = bucket.row_end - bucket.row_begin;
+    const int shift = std::max<int>(0, std::bit_width(static_cast<std::uint64_t>(rows - 1)) - split_bits);
+    const std::int64_t ranges = ((rows - 1) >> shift) + 1;
+    cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {  // the partition's own have served
+      counts_ = cut.array<std::uint32_t>(parts_ * ranges);
+      bucket_of_ = cut.array<std::uint32_t>(ranges);
+    });
+    const RowEntry* const from = entry(bucket.begin);
+    const float* const from_coefficients = coefficient(bucket.begin);
+    const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
+    const auto part_begin = [&](std::int64_t part) { return bucket.entries() * part / parts_; };
+    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
+      std::uint32_t* const counts = counts_ + part * ranges;
+      std::fill_n(counts, ranges, 0u);
+      for (std::int64_t i = part_begin(part), end = part_begin(part + 1); i < end; ++i) ++counts[(from[i].row - row_begin) >> shift];
+    });
+    const std::int64_t first_bucket = bucket_count_;
+    buckets_[first_bucket] = {0, 0, bucket.spare, bucket.spare, bucket.begin};
+    for (std::int64_t range = 0; range < ranges; ++range) {
+      const std::int64_t row = bucket.row_begin + (range << shift);
+      join_range(row, std::min(row + (std::int64_t{1} << shift), bucket.row_end), range, ranges);
+    }
+    ++bucket_count_;
+    share_places(ranges, first_bucket);
+    RowEntry* const to = entry(bucket.spare);
+    float* const to_coefficients = coefficient(bucket.spare);
+    parallel_for(threads_, parts_, [&](std::int64_t part, int) {
+      const std::uint32_t* const bucket_of = bucket_of_;
+      std::uint32_t* const places = places_ + part * (bucket_count_ - first_bucket);
+      for (std::int64_t i = part_begin(part), end = part_begin(part + 1); i < end; ++i) {
+        const std::uint32_t place = places[bucket_of[(from[i].row - row_begin) >> shift]]++;
+        to[place] = from[i];
+        if (Scaled) to_coefficients[place] = from_coefficients[i];
+      }
+    });
+  }
+
+  void sort_by_size() {
+    for (std::int64_t b = 0; b < bucket_count_; ++b) order_[b] = b;
+    std::sort(order_, order_ + bucket_count_, [&](std::int64_t a, std::int64_t b) {
+      return buckets_[a].entries() != buckets_[b].entries() ? buckets_[a].entries() > buckets_[b].entries() : a < b;
+    });
+  }
+
   void scatter() {
     cut_scratch(ScratchSlot::entries, [&](ScratchCutter& cut) {
-      entries_ = cut.array<RowEntry>(entries_count_);
-      coefficients_ = cut.array<float>(scaled_ ? entries_count_ : 0);
+      entries_ = cut.array<RowEntry>(entries_count_ + spare_count_);
+      coefficients_ = cut.array<float>(scaled_ ? entries_count_ + spare_count_ : 0);
     });
     parallel_for(threads_, parts_, [&](std::int64_t part, int) {
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
@@ -331,6 +412,7 @@ class RowPartition {
   }
 
   static constexpr std::int64_t least_range_entries = 256, most_ranges = 16384;
+  static constexpr int split_bits = 11;
 
   const Host& backend_;
   std::span<const Group> groups_;
@@ -352,6 +434,8 @@ class RowPartition {
   std::uint32_t* bucket_of_ = nullptr;
   std::int64_t bucket_count_ = 0;
   RowBucket* buckets_ = nullptr;
+  RowBucket* unsplit_ = nullptr;
+  std::int64_t spare_count_ = 0;
   std::int64_t* order_ = nullptr;
   std::uint32_t* places_ = nullptr;
   RowEntry* entries_ = nullptr;
