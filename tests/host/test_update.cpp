@@ -332,6 +332,24 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
     }
 }
 
+TEST_CASE("a row that is too heavy only together with its neighbour is split from it") {
+  std::vector<std::int32_t> ids(40'000);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = i < 2000 ? 0 : i < 31'000 ? 1 : static_cast<std::int32_t>(100'000 + i);  // of two threads, 30,000 are too many for one
+  const std::vector<float> gradient(ids.size(), 1.0f);
+  const std::vector<GradientGroup<std::int32_t>> groups = {{{.ids = ids.data(), .bags = std::ssize(ids)}, gradient.data(), 1}};
+  const Host host({.threads = 2});
+  const detail::RowPartition<std::int32_t> partition(host, groups, 1'000'000, 4096);
+  for (const detail::RowBucket& bucket : partition.buckets()) CHECK(bucket.entries() <= 30'000);
+  std::vector<std::int64_t> rows(ids.size());
+  std::vector<float> sums(ids.size());
+  MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
+  run<Merge<std::int32_t, 1>>(host, {.arena_rows = 1'000'000, .groups = groups, .merged = &merged});
+  CHECK(merged.count == 9002);
+  CHECK(sums[0] == 2000);
+  CHECK(sums[1] == 29'000);
+}
+
 TEST_CASE("a row's gradient is summed in the order of the batch, each step one multiply-add") {
   // 2^24 + 1 is 2^24 in float, so that every other order of these terms has another sum.
   const std::vector<float> terms = {1.0f, 0x1p24f, 1.0f, 1.0f, -0x1p24f, 3.0f, 0x1p-10f};

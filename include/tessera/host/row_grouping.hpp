@@ -270,9 +270,9 @@ class RowPartition {
     for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges + range];
     RowBucket* open = buckets_ + bucket_count_;
     if (here != 0) {
-      // A heavy range stays alone, unless what waits before it is little and it needs no splitting.
+      // A full range stays alone, unless what waits before it is little; a heavy bucket is one range, so that splitting comes to an end.
       const bool full = open->entries() >= wanted_ / 2 && open->entries() + here > wanted_;
-      if (open->entries() != 0 && (full || heavy(here) || row_end - open->row_begin > std::int64_t{1} << 32)) {
+      if (open->entries() != 0 && (full || heavy(open->entries() + here) || row_end - open->row_begin > std::int64_t{1} << 32)) {
         const RowBucket next{0, 0, open->end, open->end, open->spare + open->entries()};
         ++bucket_count_;
         *++open = next;
