@@ -25,6 +25,7 @@ struct Shape {
   int tables = 1;
   int threads = 2;
   std::int64_t rows = 4'000'000;  ///< of all tables together
+  bool by_frequency = false;      ///< under Zipf: popular rows side by side
 };
 
 template <Element T, int Width, Optimizer O>
@@ -56,7 +57,7 @@ void update(benchmark::State& state, Shape shape) {
     std::vector<Id>& rows = distinct[static_cast<std::size_t>(batch)];
     for (std::int64_t j = 0; j < entries; ++j) {
       const std::int64_t i = batch * entries + j, table = j / (shape.batch * shape.bag);
-      ids.data()[i] = static_cast<Id>(draw_id(1, static_cast<std::uint64_t>(i), rows_of_table, shape.skew));
+      ids.data()[i] = static_cast<Id>(draw_id(1, static_cast<std::uint64_t>(i), rows_of_table, shape.skew, shape.by_frequency));
       const Id row = arena_rows.data()[i] = static_cast<Id>(ids.data()[i] + table * rows_of_table);
       if (!seen[static_cast<std::size_t>(row)]) rows.push_back(row);
       seen[static_cast<std::size_t>(row)] = true;
@@ -139,7 +140,8 @@ void add(std::string_view element, std::string_view optimizer, Shape shape) {
   const std::string name =
       fmt::format("update{}/{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}",
                   shape.rows == Shape{}.rows ? "" : fmt::format("_of/rows:{}", shape.rows), optimizer, element, Width, shape.bag,
-                  shape.skew == 0 ? "uniform" : fmt::format("zipf:{}", shape.skew), shape.batch, shape.tables, shape.threads);
+                  shape.skew == 0 ? "uniform" : fmt::format("zipf{}:{}", shape.by_frequency ? "_by_frequency" : "", shape.skew),
+                  shape.batch, shape.tables, shape.threads);
   benchmark::RegisterBenchmark(name.c_str(), [shape](benchmark::State& state) { update<T, Width, O>(state, shape); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
@@ -163,6 +165,7 @@ void add_width() {
       }
   for (const std::int64_t batch : {2048, 8192}) add<float, Width, Sgd>("fp32", "sgd", {.batch = batch});
   for (const double skew : {0.0, 1.05}) add<float, Width, Sgd>("fp32", "sgd", {.bag = 40, .skew = skew});
+  add<float, Width, Sgd>("fp32", "sgd", {.skew = 1.05, .by_frequency = true});
   add<float, Width, Adagrad>("fp32", "adagrad", {});
   add<float, Width, Adam>("fp32", "adam", {});
   add<BFloat16, Width, RowWiseAdagrad>("bf16", "rowwise_adagrad", {});

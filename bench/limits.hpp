@@ -56,12 +56,14 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Ids of a table: uniform, or Zipf-distributed with exponent `skew` (inverted by its integral), hot rows anywhere in the table.
-inline std::int64_t draw_id(std::uint64_t seed, std::uint64_t counter, std::int64_t rows, double skew) {
+/// Ids of a table: uniform, or Zipf-distributed with exponent `skew` (inverted by its integral), hot rows anywhere in the table or, with
+/// `by_frequency`, at its beginning.
+inline std::int64_t draw_id(std::uint64_t seed, std::uint64_t counter, std::int64_t rows, double skew, bool by_frequency = false) {
   const std::uint64_t word = random_word(seed, counter);
   if (skew == 0) return static_cast<std::int64_t>(word % static_cast<std::uint64_t>(rows));
   const double u = static_cast<double>(word >> 11) * 0x1p-53;
   const double rank = std::pow(1 + u * (std::pow(static_cast<double>(rows) + 1, 1 - skew) - 1), 1 / (1 - skew)) - 1;
+  if (by_frequency) return std::min(static_cast<std::int64_t>(rank), rows - 1);
   return static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(rank)) % static_cast<std::uint64_t>(rows));
 }
 

@@ -55,7 +55,7 @@ struct RowBucket {
   std::int64_t row_end = 0;
   std::int64_t begin = 0;  ///< in the partition's entries
   std::int64_t end = 0;
-  std::int64_t spare = 0;  ///< room for as many entries; where it is to be split
+  std::int64_t spare = 0;  ///< of a heavy bucket: room for as many entries
 
   std::int64_t entries() const { return end - begin; }
   /// Most distinct rows it can hold.
@@ -284,7 +284,7 @@ class RowPartition {
     bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
   }
 
-  /// Gives every part its place in each bucket from `first_bucket` on, relative to the first one's entries.
+  /// Gives every part its place in each bucket from `first_bucket` on. Places, and bucket_of_ from now on, count from that one.
   void share_places(std::int64_t ranges, std::int64_t first_bucket) {
     const std::int64_t buckets = bucket_count_ - first_bucket;
     std::fill_n(places_, parts_ * buckets, 0u);
@@ -318,7 +318,7 @@ class RowPartition {
     }
   }
 
-  /// The partition once more, of one bucket into its spare room.
+  /// The partition once more, of one bucket into its spare room; what it leaves is the spare room of its parts.
   template <bool Scaled>
   void split(const RowBucket& bucket) {
     const std::int64_t rows = bucket.row_end - bucket.row_begin;
