@@ -105,6 +105,13 @@ TEST_CASE("dot interaction: floats on the tensor cores") {
   check_dot<40, 136, 1, float, true>(2, 4, 4);
 }
 
+TEST_CASE("dot interaction: samples that shared memory does not hold") {
+  check_dot<261, 3, 8, float>(2, 1, 3);
+  check_dot<314, 8, 1, BFloat16>(1, 0, 0);
+  check_dot<314, 2, 4, float, true>(1, 0, 0);
+  check_dot<9, 6002, 1, Half>(2, 1, 1);
+}
+
 TEST_CASE("dot interaction: the host's, in a program that nvcc compiles, has the device's bits where sums are exact") {
   constexpr std::int64_t kBatch = 5;
   using HostDot = DotInteraction<27, 16, 8>;

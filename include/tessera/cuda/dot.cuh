@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/dot_any_shape.cuh>
 #include <tessera/cuda/dot_kernels.cuh>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ namespace tessera::inline v0 {
 
 /// DLRM's interaction on a GPU: DotInteraction's result (vector 0, then the dot products of the strictly lower triangle row by row, then
 /// zeros up to a multiple of `PadTo`) for matrices in device memory. 16-bit elements on the tensor cores, sums in float; with `Tf32` floats
-/// too, which are rounded to 10 bits of mantissa before they are multiplied.
+/// too, which are rounded to 10 bits of mantissa before they are multiplied. Samples that shared memory does not hold are multiplied as
+/// floats, slower; of 16-bit elements and Tf32 their backward alone.
 template <int Vectors, int Width, int PadTo = 1, Element T = float, bool Tf32 = false>
 class CudaDotInteraction {
   static_assert(!Tf32 || std::is_same_v<T, float>, "CudaDotInteraction: Tf32 is for floats");
@@ -30,12 +32,16 @@ class CudaDotInteraction {
   static void forward(const Cuda& backend, MatrixView<const T> x, MatrixView<T> z) {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output", z.rows, z.columns, x.rows, columns());
+    constexpr std::int64_t triangle = gpu::fits_shared_memory<T>(Shape::pairs) ? Shape::pairs : 0;
+    constexpr std::int64_t tile = gpu::DotForwardTile<Shape>::floats, tiles = (Vectors + 3) / 4;
     if constexpr (Tf32)
-      launch(backend, "dot_forward_tf32", x.rows, Shape::pairs, gpu::dot_forward_tf32<Shape>, x, z);
-    else if constexpr (is_float)
-      launch(backend, "dot_forward_float", x.rows, gpu::DotForwardTile<Shape>::floats, gpu::dot_forward_float<Shape>, x, z);
+      launch(backend, "dot_forward_tf32", x.rows, triangle, gpu::dot_forward_tf32<Shape>, x, z);
+    else if constexpr (!is_float)
+      launch(backend, "dot_forward_16bit", x.rows, triangle, gpu::dot_forward_16bit<Shape, T>, x, z);
+    else if constexpr (gpu::fits_shared_memory<T>(tile))
+      launch(backend, "dot_forward_float", x.rows, tile, gpu::dot_forward_float<Shape>, x, z);
     else
-      launch(backend, "dot_forward_16bit", x.rows, Shape::pairs, gpu::dot_forward_16bit<Shape, T>, x, z);
+      launch_any_shape(backend, "dot_forward_any_shape", x.rows * tiles * tiles, gpu::dot_forward_any_shape<Shape>, x, z);
   }
 
   /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not overlap x or dz.
@@ -43,12 +49,18 @@ class CudaDotInteraction {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output gradient", dz.rows, dz.columns, x.rows, columns());
     check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
-    if constexpr (Tf32)
-      launch(backend, "dot_backward_tf32", x.rows, gpu::DotBackwardTf32<Shape>::floats, gpu::dot_backward_tf32<Shape>, x, dz, dx);
+    constexpr std::int64_t shared = Tf32       ? gpu::DotBackwardTf32<Shape>::floats
+                                    : is_float ? gpu::DotBackwardMatrix<Shape>::floats
+                                               : gpu::DotBackwardTile<Shape>::elements;
+    if constexpr (!gpu::fits_shared_memory<T>(shared))
+      launch_any_shape(backend, "dot_backward_any_shape", x.rows * ((Vectors + 7) / 8) * ((Width + 3) / 4),
+                       gpu::dot_backward_any_shape<Shape, T>, x, dz, dx);
+    else if constexpr (Tf32)
+      launch(backend, "dot_backward_tf32", x.rows, shared, gpu::dot_backward_tf32<Shape>, x, dz, dx);
     else if constexpr (is_float)
-      launch(backend, "dot_backward_float", x.rows, gpu::DotBackwardMatrix<Shape>::floats, gpu::dot_backward_float<Shape>, x, dz, dx);
+      launch(backend, "dot_backward_float", x.rows, shared, gpu::dot_backward_float<Shape>, x, dz, dx);
     else
-      launch(backend, "dot_backward_16bit", x.rows, gpu::DotBackwardTile<Shape>::elements, gpu::dot_backward_16bit<Shape, T>, x, dz, dx);
+      launch(backend, "dot_backward_16bit", x.rows, shared, gpu::dot_backward_16bit<Shape, T>, x, dz, dx);
   }
 
  private:
@@ -69,6 +81,10 @@ class CudaDotInteraction {
                  .shared_bytes = static_cast<std::size_t>(warps * bytes),
                  .stream = backend.stream()},
                 kernel, views...);
+  }
+  template <class Function, class... Views>
+  static void launch_any_shape(const Cuda& backend, const char* name, std::int64_t threads, Function kernel, const Views&... views) {
+    backend.launch(name, gpu::ceil_divide(threads, gpu::any_shape_threads), gpu::any_shape_threads, kernel, views...);
   }
 };
 

@@ -20,6 +20,12 @@ struct DotShape {
 
 inline constexpr int dot_warps = 4;  ///< per block, a sample each
 
+/// What every architecture since sm_80 gives a block, and so a sample, of shared memory.
+template <class T>
+TESSERA_HOST_DEVICE constexpr bool fits_shared_memory(std::int64_t elements) {
+  return elements * static_cast<std::int64_t>(sizeof(T)) <= 96 * 1024;
+}
+
 /// `Count` elements from column k on of a vector, zeros behind its end; two per word. Aligned: one load.
 template <int Width, Element T>
 __device__ __forceinline__ void load_eight(const T* vector, int k, bool aligned, std::uint32_t (&words)[4]) {
@@ -39,11 +45,16 @@ __device__ __forceinline__ bool vectors_aligned(const MatrixView<T>& x) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride * static_cast<std::int64_t>(sizeof(T)) % 16 == 0;
 }
 
-/// Everything of z but the triangle, and the triangle from shared memory: neighbouring lanes, neighbouring columns.
+/// Everything of z but the triangle, and the triangle from shared memory: neighbouring lanes, neighbouring columns. A triangle too large
+/// for that is in z already.
 template <class Shape, class T>
 __device__ __forceinline__ void store_result(const T* x, const T* triangle, T* z, int lane) {
-  for (int c = lane; c < Shape::columns; c += 32)
-    z[c] = c < Shape::width ? x[c] : c < Shape::width + Shape::pairs ? triangle[c - Shape::width] : T{};
+  for (int c = lane; c < Shape::columns; c += 32) {
+    if (c < Shape::width || c >= Shape::width + Shape::pairs)
+      z[c] = c < Shape::width ? x[c] : T{};
+    else if (fits_shared_memory<T>(Shape::pairs))
+      z[c] = triangle[c - Shape::width];
+  }
 }
 
 /// z of 16-bit vectors on the tensor cores, a warp per sample. Rows of 16 vectors times columns of 32; operands go from global memory
@@ -53,9 +64,9 @@ template <class Shape, Element T>
 __global__ void __launch_bounds__(32 * dot_warps) dot_forward_16bit(const MatrixView<const T> x, const MatrixView<T> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  T* triangle = dynamic_shared<T>() + warp * Shape::pairs;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
   if (sample >= x.rows) return;
+  T* triangle = fits_shared_memory<T>(Shape::pairs) ? dynamic_shared<T>() + warp * Shape::pairs : z.row(sample) + width;
   const T* in = x.row(sample);
   const bool aligned = vectors_aligned(x);
   const auto load = [&](int vector, int k, std::uint32_t(&words)[4]) {
@@ -300,9 +311,9 @@ template <class Shape>
 __global__ void __launch_bounds__(32 * dot_warps) dot_forward_tf32(const MatrixView<const float> x, const MatrixView<float> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  float* triangle = dynamic_shared<float>() + warp * Shape::pairs;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
   if (sample >= x.rows) return;
+  float* triangle = fits_shared_memory<float>(Shape::pairs) ? dynamic_shared<float>() + warp * Shape::pairs : z.row(sample) + width;
   const float* in = x.row(sample);
   const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride);
   for (int row = 0; row < vectors; row += 16) {
