@@ -470,7 +470,10 @@ TEST_CASE("collection: gradients that are no numbers are counted, and may be ref
   EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, OneRank, CountNonFiniteGradients> counts(self, backend, {});
   step(counts, bad);
   CHECK(counts.non_finite_gradients() == 2);
-  CHECK(counts.steps() == 1);
+  step(counts, good);
+  step(counts, bad);
+  CHECK(counts.non_finite_gradients() == 4);
+  CHECK(counts.steps() == 3);
   CHECK(counts.count_non_finite_weights() > 0);
 }
 

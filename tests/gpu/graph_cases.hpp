@@ -81,7 +81,7 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaMemory(backend)};
-  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One> embeddings{self, backend, {.learning_rate = 0.5f, .seed = 3}};
+  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, CountNonFiniteGradients> embeddings{self, backend, {.learning_rate = 0.5f, .seed = 3}};
   CudaMlp bottom(backend, {numbers, 16, width}, {.last_relu = true, .gradient_epilogues = epilogues}),
       top(backend, {Dot::columns(), 12, 1}, {.gradient_epilogues = epilogues});
   const CudaDenseParameters parameters(backend, 5, bottom, top);
@@ -154,6 +154,7 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   backend.copy(result.parameters.data(), parameters.values().data(), result.parameters.size() * sizeof(float));
   backend.synchronize();
   CHECK(embeddings.bad_ids()[0] + embeddings.bad_ids()[1] == 0);
+  CHECK(embeddings.non_finite_gradients() == 0);
   return result;
 }
 

@@ -97,8 +97,8 @@ class ShardedCollection {
   /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it waits for the backend's work, and
   /// throws a fault that `forward` has not.
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
-  /// Gradients given to this rank's `backward` that were NaN or infinite, and steps that no rank carried out because of them; under
-  /// CountNonFiniteGradients or RejectNonFiniteGradients.
+  /// Gradients given to this rank's `backward` that were NaN or infinite (waits for the backend's work), and steps that no rank carried out
+  /// because of them; under CountNonFiniteGradients or RejectNonFiniteGradients.
   std::uint64_t non_finite_gradients() const { return guard_.counted(); }
   std::uint64_t rejected_steps() const { return guard_.rejected(); }
   /// Weights of this rank that are NaN or infinite now. Reads all of them.
@@ -138,7 +138,7 @@ class ShardedCollection {
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
     StepState<Id>& step = opened(pooled, gradient);
-    if (!guard_.accept(backend_, communicator_, gradient)) return;
+    if (!guard_.accept(communicator_, gradient)) return;
     start_backward(step, gradient);
     update(step, gradient);
   }
@@ -150,7 +150,7 @@ class ShardedCollection {
     StepState<Id>& step = opened(pooled, gradient);
     require(static_cast<std::int64_t>(weight_gradients.size()) == step.ids, "backward: room for {} weight gradients, the batch has {} ids",
             weight_gradients.size(), step.ids);
-    if (!guard_.accept(backend_, communicator_, gradient)) {
+    if (!guard_.accept(communicator_, gradient)) {
       backend_.fill_zero(weight_gradients.data(), weight_gradients.size_bytes());
       return;
     }
@@ -393,7 +393,7 @@ class ShardedCollection {
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;
-  GradientGuard<Settings::non_finite> guard_;
+  GradientGuard<Settings::non_finite, Backend> guard_{backend_};
   EqualBatches equal_batches_;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_;

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/non_finite_count.hpp>
 #include <tessera/collection/routing.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/initialize.hpp>
 #include <tessera/op/mark_rows.hpp>
-#include <tessera/op/non_finite.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/table/arena.hpp>
 #include <tessera/table/buffer.hpp>
@@ -145,12 +145,9 @@ class TableStore {
 
   /// Weights of this rank that are NaN or infinite.
   std::int64_t count_non_finite(const Backend& backend) const {
-    std::int64_t all = 0, count = 0;
-    for (const Arena<T, O, Backend>& arena : arenas_) {
-      run<CountNonFinite<T>>(backend, {{arena.weights(), arena.rows(), arena.width()}, &count});
-      all += count;
-    }
-    return all;
+    NonFiniteCount<Backend> count(backend);
+    for (const Arena<T, O, Backend>& arena : arenas_) count.add(MatrixView<const T>{arena.weights(), arena.rows(), arena.width()});
+    return static_cast<std::int64_t>(count.read());
   }
 
   /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state again, as if never updated.

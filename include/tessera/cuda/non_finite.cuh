@@ -31,13 +31,9 @@ template <Element T>
 struct Kernel<CountNonFinite<T>, Cuda> {
   static void run(const Cuda& backend, const typename CountNonFinite<T>::Parameters& p) {
     constexpr std::int64_t most_blocks = 4096;
-    auto* count = backend.scratch_for<unsigned long long>(0, 1);
-    backend.fill_zero(count, sizeof(*count));
     const std::int64_t blocks = gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);
     backend.launch("count_non_finite", blocks < most_blocks ? blocks : most_blocks, gpu::non_finite_threads, gpu::count_non_finite<T>,
-                   p.values, count);
-    backend.copy(p.count, count, sizeof(*count));
-    backend.synchronize();
+                   p.values, p.count);
   }
 };
 

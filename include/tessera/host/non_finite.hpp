@@ -20,7 +20,7 @@ struct Kernel<CountNonFinite<T>, Host> {
       for (std::int64_t c = 0; c < p.values.columns; ++c) in_row += !std::isfinite(to_float(row[c]));
       count += in_row;
     }
-    *p.count = count;
+    *p.count += static_cast<unsigned long long>(count);
   }
 };
 

@@ -6,16 +6,14 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/kernel.hpp>
 
-#include <cstdint>
-
 namespace tessera::inline v0 {
 
-/// Counts the elements of a matrix that are NaN or infinite. The host waits for the answer.
+/// Adds the number of elements of a matrix that are NaN or infinite.
 template <Element T>
 struct CountNonFinite {
   struct Parameters {
     MatrixView<const T> values;
-    std::int64_t* count = nullptr;  ///< in host memory
+    unsigned long long* count = nullptr;  ///< in the backend's memory
   };
 };
 
