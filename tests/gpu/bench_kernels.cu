@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup, update, dot interaction and codecs, each alone. Counters: bench_gpu.hpp.
+// Lookup, update, routing, dot interaction and codecs, each alone. Counters: bench_gpu.hpp.
 #include <gpu/bench_gpu.hpp>
 
 #include <fmt/format.h>
@@ -124,6 +124,43 @@ void dot(benchmark::State& state) {
   });
 }
 
+/// Bags split by the ranks that hold their rows, of tables cut into 8 blocks: sizes first, for which the host waits, then ids, bags and
+/// lengths.
+void route(benchmark::State& state, Shape s) {
+  constexpr int ranks = 8;
+  const Cuda backend;
+  const Ids drawn(s);
+  const DeviceArray<std::int32_t> ids(backend, drawn.ids);
+  const DeviceArray<std::int64_t> offsets(backend, offsets_of(s));
+  const std::int64_t entries = s.bags * s.bag * s.tables;
+  const DeviceArray<std::int32_t> routed(backend, static_cast<std::size_t>(entries)), samples(backend, static_cast<std::size_t>(entries));
+  const DeviceArray<std::uint32_t> lengths(backend, static_cast<std::size_t>(entries));
+  using Pack = PackBags<std::int32_t>;
+  std::vector<Pack::Block> blocks(static_cast<std::size_t>(ranks * s.tables));
+  const auto step = [&](std::size_t input) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const auto rank = static_cast<std::int64_t>(i % ranks);
+      blocks[i] = {};
+      blocks[i].row_begin = rank * s.rows / ranks, blocks[i].row_end = (rank + 1) * s.rows / ranks;
+    }
+    const auto jobs = groups_of<Pack::Job>(s, ids.data(), offsets.data(), input, {}, [&](Bags<std::int32_t> bags, int t) {
+      bags.row_bias = 0;
+      return Pack::Job{bags, std::span(blocks).subspan(static_cast<std::size_t>(ranks * t), ranks)};
+    });
+    run<Pack>(backend, {jobs, true});
+    std::int64_t entry = 0, bag = 0;
+    for (Pack::Block& block : blocks) {
+      block.ids = routed.data() + entry, block.samples = samples.data() + bag, block.lengths = lengths.data() + bag;
+      entry += block.entries, bag += block.bags;
+    }
+    run<Pack>(backend, {jobs});
+    return bag;
+  };
+  const double bytes =
+      8.0 * static_cast<double>(entries) + 8.0 * static_cast<double>(step(0)) + (s.one_hot ? 0.0 : 8.0 * static_cast<double>(s.bags));
+  measure(state, backend, inputs, bytes, bytes, step);
+}
+
 /// One exchange's vectors: 26 tables of width 128, 8192 samples each.
 template <class C, bool Decode>
 void codec(benchmark::State& state) {
@@ -200,6 +237,10 @@ int main(int argc, char** argv) {
   add("encode/width:128/int8", codec<Int8, false>);
   add("decode/width:128/bf16", codec<Bf16, true>);
   add("decode/width:128/int8", codec<Int8, true>);
+  for (const std::int64_t bag : {1, 10}) {
+    const Shape s{.rows = 200'000, .bags = 65536, .bag = bag, .tables = 26, .skew = 1.05, .one_hot = bag == 1};
+    add(fmt::format("route/26 tables, 8 ranks/bag:{}", bag), [=](benchmark::State& state) { route(state, s); });
+  }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }
