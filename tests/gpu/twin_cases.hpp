@@ -4,8 +4,12 @@
 // The host's own tests of a collection on Cuda, body by body: tests/collection has each on Host under the same name.
 #pragma once
 
+#include <collection/agreement_bodies.hpp>
 #include <collection/bad_input_bodies.hpp>
+#include <collection/codec_exchange_bodies.hpp>
 #include <collection/collection_bodies.hpp>
+#include <collection/deduplicate_bodies.hpp>
+#include <collection/step_fault_bodies.hpp>
 #include <gpu/array.hpp>
 
 #include <doctest/doctest.h>
@@ -48,3 +52,35 @@ TEST_CASE("two steps in flight: the next batch is routed before this one is fini
   as_a_trainer::two_steps_in_flight<Cuda>();
 }
 TEST_CASE("16-bit tables: lookups are the stored values, updates round without bias") { as_a_trainer::sixteen_bit_tables<Cuda>(); }
+
+TEST_CASE("ranks that construct different things say what differs and where") { disagreeing::ranks_construct_different_things<Cuda>(); }
+TEST_CASE("ranks with different types: optimizer, elements, codecs") { disagreeing::ranks_with_different_types<Cuda>(); }
+TEST_CASE("ids of different types in one batch") { disagreeing::ids_of_different_types<Cuda>(); }
+TEST_CASE("stages are compared where that is asked for") { disagreeing::stages_are_compared<Cuda>(); }
+TEST_CASE("a plan of replicated tables needs all_gather alone, and gives what any communicator gives") {
+  disagreeing::replicas_need_all_gather_alone<Cuda>();
+}
+
+TEST_CASE("training without duplicates in the exchange: as with them, to float tolerance") { without_duplicates::as_with_them<Cuda>(); }
+TEST_CASE("forward: a bag over several blocks of rows is summed in the order of its ids, as on one rank") {
+  without_duplicates::bags_are_summed_in_the_order_of_ids<Cuda>();
+}
+TEST_CASE("with codecs: rows travel encoded; the error is that of the codec per id") { without_duplicates::rows_travel_encoded<Cuda>(); }
+TEST_CASE("traffic: each distinct id of a feature and a rank travels once, and one row comes back") {
+  without_duplicates::each_distinct_id_travels_once<Cuda>();
+}
+
+TEST_CASE("a user's codec that loses nothing gives the bits of no codec") { encoded::a_users_codec_that_loses_nothing<Cuda>(); }
+TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they should") { encoded::errors_and_bytes<Cuda>(); }
+TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by type, to the bit") { encoded::chosen_by_name<Cuda>(); }
+TEST_CASE("a name that is no codec's, choices that ranks do not share") { encoded::wrong_choices_are_refused<Cuda>(); }
+TEST_CASE("messages and bytes of a step under every policy, counted by hand") { encoded::traffic_counted_by_hand<Cuda>(); }
+
+TEST_CASE("a rank that throws at any collective of a step: all ranks end, named, with the tables of the step before") {
+  faulty::a_rank_throws_at_any_collective<Cuda>();
+}
+TEST_CASE("a trainer that throws between forward and backward") { faulty::a_trainer_throws_between_the_passes<Cuda>(); }
+TEST_CASE("batches that do not fit end the step on all ranks, and say why") { faulty::batches_do_not_fit<Cuda>(); }
+TEST_CASE("ranks run out of data at different steps: empty batches go on, and the tables are those of one rank") {
+  faulty::ranks_run_out_of_data<Cuda>();
+}
