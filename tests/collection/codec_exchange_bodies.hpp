@@ -44,8 +44,8 @@ template <class Backend>
 void a_users_codec_that_loses_nothing() {
   for (const int ranks : {1, 3})
     for (const bool replicated : {false, true}) {
-      const auto plain = train_ranks_on<Backend>(ranks, 4, replicated);
-      const auto coded = train_ranks_on<Backend, EncodeWith<Mirrored>>(ranks, 4, replicated, 2);
+      const auto plain = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated);
+      const auto coded = train_ranks_on<Backend, EncodeWith<Mirrored>>(ranks, enough_steps<Backend>, replicated, 2);
       for (std::size_t r = 0; r < plain.size(); ++r) {
         CHECK(same_bits(coded[r].outputs, plain[r].outputs));
         CHECK(same_bits(coded[r].weight_gradients, plain[r].weight_gradients));
@@ -130,7 +130,8 @@ void expect_chosen(const char* forward, const char* backward, bool deduplicate) 
     by_name.deduplicate = deduplicate;
     ByType expected(c, backend, layout(3), by_type);
     Chosen<Backend> found(c, backend, layout(3), by_name);
-    const Result a = train(expected, c.rank(), 3), b = train(found, c.rank(), 3);
+    const int steps = enough_steps<Backend> - 1;
+    const Result a = train(expected, c.rank(), steps), b = train(found, c.rank(), steps);
     require(same_bits(a.outputs, b.outputs) && same_bits(a.weight_gradients, b.weight_gradients) && same_bits(a.shards, b.shards),
             "rank {}: codecs '{}' and '{}' give other bits when chosen by name", c.rank(), forward, backward);
   });

@@ -22,7 +22,9 @@ using namespace tessera;      // NOLINT: a header of tests
 using namespace on_backend;   // NOLINT
 using namespace small_model;  // NOLINT
 
-inline constexpr int kRanks = 3, kHealthySteps = 2;
+inline constexpr int kRanks = 3;
+template <class Backend>
+inline constexpr int healthy_steps = enough_steps<Backend> / 2;
 template <class Backend>
 using Comm = FaultInjectingCommunicator<CountingOn<Backend>>;
 template <class Backend>
@@ -53,7 +55,7 @@ typename E<Backend>::Options options() {
   return given;
 }
 
-/// Two healthy steps, then `step` with the planned faults, on three ranks; what each saw.
+/// Healthy steps, then `step` with the planned faults, on three ranks; what each saw.
 template <class Backend>
 std::vector<Seen> seen_on_three_ranks(const std::vector<Fault>& faults, ThreadGroupOptions group_options = {},
                                       const Step<Backend>& step = plain_step<Backend>) {
@@ -65,14 +67,14 @@ std::vector<Seen> seen_on_three_ranks(const std::vector<Fault>& faults, ThreadGr
     E<Backend> e(c, backend, layout(kRanks, true), options<Backend>());
     std::vector<float> before;
     try {
-      for (int s = 0; s < kHealthySteps; ++s) {
+      for (int s = 0; s < healthy_steps<Backend>; ++s) {
         const std::uint64_t calls = counting.total().calls;
         plain_step<Backend>(e, Batch(c.rank(), s, 9 + c.rank(), e.columns()), s);
         mine.calls = counting.total().calls - calls;
       }
       before = shards_of(e);
       mine.first_call = counting.total().calls + 1;
-      step(e, Batch(c.rank(), kHealthySteps, 9 + c.rank(), e.columns()), c.rank());
+      step(e, Batch(c.rank(), healthy_steps<Backend>, 9 + c.rank(), e.columns()), c.rank());
       mine.unchanged = same_bits(shards_of(e), before);
     } catch (const std::exception& error) {
       mine.text = error.what();

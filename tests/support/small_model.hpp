@@ -120,6 +120,10 @@ struct Given {
   MatrixView<const float> gradient;
 };
 
+/// Steps to compare two trainings over: in emulation a step costs a tenth of a second, however small. The third is that without samples.
+template <class Backend>
+inline constexpr int enough_steps = Backend::host_readable ? 4 : 3;
+
 template <class E>
 Result train(E& embeddings, int rank, int steps, bool one_hot = false) {
   Result result;
