@@ -11,6 +11,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -66,9 +69,17 @@ template <class Backend>
 void bad_ids_are_thrown() {
   for (const int ranks : {1, 3})
     for (const std::int64_t bad : {std::int64_t{10}, std::int64_t{-1}, std::int64_t{1} << 40}) {
-      const std::string text = message_of([&] {
-        on_ranks<Backend>(ranks, {1, bad}, [](auto& e, const auto& batch, auto&) { look_up(e, batch); });
-      });
+      const auto look_up_bad = [](auto& e, const auto& batch, auto&) {
+        const std::vector<float> before = table_a(e);
+        try {
+          look_up(e, batch);
+        } catch (const std::exception&) {
+          const std::vector<float> after = table_a(e);  // NaN where other ranks hold it
+          CHECK(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0);
+          throw;
+        }
+      };
+      const std::string text = message_of([&] { on_ranks<Backend>(ranks, {1, bad}, look_up_bad); });
       CAPTURE(text);
       CHECK(text.find("feature 'a'") != std::string::npos);
       CHECK(text.find("sample 0") != std::string::npos);
