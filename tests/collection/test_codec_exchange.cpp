@@ -3,171 +3,17 @@
 //
 // Codecs under the collection: a user's codec that loses nothing gives the bits of no codec, whatever the cut; the library's codecs err
 // and save as they say.
-#include <support/small_model.hpp>
+#include <collection/codec_exchange_bodies.hpp>
 
 #include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
 
 using namespace tessera;
 using namespace small_model;
 
-namespace {
-
-/// The smallest codec, as a user may write it: mirrored floats behind a word of its own, so that a row read as floats would be seen.
-struct Mirrored {
-  static constexpr std::string_view name = "mirrored";
-  static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
-  static void encode(const float* row, int width, std::byte* to) {
-    std::memcpy(to, &width, 4);
-    for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);
-  }
-  static void decode(const std::byte* from, int width, float* row) {
-    int written = 0;
-    std::memcpy(&written, from, 4);
-    for (int c = 0; c < width; ++c) row[c] = NAN;
-    if (written != width) return;
-    for (int c = 0; c < width; ++c) std::memcpy(row + c, from + 4 * (width - c), 4);
-  }
-};
-
-template <class CodecPolicy, class DuplicatePolicy = Throw>
-struct ByTypes {
-  using Codecs = CodecPolicy;
-  using Duplicates = DuplicatePolicy;
-};
-
-template <class... Policies>
-void expect_the_bits_of_no_codec() {
-  for (const int ranks : {1, 3})
-    for (const bool replicated : {false, true}) {
-      const auto plain = train_ranks<>(ranks, 4, replicated);
-      const auto coded = train_ranks<Policies...>(ranks, 4, replicated, 2);
-      for (std::size_t r = 0; r < plain.size(); ++r) {
-        CHECK(same_bits(coded[r].outputs, plain[r].outputs));
-        CHECK(same_bits(coded[r].weight_gradients, plain[r].weight_gradients));
-        CHECK(same_bits(coded[r].shards, plain[r].shards));
-      }
-    }
-}
-
-struct Measured {
-  std::vector<float> first_output, shards;
-  Traffic vectors;
-};
-
-/// One step of three ranks: what rank 0 sees, and what all send in the two exchanges of vectors.
-template <class... Policies>
-Measured one_step() {
-  Measured result;
-  run_ranks(3, [&](ThreadCommunicator& threads) {
-    Counting c(threads);
-    Embeddings<Counting, Policies...> e(c, Host{}, layout(3), {.learning_rate = 0.125f, .seed = 7});
-    const Batch batch(c.rank(), 0, 400, e.columns());
-    std::vector<float> output(batch.gradient.size());
-    const MatrixView<float> out{output.data(), 400, e.columns()};
-    typename decltype(e)::template StepState<std::int64_t> step;
-    e.route(step, batch.keyed());
-    c.reset();
-    e.lookup(step, out);
-    e.exchange(step);
-    e.assemble(step, out);
-    const MatrixView<const float> gradient{batch.gradient.data(), 400, e.columns()};
-    e.split(step, gradient);
-    e.exchange_gradients(step);
-    std::int64_t sent[] = {static_cast<std::int64_t>(c.traffic(Collective::all_to_all).messages),
-                           static_cast<std::int64_t>(c.traffic(Collective::all_to_all).bytes)};
-    c.all_reduce(std::span<std::int64_t>(sent));
-    if (c.rank() == 0) result.vectors = {2, static_cast<std::uint64_t>(sent[0]), static_cast<std::uint64_t>(sent[1])};
-    e.update(step, gradient);
-    if (c.rank() == 0) {
-      result.first_output = output;
-      result.shards = shards_of(e);
-    }
-  });
-  return result;
-}
-
-/// What each of four ranks sends in a whole step. One table of 8 rows x 8; rank r looks rows r and 7 - r up, so that all are asked for
-/// once.
-template <class... Policies>
-std::vector<Traffic> step_traffic(const std::vector<Shard>& shards) {
-  std::vector<Traffic> sent(4);
-  run_ranks(4, [&](ThreadCommunicator& threads) {
-    Counting c(threads);
-    Embeddings<Counting, Policies...> e(c, Host{}, make_layout({4}, {{"t", 8, 8}}, {}, shards), {});
-    c.reset();  // the construction's
-    const std::vector<std::int64_t> ids{c.rank(), 7 - c.rank()};
-    const std::vector<float> gradient(16, 1.0f);
-    e.backward(e.forward(KeyedJagged<std::int64_t>{1, 2, ids, {}, {}}), {gradient.data(), 2, 8});
-    const Traffic total = c.total();
-    sent[static_cast<std::size_t>(c.rank())] = {0, total.messages, total.bytes};
-  });
-  return sent;
-}
-
-}  // namespace
-
-TEST_CASE("a user's codec that loses nothing gives the bits of no codec") { expect_the_bits_of_no_codec<EncodeWith<Mirrored>>(); }
-
-TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they should") {
-  const Measured plain = one_step<>();
-  const auto check = [&](const Measured& coded, double output_error, double update_error, double share) {
-    CHECK(coded.vectors.messages == plain.vectors.messages);
-    CHECK(static_cast<double>(coded.vectors.bytes) / static_cast<double>(plain.vectors.bytes) == doctest::Approx(share).epsilon(0.02));
-    const double first = largest_difference(coded.first_output, plain.first_output);
-    const double second = largest_difference(coded.shards, plain.shards);
-    CHECK(first <= output_error);
-    CHECK((first > 0) == (output_error > 0));  // the codec was at work
-    CHECK(second <= update_error);
-    CHECK((second > 0) == (update_error > 0));
-  };
-  // Outputs are below 2 (sums of up to 3 rows within 1/sqrt(5) times weights up to 2, in up to 2 parts); an update is a sum of some
-  // hundreds of gradients of up to 1 in size, weighted by up to 2, whose errors are of both signs.
-  check(one_step<EncodeWith<Bf16>>(), 2 * 2 * 0x1p-8, 0.5, 0.5);
-  check(one_step<EncodeWith<Fp32, Bf16>>(), 0, 0.5, 0.75);
-  check(one_step<EncodeWith<Int8, Fp16>>(), 2 * 4.0 / 510, 0.1, (0.39 + 0.5) / 2);
-}
-
-TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by type, to the bit; a name that is none is refused") {
-  using Chosen = Embeddings<ThreadCommunicator, EncodeWithOneOf<Fp32, Bf16, Int8>, DeduplicateIfAsked>;
-  const auto same_as = [](auto by_type, const char* forward, const char* backward, bool deduplicate) {
-    using ByType = Embeddings<ThreadCommunicator, typename decltype(by_type)::Codecs, typename decltype(by_type)::Duplicates>;
-    run_ranks(3, [&](ThreadCommunicator& c) {
-      ByType expected(c, Host{}, layout(3), {.learning_rate = 0.125f, .seed = 7});
-      Chosen found(c, Host{}, layout(3),
-                   {.learning_rate = 0.125f, .seed = 7, .forward_codec = forward, .backward_codec = backward, .deduplicate = deduplicate});
-      const Result a = train(expected, c.rank(), 3), b = train(found, c.rank(), 3);
-      require(same_bits(a.outputs, b.outputs) && same_bits(a.weight_gradients, b.weight_gradients) && same_bits(a.shards, b.shards),
-              "rank {}: codecs '{}' and '{}' give other bits when chosen by name", c.rank(), forward, backward);
-    });
-  };
-  same_as(ByTypes<EncodeWith<Fp32>>{}, "", "", false);
-  same_as(ByTypes<EncodeWith<Bf16, Int8>>{}, "bf16", "int8", false);
-  same_as(ByTypes<EncodeWith<Int8, Fp32>, Deduplicate>{}, "int8", "fp32", true);
-  same_as(ByTypes<EncodeWith<Fp32, Bf16>, Deduplicate>{}, "fp32", "bf16", true);
-
-  SelfCommunicator self;
-  using E = Embeddings<SelfCommunicator, EncodeWithOneOf<Fp32, Bf16>>;
-  CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.forward_codec = "int8"}),
-                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'; name more in EncodeWithOneOf<...>", InvalidArgument);
-  CHECK_THROWS_WITH_AS(E(self, Host{}, layout(1), {.deduplicate = true}), doctest::Contains("needs the policy DeduplicateIfAsked"),
-                       InvalidArgument);
-  // Ranks that choose differently are told so.
-  run_ranks(2, [](ThreadCommunicator& c) {
-    for (const bool codec : {true, false}) {
-      try {
-        Chosen e(c, Host{}, layout(2), {.backward_codec = codec && c.rank() == 1 ? "bf16" : "", .deduplicate = !codec && c.rank() == 1});
-        throw Error("ranks differ, and nobody says so");
-      } catch (const InvalidArgument& error) {
-        const std::string_view text = error.what(), what = codec ? "rank 1 does not have the codecs" : "the duplicate removal of rank 0";
-        if (text.find(what) == std::string_view::npos) throw;
-      }
-    }
-  });
-}
+TEST_CASE("a user's codec that loses nothing gives the bits of no codec") { encoded::a_users_codec_that_loses_nothing<Host>(); }
+TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they should") { encoded::errors_and_bytes<Host>(); }
+TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by type, to the bit") { encoded::chosen_by_name<Host>(); }
+TEST_CASE("a name that is no codec's, choices that ranks do not share") { encoded::wrong_choices_are_refused<Host>(); }
 
 TEST_CASE("same inputs, same bits, whatever the number of threads") {
   const auto once = train_ranks<EncodeWith<Int8, Fp16>>(3, 3, false, 1), again = train_ranks<EncodeWith<Int8, Fp16>>(3, 3, false, 2);
@@ -177,33 +23,4 @@ TEST_CASE("same inputs, same bits, whatever the number of threads") {
   }
 }
 
-TEST_CASE("messages and bytes of a step under every policy, counted by hand") {
-  // A slot has a header of 32 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs whole rows' gradients: shards that hold less
-  // than 16 columns of them tell each other theirs (op/mean_square.hpp), never encoded.
-  const auto check = [](const std::vector<Shard>& shards, const std::vector<Traffic>& expected, const std::vector<Traffic>& encoded) {
-    CHECK(step_traffic<>(shards) == expected);
-    CHECK(step_traffic<EncodeWith<Bf16>>(shards) == encoded);
-  };
-  static_assert(sizeof(SlotHeader) == 32);
-  SUBCASE("table-wise, on rank 0") {  // which sends two vectors to each; the others a header, two ids, two gradients
-    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 112}, {0, 3, 112}, {0, 3, 112}}, {{0, 3, 96}, {0, 3, 80}, {0, 3, 80}, {0, 3, 80}});
-  }
-  SUBCASE("column-wise, on ranks 0 and 1") {
-    // They: a header, two ids and two half gradients to the other, two half vectors to all others, half of 8 rows' gradients.
-    check({{0, {0, 8, 0, 4}, 0}, {0, {0, 8, 4, 8}, 1}}, {{0, 7, 304}, {0, 7, 304}, {0, 6, 160}, {0, 6, 160}},
-          {{0, 7, 240}, {0, 7, 240}, {0, 6, 128}, {0, 6, 128}});
-  }
-  SUBCASE("row-wise, two rows on each") {
-    // Headers to three. Ranks 0 and 2 own one of their ids and are asked for one by another rank; ranks 1 and 3: none and two.
-    check({{0, {0, 2, 0, 8}, 0}, {0, {2, 4, 0, 8}, 1}, {0, {4, 6, 0, 8}, 2}, {0, {6, 8, 0, 8}, 3}},
-          {{0, 6, 168}, {0, 9, 240}, {0, 6, 168}, {0, 9, 240}}, {{0, 6, 136}, {0, 9, 176}, {0, 6, 136}, {0, 9, 176}});
-  }
-  SUBCASE("grid: two columns on two nodes of two ranks") {
-    // A header, an id, half a vector and half a gradient to each of the others; half of 4 rows' gradients to the rank with these rows.
-    check({{0, {0, 4, 0, 4}, 0}, {0, {4, 8, 0, 4}, 1}, {0, {0, 4, 4, 8}, 2}, {0, {4, 8, 4, 8}, 3}}, std::vector<Traffic>(4, {0, 13, 280}),
-          std::vector<Traffic>(4, {0, 13, 232}));
-  }
-  SUBCASE("replicated") {  // to each: how many rows, which two, their gradients
-    check({{0, {0, 8, 0, 8}, every_rank}}, std::vector<Traffic>(4, {0, 9, 264}), std::vector<Traffic>(4, {0, 9, 264}));
-  }
-}
+TEST_CASE("messages and bytes of a step under every policy, counted by hand") { encoded::traffic_counted_by_hand<Host>(); }

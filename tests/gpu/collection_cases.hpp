@@ -28,14 +28,6 @@ using namespace tessera;
 using random_layouts::pick;
 using random_layouts::Random;
 
-template <class Backend>
-std::vector<float> read(const Backend& backend, const float* from, std::size_t count) {
-  std::vector<float> values(count);
-  backend.copy(values.data(), from, count * sizeof(float));
-  backend.synchronize();
-  return values;
-}
-
 /// What a training gives: everything that a user can see.
 struct Trace {
   std::vector<float> outputs;              // of all steps and ranks
@@ -231,15 +223,6 @@ Training with_equal_batches(Random& random, Training training) {
     training.bounds.push_back(static_cast<std::int64_t>(most) + spare);
   }
   return training;
-}
-
-std::string message_of(const auto& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no exception";
 }
 
 using TableA = Table<"a", 10, 4>;

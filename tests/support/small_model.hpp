@@ -7,10 +7,13 @@
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/tessera.hpp>
 
+#include <support/on_backend.hpp>
+
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <type_traits>
 #include <vector>
 
 namespace small_model {
@@ -74,52 +77,94 @@ struct Result {
   std::vector<float> shards;            // this rank's rectangles and their optimizer state at the end
 };
 
+/// This rank's rectangles, one after another; behind each, if asked for, its optimizer state.
 template <class Embeddings>
-std::vector<float> shards_of(const Embeddings& embeddings) {
+std::vector<float> shards_of(const Embeddings& embeddings, bool states = true) {
   std::vector<float> all;
+  const auto append = [&](const auto& matrix) {
+    for (const auto x : on_backend::read(embeddings.backend(), matrix.data, static_cast<std::size_t>(matrix.rows * matrix.columns)))
+      all.push_back(to_float(x));
+  };
   for (const auto& shard : embeddings.tables().local_shards()) {
-    for (std::int64_t row = 0; row < shard.weights.rows; ++row)
-      for (std::int64_t c = 0; c < shard.weights.columns; ++c) all.push_back(to_float(shard.weights(row, c)));
+    append(shard.weights);
     for (const auto& state : shard.states)
-      for (std::int64_t row = 0; row < state.rows; ++row) all.insert(all.end(), state.row(row), state.row(row) + state.columns);
+      if (states) append(state);
   }
   return all;
 }
 
 // One optimizer, and kernels for widths known at run time only: so each collection costs a test few seconds of the compiler.
+template <class Backend, class Comm, class... Policies>
+using EmbeddingsOn = ShardedCollection<Widths<>, RowWiseAdagrad, Backend, Comm, Policies...>;
 template <class Comm, class... Policies>
-using Embeddings = ShardedCollection<Widths<>, RowWiseAdagrad, Host, Comm, Policies...>;
-using Counting = CountingCommunicator<ThreadCommunicator>;
+using Embeddings = EmbeddingsOn<Host, Comm, Policies...>;
+template <class Backend>
+using CountingOn = CountingCommunicator<typename on_backend::ThreadRanks<Backend>::type>;
+using Counting = CountingOn<Host>;
 
 /// Samples of a rank: ranks have different batches, and rank 1 none at step 2.
 inline std::int64_t samples_of(int rank, int step) { return rank == 1 && step == 2 ? 0 : 11 + 5 * rank; }
+
+/// A Batch where a backend reads it, with room for the gradient of its weights.
+template <class Backend>
+struct Given {
+  Given(const Backend& backend, const Batch& batch, std::int64_t columns)
+      : ids(backend, batch.keyed()),
+        of_gradient(backend, batch.gradient),
+        of_weights(backend, std::vector<float>(batch.ids.size(), 1.0f)),
+        gradient(of_gradient.data(), batch.samples, columns) {}
+  const KeyedJagged<std::int64_t>& keyed() const { return ids.keyed(); }
+
+  on_backend::BatchOn<std::int64_t, Backend> ids;
+  on_backend::Array<float, Backend> of_gradient, of_weights;
+  MatrixView<const float> gradient;
+};
+
+/// Steps to compare two trainings over: in emulation a step costs a tenth of a second, however small. The third is that without samples.
+template <class Backend>
+inline constexpr int enough_steps = Backend::host_readable ? 4 : 3;
 
 template <class E>
 Result train(E& embeddings, int rank, int steps, bool one_hot = false) {
   Result result;
   for (int step = 0; step < steps; ++step) {
     const Batch batch(rank, step, samples_of(rank, step), embeddings.columns(), one_hot);
-    const auto pooled = embeddings.forward(batch.keyed());
-    result.outputs.insert(result.outputs.end(), pooled.values.data, pooled.values.data + batch.samples * embeddings.columns());
-    std::vector<float> of_weights(batch.ids.size());
-    embeddings.backward(pooled, {batch.gradient.data(), batch.samples, embeddings.columns()}, of_weights);
+    const Given given(embeddings.backend(), batch, embeddings.columns());
+    const auto pooled = embeddings.forward(given.keyed());
+    const std::vector<float> output = on_backend::read(embeddings.backend(), pooled.values.data, batch.gradient.size());
+    result.outputs.insert(result.outputs.end(), output.begin(), output.end());
+    embeddings.backward(pooled, given.gradient, given.of_weights.span());
+    const std::vector<float> of_weights = given.of_weights.read();
     result.weight_gradients.insert(result.weight_gradients.end(), of_weights.begin(), of_weights.end());
   }
   result.shards = shards_of(embeddings);
   return result;
 }
 
-/// Every rank's result.
-template <class... Policies>
-std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
+/// Runs f(communicator that counts, backend) on each of `ranks` threads.
+template <class Backend, class F>
+void on_ranks(int ranks, F&& f) {
+  on_backend::on_thread_ranks<Backend>(ranks, [&](auto& threads, const Backend& backend) {
+    CountingOn<Backend> c(threads);
+    f(c, backend);
+  });
+}
+
+/// Every rank's result. `threads`: of each rank's backend, if it is the host.
+template <class Backend, class... Policies>
+std::vector<Result> train_ranks_on(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
   std::vector<Result> results(static_cast<std::size_t>(ranks));
-  run_ranks(ranks, [&](ThreadCommunicator& thread_rank) {
-    Counting c(thread_rank);
-    Embeddings<Counting, Policies...> embeddings(c, Host({.threads = threads}), layout(ranks, replicated),
-                                                 {.learning_rate = 0.125f, .seed = 7});
+  on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, Backend backend) {
+    if constexpr (std::is_same_v<Backend, Host>) backend = Host({.threads = threads});
+    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(c, backend, layout(ranks, replicated),
+                                                                       {.learning_rate = 0.125f, .seed = 7});
     results[static_cast<std::size_t>(c.rank())] = train(embeddings, c.rank(), steps, one_hot);
   });
   return results;
+}
+template <class... Policies>
+std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
+  return train_ranks_on<Host, Policies...>(ranks, steps, replicated, threads, one_hot);
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
