@@ -428,38 +428,6 @@ TEST_CASE("collection: 16-bit tables, Adam and Adagrad") {
   }
 }
 
-TEST_CASE("collection: gradients that are no numbers are counted, and may be refused with their step") {
-  const Cuda backend;
-  OneRank self{CudaMemory(backend)};
-  const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 5, 3, 1, 2, 3});
-  const KeyedJagged<std::int32_t> batch{2, 3, ids.span(), {}, {}};
-  std::vector<float> gradient(24, 1.0f);
-  const Array<float, Cuda> good(backend, gradient);
-  gradient[5] = std::numeric_limits<float>::quiet_NaN();
-  gradient[9] = std::numeric_limits<float>::infinity();
-  const Array<float, Cuda> bad(backend, gradient);
-  const auto step = [&](auto& e, const Array<float, Cuda>& given) { e.backward(e.forward(batch), {given.data(), 3, 8}); };
-
-  EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, OneRank, RejectNonFiniteGradients> rejects(self, backend, {});
-  step(rejects, bad);
-  CHECK(rejects.non_finite_gradients() == 2);
-  CHECK(rejects.rejected_steps() == 1);
-  CHECK(rejects.steps() == 0);
-  CHECK(rejects.count_non_finite_weights() == 0);
-  step(rejects, good);
-  CHECK(rejects.rejected_steps() == 1);
-  CHECK(rejects.steps() == 1);
-
-  EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, OneRank, CountNonFiniteGradients> counts(self, backend, {});
-  step(counts, bad);
-  CHECK(counts.non_finite_gradients() == 2);
-  step(counts, good);
-  step(counts, bad);
-  CHECK(counts.non_finite_gradients() == 4);
-  CHECK(counts.steps() == 3);
-  CHECK(counts.count_non_finite_weights() > 0);
-}
-
 TEST_CASE("collection: codecs and duplicate removal chosen at run time are those chosen by type, to the bit") {
   Random random(11);
   const random_layouts::Model model = random_layouts::random_model(random, false);
