@@ -58,7 +58,7 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
 
 template <class Lanes>
 __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entries, int count, bool aligned, int lane) {
-  constexpr int flight = Lanes::rows_in_flight;
+  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4 ? 4 : floats <= 8 ? 2 : 1;  // about 64 bytes per lane
   RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
