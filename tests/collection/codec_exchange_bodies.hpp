@@ -4,6 +4,7 @@
 // Codecs under the collection, on any backend: bodies of test_codec_exchange.cpp and gpu/twin_cases.hpp.
 #pragma once
 
+#include <support/mirrored_codec.hpp>
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
@@ -11,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,23 +22,6 @@ namespace encoded {
 using namespace tessera;      // NOLINT: a header of tests
 using namespace on_backend;   // NOLINT
 using namespace small_model;  // NOLINT
-
-/// The smallest codec, as a user may write it: mirrored floats behind a word of its own, so that a row read as floats would be seen.
-struct Mirrored {
-  static constexpr std::string_view name = "mirrored";
-  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
-  TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
-    std::memcpy(to, &width, 4);
-    for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);
-  }
-  TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
-    int written = 0;
-    std::memcpy(&written, from, 4);
-    for (int c = 0; c < width; ++c) row[c] = NAN;
-    if (written != width) return;
-    for (int c = 0; c < width; ++c) std::memcpy(row + c, from + 4 * (width - c), 4);
-  }
-};
 
 template <class Backend>
 void a_users_codec_that_loses_nothing() {

@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>
+#include <support/mirrored_codec.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +19,6 @@
 #include <cstring>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace {
@@ -70,19 +70,6 @@ void check_moves(int width, bool overlap) {
     CHECK((target.read() == expected));
   });
 }
-
-/// A user's codec that gives whole rows only: mirrored floats behind a word of its own.
-struct MirroredRows {
-  static constexpr std::string_view name = "mirrored";
-  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
-  TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
-    std::memcpy(to, &width, 4);
-    for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);
-  }
-  TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
-    for (int c = 0; c < width; ++c) std::memcpy(row + c, from + 4 * (width - c), 4);
-  }
-};
 
 /// Two jobs each way, of all rows and of some; the second adds to the columns of the first. Rows of every kind: subnormal, huge, constant,
 /// with a NaN, with an infinity, of zeros.
@@ -145,7 +132,7 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16, Int8, MirroredRows) {
+TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16, Int8, Mirrored) {
   for (const int width : {1, 4, 6, 13, 33, 260}) {
     check_codec<C>(width, width + 3, 1);
     check_codec<C>(width, (width + 3) / 4 * 4, 0);
