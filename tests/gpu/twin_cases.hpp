@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The host's own tests of a collection on Cuda, body by body: tests/collection has each on Host under the same name.
+// The host's own tests of a collection on Cuda, body by body: tests/collection has each on Host under the same name. Cases stand in the
+// files that run them, as a fused program picks them by their files; source_rules.py finds a body that one backend lacks.
 #pragma once
 
 #include <collection/agreement_bodies.hpp>

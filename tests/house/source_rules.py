@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the sources that no compiler checks: who may include whom (docs/architecture.md), sizes, macros, licence lines, and
-nothing about the machine that a file was written on.
+"""Rules of the sources that no compiler checks: who may include whom (docs/architecture.md), sizes, macros, licence lines, tests that a
+backend lacks, and nothing about the machine that a file was written on.
 
     source_rules.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 """
@@ -44,6 +44,10 @@ MAY_ASK_FOR_NVCC = {"config.hpp"}
 MAX_LINES = 450
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
+
+# A test's body that any backend is to pass, and where it is called for each: a template that nobody calls is no error to a compiler.
+BODY = re.compile(r"^template <class Backend>\nvoid (\w+)\(\) \{", re.MULTILINE)
+CALL = re.compile(r"\b(\w+)<(Host|Cuda)>\(\);")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)")
@@ -150,6 +154,7 @@ def cycle_in(graph):
 def faults_of(root):
     root = pathlib.Path(root)
     includes, macros = {}, {}
+    bodies, calls = {}, set()
     for name in files_of(root):
         path = root / name
         if path.stat().st_size > 1 << 20:
@@ -169,9 +174,17 @@ def faults_of(root):
                 yield f"{name}:{number}: a package registry's host"
             if path.suffix in SOURCE_SUFFIXES and (found := UNFINISHED.search(line)):
                 yield f"{name}:{number}: unfinished: {found[0]}"
+        if name.endswith("_bodies.hpp"):
+            bodies.update({body[1]: f"{name}:{text.count(chr(10), 0, body.start()) + 2}" for body in BODY.finditer(text)})
+        elif name.startswith("tests/"):
+            calls.update(call.groups() for call in CALL.finditer(text))
         if name.startswith("include/") and path.suffix in {".hpp", ".cuh", ".inl"}:
             for number, fault in header_faults(name[len("include/tessera/"):], lines, includes, macros):
                 yield f"{name}:{number}: {fault}"
+    for body, where in bodies.items():
+        for backend in ("Host", "Cuda"):
+            if (body, backend) not in calls:
+                yield f"{where}: no test calls {body}<{backend}>"
     if len(macros) > MAX_MACROS:
         yield f"include/: {len(macros)} macros, at most {MAX_MACROS}: " + ", ".join(f"{m} ({where})" for m, where in sorted(macros.items()))
     if found := cycle_in(includes):

@@ -24,6 +24,9 @@ CLEAN = {
     "include/tessera/table/table.hpp": HEADER + "#include <tessera/op/sum.hpp>\n",
     "include/tessera/collection/all.hpp": HEADER + "#include <tessera/sharding/rows.hpp>\n#include <tessera/table/table.hpp>\n",
     "examples/small.cpp": SPDX + "int main() {}\n",
+    "tests/sum_bodies.hpp": SPDX + "template <class Backend>\nvoid adds() {}\n",
+    "tests/test_sum.cpp": SPDX + "TEST_CASE() { adds<Host>(); }\n",
+    "tests/twin_cases.hpp": SPDX + "TEST_CASE() { adds<Cuda>(); }\n",
     "data.bin": None,
 }
 # (file, text to add at its end or a whole new file, part of the message)
@@ -55,6 +58,7 @@ PLANTED = [
     ("README.md", "get it from py" + "pi.org\n", "a package registry's host"),
     ("examples/small.cpp", "// TO" + "DO: more\n", "unfinished"),
     ("examples/licence.cpp", "int main() {}\n", "no SPDX lines"),
+    ("tests/sum_bodies.hpp", "template <class Backend>\nvoid subtracts() {}\n", "sum_bodies.hpp:6: no test calls subtracts<Cuda>"),
     ("data.bin", "x" * (1 << 20), "over 1 MiB"),
 ]
 
