@@ -3,8 +3,8 @@
 //
 // Whole training steps, batch 65,536, one GPU: route, lookup, interaction, MLPs forward and backward, loss, dense and embedding updates;
 // called, and as CUDA graphs, which cost the host nothing. Batches are in device memory before the clock starts, and take turns.
-//   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, TF32. Published on one A100:
-//   Tiny 24.4 ms, Small 67.4 ms.
+//   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, MLP in TF32 or bfloat16.
+//   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
 //   or bfloat16.
 #include <gpu/bench_gpu.hpp>
@@ -81,7 +81,7 @@ void measure_steps(benchmark::State& state, const Cuda& backend, const gpu::Stre
   state.counters["samples/s"] = static_cast<double>(batch_size) / (state.counters["us"] * 1e-6);
 }
 
-void merlin(benchmark::State& state, const SyntheticModel& model, bool captured) {
+void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision, bool captured) {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
@@ -108,7 +108,7 @@ void merlin(benchmark::State& state, const SyntheticModel& model, bool captured)
   std::vector<std::int64_t> sizes{columns};
   sizes.insert(sizes.end(), model.mlp.begin(), model.mlp.end());
   sizes.push_back(1);
-  CudaMlp mlp(backend, sizes, {.tf32 = true});
+  CudaMlp mlp(backend, sizes, {.precision = precision, .tf32 = precision == DensePrecision::float32});
   const CudaDenseParameters parameters(backend, 1, mlp);
   CudaDenseOptimizer<Adagrad> dense(backend, adagrad);
 
@@ -228,30 +228,34 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   measure_steps(state, backend, stream, captured, 3 * entry_bytes + activations, 3 * distinct_bytes + activations, train);
 }
 
+template <class F>
+void add(const std::string& name, const F& f) {
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [f](benchmark::State& state) {
+                                 try {
+                                   f(state);
+                                 } catch (const Error& error) {  // cuBLASLt need not have every epilogue
+                                   state.SkipWithError(error.what());
+                                 }
+                               })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->MinTime(0.5);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const SyntheticModel& model : models())
-    for (const bool captured : {false, true})
-      benchmark::RegisterBenchmark(fmt::format("step/Merlin {}{}", model.name, captured ? "/graph" : "").c_str(),
-                                   [&model, captured](benchmark::State& state) { merlin(state, model, captured); })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond)
-          ->MinTime(0.5);
-  for (const DlrmCase how : {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
-                             DlrmCase{"bf16", DensePrecision::bfloat16}})
-    for (const bool captured : {false, true})
-      benchmark::RegisterBenchmark(fmt::format("step/DLRM/{}{}", how.name, captured ? "/graph" : "").c_str(),
-                                   [how, captured](benchmark::State& state) {
-                                     try {
-                                       dlrm(state, how, captured);
-                                     } catch (const Error& error) {  // cuBLASLt need not have every epilogue
-                                       state.SkipWithError(error.what());
-                                     }
-                                   })
-          ->UseManualTime()
-          ->Unit(benchmark::kMillisecond)
-          ->MinTime(0.5);
+  for (const bool captured : {false, true}) {
+    const char* const graph = captured ? "/graph" : "";
+    for (const SyntheticModel& model : models())
+      for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16})
+        add(fmt::format("step/Merlin {}/{}{}", model.name, precision == DensePrecision::float32 ? "tf32" : "bf16", graph),
+            [&model, precision, captured](benchmark::State& state) { merlin(state, model, precision, captured); });
+    for (const DlrmCase how : {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
+                               DlrmCase{"bf16", DensePrecision::bfloat16}})
+      add(fmt::format("step/DLRM/{}{}", how.name, graph), [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
+  }
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
 }

@@ -106,7 +106,7 @@ def merlin_tiny(results):
         loss.backward()
         optimizer.step()
 
-    results["step/Merlin Tiny"] = microseconds(step, 10)
+    results["step/Merlin Tiny/tf32"] = microseconds(step, 10)
 
 
 def dlrm(precision, results):
