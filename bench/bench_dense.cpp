@@ -3,6 +3,7 @@
 //
 // A training step of DLRM's MLPs (forward, backward, SGD) beside the bare sgemm calls that it consists of, both on the same buffers'
 // sizes and interleaved. `share` is the step's rate over that of the bare products: what bias, ReLU, masks, packing and the update cost.
+// `arithmetic_share`: its rate over that of as many multiplications and additions in registers (limits.hpp).
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 
@@ -11,25 +12,16 @@
 #include <dnnl.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "limits.hpp"
+
 using namespace tessera;
+using namespace tessera::bench;
 
 namespace {
-
-double seconds(const auto& f) {
-  const auto begin = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double>& times) {
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
-}
 
 void bench_mlp(benchmark::State& state, const std::vector<std::int64_t>& sizes, bool input_gradient, DensePrecision precision) {
   const std::int64_t batch = state.range(0);
@@ -68,8 +60,9 @@ void bench_mlp(benchmark::State& state, const std::vector<std::int64_t>& sizes, 
 
   step();
   products();
-  std::vector<double> own, bare;
+  std::vector<double> own, bare, arithmetic;
   for (auto _ : state) {
+    arithmetic.push_back(seconds([&] { multiply_add(threads, flops); }));
     bare.push_back(seconds(products));
     own.push_back(seconds(step));
     state.SetIterationTime(own.back());
@@ -78,6 +71,7 @@ void bench_mlp(benchmark::State& state, const std::vector<std::int64_t>& sizes, 
   state.counters["gflops"] = flops / own_time * 1e-9;
   state.counters["sgemm_gflops"] = flops / bare_time * 1e-9;
   state.counters["share"] = bare_time / own_time;
+  state.counters["arithmetic_share"] = median(arithmetic) / own_time;
   state.counters["samples_per_second"] = static_cast<double>(batch) / own_time;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What this machine's memory gives: a copy of a stream, and random rows of a table of 2 GiB on huge pages, summed (gather), written out
-// (gather_write) or modified and written back (gather_modify_write), each with the best of several prefetch distances. Counters: bytes/s
-// of rows, streams and outputs, each byte once per direction; `distance`.
+// What this machine's processor gives: multiplications and additions of floats in registers (`flop/s`). And its memory: a copy of a stream,
+// and random rows of a table of 2 GiB on huge pages, summed (gather), written out (gather_write) or modified and written back
+// (gather_modify_write), each with the best of several prefetch distances. Counters: bytes/s of rows, streams and outputs, each byte once
+// per direction; `distance`.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -31,6 +32,12 @@ void copy(benchmark::State& state, int threads) {
       });
     }));
   state.counters["bytes/s"] = benchmark::Counter(8.0 * static_cast<double>(floats), benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void arithmetic(benchmark::State& state, int threads) {
+  const double operations = 1e9;
+  for (auto _ : state) state.SetIterationTime(seconds([&] { multiply_add(threads, operations); }));
+  state.counters["flop/s"] = benchmark::Counter(operations, benchmark::Counter::kIsIterationInvariantRate);
 }
 
 enum class Access { gather, gather_write, gather_modify_write };
@@ -88,6 +95,7 @@ void add_rows(int threads) {
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   for (const int threads : {1, 2}) {
+    add(fmt::format("limit/multiply_add/threads:{}", threads), [threads](benchmark::State& state) { arithmetic(state, threads); });
     add(fmt::format("limit/copy/threads:{}", threads), [threads](benchmark::State& state) { copy(state, threads); });
     add_rows<64>(threads);
     add_rows<128>(threads);

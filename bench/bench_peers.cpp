@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tessera beside PyTorch's C++ library in one process: the same ids, tables and threads, one call of each in turn, medians. Counters:
-// `ms`, `peer_ms`, `ratio` = peer_ms / ms.
+// `ms`, `peer_ms`, `ratio` = peer_ms / ms; `limit_ms`, `limit_ratio` = peer_ms / limit_ms: the ratio of who does nothing else than the
+// least traffic of lookup and update, or of DLRM the arithmetic of MLPs and interaction in float, at the machine's rate in turn with both.
 //   peer/lookup   at::embedding_bag, sum
 //   peer/update   forward, backward and a sparse optimizer step (torch::optim)
 //   peer/dlrm     a training step of DLRM with SGD (dlrm.hpp): EmbeddingBags with sparse gradients, Linear, bmm, the eager way
@@ -19,8 +20,10 @@
 
 #include <malloc.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -33,16 +36,17 @@ using namespace tessera::bench;
 
 namespace {
 
-/// Runs both in turn on batch after batch and reports.
-template <class Ours, class Theirs>
-void duel(benchmark::State& state, const Ours& ours, const Theirs& theirs) {
+/// Runs both, and what bounds them, in turn on batch after batch and reports.
+template <class Ours, class Theirs, class Limit>
+void duel(benchmark::State& state, const Ours& ours, const Theirs& theirs, const Limit& limit) {
   std::int64_t batch = 0;
   for (int warm_up = 0; warm_up < 2; ++warm_up) {
     ours(batch++);
     theirs(batch++);
   }
-  std::vector<double> own_times, peer_times;
+  std::vector<double> own_times, peer_times, limits;
   for (auto _ : state) {
+    limits.push_back(seconds([&] { limit(batch++); }));
     own_times.push_back(seconds([&] { ours(batch++); }));
     peer_times.push_back(seconds([&] { theirs(batch++); }));
     state.SetIterationTime(own_times.back() + peer_times.back());
@@ -50,6 +54,8 @@ void duel(benchmark::State& state, const Ours& ours, const Theirs& theirs) {
   state.counters["ms"] = median(own_times) * 1e3;
   state.counters["peer_ms"] = median(peer_times) * 1e3;
   state.counters["ratio"] = median(peer_times) / median(own_times);
+  state.counters["limit_ms"] = median(limits) * 1e3;
+  state.counters["limit_ratio"] = median(peer_times) / median(limits);
 }
 
 struct Shape {
@@ -86,7 +92,13 @@ struct Workload {
     return std::get<0>(at::embedding_bag(weights, indices, peer_offsets, false, 0, sparse));
   }
 
-  static constexpr std::int64_t batches = 5;  // odd: each side sees all of them
+  /// The traffic of a lookup alone.
+  void gather_rows(std::int64_t batch, int distance) const {
+    const std::span<const std::int64_t> rows(batch_ids(batch), static_cast<std::size_t>(shape.batch * shape.bag));
+    gather<Width * 4, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()), rows, shape.bag, output.data(), distance);
+  }
+
+  static constexpr std::int64_t batches = 5;  // no multiple of 2 or 3: each side sees all of them
   Shape shape;
   HugeArray<float> arena;
   HugeArray<std::int64_t> ids;
@@ -100,13 +112,16 @@ void lookup(benchmark::State& state, Shape shape) {
   const Workload<Width> work(shape);
   const Host host({.threads = shape.threads});
   const at::NoGradGuard no_gradients;
+  std::int64_t turn = 0;
+  const int distance = best_distance([&](int d) { work.gather_rows(turn++, d); });
   duel(
       state,
       [&](std::int64_t batch) {
         const LookupGroup<std::int64_t> group{work.bags(batch), work.output.data(), Width};
         run<Lookup<float, std::int64_t, Width>>(host, {.arena = work.arena.data(), .groups = {&group, 1}});
       },
-      [&](std::int64_t batch) { benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr()); });
+      [&](std::int64_t batch) { benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr()); },
+      [&](std::int64_t batch) { work.gather_rows(batch, distance); });
 }
 
 template <int Width, Optimizer O>
@@ -118,6 +133,18 @@ void update(benchmark::State& state, Shape shape) {
   ArenaState<float, O> arena_state{.arena = work.arena.data(), .rows = shape.rows, .width = Width, .segments = {&segment, 1}};
   if constexpr (O::element_states > 0) arena_state.element_state[0] = states.data();
   const typename O::Step step = O{}.at(0.01f, 1);
+  std::vector<std::vector<std::int64_t>> distinct;
+  for (std::int64_t b = 0; b < work.batches; ++b)
+    distinct.push_back(distinct_ids(std::span(work.batch_ids(b), static_cast<std::size_t>(shape.batch * shape.bag)), shape.rows));
+  std::array<char*, O::element_states + 1> written{reinterpret_cast<char*>(work.arena.data())};
+  if constexpr (O::element_states > 0) written[1] = reinterpret_cast<char*>(states.data());
+  const auto write_rows = [&](std::int64_t batch, int distance) {
+    const std::span<const std::int64_t> rows = distinct[static_cast<std::size_t>(batch % work.batches)];
+    gather_modify_write<Width * 4, O::element_states + 1, 0>(shape.threads, written, {}, rows, distance);
+  };
+  std::int64_t turn = 0;
+  const int gather_distance = best_distance([&](int d) { work.gather_rows(turn++, d); });
+  const int write_distance = best_distance([&](int d) { write_rows(turn++, d); });
   work.weights.set_requires_grad(true);
   std::unique_ptr<torch::optim::Optimizer> peer;
   if constexpr (std::is_same_v<O, Sgd>) {
@@ -137,6 +164,11 @@ void update(benchmark::State& state, Shape shape) {
         work.peer_forward(batch, true).backward(work.peer_gradient);
         peer->step();
         work.weights.mutable_grad() = at::Tensor();
+      },
+      [&](std::int64_t batch) {
+        work.gather_rows(batch, gather_distance);
+        benchmark::DoNotOptimize(read_stream(shape.threads, work.gradient.span()));
+        write_rows(batch, write_distance);
       });
 }
 
@@ -203,7 +235,8 @@ void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_t
     at::set_num_threads(threads);
     duel(
         state, [&](std::int64_t i) { rank.step(static_cast<int>(i), laps); },
-        [&](std::int64_t i) { peer.step(rank.batches()[static_cast<std::size_t>(i) % rank.batches().size()]); });
+        [&](std::int64_t i) { peer.step(rank.batches()[static_cast<std::size_t>(i) % rank.batches().size()]); },
+        [&](std::int64_t) { multiply_add(threads, static_cast<double>(batch) * rank.operations_per_sample()); });
   });
   state.counters["samples_per_second"] = static_cast<double>(batch) / state.counters["ms"] * 1e3;
   state.counters["peer_samples_per_second"] = static_cast<double>(batch) / state.counters["peer_ms"] * 1e3;

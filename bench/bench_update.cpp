@@ -51,18 +51,17 @@ void update(benchmark::State& state, Shape shape) {
   std::vector<std::int64_t> offsets;
   for (std::int64_t b = 0; b <= shape.batch * shape.tables; ++b) offsets.push_back(b * shape.bag);
   HugeArray<Id> ids(entries * batches), arena_rows(entries * batches);
-  std::vector<std::vector<Id>> distinct(static_cast<std::size_t>(batches));
-  std::vector<bool> seen(static_cast<std::size_t>(shape.rows));
+  const auto rows_of_batch = [&](std::int64_t batch) {
+    return std::span<const Id>(arena_rows.data() + batch * entries, static_cast<std::size_t>(entries));
+  };
+  std::vector<std::vector<Id>> distinct;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
-    std::vector<Id>& rows = distinct[static_cast<std::size_t>(batch)];
     for (std::int64_t j = 0; j < entries; ++j) {
       const std::int64_t i = batch * entries + j, table = j / (shape.batch * shape.bag);
       ids.data()[i] = static_cast<Id>(draw_id(1, static_cast<std::uint64_t>(i), rows_of_table, shape.skew, shape.by_frequency));
-      const Id row = arena_rows.data()[i] = static_cast<Id>(ids.data()[i] + table * rows_of_table);
-      if (!seen[static_cast<std::size_t>(row)]) rows.push_back(row);
-      seen[static_cast<std::size_t>(row)] = true;
+      arena_rows.data()[i] = static_cast<Id>(ids.data()[i] + table * rows_of_table);
     }
-    for (const Id row : rows) seen[static_cast<std::size_t>(row)] = false;
+    distinct.push_back(distinct_ids(rows_of_batch(batch), shape.rows));
   }
 
   const Host host({.threads = shape.threads});
@@ -96,9 +95,8 @@ void update(benchmark::State& state, Shape shape) {
     }
   };
   const auto gather_rows = [&](std::int64_t batch, int distance) {
-    gather<row_bytes, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()),
-                             std::span<const Id>(arena_rows.data() + batch * entries, static_cast<std::size_t>(entries)), shape.bag,
-                             output.data(), distance);
+    gather<row_bytes, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()), rows_of_batch(batch), shape.bag, output.data(),
+                             distance);
   };
   std::int64_t turn = 0;
   const int write_distance = best_distance([&](int d) { read_modify_write(turn++ % batches, d); });

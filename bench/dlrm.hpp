@@ -122,6 +122,14 @@ class DlrmRank {
     laps.lap(update);
   }
 
+  /// Floating-point operations of a step in the MLPs, whose first layer needs no gradient of its input, and in the interaction.
+  double operations_per_sample() {
+    std::int64_t products = 3 * Width * kTables * (kTables + 1) / 2 - bottom_.weight(0).rows * bottom_.weight(0).columns;
+    for (Mlp<>* mlp : {&bottom_, &top_})
+      for (int l = 0; l < mlp->layers(); ++l) products += 3 * mlp->weight(l).rows * mlp->weight(l).columns;
+    return 2.0 * static_cast<double>(products);
+  }
+
   /// This rank's part of the batches.
   const std::vector<ClickBatch<std::int32_t>>& batches() const { return batches_; }
 

@@ -3,6 +3,7 @@
 //
 // What this machine can do with the traffic of an operation and nothing else: gather rows, gather and write out, gather, modify and
 // write back. The same ids, the same tables, the same threads, the best of several prefetch distances; run in turn with the operation.
+// And with the arithmetic of one: multiplications and additions of registers.
 #pragma once
 
 #include <tessera/core/random.hpp>
@@ -135,6 +136,35 @@ inline float read_stream(int threads, std::span<const float> values) {
     sums[static_cast<std::size_t>(part)] = result[0];
   });
   return sums[0];
+}
+
+/// At least so many floating-point operations, multiplications and additions of whole registers: what bounds matrix products.
+inline void multiply_add(int threads, double operations) {
+  constexpr int lanes = detail::native_lanes, chains = 12;  // independent ones: a processor has 8 or more under way
+  const auto rounds = static_cast<std::int64_t>(operations / (2.0 * lanes * chains * threads)) + 1;
+  std::array<float, 256> results{};
+  parallel_for(threads, threads, [&](std::int64_t part, int) {
+    const auto factor = detail::broadcast<lanes>(0.999f), term = detail::broadcast<lanes>(0.001f);
+    std::array<detail::Vector<float, lanes>, chains> sums;
+    detail::unrolled<chains>([&](auto i) { sums[i()] = detail::broadcast<lanes>(0.1f * static_cast<float>(i())); });
+    for (std::int64_t round = 0; round < rounds; ++round)
+      detail::unrolled<chains>([&](auto i) { sums[i()] = detail::multiply_add<lanes>(sums[i()], factor, term); });
+    detail::unrolled<chains>([&](auto i) { results[static_cast<std::size_t>(part) % results.size()] += sums[i()][0]; });
+  });
+  volatile float kept = results[0];  // else nobody would need the sums
+  static_cast<void>(kept);
+}
+
+/// The ids without repetition, in the order of their first places. `rows`: more than any of them.
+template <class Id>
+std::vector<Id> distinct_ids(std::span<const Id> ids, std::int64_t rows) {
+  std::vector<bool> seen(static_cast<std::size_t>(rows));
+  std::vector<Id> distinct;
+  for (const Id id : ids) {
+    if (!seen[static_cast<std::size_t>(id)]) distinct.push_back(id);
+    seen[static_cast<std::size_t>(id)] = true;
+  }
+  return distinct;
 }
 
 /// The distance for which f(distance) takes least, each tried a few times in turn.

@@ -7,18 +7,18 @@
   update   forward, backward and optimizer: TBE with the optimizer fused into its backward; embedding_bag with sparse gradients, torch.optim
   dlrm     a training step of DLRM with SGD (dlrm.hpp) in eager PyTorch: EmbeddingBags with sparse gradients, or one TBE of all tables
 
-With --tessera, Tessera's own bench of the shape runs right before and right after each measurement: `Tessera ms` is the mean of both.
-Ratios are to Tessera, so 2 means that the peer takes twice as long. `after/before` and `median/best` (of the peers, the worse) tell how
-steady the machine was. The two peers run in turn on batch after batch, medians. Lookups and updates draw the ids that Tessera's benches
-draw, as int64, which Tessera's take as int32 (--ids int32 gives them to the peers too).
+With --tessera, Tessera (peers_library.cpp) runs in the same process, on the same tables and ids. All run in turn on batch after batch;
+medians. Ratios are to Tessera, so 2 means that the peer takes twice as long; `/limit` is the ratio of who does nothing else than the least
+traffic of lookup and update, or of DLRM the arithmetic of MLPs and interaction (limits.hpp), in turn with the others. `median/best` (of all,
+the worst) tells how steady the machine was.
 
 FBGEMM's CPU packages are built without OpenMP from 1.6.0 on: whatever the number of threads, one works. For two threads measure 1.4.2 with
 PyTorch 2.9.1 too (pip install torch==2.9.1 fbgemm-gpu-cpu==1.4.2, in an environment of its own); the first line tells which it is.
 
 The peers are measured at their best: huge pages, freed memory that stays with the process, no bounds checks, kernels compiled beforehand.
-They run in processes of their own, one per table width and optimizer. All run with OMP_PROC_BIND=true and GOMP_SPINCOUNT=20000, as
-run.sh does, unless the environment says otherwise: threads that spin on a busy machine make steps tens of times longer. A whole run takes
-most of an hour on two cores, and 16 GiB.
+There is a process per table width and optimizer, with OMP_PROC_BIND=true and GOMP_SPINCOUNT=20000, as run.sh has them, unless the
+environment says otherwise: threads that spin on a busy machine make steps tens of times longer. A whole run takes half an hour on two
+cores, and 16 GiB.
 """
 import argparse
 import ctypes
@@ -33,12 +33,12 @@ import os
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 import time
 import warnings
 
 PACKAGES = {"torch": "torch==2.14.1", "fbgemm_gpu": "fbgemm-gpu-cpu==1.9.0"}  # a release of FBGEMM goes with one of PyTorch
+LIBRARY = "libtessera_peers.so"
 PARTS = ("lookup", "update", "dlrm")
 ROWS, BATCH, DLRM_ROWS, DLRM_BATCHES, TABLES = 4_000_000, 65_536, 100_000, (2048, 8192), 26
 SKEW = 1.05
@@ -68,18 +68,6 @@ class Shape:
         law = f"zipf:{self.skew}" if self.skew else "uniform"
         return f"{self.part}{optimizer}/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/threads:{self.threads}"
 
-    @property
-    def own_bench(self):
-        """Tessera's binary, the start of the name in it, and what it calls the time in milliseconds."""
-        if self.part == "dlrm":
-            name = f"bench_step<{self.width}>/batch:{self.batch}/ranks:1/threads:{self.threads}/large_top:{self.large_top:d}/"
-            return "bench_dlrm_step", name, "real_time"
-        law = f"zipf:{self.skew}" if self.skew else "uniform"
-        tail = f"fp32/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/tables:1/threads:{self.threads}/"
-        if self.part == "lookup":
-            return "bench_lookup", f"lookup/{tail}", "ms"
-        return "bench_update", f"update/{self.optimizer}/{tail}", "step_ms"  # of lookup and update
-
 
 def shapes(options):
     """All shapes of the chosen parts; those that share a worker stand together."""
@@ -94,37 +82,44 @@ def shapes(options):
         common |= {"batch": options.batch or BATCH, "rows": options.rows or ROWS}
         for optimizer in ("sgd",) if part == "lookup" else ("sgd", "rowwise_adagrad", "adagrad"):
             for t, bag, skew in itertools.product(threads, (1, 10), (0, SKEW)):
-                if optimizer != "adagrad" or (t, bag, skew) == (2, 10, 0):  # the one that bench_update has
+                if optimizer != "adagrad" or t == 2:  # PyTorch's takes long
                     yield Shape(**common, threads=t, bag=bag, skew=skew, optimizer=optimizer)
 
 
-# Tessera's benches
+# Everybody who is measured, in a process that does nothing else: only it imports PyTorch, whose OpenMP may bind the process to one core.
 
 
 class Tessera:
-    def __init__(self, folder):
-        self.folder, self.names, self.environment = folder, {}, dict(os.environ)
+    """The functions of peers_library.cpp."""
 
-    def milliseconds(self, shape):
-        """The time of the shape in Tessera's bench; None where it has no such shape."""
-        binary, name, counter = shape.own_bench
-        command = [str(self.folder / binary)]
-        if binary not in self.names:
-            self.names[binary] = self.run([*command, "--benchmark_list_tests"]).split()
-        if not any(n.startswith(name) for n in self.names[binary]):
-            return None
-        out = self.run([*command, f"--benchmark_filter=^{re.escape(name)}", "--benchmark_format=json"])
-        (result,) = [b for b in json.loads(out)["benchmarks"] if b["name"].startswith(name)]
-        return result[counter]
+    class Table(ctypes.Structure):
+        _fields_ = [("optimizer", ctypes.c_char_p),
+                    *((name, ctypes.c_int64) for name in ("width", "threads", "id_bytes", "rows", "batch", "bag", "batches")),
+                    *((name, ctypes.c_void_p) for name in ("weights", "ids", "gradient", "output"))]
 
-    def run(self, command):
-        done = subprocess.run(command, capture_output=True, text=True, env=self.environment)
-        if done.returncode != 0:
-            sys.exit(f"peers.py: {' '.join(command)} failed:\n{done.stderr}")
-        return done.stdout
+    def __init__(self, library):
+        self.library, self.case = ctypes.CDLL(str(library)), None
+        turn = [ctypes.c_void_p, ctypes.c_int64]
+        for name, result, arguments in (("table", ctypes.c_void_p, [ctypes.POINTER(self.Table)]),
+                                        ("dlrm", ctypes.c_void_p, [ctypes.c_int64] * 4),
+                                        ("run", None, turn), ("limit", None, turn), ("free", None, [ctypes.c_void_p])):
+            function = getattr(self.library, f"tessera_{name}")
+            function.restype, function.argtypes = result, arguments
 
+    def table(self, **fields):
+        return self.contenders(self.library.tessera_table, ctypes.byref(self.Table(**fields)))
 
-# The peers, in a process of their own: only it imports PyTorch, whose OpenMP may bind the process to one core.
+    def dlrm(self, shape):
+        return self.contenders(self.library.tessera_dlrm, shape.width, shape.batch, shape.threads, shape.large_top)
+
+    def contenders(self, make, *arguments):
+        if self.case:
+            self.library.tessera_free(self.case)
+        self.case = case = make(*arguments)
+        if not case:  # it has said why
+            sys.exit(1)
+        return {"tessera": lambda batch: self.library.tessera_run(case, batch),
+                "limit": lambda batch: self.library.tessera_limit(case, batch)}
 
 
 def draw_ids(torch, seed, first, count, rows, skew):
@@ -180,9 +175,10 @@ def tbe(tables, rows, width, optimizer, learning_rate, ids, weights=None):
 
 class TableWorker:
     """Lookup and update: one table, which both peers use."""
-    batches = 5  # no multiple of the number of peers, so that each sees all of them
+    batches = 5  # shares no factor with the number of contenders, so that each sees all of them
 
-    def __init__(self, torch, shape):
+    def __init__(self, torch, shape, tessera):
+        self.tessera = tessera
         self.torch, self.weights = torch, huge(torch, shape.rows * shape.width).view(shape.rows, shape.width).uniform_(-0.01, 0.01)
         self.type = getattr(torch, shape.ids)
         self.fbgemm = tbe(1, shape.rows, shape.width, shape.optimizer, 0.01, self.type, self.weights)
@@ -212,17 +208,32 @@ class TableWorker:
 
         with torch.no_grad():
             torch.testing.assert_close(fbgemm_forward(0), torch_forward(0))  # both measure the same sums
+        own = {}
+        if self.tessera:
+            self.kept = torch.cat(ids), huge(torch, shape.batch * shape.width), gradient  # the library has their addresses alone
+            all_ids, output, _ = self.kept
+            optimizer = shape.optimizer if shape.part == "update" else ""
+            own = self.tessera.table(optimizer=optimizer.encode(), width=shape.width, threads=shape.threads, id_bytes=self.type.itemsize,
+                                     rows=shape.rows, batch=shape.batch, bag=shape.bag, batches=self.batches, weights=self.weights.data_ptr(),
+                                     ids=all_ids.data_ptr(), gradient=gradient.data_ptr(), output=output.data_ptr())
+            with torch.no_grad():
+                expected = torch_forward(0)
+                own["tessera"](0)
+                torch.testing.assert_close(output.view(shape.batch, shape.width), expected)
         if shape.part == "lookup":
-            return {"fbgemm": torch.no_grad()(fbgemm_forward), "pytorch": torch.no_grad()(torch_forward)}
-        steps = {"fbgemm": lambda batch: fbgemm_forward(batch).backward(gradient), "pytorch": torch_step}
-        return steps if self.optimizer else {"fbgemm": steps["fbgemm"]}
+            return own | {"fbgemm": torch.no_grad()(fbgemm_forward), "pytorch": torch.no_grad()(torch_forward)}
+        steps = own | {"fbgemm": lambda batch: fbgemm_forward(batch).backward(gradient), "pytorch": torch_step}
+        if not self.optimizer:
+            del steps["pytorch"]
+        return steps
 
 
 class DlrmWorker:
     """DLRM as PeerDlrm of bench_peers.cpp: 26 EmbeddingBags in eager PyTorch, and the same with a TBE in their place."""
     batches = 8 + 1  # 8 as dlrm.hpp has; odd, so that each peer sees all of them
 
-    def __init__(self, torch, shape):
+    def __init__(self, torch, shape, tessera):
+        self.tessera = tessera
         self.torch, self.type = torch, getattr(torch, shape.ids)
         self.bags = [torch.nn.EmbeddingBag(shape.rows, shape.width, mode="sum", sparse=True) for _ in range(TABLES)]
         self.fbgemm = tbe(TABLES, shape.rows, shape.width, "sgd", 1e-3, self.type)
@@ -267,11 +278,12 @@ class DlrmWorker:
             vectors = self.fbgemm(ids_of_batch.view(-1), all_offsets).view(batch_size, TABLES, width)
             return torch.cat([bottom_out.unsqueeze(1), vectors], 1)
 
-        return {"fbgemm": model(fbgemm_embed, []), "pytorch": model(torch_embed, [bag.weight for bag in self.bags])}
+        own = self.tessera.dlrm(shape) if self.tessera else {}
+        return own | {"fbgemm": model(fbgemm_embed, []), "pytorch": model(torch_embed, [bag.weight for bag in self.bags])}
 
 
 def measured(peers, repetitions):
-    """Median milliseconds of every peer, run in turn: at least so many repetitions, and half a second."""
+    """Median milliseconds of everybody, run in turn: at least so many repetitions, and half a second."""
     batch, times = 0, {name: [] for name in peers}
     for _ in range(2):
         for peer in peers.values():
@@ -298,8 +310,8 @@ def huge_gib():
     return round(int(found[1]) / 2**20, 2)
 
 
-def work(connection, shape, repetitions):
-    """A worker: prepares a shape, says so, measures it when told, until the shapes end."""
+def work(connection, shape, repetitions, library):
+    """A worker: measures shape after shape, until they end."""
     try:
         import torch
         import fbgemm_gpu
@@ -313,20 +325,17 @@ def work(connection, shape, repetitions):
                      "instructions": torch.backends.cpu.get_cpu_capability()})
     warnings.filterwarnings("ignore", message="Sparse invariant checks")
     torch.manual_seed(1)
-    worker = (DlrmWorker if shape.part == "dlrm" else TableWorker)(torch, shape)
+    worker = (DlrmWorker if shape.part == "dlrm" else TableWorker)(torch, shape, library and Tessera(library))
     while shape := connection.recv():
         torch.set_num_threads(shape.threads)
-        peers = worker.peers(shape)
-        connection.send({})
-        connection.recv()
-        connection.send(measured(peers, repetitions) | {"huge_gib": huge_gib()})
+        connection.send(measured(worker.peers(shape), repetitions) | {"huge_gib": huge_gib()})
 
 
 class Worker:
-    def __init__(self, shape, repetitions):
+    def __init__(self, shape, repetitions, library):
         context = multiprocessing.get_context("spawn")  # a fresh program: malloc and OpenMP read the environment when it starts
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=work, args=(other, shape, repetitions), daemon=True)
+        self.process = context.Process(target=work, args=(other, shape, repetitions, library), daemon=True)
         self.process.start()
         other.close()
         self.versions = self.answer()
@@ -370,12 +379,14 @@ def ratio(value, base):
 
 
 def columns(row):
-    own, fbgemm, pytorch = row.get("tessera_ms"), row["fbgemm_ms"], row.get("pytorch_ms")
-    noise = {"median/best": max(row[f"{peer}_ms"] / row[f"{peer}_best_ms"] for peer in ("fbgemm", "pytorch") if f"{peer}_ms" in row)}
-    if "tessera_ms" not in row:
+    times = {name: row.get(f"{name}_ms") for name in ("tessera", "limit", "fbgemm", "pytorch")}
+    noise = {"median/best": max(value / row[f"{name}_best_ms"] for name, value in times.items() if value)}
+    fbgemm, pytorch = times["fbgemm"], times["pytorch"]
+    if not times["tessera"]:
         return {"FBGEMM ms": fbgemm, "PyTorch ms": pytorch, "PyTorch/FBGEMM": ratio(pytorch, fbgemm)} | noise
-    return {"Tessera ms": own, "FBGEMM ms": fbgemm, "PyTorch ms": pytorch, "FBGEMM/Tessera": ratio(fbgemm, own),
-            "PyTorch/Tessera": ratio(pytorch, own), "after/before": ratio(row["tessera_after_ms"], row["tessera_before_ms"])} | noise
+    return {"Tessera ms": times["tessera"], "FBGEMM ms": fbgemm, "PyTorch ms": pytorch, "FBGEMM/Tessera": ratio(fbgemm, times["tessera"]),
+            "FBGEMM/limit": ratio(fbgemm, times["limit"]), "PyTorch/Tessera": ratio(pytorch, times["tessera"]),
+            "PyTorch/limit": ratio(pytorch, times["limit"])} | noise
 
 
 def run(options):
@@ -385,14 +396,8 @@ def run(options):
         if group != (shape.part, shape.width, shape.optimizer):
             if worker:
                 worker.end()
-            group, worker = (shape.part, shape.width, shape.optimizer), Worker(shape, options.repetitions)
-        worker.ask(shape)
-        before = options.tessera.milliseconds(shape) if options.tessera else None
-        times = worker.ask("measure")
-        after = options.tessera.milliseconds(shape) if options.tessera else None
-        row = {"shape": shape.name, "ids": shape.ids, "rows": shape.rows} | times
-        if options.tessera:
-            row |= {"tessera_before_ms": before, "tessera_after_ms": after, "tessera_ms": before and (before + after) / 2}
+            group, worker = (shape.part, shape.width, shape.optimizer), Worker(shape, options.repetitions, options.library)
+        row = {"shape": shape.name, "ids": shape.ids, "rows": shape.rows} | worker.ask(shape)
         if not rows:
             print(", ".join(f"{name} {value}" for name, value in worker.versions.items()) + f", ids {options.ids}")
             print(line(["shape", *columns(row)]))
@@ -419,11 +424,11 @@ def parts(given):
 
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--tessera", metavar="FOLDER", type=pathlib.Path, help="where Tessera's benches are: build/release/bin")
+    parser.add_argument("--tessera", metavar="FOLDER", type=pathlib.Path, help=f"where {LIBRARY} is: build/release/bin")
     parser.add_argument("--only", type=parts, default=list(PARTS), metavar="PARTS", help="some of lookup,update,dlrm")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only shapes in whose name this is found")
     parser.add_argument("--list", action="store_true", help="name the shapes and end")
-    parser.add_argument("--ids", choices=("int32", "int64"), default="int64", help="the peers' ids")
+    parser.add_argument("--ids", choices=("int32", "int64"), default="int64", help="the type of ids")
     parser.add_argument("--repetitions", type=positive, default=7, help="of every measurement, at least (7)")
     parser.add_argument("--rows", type=positive, help="of every table, for a quick look")
     parser.add_argument("--batch", type=positive, help="for a quick look")
@@ -440,14 +445,11 @@ def parsed():
         parser.error(f"--filter: no shape has '{options.filter}' in its name; --list names them")
     if options.out and not options.out.absolute().parent.is_dir():
         parser.error(f"--out: no folder {options.out.absolute().parent}")
-    if options.tessera:
-        if options.rows:
-            parser.error("--rows: Tessera's benches have tables of their own size; leave out --rows or --tessera")
-        needed = sorted({shape.own_bench[0] for shape in options.shapes})
-        if missing := [name for name in needed if not os.access(options.tessera / name, os.X_OK)]:
-            build = f"cmake --build --preset release --target {' '.join(missing)}"
-            parser.error(f"--tessera: no {', '.join(missing)} in {options.tessera}; build with: {build}")
-        options.tessera = Tessera(options.tessera.absolute())
+    if options.tessera and options.rows and "dlrm" in options.only:
+        parser.error(f"--rows: Tessera's DLRM has tables of {DLRM_ROWS} rows; leave out --rows, or dlrm with --only")
+    options.library = options.tessera and (options.tessera / LIBRARY).absolute()
+    if options.library and not options.library.is_file():
+        parser.error(f"--tessera: no {LIBRARY} in {options.tessera}; build it with: cmake --build --preset release --target tessera_peers")
     if not options.list and (missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]):
         parser.error(f"no Python package {' and no '.join(missing)}; install both: {install_command()}")
     return options

@@ -68,16 +68,19 @@ def print_table(title, runs):
 
 
 def bars(runs, counter):
-    """One bar per run; a line at 1 where the counter is a share or a ratio."""
-    drawn = [(name, values[counter]) for name, values in runs.items() if counter in values]
+    """One bar per run; a line at 1 where the counter is a share or a ratio, and a mark where the limit would be."""
+    drawn = [(name, values[counter], values.get("limit_ratio") if counter == "ratio" else None) for name, values in runs.items() if counter in values]
     is_share = counter in ("ratio", "share") or counter.endswith("_share") or counter.startswith("of_")
-    most = max([value for _, value in drawn] + ([1.0] if is_share else [])) or 1.0
+    most = max([value for _, *pair in drawn for value in pair if value is not None] + ([1.0] if is_share else [])) or 1.0
     left, length, step = 430, 420, 18
     height = step * len(drawn) + 30
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + length + 70} {height}" width="{left + length + 70}" height="{height}" '
              f'font-family="sans-serif" font-size="11"><text x="{left}" y="12" font-weight="bold">{html.escape(counter)}</text>']
-    for i, (name, value) in enumerate(drawn):
+    for i, (name, value, limit) in enumerate(drawn):
         y = 20 + step * i
+        if limit is not None:
+            x = left + length * limit / most
+            parts.append(f'<line x1="{x:.1f}" y1="{y}" x2="{x:.1f}" y2="{y + step - 3}" stroke="#000" stroke-width="1.5"><title>limit: {text(limit)}</title></line>')
         parts.append(f'<text x="{left - 6}" y="{y + 11}" text-anchor="end">{html.escape(name)}</text>'
                      f'<rect x="{left}" y="{y + 1}" width="{max(1.0, length * value / most):.1f}" height="{step - 5}" fill="#3a76b4"/>'
                      f'<text x="{left + 4 + length * value / most:.1f}" y="{y + 11}">{text(value)}</text>')
@@ -124,7 +127,7 @@ def stages(runs):
 def page(contexts, benches):
     first = next(iter(contexts.values()))
     body = [f"<p>{html.escape(first['date'])}, {first['num_cpus']} processors of {first['mhz_per_cpu']} MHz. Medians. A share is of a limit that the "
-            "same run measured with the same traffic; a ratio is to the peer, run in turn; the dashed line is 1.</p>"]
+            "same run measured with the same traffic; a ratio is to the peer, run in turn; the dashed line is 1, a black one what the machine's limit would give.</p>"]
     for name, runs in benches.items():
         columns, rows = table(runs)
         body.append(f"<h2>{html.escape(name)}</h2>")

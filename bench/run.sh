@@ -55,7 +55,7 @@ export OMP_PROC_BIND=true GOMP_SPINCOUNT=20000
 grep -q avx512f /proc/cpuinfo && export OPENBLAS_CORETYPE=SKYLAKEX
 
 declare -A quick_filter=(
-  [limits]='copy|row_bytes:(64|512)/threads:2'
+  [limits]='multiply_add|copy|row_bytes:(64|512)/threads:2'
   [lookup]='lookup/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
   [update]='update/(sgd|rowwise_adagrad)/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
   [interaction]='.*' [dense]='.*' [exchange]='.*' [exchange_policies]='traffic' [sharding]='ranks:2/width:16' [data]='.*'

@@ -60,6 +60,13 @@ class Report(unittest.TestCase):
         self.assertIn("a &lt;plan&gt;", svg)
         self.assertNotIn("http", page.replace("http://www.w3.org/2000/svg", ""))
 
+    def test_a_ratio_has_its_limit_beside_it(self):
+        runs = [dict(run("x", 1, 0.5), ratio=1.5, limit_ratio=3.0), dict(run("y", 1, 0.5), ratio=2.0)]
+        _, page = self.report(runs, "a")
+        # The longest of bars and limits has 420 pixels; the limit of x is twice its bar.
+        self.assertEqual(re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', page), [("430", "210.0"), ("430", "280.0")])
+        self.assertEqual(re.findall(r'<line x1="([\d.]+)"[^>]*><title>limit: ([\d.]+)</title>', page), [("850.0", "3")])
+
     def test_names_are_escaped(self):
         _, page = self.report([run("x<16>&", 1, 0.5)], "a")
         self.assertIn("x&lt;16&gt;&amp;", page)
