@@ -98,28 +98,28 @@ class Tessera:
                     *((name, ctypes.c_void_p) for name in ("weights", "ids", "gradient", "output"))]
 
     def __init__(self, library):
-        self.library, self.case = ctypes.CDLL(str(library)), None
+        self.functions, self.case = ctypes.CDLL(str(library)), None
         turn = [ctypes.c_void_p, ctypes.c_int64]
         for name, result, arguments in (("table", ctypes.c_void_p, [ctypes.POINTER(self.Table)]),
                                         ("dlrm", ctypes.c_void_p, [ctypes.c_int64] * 4),
                                         ("run", None, turn), ("limit", None, turn), ("free", None, [ctypes.c_void_p])):
-            function = getattr(self.library, f"tessera_{name}")
+            function = getattr(self.functions, f"tessera_{name}")
             function.restype, function.argtypes = result, arguments
 
     def table(self, **fields):
-        return self.contenders(self.library.tessera_table, ctypes.byref(self.Table(**fields)))
+        return self.contenders(self.functions.tessera_table, ctypes.byref(self.Table(**fields)))
 
     def dlrm(self, shape):
-        return self.contenders(self.library.tessera_dlrm, shape.width, shape.batch, shape.threads, shape.large_top)
+        return self.contenders(self.functions.tessera_dlrm, shape.width, shape.batch, shape.threads, shape.large_top)
 
     def contenders(self, make, *arguments):
         if self.case:
-            self.library.tessera_free(self.case)
+            self.functions.tessera_free(self.case)
         self.case = case = make(*arguments)
         if not case:  # it has said why
             sys.exit(1)
-        return {"tessera": lambda batch: self.library.tessera_run(case, batch),
-                "limit": lambda batch: self.library.tessera_limit(case, batch)}
+        return {"tessera": lambda batch: self.functions.tessera_run(case, batch),
+                "limit": lambda batch: self.functions.tessera_limit(case, batch)}
 
 
 def draw_ids(torch, seed, first, count, rows, skew):
@@ -396,7 +396,7 @@ def run(options):
         if group != (shape.part, shape.width, shape.optimizer):
             if worker:
                 worker.end()
-            group, worker = (shape.part, shape.width, shape.optimizer), Worker(shape, options.repetitions, options.library)
+            group, worker = (shape.part, shape.width, shape.optimizer), Worker(shape, options.repetitions, options.module)
         row = {"shape": shape.name, "ids": shape.ids, "rows": shape.rows} | worker.ask(shape)
         if not rows:
             print(", ".join(f"{name} {value}" for name, value in worker.versions.items()) + f", ids {options.ids}")
@@ -447,8 +447,8 @@ def parsed():
         parser.error(f"--out: no folder {options.out.absolute().parent}")
     if options.tessera and options.rows and "dlrm" in options.only:
         parser.error(f"--rows: Tessera's DLRM has tables of {DLRM_ROWS} rows; leave out --rows, or dlrm with --only")
-    options.library = options.tessera and (options.tessera / LIBRARY).absolute()
-    if options.library and not options.library.is_file():
+    options.module = options.tessera and (options.tessera / LIBRARY).absolute()
+    if options.module and not options.module.is_file():
         parser.error(f"--tessera: no {LIBRARY} in {options.tessera}; build it with: cmake --build --preset release --target tessera_peers")
     if not options.list and (missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]):
         parser.error(f"no Python package {' and no '.join(missing)}; install both: {install_command()}")
