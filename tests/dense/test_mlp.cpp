@@ -156,6 +156,10 @@ TEST_CASE("several chunks, several threads") {
   for (const int threads : {1, 2, 3}) check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
 }
 
+TEST_CASE("layers whose weights' gradients are several products") {
+  for (const int threads : {1, 2}) check_shape({7, 384, 256, 130, 1}, {.threads = threads}, {33, 1030}, kFloat);
+}
+
 TEST_CASE("gradients are announced from the last layer to the first, when they are final") {
   // One chunk, several chunks of one thread, several threads, no sample.
   for (const auto& [batch, threads] : {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {

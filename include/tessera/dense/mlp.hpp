@@ -180,8 +180,15 @@ class Mlp<> : public MlpLayers {
             .output = l == 0 ? DensePrecision::float32 : options_.precision};
   }
 
+  /// Outputs whose weights' gradients are one product. oneDNN copies the transposed gradients of one, which then stay in a second-level
+  /// cache: 4-6 % of a step of DLRM's small MLPs in float. With 16-bit gradients it costs 2 %.
+  std::int64_t weights_panel(int l) const {
+    constexpr std::int64_t panel = 128;
+    return options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0 ? panel : size(l + 1);
+  }
+
   detail::MatMulShape weights_shape(int l, std::int64_t rows, bool accumulate) const {
-    return {.m = size(l + 1),
+    return {.m = weights_panel(l),
             .n = size(l),
             .k = rows,
             .a_strides = {1, size(l + 1)},
@@ -342,8 +349,10 @@ class Mlp<> : public MlpLayers {
       options_.precision == DensePrecision::float32 ? mask_chunk<float>(l, gradient, dy, begin, rows, sums)
                                                     : mask_chunk<BFloat16>(l, gradient, dy, begin, rows, sums);
       const void* in = l == 0 ? input(worker, begin, rows) : activation(l, begin);
-      (first ? layer.weights_first : layer.weights_add)
-          .run(worker.stream, gradient, in, nullptr, gradients + offset(l), worker.scratch.data());
+      const detail::MatMul& weights = first ? layer.weights_first : layer.weights_add;
+      for (std::int64_t output = 0; output < size(l + 1); output += weights_panel(l))
+        weights.run(worker.stream, gradient + static_cast<std::size_t>(output) * element_bytes(), in, nullptr,
+                    gradients + offset(l) + output * size(l), worker.scratch.data());
       announce(ready, l);
       if (layer.data) {
         void* out = l == 0 ? result(worker, dx_, begin) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
