@@ -104,12 +104,13 @@ class Mlp<> : public MlpLayers {
   }
 
  private:
+  static bool avx512() {
+    static const bool has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >= static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    return has;
+  }
   /// Samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain nothing from more; without it they pack both sides
   /// again for every product, which 1,024 samples make worth it (8 % of a training step with AVX2).
-  static std::int64_t largest_chunk() {
-    static const bool avx512 = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >= static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-    return avx512 ? 512 : 1024;
-  }
+  static std::int64_t largest_chunk() { return avx512() ? 512 : 1024; }
 
   /// How a batch is divided: equal chunks (the last may be smaller), a run of them per worker.
   struct Division {
@@ -181,10 +182,11 @@ class Mlp<> : public MlpLayers {
   }
 
   /// Outputs whose weights' gradients are one product. oneDNN copies the transposed gradients of one, which then stay in a second-level
-  /// cache: 4-6 % of a step of DLRM's small MLPs in float. With 16-bit gradients it costs 2 %.
+  /// cache: 4-6 % of a step of DLRM's small MLPs in float. With 16-bit gradients it costs 2 %, without AVX-512, where each product packs
+  /// the activations again, half of a step of large ones.
   std::int64_t weights_panel(int l) const {
     constexpr std::int64_t panel = 128;
-    return options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0 ? panel : size(l + 1);
+    return avx512() && options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0 ? panel : size(l + 1);
   }
 
   detail::MatMulShape weights_shape(int l, std::int64_t rows, bool accumulate) const {
