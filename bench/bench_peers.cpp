@@ -11,25 +11,18 @@
 // PyTorch is measured at its best: freed memory stays with the process, so that a fresh output costs no page faults.
 #include <torch/torch.h>
 
-#include <tessera/host/lookup.hpp>
-#include <tessera/host/update.hpp>
-#include <tessera/optimizer/optimizers.hpp>
-
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <malloc.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
 
-#include "dlrm.hpp"
-#include "limits.hpp"
+#include "peer_cases.hpp"
 
 using namespace tessera;
 using namespace tessera::bench;
@@ -37,17 +30,17 @@ using namespace tessera::bench;
 namespace {
 
 /// Runs both, and what bounds them, in turn on batch after batch and reports.
-template <class Ours, class Theirs, class Limit>
-void duel(benchmark::State& state, const Ours& ours, const Theirs& theirs, const Limit& limit) {
+template <class Theirs>
+void duel(benchmark::State& state, Case& ours, const Theirs& theirs) {
   std::int64_t batch = 0;
   for (int warm_up = 0; warm_up < 2; ++warm_up) {
-    ours(batch++);
+    ours.run(batch++);
     theirs(batch++);
   }
   std::vector<double> own_times, peer_times, limits;
   for (auto _ : state) {
-    limits.push_back(seconds([&] { limit(batch++); }));
-    own_times.push_back(seconds([&] { ours(batch++); }));
+    limits.push_back(seconds([&] { ours.limit(batch++); }));
+    own_times.push_back(seconds([&] { ours.run(batch++); }));
     peer_times.push_back(seconds([&] { theirs(batch++); }));
     state.SetIterationTime(own_times.back() + peer_times.back());
   }
@@ -84,18 +77,23 @@ struct Workload {
     peer_offsets = at::from_blob(offsets.data(), {shape.batch}, at::kLong);
   }
   const std::int64_t* batch_ids(std::int64_t batch) const { return ids.data() + batch % batches * shape.batch * shape.bag; }
-  Bags<std::int64_t> bags(std::int64_t batch) const {
-    return {.ids = batch_ids(batch), .offsets = shape.bag == 1 ? nullptr : offsets.data(), .bags = shape.batch};
+  PeerTable table() const {
+    return {.optimizer = "",
+            .width = Width,
+            .threads = shape.threads,
+            .id_bytes = sizeof(std::int64_t),
+            .rows = shape.rows,
+            .batch = shape.batch,
+            .bag = shape.bag,
+            .batches = batches,
+            .weights = arena.data(),
+            .ids = ids.data(),
+            .gradient = gradient.data(),
+            .output = output.data()};
   }
   at::Tensor peer_forward(std::int64_t batch, bool sparse) const {
     const at::Tensor indices = at::from_blob(const_cast<std::int64_t*>(batch_ids(batch)), {shape.batch * shape.bag}, at::kLong);
     return std::get<0>(at::embedding_bag(weights, indices, peer_offsets, false, 0, sparse));
-  }
-
-  /// The traffic of a lookup alone.
-  void gather_rows(std::int64_t batch, int distance) const {
-    const std::span<const std::int64_t> rows(batch_ids(batch), static_cast<std::size_t>(shape.batch * shape.bag));
-    gather<Width * 4, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()), rows, shape.bag, output.data(), distance);
   }
 
   static constexpr std::int64_t batches = 5;  // no multiple of 2 or 3: each side sees all of them
@@ -110,41 +108,15 @@ struct Workload {
 template <int Width>
 void lookup(benchmark::State& state, Shape shape) {
   const Workload<Width> work(shape);
-  const Host host({.threads = shape.threads});
+  LookupCase<Width, std::int64_t> ours(work.table());
   const at::NoGradGuard no_gradients;
-  std::int64_t turn = 0;
-  const int distance = best_distance([&](int d) { work.gather_rows(turn++, d); });
-  duel(
-      state,
-      [&](std::int64_t batch) {
-        const LookupGroup<std::int64_t> group{work.bags(batch), work.output.data(), Width};
-        run<Lookup<float, std::int64_t, Width>>(host, {.arena = work.arena.data(), .groups = {&group, 1}});
-      },
-      [&](std::int64_t batch) { benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr()); },
-      [&](std::int64_t batch) { work.gather_rows(batch, distance); });
+  duel(state, ours, [&](std::int64_t batch) { benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr()); });
 }
 
 template <int Width, Optimizer O>
 void update(benchmark::State& state, Shape shape) {
   Workload<Width> work(shape);
-  const Host host({.threads = shape.threads});
-  const HugeArray<float> states(O::element_states * shape.rows * Width + 1);
-  const ArenaSegment segment{.rows = shape.rows};
-  ArenaState<float, O> arena_state{.arena = work.arena.data(), .rows = shape.rows, .width = Width, .segments = {&segment, 1}};
-  if constexpr (O::element_states > 0) arena_state.element_state[0] = states.data();
-  const typename O::Step step = O{}.at(0.01f, 1);
-  std::vector<std::vector<std::int64_t>> distinct;
-  for (std::int64_t b = 0; b < work.batches; ++b)
-    distinct.push_back(distinct_ids(std::span(work.batch_ids(b), static_cast<std::size_t>(shape.batch * shape.bag)), shape.rows));
-  std::array<char*, O::element_states + 1> written{reinterpret_cast<char*>(work.arena.data())};
-  if constexpr (O::element_states > 0) written[1] = reinterpret_cast<char*>(states.data());
-  const auto write_rows = [&](std::int64_t batch, int distance) {
-    const std::span<const std::int64_t> rows = distinct[static_cast<std::size_t>(batch % work.batches)];
-    gather_modify_write<Width * 4, O::element_states + 1, 0>(shape.threads, written, {}, rows, distance);
-  };
-  std::int64_t turn = 0;
-  const int gather_distance = best_distance([&](int d) { work.gather_rows(turn++, d); });
-  const int write_distance = best_distance([&](int d) { write_rows(turn++, d); });
+  StepCase<Width, std::int64_t, O> ours(work.table());
   work.weights.set_requires_grad(true);
   std::unique_ptr<torch::optim::Optimizer> peer;
   if constexpr (std::is_same_v<O, Sgd>) {
@@ -152,24 +124,11 @@ void update(benchmark::State& state, Shape shape) {
   } else {
     peer = std::make_unique<torch::optim::Adagrad>(std::vector<at::Tensor>{work.weights}, 0.01);
   }
-  duel(
-      state,
-      [&](std::int64_t batch) {
-        const LookupGroup<std::int64_t> group{work.bags(batch), work.output.data(), Width};
-        run<Lookup<float, std::int64_t, Width>>(host, {.arena = work.arena.data(), .groups = {&group, 1}});
-        const GradientGroup<std::int64_t> gradients{work.bags(batch), work.gradient.data(), Width};
-        run<Update<float, std::int64_t, Width, O>>(host, {.state = arena_state, .step = step, .groups = {&gradients, 1}});
-      },
-      [&](std::int64_t batch) {
-        work.peer_forward(batch, true).backward(work.peer_gradient);
-        peer->step();
-        work.weights.mutable_grad() = at::Tensor();
-      },
-      [&](std::int64_t batch) {
-        work.gather_rows(batch, gather_distance);
-        benchmark::DoNotOptimize(read_stream(shape.threads, work.gradient.span()));
-        write_rows(batch, write_distance);
-      });
+  duel(state, ours, [&](std::int64_t batch) {
+    work.peer_forward(batch, true).backward(work.peer_gradient);
+    peer->step();
+    work.weights.mutable_grad() = at::Tensor();
+  });
 }
 
 /// DLRM in PyTorch, the shape of DlrmRank.
@@ -229,15 +188,8 @@ void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_t
   if (!supported(precision)) return state.SkipWithError("this processor multiplies no bfloat16");
   at::set_num_threads(threads);
   PeerDlrm<Width> peer(batch, large_top);
-  run_ranks(1, [&](ThreadCommunicator& communicator) {
-    DlrmRank<Width> rank(communicator, threads, batch, large_top, precision);
-    Laps laps;
-    at::set_num_threads(threads);
-    duel(
-        state, [&](std::int64_t i) { rank.step(static_cast<int>(i), laps); },
-        [&](std::int64_t i) { peer.step(rank.batches()[static_cast<std::size_t>(i) % rank.batches().size()]); },
-        [&](std::int64_t) { multiply_add(threads, static_cast<double>(batch) * rank.operations_per_sample()); });
-  });
+  DlrmCase<Width> ours(batch, threads, large_top, precision);
+  duel(state, ours, [&](std::int64_t i) { peer.step(ours.batches()[static_cast<std::size_t>(i) % ours.batches().size()]); });
   state.counters["samples_per_second"] = static_cast<double>(batch) / state.counters["ms"] * 1e3;
   state.counters["peer_samples_per_second"] = static_cast<double>(batch) / state.counters["peer_ms"] * 1e3;
 }
