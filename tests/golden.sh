@@ -35,6 +35,10 @@ fi
 passed=0 failed=0
 for file in "$cases"/*.safetensors; do
   name=$(basename "$file" .safetensors)
+  if grep -qxF "$name" "$build/sources/later.txt"; then
+    echo "$name: skipped, the library cannot do yet what it asks for"
+    continue
+  fi
   program=$build/cmake/bin/$(awk -v name="$name" '{ unit = $1; sub(/^[^ ]* /, ""); if ($0 == name) print unit }' "$build/sources/cases.txt")
   if [ ! -x "$program" ]; then
     echo "$name: skipped, it needs oneDNN"

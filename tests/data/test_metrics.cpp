@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // AUC against counting every pair, log loss against long double arithmetic.
+#include <tessera/data/binned_auc.hpp>
 #include <tessera/data/metrics.hpp>
 
 #include <doctest/doctest.h>
@@ -109,4 +110,73 @@ TEST_CASE("log loss equals its definition and stays finite and exact at extreme 
   CHECK(loss(50, 1) == doctest::Approx(std::exp(-50.0)).epsilon(1e-12));
   CHECK(std::isnan(LogLoss().value()));
   CHECK_THROWS_AS(whole.add(std::span(logits).first(2), std::span(labels).first(1)), InvalidArgument);
+}
+
+TEST_CASE("binned AUC counts samples above each threshold, as its definition says, however it is fed") {
+  std::mt19937_64 random(3);
+  for (const int thresholds : {2, 3, 11, 8000}) {
+    std::vector<float> scores(500), labels(scores.size());
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      labels[i] = static_cast<float>(random() % 3 == 0);
+      // Exact thresholds, both ends, and values between.
+      scores[i] = i % 2 == 0 ? static_cast<float>(random() % 11) / 10.0f : static_cast<float>(static_cast<double>(random()) * 0x1p-64);
+    }
+    const auto share_above = [&](double threshold, float of) {
+      double above = 0, all = 0;
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        all += labels[i] == of;
+        above += labels[i] == of && double{scores[i]} > threshold;
+      }
+      return above / all;
+    };
+    double expected = 0, last_true = 1, last_false = 1;
+    for (int k = 1; k < thresholds; ++k) {
+      const double threshold = k == thresholds - 1 ? 1 + 1e-7 : static_cast<double>(k) / (thresholds - 1);
+      const double true_rate = share_above(threshold, 1), false_rate = share_above(threshold, 0);
+      expected += (last_false - false_rate) * (last_true + true_rate) / 2;
+      last_true = true_rate, last_false = false_rate;
+    }
+    BinnedAuc whole(thresholds), first(thresholds), second(thresholds);
+    whole.add(scores, labels);
+    first.add(std::span(scores).first(123), std::span(labels).first(123));
+    second.add(std::span(scores).subspan(123), std::span(labels).subspan(123));
+    second.merge(first);
+    CHECK(whole.value() == doctest::Approx(expected).epsilon(1e-12));
+    CHECK(second.value() == whole.value());
+    CHECK_THROWS_AS(whole.merge(BinnedAuc(thresholds + 1)), InvalidArgument);
+  }
+  CHECK_THROWS_AS(BinnedAuc(1), InvalidArgument);
+  CHECK_THROWS_AS(BinnedAuc(-1), InvalidArgument);
+  BinnedAuc auc;
+  CHECK(std::isnan(auc.value()));
+  for (const float bad : {-0.1f, 1.1f, std::numeric_limits<float>::quiet_NaN()})
+    CHECK_THROWS_AS(auc.add(std::vector{0.5f, bad}, std::vector{1.0f, 0.0f}), InvalidArgument);
+  CHECK(std::isnan(auc.value()));
+  CHECK_THROWS_AS(auc.add(std::vector{0.5f}, std::vector{1.0f, 0.0f}), InvalidArgument);
+}
+
+TEST_CASE("normalized entropy is 1 for the mean label, calibration the ratio of means") {
+  const std::vector<float> labels{1, 0, 0, 0, 0, 1, 0, 0};
+  const std::vector<float> mean(8, std::log(0.25f / 0.75f));
+  NormalizedEntropy entropy;
+  Calibration calibration;
+  CHECK(std::isnan(entropy.value()));
+  CHECK(std::isnan(calibration.value()));
+  entropy.add(mean, labels);
+  calibration.add(mean, labels);
+  CHECK(entropy.value() == doctest::Approx(1).epsilon(1e-6));
+  CHECK(calibration.value() == doctest::Approx(1).epsilon(1e-6));
+  NormalizedEntropy more;
+  Calibration twice;
+  more.add(std::vector(8, 0.0f), labels);  // a half for everyone: a loss of ln 2
+  twice.add(std::vector(8, 0.0f), labels);
+  CHECK(more.value() == doctest::Approx(std::log(2.0) / -(0.25 * std::log(0.25) + 0.75 * std::log(0.75))).epsilon(1e-12));
+  CHECK(twice.value() == doctest::Approx(2).epsilon(1e-12));
+  twice.merge(calibration);
+  CHECK(twice.value() == doctest::Approx(1.5).epsilon(1e-6));
+  NormalizedEntropy one_class;
+  one_class.add(std::vector{1.0f, 2.0f}, std::vector{1.0f, 1.0f});
+  CHECK(std::isnan(one_class.value()));
+  CHECK_THROWS_AS(more.add(mean, std::vector{1.0f}), InvalidArgument);
+  CHECK_THROWS_AS(twice.add(mean, std::vector{1.0f}), InvalidArgument);
 }

@@ -128,9 +128,60 @@ int run(int argc, char** argv) {{
 """
 
 
+def doubles(values):
+    return "{" + ", ".join("golden::kUndefined" if v is None else repr(float(v)) for v in values) + "}"
+
+
+def schedule_value(s):
+    """The C++ expression that makes a schedule."""
+    rate = float(s.get("rate", 0))
+    if s["kind"] == "constant":
+        return f"ts::Schedule::constant({rate!r})"
+    if s["kind"] == "warmup":
+        return f"ts::Schedule::warmup({rate!r}, {s['warmup_steps']})"
+    if s["kind"] == "polynomial":
+        return (f"ts::Schedule::polynomial({{.rate = {rate!r}, .warmup_steps = {s['warmup_steps']}, .decay_start_step = {s['decay_start_step']}, "
+                f".decay_steps = {s['decay_steps']}, .power = {float(s['power'])!r}, .end_rate = {float(s['end_rate'])!r}}})")
+    if s["kind"] == "cosine":
+        return f"ts::Schedule::cosine({rate!r}, {s['decay_steps']}, {float(s['end_rate'])!r})"
+    if s["kind"] == "inverse_sqrt":
+        return f"ts::Schedule::inverse_sqrt({rate!r}, {s['warmup_steps']})"
+    if s["kind"] == "step_decay":
+        every = "{" + ", ".join(map(str, s["milestones"])) + "}" if "milestones" in s else s["every"]
+        return f"ts::Schedule::step_decay({rate!r}, {every}, {float(s['factor'])!r})"
+    stages = ", ".join(f"{{{stage['steps']}, {schedule_value(stage['schedule'])}}}" for stage in s["stages"][:-1])
+    return f"ts::Schedule::chain({{{stages}}}, {schedule_value(s['stages'][-1]['schedule'])})"
+
+
+def schedule(case):
+    cases = ",\n      ".join(f"{{{text(s['name'])}, {schedule_value(s['schedule'])}, {doubles(s['rates'])}}}" for s in case["schedules"])
+    return f"int run(int argc, char** argv) {{\n  return golden::run_schedules(argc, argv, {{\n      {cases}}});\n}}\n"
+
+
+def auc(case):
+    sets = ",\n      ".join(
+        f"{{{text(s['name'])}, {', '.join(f'golden::Expected{doubles([s[k]])}' if k in s else 'std::nullopt' for k in ('auc', 'binned_auc', 'log_loss', 'normalized_entropy'))}}}"
+        for s in case["sets"])
+    return f"int run(int argc, char** argv) {{\n  return golden::run_metrics(argc, argv, {case['thresholds']}, {{\n      {sets}}});\n}}\n"
+
+
+WRITERS = {"embedding": embedding, "model": model, "schedule": schedule, "auc": auc}  # kinds of programs; <kind>_case.hpp runs them
+POOLINGS = ("sum", "mean")
+
+
+def program_kind(case):
+    """Which kind of program runs a case; None: the library cannot do yet what the case asks for."""
+    kind = case["kind"]
+    if kind == "embedding":
+        optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
+        single = "optimizer" in case and all(o["kind"] in OPTIMIZERS and not o.get("weight_decay") for o in optimizers)
+        return "embedding" if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
+    return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
+
+
 def unit(kind, cases):
     """A program of several cases, which is told by its first argument which of them to run."""
-    bodies = "\n".join(f"namespace case_{n} {{\n{embedding(case) if kind == 'embedding' else model(case)}}}\n" for n, (_, case) in enumerate(cases))
+    bodies = "\n".join(f"namespace case_{n} {{\n{WRITERS[kind](case)}}}\n" for n, (_, case) in enumerate(cases))
     choices = ", ".join(f"{{{text(path.stem)}, &case_{n}::run}}" for n, (path, _) in enumerate(cases))
     return f"""#include <golden/{kind}_case.hpp>
 
@@ -146,14 +197,16 @@ int main(int argc, char** argv) {{ return golden::choose_case({{{choices}}}, arg
 
 def main(cases, output):
     output.mkdir(parents=True, exist_ok=True)
-    kinds = {"embedding": [], "model": []}
+    kinds = {kind: [] for kind in WRITERS}
+    later = []
     for path in sorted(cases.glob("*.safetensors")):
         case = read_case(path)
-        if case["kind"] not in ("embedding", "dlrm", "dcnv2"):
-            sys.exit(f"{path}: unknown kind '{case['kind']}'; known are embedding, dlrm, dcnv2")
-        kinds["embedding" if case["kind"] == "embedding" else "model"].append((path, case))
+        if kind := program_kind(case):
+            kinds[kind].append((path, case))
+        else:
+            later.append(path.stem)
     if not any(kinds.values()):
-        sys.exit(f"{cases}: no *.safetensors case here")
+        sys.exit(f"{cases}: no *.safetensors case that can be run")
     contents, programs = {}, []
     for kind, found in kinds.items():
         for begin in range(0, len(found), UNIT):
@@ -161,6 +214,7 @@ def main(cases, output):
             contents[f"{name}.cpp"] = unit(kind, found[begin:begin + UNIT])
             programs += [f"{name} {path.stem}" for path, _ in found[begin:begin + UNIT]]
     contents["cases.txt"] = "\n".join(programs) + "\n"
+    contents["later.txt"] = "".join(f"{name}\n" for name in later)
     for name, content in contents.items():
         target = output / name
         if not target.exists() or target.read_text() != content:  # an unchanged source is not compiled again

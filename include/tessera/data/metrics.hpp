@@ -89,4 +89,49 @@ class LogLoss {
   std::int64_t count_ = 0;
 };
 
+/// Log loss over the entropy of the mean label: 1 is a model that predicts the mean for everyone. He et al., Practical Lessons from
+/// Predicting Clicks on Ads at Facebook (2014).
+class NormalizedEntropy {
+ public:
+  void add(std::span<const float> logits, std::span<const float> labels) {
+    loss_.add(logits, labels);
+    for (const float label : labels) labels_ += label;
+  }
+  void merge(const NormalizedEntropy& other) {
+    loss_.merge(other.loss_);
+    labels_ += other.labels_;
+  }
+  /// NaN where there are no samples, or all labels are 0 or all are 1.
+  double value() const {
+    const double mean = labels_ / static_cast<double>(loss_.count());
+    const double entropy = -(mean * std::log(mean) + (1 - mean) * std::log1p(-mean));
+    return entropy > 0 ? loss_.value() / entropy : std::numeric_limits<double>::quiet_NaN();
+  }
+
+ private:
+  LogLoss loss_;
+  double labels_ = 0.0;
+};
+
+/// Mean predicted probability over mean label: above 1, the model predicts too many clicks. Same source.
+class Calibration {
+ public:
+  void add(std::span<const float> logits, std::span<const float> labels) {
+    require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(), labels.size());
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      predicted_ += 1 / (1 + std::exp(-double{logits[i]}));
+      labels_ += labels[i];
+    }
+  }
+  void merge(const Calibration& other) {
+    predicted_ += other.predicted_;
+    labels_ += other.labels_;
+  }
+  /// NaN without a positive label.
+  double value() const { return labels_ > 0 ? predicted_ / labels_ : std::numeric_limits<double>::quiet_NaN(); }
+
+ private:
+  double predicted_ = 0.0, labels_ = 0.0;
+};
+
 }  // namespace tessera::inline v0
