@@ -165,7 +165,11 @@ def auc(case):
     return f"int run(int argc, char** argv) {{\n  return golden::run_metrics(argc, argv, {case['thresholds']}, {{\n      {sets}}});\n}}\n"
 
 
-WRITERS = {"embedding": embedding, "model": model, "schedule": schedule, "auc": auc}  # kinds of programs; <kind>_case.hpp runs them
+def quantized(case):
+    return f"int run(int argc, char** argv) {{ return golden::run_quantized(argc, argv, {case['width']}); }}\n"
+
+
+WRITERS = {"embedding": embedding, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 

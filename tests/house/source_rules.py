@@ -35,6 +35,8 @@ ALLOWED = {
     "collection": VOCABULARY | {"op", "sharding", "pooling", "optimizer", "codec", "table"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"data"},
+    # frozen tables
+    "serving": VOCABULARY,
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
