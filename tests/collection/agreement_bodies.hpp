@@ -12,6 +12,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -173,6 +174,41 @@ void stages_are_compared() {
   const auto another_rate = run([](auto& e, auto&) { e.set_learning_rate(0.5f); });
   for (const std::string& text : another_rate)
     CHECK(text.find("rank 1 at 'exchange_gradients' of step 2 with learning rate 0.5") != std::string::npos);
+}
+
+/// Copies of a replicated table would drift apart: rates are compared where ranks meet anyway. `ahead`: by who routes with a communicator
+/// of his own, and is not asked for his rate.
+template <class Backend>
+void learning_rates_are_compared() {
+  for (const auto& [place, ahead, stage] :
+       {std::tuple(every_rank, false, "update: "), {every_rank, true, "update: "}, {0, false, "route: "}}) {
+    std::vector<int> kept(3);
+    const auto found = texts<Backend>([&, place = place, ahead = ahead](CountingOn<Backend>& c, const Backend& backend) {
+      E<Backend> e(c, backend, make_layout({3}, {{"t", 3, 16}}, {}, {{0, {0, 3, 0, 16}, place}}), {.learning_rate = 0.5f});
+      const Array<std::int64_t, Backend> ids(backend, std::vector<std::int64_t>{0, 1});
+      const KeyedJagged<std::int64_t> batch{1, 2, ids.span(), {}, {}};
+      const Array<float, Backend> of_output(backend, std::vector<float>(32, 1.0f)), output(backend, std::vector<float>(32));
+      const MatrixView<const float> gradient(of_output.data(), 2, 16);
+      e.backward(e.forward(batch), gradient);
+      const std::vector<float> before = shards_of(e);
+      if (c.rank() == 1) e.set_learning_rate(0.25f);
+      typename E<Backend>::template StepState<std::int64_t> step;
+      try {
+        ahead ? e.route(step, batch, c, backend) : e.route(step, batch);
+        e.backward(e.forward_routed(step, {output.data(), 2, 16}), gradient);
+      } catch (...) {
+        kept[static_cast<std::size_t>(c.rank())] = same_bits(shards_of(e), before) && e.steps() == 1;
+        throw;
+      }
+    });
+    for (std::size_t r = 0; r < 3; ++r) {
+      CAPTURE(found[r]);
+      CHECK(kept[r] == 1);
+      for (const char* part : {stage, "has learning rate 0.25", "has 0.5; every rank must set the same rate before the same step"})
+        CHECK((found[r].find(part) != std::string::npos ||
+               found[r].find("has learning rate 0.5, but rank 1 has 0.25;") != std::string::npos));
+    }
+  }
 }
 
 /// All that a plan of replicated tables needs.

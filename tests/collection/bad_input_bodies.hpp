@@ -117,6 +117,12 @@ void wrong_offsets_and_counts() {
   refuses([](auto&, auto& ids) { ids.batch = std::numeric_limits<std::int64_t>::max(); }, "too many bags");
   refuses([](auto&, auto& ids) { ids.batch = std::int64_t{1} << 61; }, "too many bags");
   refuses([](auto&, auto& ids) { ids.features = 7; }, "7 features");
+  refuses(
+      [](auto& b, auto& ids) {
+        b.offsets = {0}, b.ids = {}, b.weights = {};
+        ids.features = 0, ids.batch = std::int64_t{1} << 60;
+      },
+      "the batch has 0 features, the plan needs 6");
   refuses([](auto&, auto& ids) { ids.offsets = {}; }, "one-hot batch of");
   CHECK(small_model::same_bits(small_model::shards_of(embeddings), before));
   const BatchOn<std::int64_t, Backend> given(backend, good.keyed());
@@ -239,12 +245,18 @@ void matrices_that_overlap_or_are_nowhere() {
 template <class Backend>
 void a_learning_rate_that_is_no_number() {
   Alone<Backend> alone;
-  for (const float rate : {kNan, kInfinity})
+  for (const float rate : {kNan, kInfinity, -0.5f})
     check_message([&] { OneRank<Backend>(alone.communicator, alone.backend, small_model::layout(1), {.learning_rate = rate}); },
                   "the learning rate is");
   OneRank<Backend> embeddings(alone.communicator, alone.backend, small_model::layout(1), {.learning_rate = 0.5f});
   check_message([&] { embeddings.set_learning_rate(kNan); }, "the learning rate is");
+  check_message([&] { embeddings.set_learning_rate(-1e-30f); }, "it must be finite, and 0 or more");
   CHECK(embeddings.learning_rate() == 0.5f);
+  embeddings.set_learning_rate(0);
+  for (const std::int64_t steps : {std::int64_t{-5}, std::numeric_limits<std::int64_t>::max()})
+    check_message([&] { embeddings.set_steps(steps); }, fmt::format("{} steps", steps));
+  embeddings.set_steps(1);
+  CHECK(embeddings.steps() == 1);
 }
 
 template <class Backend>

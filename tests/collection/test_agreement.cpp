@@ -25,6 +25,7 @@ TEST_CASE("ranks that construct different things say what differs and where") { 
 TEST_CASE("ranks with different types: optimizer, elements, codecs") { disagreeing::ranks_with_different_types<Host>(); }
 TEST_CASE("ids of different types in one batch") { disagreeing::ids_of_different_types<Host>(); }
 TEST_CASE("stages are compared where that is asked for") { disagreeing::stages_are_compared<Host>(); }
+TEST_CASE("learning rates that differ between ranks are refused where ranks meet") { disagreeing::learning_rates_are_compared<Host>(); }
 TEST_CASE("a plan of replicated tables needs all_gather alone, and gives what any communicator gives") {
   disagreeing::replicas_need_all_gather_alone<Host>();
 }

@@ -3,6 +3,7 @@
 //
 // What a collection does with input that no trainer means to give: the matrix in docs/errors.md, one test case for each line.
 #include <collection/bad_input_bodies.hpp>
+#include <collection/stage_bodies.hpp>
 
 #include <doctest/doctest.h>
 #include <simt/sanitizer.hpp>
@@ -75,3 +76,16 @@ TEST_CASE("a policy that says whole_rows and cuts columns on three ranks, or cop
 }
 
 TEST_CASE("rows that changed hands start anew, and only those") { bad_input::rows_that_changed_hands<Host>(); }
+
+TEST_CASE("stages that are left out or repeated: each wrong order is refused, and the tables stay") {
+  stages::every_wrong_order_is_refused<Host>();
+}
+TEST_CASE("stages with a step of another collection") { stages::the_step_of_another_collection<Host>(); }
+TEST_CASE("stages with gradients of another shape") { stages::gradients_of_other_shapes<Host>(); }
+TEST_CASE("gradients that are NaN through the stages: the rejected step changes nothing, and takes others") {
+  stages::rejected_through_the_stages<Host>();
+}
+TEST_CASE("the stages one by one are forward and backward, weight gradients too") { stages::stages_are_forward_and_backward<Host>(); }
+TEST_CASE("a forgotten backward is counted; stages that are compared refuse it") { stages::a_forgotten_backward<Host>(); }
+TEST_CASE("evaluation is forward, and leaves no trace") { stages::evaluation_is_forward_without_a_trace<Host>(); }
+TEST_CASE("an update that is too large changes no table") { stages::an_update_that_is_too_large_changes_nothing<Host>(); }

@@ -1,13 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The next batch is routed by another thread: the same bits, and faults that end all ranks.
+// The next batch is routed by another thread: the same bits, and faults that end all ranks. Threads that look up side by side.
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace tessera;
@@ -114,4 +118,71 @@ TEST_CASE("wrong order of calls") {
           CHECK_THROWS_AS(ahead.start(batch.keyed()), InvalidArgument);
           ahead.take();
         }) == std::vector<std::string>(3));
+}
+
+TEST_CASE("two threads look up in one collection with a step each, on one backend") {
+  SelfCommunicator self;
+  using Served = Embeddings<SelfCommunicator, ZeroVector, DeduplicateIfAsked>;
+  Served::Options options;
+  options.seed = 7;
+  for (const bool deduplicate : {false, true}) {
+    options.deduplicate = deduplicate;
+    Served e(self, Host{}, layout(1), options);
+    const Served& shared = e;
+    std::vector<Batch> batches;
+    std::vector<std::vector<float>> expected;
+    for (int i = 0; i < 8; ++i) {
+      Batch& batch = batches.emplace_back(0, i, 40 + 10 * i, e.columns());
+      batch.ids[3] = -1;  // a bad id: counted by all
+      const auto pooled = e.forward(batch.keyed());
+      expected.emplace_back(pooled.values.data, pooled.values.data + batch.gradient.size());
+    }
+    const std::uint64_t bad = e.bad_ids()[0];
+    std::array<bool, 2> same{true, true};
+    {
+      std::array<std::thread, 2> threads;
+      for (std::size_t t = 0; t < 2; ++t)
+        threads[t] = std::thread([&, t] {
+          Served::StepState<std::int64_t> step;
+          for (std::size_t i = 0; i < 16; ++i) {
+            const Batch& batch = batches[(3 * t + i) % 8];
+            std::vector<float> output(batch.gradient.size());
+            const MatrixView<float> out(output.data(), batch.samples, shared.columns());
+            if (i % 2 == 0) {
+              shared.evaluate(step, batch.keyed(), out);
+            } else {
+              shared.route(step, batch.keyed());
+              shared.forward_routed(step, out);
+              shared.end(step);
+            }
+            same[t] = same[t] && same_bits(output, expected[(3 * t + i) % 8]);
+          }
+        });
+      for (std::thread& thread : threads) thread.join();
+    }
+    CHECK(same[0]);
+    CHECK(same[1]);
+    CHECK(e.bad_ids()[0] == bad + 4 * bad);  // each batch was looked up four times more
+  }
+}
+
+TEST_CASE("threads of each of two ranks look up side by side, with a communicator each") {
+  std::array<bool, 4> same{};  // by rank, thread
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Embeddings<ThreadCommunicator, Deduplicate> e(c, Host{}, layout(2), {.seed = 7});
+    const Batch batch(c.rank(), 0, 12, e.columns());
+    const auto pooled = e.forward(batch.keyed());
+    const std::vector<float> expected(pooled.values.data, pooled.values.data + batch.gradient.size());
+    std::array<ThreadCommunicator, 2> own{c.split(0), c.split(0)};
+    std::array<std::thread, 2> threads;
+    for (std::size_t t = 0; t < 2; ++t)
+      threads[t] = std::thread([&, t] {
+        Embeddings<ThreadCommunicator, Deduplicate>::StepState<std::int64_t> step;
+        std::vector<float> output(batch.gradient.size());
+        for (int i = 0; i < 4; ++i) e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t], e.backend());
+        same[2 * static_cast<std::size_t>(c.rank()) + t] = same_bits(output, expected);
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+  for (const bool each : same) CHECK(each);
 }

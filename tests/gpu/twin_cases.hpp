@@ -10,6 +10,7 @@
 #include <collection/codec_exchange_bodies.hpp>
 #include <collection/collection_bodies.hpp>
 #include <collection/deduplicate_bodies.hpp>
+#include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
 #include <gpu/array.hpp>
 
@@ -32,6 +33,19 @@ TEST_CASE("matrices whose rows overlap or that have no memory; states that are n
 TEST_CASE("a learning rate that is no number") { bad_input::a_learning_rate_that_is_no_number<Cuda>(); }
 TEST_CASE("constants of an optimizer that are no numbers") { bad_input::optimizer_constants_that_are_no_numbers<Cuda>(); }
 TEST_CASE("rows that changed hands start anew, and only those") { bad_input::rows_that_changed_hands<Cuda>(); }
+
+TEST_CASE("stages that are left out or repeated: each wrong order is refused, and the tables stay") {
+  stages::every_wrong_order_is_refused<Cuda>();
+}
+TEST_CASE("stages with a step of another collection") { stages::the_step_of_another_collection<Cuda>(); }
+TEST_CASE("stages with gradients of another shape") { stages::gradients_of_other_shapes<Cuda>(); }
+TEST_CASE("gradients that are NaN through the stages: the rejected step changes nothing, and takes others") {
+  stages::rejected_through_the_stages<Cuda>();
+}
+TEST_CASE("the stages one by one are forward and backward, weight gradients too") { stages::stages_are_forward_and_backward<Cuda>(); }
+TEST_CASE("a forgotten backward is counted; stages that are compared refuse it") { stages::a_forgotten_backward<Cuda>(); }
+TEST_CASE("evaluation is forward, and leaves no trace") { stages::evaluation_is_forward_without_a_trace<Cuda>(); }
+TEST_CASE("an update that is too large changes no table") { stages::an_update_that_is_too_large_changes_nothing<Cuda>(); }
 
 TEST_CASE("bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
   as_a_trainer::bad_ids_are_thrown<Cuda>();
@@ -58,6 +72,7 @@ TEST_CASE("ranks that construct different things say what differs and where") { 
 TEST_CASE("ranks with different types: optimizer, elements, codecs") { disagreeing::ranks_with_different_types<Cuda>(); }
 TEST_CASE("ids of different types in one batch") { disagreeing::ids_of_different_types<Cuda>(); }
 TEST_CASE("stages are compared where that is asked for") { disagreeing::stages_are_compared<Cuda>(); }
+TEST_CASE("learning rates that differ between ranks are refused where ranks meet") { disagreeing::learning_rates_are_compared<Cuda>(); }
 TEST_CASE("a plan of replicated tables needs all_gather alone, and gives what any communicator gives") {
   disagreeing::replicas_need_all_gather_alone<Cuda>();
 }

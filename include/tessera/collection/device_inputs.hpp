@@ -24,8 +24,7 @@ class DeviceInputs {
   void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
                std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, SizesNeeded needed) {
     report.raise(backend, layout);
-    detail::check_features(batch.features, features.size());
-    batch.validate_sizes();
+    detail::check_features(batch, features.size());
     cuts_.assign(cuts.begin(), cuts.end());
     offsets_given_ = !batch.one_hot();
     layout_features_.assign(features.begin(), features.end());

@@ -23,7 +23,7 @@ class EqualBatches {
   /// while others do not waits for them in vain.
   template <IdType Id, class Backend, class Comm>
   void fix_sizes(Comm& communicator, const Layout& layout, const Routing& routing, const KeyedJagged<Id>& batch, Step<Id, Backend>& step) {
-    agree(communicator, batch);
+    if (communicator.size() > 1) agree(communicator, batch);
     if (Backend::host_readable || (!batch.one_hot() && batch.bounds.empty())) return;
     step.most_entries.assign(layout.tables.size(), 0);
     for (std::size_t f = 0; f < layout.features.size(); ++f) {

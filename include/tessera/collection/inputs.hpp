@@ -8,6 +8,7 @@
 #include <tessera/sharding/layout.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -45,8 +46,12 @@ Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int
 
 namespace detail {
 
-inline void check_features(std::int64_t given, std::size_t needed) {
-  require(given == static_cast<std::int64_t>(needed), "forward: the batch has {} features, the plan needs {}", given, needed);
+/// Checks a batch's sizes, before memory is asked for.
+template <IdType Id>
+void check_features(const KeyedJagged<Id>& batch, std::size_t needed) {
+  batch.validate_sizes();
+  require(batch.features == static_cast<std::int64_t>(needed), "forward: the batch has {} features, the plan needs {}", batch.features,
+          needed);
 }
 inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::size_t ids) {
   require(!feature.weighted || weights == ids, "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
@@ -63,7 +68,7 @@ class Inputs {
   /// `needed`: for DeviceInputs.
   void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
                std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
-    detail::check_features(batch.features, features.size());
+    detail::check_features(batch, features.size());
     batch.validate();
     cuts_.assign(cuts.begin(), cuts.end());
     const std::span<std::uint64_t> bad_counts = report.counts();
@@ -153,7 +158,7 @@ class Inputs {
       while (bags.end(sample) <= first + result.first) ++sample;
       throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]), table.rows);
     }
-    bad_count += static_cast<std::uint64_t>(result.bad);
+    std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad), std::memory_order_relaxed);  // other threads look up, too
     policy == BadIds::zero_vector ? drop(input, owned, table.rows) : replace(input, owned, table.rows, policy);
   }
 

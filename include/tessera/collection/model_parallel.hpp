@@ -4,7 +4,9 @@
 
 #include <tessera/collection/collectives.hpp>
 #include <tessera/collection/route.hpp>
+#include <tessera/sharding/policies.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,6 +23,19 @@ class LocalRouter {
  public:
   LocalRouter(const Backend& backend, Communicator& communicator, const Layout& layout, const Routing& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
+
+  /// Each rank's samples: as given, or the batch cut evenly.
+  static void set_sample_begin(StepState& step, const Routing& routing, std::int64_t batch, std::span<const std::int64_t> given) {
+    const int ranks = routing.ranks();
+    require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
+            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(), ranks, ranks + 1);
+    step.sample_begin.resize(static_cast<std::size_t>(ranks) + 1);
+    for (int r = 0; r <= ranks; ++r) step.sample_begin[r] = given.empty() ? even_cut(batch, ranks, r) : given[r];
+    require(step.sample_begin[0] == 0 && step.sample_begin[ranks] == batch &&
+                std::is_sorted(step.sample_begin.begin(), step.sample_begin.end()),
+            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})", batch);
+    step.batch = step.sample_begin[routing.rank() + 1] - step.sample_begin[routing.rank()];
+  }
 
   /// step.inputs hold all ranks' samples of the local features; rank r's are [sample_begin[r], sample_begin[r+1]).
   void run_stage(StepState& step) {
@@ -74,7 +89,12 @@ class LocalRouter {
         return;
       }
       const Block& block = *next_block++;
-      header = {block.bags, block.entries, bags.offsets == nullptr, step.inputs[slot.feature].scaled, step.inputs[slot.feature].weighted,
+      header = {block.bags,
+                block.entries,
+                step.learning_rate,
+                bags.offsets == nullptr,
+                step.inputs[slot.feature].scaled,
+                step.inputs[slot.feature].weighted,
                 sizeof(Id)};
       bytes += SlotMessage(header, sizeof(Id)).size;
       samples += static_cast<std::size_t>(block.bags);

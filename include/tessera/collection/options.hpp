@@ -91,10 +91,19 @@ struct DeduplicateIfAsked {
 
 namespace detail {
 
-/// The rate. Throws InvalidArgument where it is no number.
-inline float finite_rate(float learning_rate) {
-  require(std::isfinite(learning_rate), "EmbeddingCollection: the learning rate is {}", learning_rate);
+/// The rate. Throws InvalidArgument unless it is finite and not negative.
+inline float checked_rate(float learning_rate) {
+  require(std::isfinite(learning_rate) && learning_rate >= 0,
+          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more", learning_rate);
   return learning_rate;
+}
+
+/// Throws InvalidArgument where another rank has another rate. NaN: a rank does not tell its rate.
+inline void require_same_rate(std::string_view call, int rank, float own, int other_rank, float other) {
+  if (own == other || std::isnan(own) || std::isnan(other)) return;
+  throw InvalidArgument(
+      fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set the same rate before the same step", call,
+                  other_rank, other, rank, own));
 }
 
 template <class P>
@@ -126,6 +135,7 @@ concept DuplicatePolicy = requires {
   { P::if_asked } -> std::convertible_to<bool>;
 };
 
+/// What a list of policies chooses.
 template <class... Policies>
 struct CollectionPolicies {
   using element = float;
@@ -167,6 +177,22 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 template <DuplicatePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr bool deduplicates = First::deduplicates, deduplicates_if_asked = First::if_asked;
+};
+
+/// The same, where no two policies are about the same thing.
+template <class... Policies>
+struct CheckedPolicies : CollectionPolicies<Policies...> {
+  static_assert((0 + ... + StoragePolicy<Policies>) <= 1, "EmbeddingCollection: two policies Storage<T>; give one");
+  static_assert((0 + ... + BadIdPolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies for bad ids; give one of Throw, ZeroVector, Clamp, Wrap");
+  static_assert(
+      (0 + ... + NonFinitePolicy<Policies>) <= 1,
+      "EmbeddingCollection: two policies for non-finite gradients; give one of CountNonFiniteGradients, RejectNonFiniteGradients");
+  static_assert((0 + ... + InitializerPolicy<Policies>) <= 1, "EmbeddingCollection: two policies InitializeWith<F>; give one");
+  static_assert((0 + ... + CodecPolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies for codecs; give one of EncodeWith<F, B>, EncodeWithOneOf<C...>");
+  static_assert((0 + ... + DuplicatePolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies for duplicate ids; give one of Deduplicate, DeduplicateIfAsked");
 };
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/collectives.hpp>
+#include <tessera/collection/options.hpp>
 #include <tessera/collection/routing.hpp>
 #include <tessera/collection/step.hpp>
 
@@ -61,10 +62,11 @@ class Router {
     const bool distinct = step.distinct.active(feature);
     return {bags,
             entries,
+            step.learning_rate,
             distinct || input.bags.offsets == nullptr,
             !distinct && input.scaled,
             !distinct && input.weighted,
-            static_cast<std::int32_t>(sizeof(Id))};
+            sizeof(Id)};
   }
 
   /// A job per chain; its blocks stand in step.blocks in the order of the chain's slots.
@@ -107,7 +109,7 @@ class Router {
       step.headers_out[s] = header(step, routing_.slots()[s].feature, step.sent[s].bags, step.sent[s].entries);
     if (step.fixed_sizes()) return expect_headers(step);
     detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
-    check_id_sizes(step);
+    check_headers(step);
   }
 
   /// Other ranks' batches are like this one's.
@@ -122,13 +124,16 @@ class Router {
       }
   }
 
-  void check_id_sizes(const StepState& step) const {
+  /// What ranks must have in common shows where they meet anyway.
+  void check_headers(const StepState& step) const {
     auto header = step.headers_in.begin();
     for (int r = 0; r < routing_.ranks(); ++r)
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k, ++header)
+      for (std::size_t k = 0; k < routing_.slots_from(r); ++k, ++header) {
         require(header->id_size == sizeof(Id),
                 "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be of one type", routing_.rank(), r,
                 header->id_size, sizeof(Id));
+        detail::require_same_rate("route", routing_.rank(), step.learning_rate, r, header->learning_rate);
+      }
   }
 
   void pack(StepState& step) {

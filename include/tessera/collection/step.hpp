@@ -11,8 +11,11 @@
 #include <tessera/op/update.hpp>
 #include <tessera/table/buffer.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <string_view>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -21,10 +24,11 @@ namespace tessera::inline v0 {
 struct SlotHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
-  std::int32_t one_hot = 0;  ///< every bag has one id: lengths do not travel
-  std::int32_t scaled = 0;   ///< bags have scales
-  std::int32_t weighted = 0;
-  std::int32_t id_size = 0;  ///< bytes
+  float learning_rate = std::numeric_limits<float>::quiet_NaN();  ///< of the rank that sends; NaN: not told
+  std::uint8_t one_hot = 0;                                       ///< every bag has one id: lengths do not travel
+  std::uint8_t scaled = 0;                                        ///< bags have scales
+  std::uint8_t weighted = 0;
+  std::uint8_t id_size = 0;  ///< bytes
 };
 
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple of 8.
@@ -45,6 +49,25 @@ struct SlotMessage {
   }
 };
 
+/// The last stage that a step has passed. `rejected`: `split` found gradients that RejectNonFiniteGradients refuses; `split` may be called
+/// again, and the stages behind it do nothing.
+enum class StepStage : std::uint8_t { empty, routed, looked_up, exchanged, assembled, rejected, split, received };
+
+namespace detail {
+
+[[noreturn]] inline void throw_out_of_turn(std::string_view call, StepStage stage, bool own) {
+  constexpr std::array<std::string_view, 8> next{"route", "lookup", "exchange",           "assemble",
+                                                 "split", "split",  "exchange_gradients", "update"};
+  require(stage != StepStage::empty, "{}: this step has no batch, or its update has ended it; route it first", call);
+  require(own, "{}: this step was routed by another collection; route it by this one", call);
+  throw InvalidArgument(
+      fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, exchange, assemble, "
+                  "split, exchange_gradients, update, each once",
+                  call, next[static_cast<std::size_t>(stage)]));
+}
+
+}  // namespace detail
+
 /// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step; a trainer that overlaps steps
 /// keeps two.
 template <IdType Id, class Backend>
@@ -61,6 +84,7 @@ struct Step {
   DistinctRows<Id, Backend> distinct;                   ///< of features whose duplicate ids do not travel
   std::int64_t batch = 0;                               ///< of this rank
   std::int64_t ids = 0;                                 ///< of the batch given
+  float learning_rate = 0;                              ///< of this rank when the batch was routed; NaN: ranks do not compare it
   bool model_parallel = false;                          ///< inputs hold the global batch of the local features
   std::vector<std::int64_t> most_entries;               ///< of each table, of all ranks; in a step of fixed sizes, else empty
   std::vector<std::int64_t> sample_begin;               ///< model parallel: first global sample of each rank, and the end
@@ -88,6 +112,7 @@ struct Step {
   std::vector<LookupGroup<Id>> lookups;
   std::vector<GradientGroup<Id>> gradients;
   std::vector<MoveRows::Job> moves;
+  std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
 
   /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
   Bags<Id> routed(int feature, std::size_t i = 0) const {
@@ -116,7 +141,16 @@ struct Step {
     ++turn;
   }
 
-  enum class Stage : std::uint8_t { empty, routed, assembled };
+  /// Throws InvalidArgument, with what comes next, unless collection `by` has routed it and `needed` is the last stage that it has passed.
+  void require_at(const void* by, StepStage needed, std::string_view call) const {
+    if (stage != needed || collection != by) detail::throw_out_of_turn(call, stage, collection == by);
+  }
+  /// Whether collection `by` dropped its gradients.
+  bool rejected(const void* by) const { return stage == Stage::rejected && collection == by; }
+  /// Whether a batch was looked up that got no update so far.
+  bool awaits_update() const { return stage == Stage::assembled || stage == Stage::split || stage == Stage::received; }
+
+  using Stage = StepStage;
   Stage stage = Stage::empty;
   const void* collection = nullptr;  ///< that routed it last
   std::uint64_t turn = 0;            ///< how often it was routed
@@ -139,7 +173,8 @@ struct Pooled {
     require(step->turn == turn,
             "backward: another batch was looked up since this forward; call backward before the next forward, or keep a Step for each "
             "batch (route, forward_routed)");
-    require(step->stage == Step<Id, Backend>::Stage::assembled, "backward: call forward first, and backward once for each forward");
+    require(step->stage == StepStage::assembled || step->stage == StepStage::rejected,
+            "backward: call forward first, and backward once for each forward");
   }
 };
 

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <new>
 #include <span>
 #include <string>
@@ -45,6 +46,15 @@ void check_view(std::string_view what, MatrixView<T> matrix) {
           matrix.columns);
   require(matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0, "{} is [{}, {}], but its data is null", what, matrix.rows,
           matrix.columns);
+}
+
+/// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
+template <class Backend>
+MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer, std::int64_t rows, std::int64_t columns) {
+  require(columns == 0 || rows <= std::numeric_limits<std::int64_t>::max() / 4 / columns,
+          "forward: {} samples of {} columns are more than any memory holds", rows, columns);
+  buffer.resize(backend, static_cast<std::size_t>(rows * columns));
+  return {buffer.data(), rows, columns};
 }
 
 /// The widths of a plan that cuts no columns: there are no others.

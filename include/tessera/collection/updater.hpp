@@ -5,6 +5,7 @@
 #include <tessera/collection/collectives.hpp>
 #include <tessera/collection/marked_rows.hpp>
 #include <tessera/collection/mean_square_exchange.hpp>
+#include <tessera/collection/options.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/core/row_observer.hpp>
 #include <tessera/table/buffer.hpp>
@@ -46,12 +47,13 @@ class Updater {
   bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
 
   /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for replicated arenas. No table changes.
-  /// `fixed_sizes`: every rank's groups have as much room (see Step).
+  /// `fixed_sizes`: every rank's groups have as much room (see Step). Else throws InvalidArgument where ranks' learning rates differ: their
+  /// copies would.
   template <IdType Id>
-  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes) {
+  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes, float learning_rate) {
     const bool replicated = routing_.arenas()[a].replicated;
     if constexpr (Store::copies)
-      if (replicated) gather_replicas<Id>(a, groups, fixed_sizes);
+      if (replicated) gather_replicas<Id>(a, groups, fixed_sizes, learning_rate);
     if constexpr (splits)
       if (routing_.arenas()[a].columns_split)
         merged_[a] = replicated ? merge(a, replicas_[a].groups, fixed_sizes) : merge(a, groups, fixed_sizes);
@@ -81,6 +83,12 @@ class Updater {
   /// Whether an optimizer that needs whole rows may meet cut ones.
   static constexpr bool splits = O::needs_mean_square && Store::cuts_columns;
 
+  /// What a rank tells before its merged gradients of a replicated arena.
+  struct Gathered {
+    std::int64_t count = 0;  ///< rows
+    float learning_rate = 0;
+    std::uint32_t padding = 0;
+  };
   /// All ranks' merged gradients of a replicated arena.
   struct Replicas {
     Buffer<std::int64_t, Backend> rows;
@@ -154,15 +162,16 @@ class Updater {
 
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
   template <IdType Id>
-  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes) {
+  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes, float learning_rate) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()), width = static_cast<std::size_t>(arenas_[a].width());
     const MergedGradients own = merge(a, groups, fixed_sizes);
     std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
-    const std::int64_t own_count = own.count;
-    std::vector<std::int64_t> all_counts(ranks, own_count);
-    if (!fixed_sizes) detail::all_gather<std::int64_t>(communicator_, std::span<const std::int64_t>(&own_count, 1), all_counts, counts);
+    const Gathered mine{own.count, learning_rate};
+    std::vector<Gathered> gathered(ranks, mine);
+    if (!fixed_sizes) detail::all_gather<Gathered>(communicator_, std::span<const Gathered>(&mine, 1), gathered, counts);
     for (std::size_t r = 0; r < ranks; ++r) {
-      row_counts[r] = static_cast<std::size_t>(all_counts[r]);
+      detail::require_same_rate("update", routing_.rank(), learning_rate, static_cast<int>(r), gathered[r].learning_rate);
+      row_counts[r] = static_cast<std::size_t>(gathered[r].count);
       float_counts[r] = row_counts[r] * width;
     }
     Replicas& all = replicas_[a];
@@ -176,7 +185,7 @@ class Updater {
     for (std::size_t r = 0; r < ranks; ++r) {
       Bags<std::int64_t> bags;
       bags.ids = rows;
-      bags.bags = bags.entry_bound = all_counts[r];
+      bags.bags = bags.entry_bound = gathered[r].count;
       if (bags.bags != 0) all.groups.push_back({bags, gradients, static_cast<std::int64_t>(width)});
       rows += row_counts[r];
       gradients += float_counts[r];

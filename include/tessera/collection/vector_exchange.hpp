@@ -27,12 +27,11 @@ namespace tessera::inline v0 {
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
-  VectorExchange(const Backend& backend, Comm& communicator, const Routing& routing, Forward forward, Backward backward)
-      : backend_(backend), communicator_(communicator), routing_(routing), forward_(forward), backward_(backward) {}
+  VectorExchange(const Routing& routing, Forward forward, Backward backward) : routing_(routing), forward_(forward), backward_(backward) {}
 
   /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
   template <IdType Id>
-  void size(Step<Id, Backend>& step) {
+  void size(const Backend& backend, Step<Id, Backend>& step) const {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     step.owner_counts.assign(ranks, 0);
     step.requester_counts.assign(ranks, 0);
@@ -40,26 +39,26 @@ class VectorExchange {
     for (std::size_t s = 0; s < routing_.slots().size(); ++s)
       if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
         step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
-    step.owner_vectors.resize(backend_, sum(step.owner_counts));
-    if (forward_.template is<Fp32>() || backward_.template is<Fp32>()) step.requester_vectors.resize(backend_, sum(step.requester_counts));
+    step.owner_vectors.resize(backend, sum(step.owner_counts));
+    if (forward_.template is<Fp32>() || backward_.template is<Fp32>()) step.requester_vectors.resize(backend, sum(step.requester_counts));
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
   template <IdType Id>
-  void to_requesters(Step<Id, Backend>& step) {
+  void to_requesters(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        size_encoded<C>(step);
+        size_encoded<C>(backend, step);
         std::vector<typename EncodeRows<C>::Job> jobs;
         for_each_owner_row<C>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
           jobs.push_back({vectors, width, encoded, rows, width, nullptr});
         });
-        run<EncodeRows<C>>(backend_, {jobs});
-        detail::all_to_all<std::byte>(communicator_, step.owner_encoded.span(), step.owner_bytes, step.requester_encoded.span(),
+        run<EncodeRows<C>>(backend, {jobs});
+        detail::all_to_all<std::byte>(communicator, step.owner_encoded.span(), step.owner_bytes, step.requester_encoded.span(),
                                       step.requester_bytes);
       } else {
-        detail::all_to_all<float>(communicator_, step.owner_vectors.span(), step.owner_counts, step.requester_vectors.span(),
+        detail::all_to_all<float>(communicator, step.owner_vectors.span(), step.owner_counts, step.requester_vectors.span(),
                                   step.requester_counts);
       }
     });
@@ -67,9 +66,9 @@ class VectorExchange {
 
   /// What came is put into its columns of `output`, or added where a table is cut by rows.
   template <IdType Id>
-  void assemble(Step<Id, Backend>& step, MatrixView<float> output) {
+  void assemble(const Backend& backend, Step<Id, Backend>& step, MatrixView<float> output) const {
     for (const auto& [column, width] : routing_.summed_columns())
-      run<ZeroRows>(backend_, {output.column_range(column, width).data, output.stride, output.rows, width});
+      run<ZeroRows>(backend, {output.column_range(column, width).data, output.stride, output.rows, width});
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
         std::vector<typename DecodeRows<C>::Job> jobs;
@@ -78,7 +77,7 @@ class VectorExchange {
               const MatrixView<float> target = step.output_of(slot, part, output);
               jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width, step.sent[s].samples, adds(step, slot)});
             });
-        run<DecodeRows<C>>(backend_, {jobs});
+        run<DecodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
         for_each_requested<C>(step, step.requester_vectors.data(),
@@ -87,24 +86,24 @@ class VectorExchange {
                                 step.moves.push_back({packed, part.width, target.data, target.stride, step.sent[s].bags, part.width,
                                                       step.sent[s].samples, true, adds(step, slot)});
                               });
-        run<MoveRows>(backend_, {step.moves});
+        run<MoveRows>(backend, {step.moves});
       }
     });
   }
 
   /// Cuts the gradient into what each owner needs.
   template <IdType Id>
-  void split(Step<Id, Backend>& step, MatrixView<const float> gradient) {
+  void split(const Backend& backend, Step<Id, Backend>& step, MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        size_encoded<C>(step);
+        size_encoded<C>(backend, step);
         std::vector<typename EncodeRows<C>::Job> jobs;
         for_each_requested<C>(step, step.requester_encoded.data(),
                               [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
                                 const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
                                 jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width, step.sent[s].samples});
                               });
-        run<EncodeRows<C>>(backend_, {jobs});
+        run<EncodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
         for_each_requested<C>(
@@ -113,26 +112,26 @@ class VectorExchange {
               step.moves.push_back(
                   {source.data, source.stride, packed, part.width, step.sent[s].bags, part.width, step.sent[s].samples, false, false});
             });
-        run<MoveRows>(backend_, {step.moves});
+        run<MoveRows>(backend, {step.moves});
       }
     });
   }
 
   /// Gradients go to the owners, as floats in step.owner_vectors.
   template <IdType Id>
-  void to_owners(Step<Id, Backend>& step) {
+  void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
     backward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        detail::all_to_all<std::byte>(communicator_, step.requester_encoded.span(), step.requester_bytes, step.owner_encoded.span(),
+        detail::all_to_all<std::byte>(communicator, step.requester_encoded.span(), step.requester_bytes, step.owner_encoded.span(),
                                       step.owner_bytes);
         std::vector<typename DecodeRows<C>::Job> jobs;
         for_each_owner_row<C>(step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
           jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
         });
-        run<DecodeRows<C>>(backend_, {jobs});
+        run<DecodeRows<C>>(backend, {jobs});
       } else {
-        detail::all_to_all<float>(communicator_, step.requester_vectors.span(), step.requester_counts, step.owner_vectors.span(),
+        detail::all_to_all<float>(communicator, step.requester_vectors.span(), step.requester_counts, step.owner_vectors.span(),
                                   step.owner_counts);
       }
     });
@@ -189,7 +188,7 @@ class VectorExchange {
   }
 
   template <Codec C, IdType Id>
-  void size_encoded(Step<Id, Backend>& step) {
+  void size_encoded(const Backend& backend, Step<Id, Backend>& step) const {
     step.owner_bytes.assign(step.owner_counts.size(), 0);
     step.requester_bytes.assign(step.owner_counts.size(), 0);
     for_each_owned(step, [&](std::size_t rank, std::int64_t rows, int width) {
@@ -199,12 +198,10 @@ class VectorExchange {
       if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
         for (const SlotPart& part : slot.parts)
           step.requester_bytes[slot.rank] += static_cast<std::size_t>(step.sent[s].bags) * C::bytes(part.width);
-    step.owner_encoded.resize(backend_, sum(step.owner_bytes));
-    step.requester_encoded.resize(backend_, sum(step.requester_bytes));
+    step.owner_encoded.resize(backend, sum(step.owner_bytes));
+    step.requester_encoded.resize(backend, sum(step.requester_bytes));
   }
 
-  const Backend& backend_;
-  Comm& communicator_;
   const Routing& routing_;
   Forward forward_;
   Backward backward_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/collectives.hpp>
+#include <tessera/collection/served_groups.hpp>
 #include <tessera/collection/step.hpp>
 #include <tessera/collection/table_store.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -25,18 +26,22 @@ class WeightGradientStage {
   WeightGradientStage(const Backend& backend, Comm& communicator, const Store& store)
       : backend_(backend), communicator_(communicator), store_(store), layout_(store.layout()), routing_(store.routing()) {}
 
-  /// `for_each_group(arena, visit)` visits what this rank serves, as the update does; gradients have arrived. Collective.
-  template <IdType Id, class ForEachGroup>
-  void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, std::span<float> out) {
+  static void check_room(const char* call, std::span<const float> out, std::int64_t ids) {
+    require(std::ssize(out) == ids, "{}: room for {} weight gradients, the batch has {} ids", call, out.size(), ids);
+  }
+
+  /// Gradients have arrived. Collective.
+  template <IdType Id>
+  void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out) {
     backend_.fill_zero(out.data(), out.size_bytes());
     if (in_place(step)) {
-      compute<Id>(step, gradient, for_each_group,
+      compute<Id>(step, gradient,
                   [&](const Slot& slot, const Bags<Id>&, std::size_t, std::size_t) { return out.data() + step.inputs[slot.feature].base; });
       scale_means(step, out);
       return;
     }
     size_owner(step);
-    compute<Id>(step, gradient, for_each_group, [&](const Slot&, const Bags<Id>& bags, std::size_t part, std::size_t received) {
+    compute<Id>(step, gradient, [&](const Slot&, const Bags<Id>& bags, std::size_t part, std::size_t received) {
       return owner_dots_.data() + first_dot_[received] + part * static_cast<std::size_t>(bags.entry_bound);
     });
     if (step.model_parallel) {
@@ -97,15 +102,15 @@ class WeightGradientStage {
 
   /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received), parallel to the bags' ids if in
   /// place, else to their entries alone.
-  template <IdType Id, class ForEachGroup, class OutputOf>
-  void compute(const Step<Id, Backend>& step, MatrixView<const float> gradient, ForEachGroup&& for_each_group, const OutputOf& output_of) {
+  template <IdType Id, class OutputOf>
+  void compute(Step<Id, Backend>& step, MatrixView<const float> gradient, const OutputOf& output_of) {
     using T = typename Store::element;
     using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const auto& arena = store_.arenas()[a];
       std::vector<Group> groups;
-      for_each_group(static_cast<int>(a),
+      for_each_group(step, routing_, static_cast<int>(a),
                      [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received, float* packed) {
                        if (bags.weights == nullptr || bags.entry_bound == 0) return;
                        const SlotPart& p = slot.parts[part];

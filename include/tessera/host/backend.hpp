@@ -8,16 +8,19 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <thread>
+#include <utility>
 
 namespace tessera::inline v0 {
 
-/// The backend for CPUs. A small handle: copies share the scratch memory. One Host belongs to one rank; its calls come from one thread
-/// at a time and use `threads` OpenMP threads each.
+/// The backend for CPUs. A small handle: copies share the scratch memory, of which each calling thread has its own. One Host belongs to one
+/// rank; an operation uses `threads` OpenMP threads.
 class Host {
  public:
   struct Options {
@@ -61,9 +64,9 @@ class Host {
   }
 
   /// Scratch memory of at least `bytes`, kept between calls: after the first steps an operation allocates nothing. Each slot is one
-  /// block, valid until the slot is asked for more. Slots 0-7 belong to the operations, 8-15 to whoever calls them.
+  /// block of the calling thread, valid until the slot is asked for more. Slots 0-7 belong to the operations, 8-15 to whoever calls them.
   void* scratch(std::size_t slot, std::size_t bytes) const {
-    Block& block = scratch_->blocks.at(slot);
+    Block& block = scratch_->of_this_thread().blocks.at(slot);
     if (block.bytes < bytes) {
       const std::size_t grown = bytes + bytes / 4;
       block.reset();
@@ -85,13 +88,34 @@ class Host {
       bytes = 0;
     }
   };
-  struct Scratch {
+  struct ThreadBlocks {
+    std::thread::id thread{};
     std::array<Block, 16> blocks{};
+    ThreadBlocks* next = nullptr;
+  };
+  /// A list that only grows: who finds its thread's blocks waits for nobody. They go to a later thread of the same id.
+  struct Scratch {
+    std::atomic<ThreadBlocks*> first = nullptr;
+
     Scratch() = default;
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     ~Scratch() {
-      for (Block& block : blocks) block.reset();
+      for (ThreadBlocks* each = first.load(); each != nullptr;) {
+        for (Block& block : each->blocks) block.reset();
+        delete std::exchange(each, each->next);
+      }
+    }
+
+    ThreadBlocks& of_this_thread() {
+      const std::thread::id self = std::this_thread::get_id();
+      ThreadBlocks* const seen = first.load(std::memory_order_acquire);
+      for (ThreadBlocks* each = seen; each != nullptr; each = each->next)
+        if (each->thread == self) return *each;
+      auto* const own = new ThreadBlocks{.thread = self, .next = seen};
+      while (!first.compare_exchange_weak(own->next, own, std::memory_order_acq_rel)) {
+      }
+      return *own;
     }
   };
 

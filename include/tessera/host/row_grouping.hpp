@@ -102,8 +102,7 @@ class RowPartition {
       entries += group.bags.bags == 0 ? 0 : group.bags.entries();
       scaled_ = scaled_ || group.bags.weights != nullptr || group.bags.bag_scale != nullptr;
     }
-    require(entries <= std::numeric_limits<std::uint32_t>::max(), "update: {} ids in one batch on one rank; at most 2^32 - 1, split it",
-            entries);
+    require_countable<Id, Host>(groups);
     entries_count_ = entries;
     if (entries == 0) return;
     threads_ = worthwhile_threads(backend_.threads(), entries * 64);
@@ -155,12 +154,9 @@ class RowPartition {
 
   /// Bags get numbers of 32 bits; runs of 2^shift numbers belong to one group.
   void number_sources() {
-    std::int64_t largest = 1;
-    for (const Group& group : groups_) largest = std::max(largest, group.bags.bags);
-    source_shift_ = std::min<int>(std::bit_width(static_cast<std::uint64_t>(largest - 1)), 16);
+    source_shift_ = update_bag_shift(groups_);
     std::int64_t runs = 0;
     for (const Group& group : groups_) runs += runs_of(group);
-    require(runs <= std::int64_t{1} << (32 - source_shift_), "update: more than 2^32 bags in one batch on one rank; split it");
     GradientSources::Run* sources = nullptr;
     cut_scratch(ScratchSlot::sources, [&](ScratchCutter& cut) {
       sources = cut.array<GradientSources::Run>(runs);

@@ -4,11 +4,14 @@
 
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
 #include <tessera/op/mean_square.hpp>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -31,6 +34,32 @@ struct GradientGroup {
   /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's rows. Empty: anywhere.
   RowRange rows{};
 };
+
+/// Bags of one update are numbered by 32 bits; each group's begin at a multiple of this, or of a lower power of two that holds every
+/// group's.
+inline constexpr std::int64_t update_bag_run = std::int64_t{1} << 16;
+
+/// The power of two: its logarithm.
+template <IdType Id>
+int update_bag_shift(std::span<const GradientGroup<Id>> groups) {
+  std::int64_t largest = 1;
+  for (const GradientGroup<Id>& group : groups) largest = std::max(largest, group.bags.bags);
+  return std::min(std::bit_width(static_cast<std::uint64_t>(largest - 1)), std::bit_width(static_cast<std::uint64_t>(update_bag_run - 1)));
+}
+
+/// Throws InvalidArgument where one update has more ids or bags than the backend can number: 2^32 - 1 on the host, 2^31 - 1 on others.
+template <IdType Id, class Backend>
+void require_countable(std::span<const GradientGroup<Id>> groups) {
+  constexpr std::int64_t most = (std::int64_t{1} << (Backend::host_readable ? 32 : 31)) - 1;
+  const int shift = Backend::host_readable ? update_bag_shift(groups) : 0;
+  std::int64_t entries = 0, bags = 0;
+  for (const GradientGroup<Id>& group : groups) {
+    entries += group.bags.bags == 0 ? 0 : Backend::host_readable ? group.bags.entries() : group.bags.entry_bound;
+    bags += (group.bags.bags + (std::int64_t{1} << shift) - 1) >> shift << shift;
+  }
+  require(entries <= most && bags <= most + 1, "update: {} ids in {} bags in one batch on one rank; at most {}, split it", entries, bags,
+          most);
+}
 
 /// The rows of one shard in an arena, and where they come from: arena row r is row (r - row_offset + row_begin) of table `table_key`
 /// (name_key of its name), from column column_begin on. Ascending row_offset.
