@@ -28,3 +28,9 @@ void in_every_order(const Function& function) {
   function();
   function();
 }
+
+/// Runs a body that works with several streams.
+template <class Function>
+void under_every_deferral(const Function& function) {
+  function();
+}

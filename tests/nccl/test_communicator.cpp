@@ -176,6 +176,35 @@ TEST_CASE("which calls of NCCL a collective makes, and in which groups") {
                                    "ncclBroadcast 48 @1", "ncclGroupEnd", "ncclGroupEnd"});
 }
 
+TEST_CASE("blocks that do not begin at multiples of 16 bytes are counted: NCCL moves them byte by byte") {
+  const auto unaligned = [](auto body) {
+    const auto before = nccl_double::unaligned_blocks.load();
+    const Texts texts = on_ranks(3, [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+      const std::vector<float> zeros(12);
+      const Device<float> a(zeros, stream), b(zeros, stream);
+      body(c, a.span(), b.span());
+      c.wait();
+    });
+    CHECK(texts == Texts(3));
+    return nccl_double::unaligned_blocks - before;
+  };
+  const auto gather = [&](std::size_t count) {
+    const std::vector<std::size_t> counts(3, count);
+    return unaligned([&](auto& c, auto a, auto b) { c.template all_gather<float>(a.first(count), b.first(3 * count), counts); });
+  };
+  CHECK(gather(4) == 0);
+  CHECK(gather(2) == 3 * 1);  // of each rank the second of three blocks
+  const auto exchange = [&](const std::vector<std::size_t>& counts) {
+    return unaligned([&](auto& c, auto a, auto b) {
+      const std::vector<std::size_t> mine(3, counts[static_cast<std::size_t>(c.rank())]);
+      c.template all_to_all<float>(a.first(3 * mine[0]), mine, b.first(counts[0] + counts[1] + counts[2]), counts);
+    });
+  };
+  CHECK(exchange({4, 4, 4}) == 0);
+  // Blocks of 3 are sent from places 0, 3 and 6, and received behind 4: at 0, 4 and 7.
+  CHECK(exchange({4, 3, 4}) == 2 + 3);
+}
+
 TEST_CASE("calls go to the stream and return; a graph of them can be launched again") {
   const Texts texts = on_ranks(3, [](ts::NcclCommunicator& c, cudaStream_t stream) {
     const auto ranks = static_cast<std::size_t>(c.size()), mine = static_cast<std::size_t>(c.rank());

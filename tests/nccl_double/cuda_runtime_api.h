@@ -182,7 +182,7 @@ class CudaDoubleMemory {
   }
   void* allocate(std::size_t bytes) {
     bytes = bytes == 0 ? 1 : bytes;
-    void* const p = std::malloc(bytes);
+    void* const p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);  // as CUDA's
     std::memset(p, 0xff, bytes);
     const std::lock_guard lock(mutex_);
     blocks_[static_cast<std::byte*>(p)] = bytes;

@@ -63,6 +63,9 @@ inline std::atomic<int> version{NCCL_VERSION_CODE};
 inline std::atomic<int> polls{2};  ///< how often a non-blocking call answers "in progress"
 inline std::atomic<bool> sums_in_reverse{false};
 inline std::atomic<bool> aborts_reach_peers{false};
+/// Blocks of bytes that were sent or received from a place that is no multiple of 16 bytes, of all ranks. NCCL moves a call's bytes 16 at
+/// a time only if all of its blocks begin at such places, else one at a time.
+inline std::atomic<std::uint64_t> unaligned_blocks{0};
 
 inline ncclResult_t note(std::string_view call, const std::string& what = "") {
   log.push_back(what.empty() ? std::string(call) : std::string(call) + " " + what);
@@ -322,6 +325,36 @@ inline ncclResult_t end_group() {
   return result;
 }
 
+inline std::size_t count_unaligned(const Operation& operation, std::size_t ranks) {
+  const std::size_t bytes = operation.bytes();
+  std::size_t count = 0;
+  const auto add = [&](const void* first, std::size_t blocks) {
+    if (first == nullptr || bytes == 0) return;
+    for (std::size_t block = 0; block < blocks; ++block) count += (reinterpret_cast<std::uintptr_t>(first) + block * bytes) % 16 != 0;
+  };
+  switch (operation.kind) {
+    case Kind::send:
+    case Kind::receive:
+    case Kind::broadcast:
+      add(operation.from, 1);
+      add(operation.to, 1);
+      break;
+    case Kind::all_gather:
+      add(operation.from, 1);
+      add(operation.to, ranks);
+      break;
+    case Kind::all_to_all:
+      add(operation.from, ranks);
+      add(operation.to, ranks);
+      break;
+    case Kind::reduce:
+    case Kind::all_reduce:
+    case Kind::reduce_scatter:
+      break;  // of whole numbers, which NCCL moves as such
+  }
+  return count;
+}
+
 inline ncclResult_t add(std::string_view name, const std::string& what, ncclComm_t comm, cudaStream_t stream, Operation operation) {
   if (const ncclResult_t planned = note(name, what); planned != ncclSuccess) return planned;
   // NCCL refuses a communicator whose last call is not taken yet, and memory that is not the device's.
@@ -329,6 +362,7 @@ inline ncclResult_t add(std::string_view name, const std::string& what, ncclComm
   auto& memory = CudaDoubleMemory::instance();
   if ((operation.from != nullptr && !memory.on_device(operation.from)) || (operation.to != nullptr && !memory.on_device(operation.to)))
     return ncclInvalidArgument;
+  unaligned_blocks += count_unaligned(operation, static_cast<std::size_t>(comm->hub->ranks()));
   const std::pair place(comm, stream);
   if (!group.operations.contains(place)) group.places.push_back(place);
   group.operations[place].push_back(operation);

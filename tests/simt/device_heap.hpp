@@ -3,17 +3,23 @@
 #pragma once
 
 #include <simt/sanitizer.hpp>
+#include <simt/streams.hpp>
 
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 namespace simt {
 
 /// Device memory: malloc's, filled with 0xff bytes. Under the address sanitizer it may be touched only while a kernel or a copy runs:
 /// host code that reads a device pointer is caught, unless another thread's kernel runs at that moment.
+/// Where streams are deferred, memory is filled when its stream comes to the allocation and again when it comes to the free; what was freed
+/// is given away again as soon as CUDA might.
 class DeviceHeap {
  public:
   static DeviceHeap& instance() {
@@ -21,58 +27,148 @@ class DeviceHeap {
     return heap;
   }
 
-  void* allocate(std::size_t bytes) {
+  void* allocate(std::size_t bytes, cudaStream_t stream) {
+    if (Streams::instance().deferred()) return allocate_later(bytes, queue_of(stream));
     const std::lock_guard lock(mutex_);
-    auto* p = static_cast<char*>(std::aligned_alloc(alignment, rounded(bytes)));
-    if (p == nullptr) return nullptr;
-    std::memset(p, 0xff, bytes);
-    blocks_[p] = bytes;
-    asan::poison(p, rounded(bytes));
-    if (accesses_ > 0) asan::unpoison(p, bytes);
-    return p;
+    const char* const p = take(bytes);
+    if (p != nullptr) open_block(p, bytes);
+    return const_cast<char*>(p);
   }
-  void free(void* p) {
-    const std::lock_guard lock(mutex_);
+  void free(void* p, cudaStream_t stream) {
     if (p == nullptr) return;
-    const auto block = blocks_.find(static_cast<const char*>(p));
-    if (block == blocks_.end()) std::abort();  // not device memory, or freed twice
-    asan::unpoison(p, rounded(block->second));
-    blocks_.erase(block);
-    std::free(p);
+    {
+      const std::lock_guard lock(mutex_);
+      const auto block = blocks_.find(static_cast<const char*>(p));
+      if (block == blocks_.end() || !block->second.live) std::abort();  // not device memory, or freed twice
+      block->second.live = false;
+      if (!Streams::instance().deferred()) return give_back(block);
+    }
+    const auto& queue = queue_of(stream);
+    Streams::instance().add(queue, {.work = {[this, p] {
+                                      const std::lock_guard lock(mutex_);
+                                      close_block(static_cast<const char*>(p));
+                                    }}});
+    const auto freed = Streams::instance().mark(queue);
+    const std::lock_guard lock(mutex_);
+    freed_.push_back({static_cast<const char*>(p), queue, freed});
   }
   bool holds(const void* p) {
     const std::lock_guard lock(mutex_);
     const auto after = blocks_.upper_bound(static_cast<const char*>(p));
     if (after == blocks_.begin()) return false;
     const auto block = std::prev(after);
-    return static_cast<const char*>(p) <= block->first + block->second;
+    return block->second.live && static_cast<const char*>(p) <= block->first + block->second.bytes;
   }
 
   /// Blocks that are allocated.
   std::size_t count() {
     const std::lock_guard lock(mutex_);
-    return blocks_.size();
+    std::size_t live = 0;
+    for (const auto& [p, block] : blocks_) live += block.live;
+    return live;
+  }
+
+  /// At the end of deferred streams: what has been freed.
+  void give_all_back() {
+    const std::lock_guard lock(mutex_);
+    freed_.clear();
+    for (auto block = blocks_.begin(); block != blocks_.end();) {
+      const auto next = std::next(block);
+      if (!block->second.live) give_back(block);
+      block = next;
+    }
   }
 
   void open() {
     if (!has_asan) return;
     const std::lock_guard lock(mutex_);
     if (accesses_++ == 0)
-      for (const auto& [p, bytes] : blocks_) asan::unpoison(p, bytes);
+      for (const auto& [p, block] : blocks_) asan::unpoison(p, block.open);
   }
   void close() {
     if (!has_asan) return;
     const std::lock_guard lock(mutex_);
     if (--accesses_ == 0)
-      for (const auto& [p, bytes] : blocks_) asan::poison(p, bytes);
+      for (const auto& [p, block] : blocks_) asan::poison(p, block.open);
   }
 
  private:
   static constexpr std::size_t alignment = 256;
   static std::size_t rounded(std::size_t bytes) { return (bytes + alignment) / alignment * alignment; }
 
+  struct Block {
+    std::size_t capacity = 0, bytes = 0;
+    bool live = true;      ///< to the host
+    std::size_t open = 0;  ///< bytes that streams may touch now
+  };
+  using Blocks = std::map<const char*, Block>;
+  struct Freed {
+    const char* p;
+    std::shared_ptr<Queue> queue;
+    std::shared_ptr<Mark> mark;
+  };
+
+  const char* take(std::size_t bytes) {
+    auto* p = static_cast<char*>(std::aligned_alloc(alignment, rounded(bytes)));
+    if (p == nullptr) return nullptr;
+    blocks_[p] = {.capacity = rounded(bytes), .bytes = bytes};
+    asan::poison(p, rounded(bytes));
+    return p;
+  }
+  void give_back(Blocks::iterator block) {
+    asan::unpoison(block->first, block->second.capacity);
+    std::free(const_cast<char*>(block->first));
+    blocks_.erase(block);
+  }
+  void fill(const char* p, const Block& block) {
+    asan::unpoison(p, block.capacity);
+    std::memset(const_cast<char*>(p), 0xff, block.capacity);
+    asan::poison(p, block.capacity);
+  }
+  void open_block(const char* p, std::size_t bytes) {
+    Block& block = blocks_.at(p);
+    fill(p, block);
+    block.open = bytes;
+    if (accesses_ > 0) asan::unpoison(p, bytes);
+  }
+  void close_block(const char* p) {
+    Block& block = blocks_.at(p);
+    fill(p, block);
+    block.open = 0;
+  }
+
+  void* allocate_later(std::size_t bytes, const std::shared_ptr<Queue>& queue) {
+    Streams& streams = Streams::instance();
+    const bool ahead = streams.deferral().reuse_ahead && !streams.meetings_pending();
+    const char* p = nullptr;
+    std::shared_ptr<Mark> awaits;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto freed = freed_.rbegin(); freed != freed_.rend(); ++freed) {
+        Block& block = blocks_.at(freed->p);
+        const bool is_free = freed->queue == queue || freed->mark->done;
+        if (block.capacity < rounded(bytes) || block.capacity > 4 * rounded(bytes) || !(is_free || ahead)) continue;
+        if (!is_free) awaits = freed->mark;
+        p = freed->p;
+        block.live = true;
+        block.bytes = bytes;
+        freed_.erase(std::next(freed).base());
+        break;
+      }
+      if (p == nullptr) p = take(bytes);
+    }
+    if (p == nullptr) return nullptr;
+    if (awaits) streams.add(queue, {.work = {}, .awaits = awaits});
+    streams.add(queue, {.work = {[this, p, bytes] {
+                          const std::lock_guard lock(mutex_);
+                          open_block(p, bytes);
+                        }}});
+    return const_cast<char*>(p);
+  }
+
   std::mutex mutex_;
-  std::map<const char*, std::size_t> blocks_;
+  Blocks blocks_;
+  std::vector<Freed> freed_;  // may be given away again; the latest last
   int accesses_ = 0;
 };
 
@@ -84,5 +180,71 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
   ~DeviceAccess() { DeviceHeap::instance().close(); }
 };
+
+/// Page-locked memory of the host. Where streams are deferred, what is freed is filled with 0xff bytes and kept from use to their end.
+class HostPages {
+ public:
+  static HostPages& instance() {
+    static HostPages pages;
+    return pages;
+  }
+  void* allocate(std::size_t bytes) {
+    auto* p = static_cast<char*>(std::malloc(bytes));
+    const std::lock_guard lock(mutex_);
+    if (p != nullptr) blocks_[p] = bytes;
+    return p;
+  }
+  void free(void* p) {
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(static_cast<const char*>(p));
+    if (block == blocks_.end()) return;
+    if (Streams::instance().deferred()) {
+      std::memset(p, 0xff, block->second);
+      asan::poison(p, block->second);
+      freed_.emplace_back(p, block->second);
+    } else {
+      std::free(p);
+    }
+    blocks_.erase(block);
+  }
+  bool holds(const void* p) {
+    const std::lock_guard lock(mutex_);
+    const auto after = blocks_.upper_bound(static_cast<const char*>(p));
+    return after != blocks_.begin() && static_cast<const char*>(p) < std::prev(after)->first + std::prev(after)->second;
+  }
+  /// At the end of deferred streams: what has been freed.
+  void give_all_back() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [p, bytes] : freed_) {
+      asan::unpoison(p, bytes);
+      std::free(p);
+    }
+    freed_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, std::size_t> blocks_;
+  std::vector<std::pair<void*, std::size_t>> freed_;
+};
+
+inline DeferredStreams::~DeferredStreams() {
+  Streams::instance().end_deferral(std::uncaught_exceptions() > 0);
+  DeviceHeap::instance().give_all_back();
+  HostPages::instance().give_all_back();
+}
+
+/// Calls `function` with streams that do their work at once, and under every deferral, and two seeds of the random one.
+template <class Function>
+void under_every_deferral(Function&& function) {
+  function();
+  using First = Deferral::First;
+  for (const Deferral deferral :
+       {Deferral{.first = First::awaited}, Deferral{.first = First::others}, Deferral{.first = First::any, .seed = 1},
+        Deferral{.first = First::any, .seed = 2, .reuse_ahead = true}}) {
+    const DeferredStreams scope(deferral);
+    function();
+  }
+}
 
 }  // namespace simt

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <simt/device_heap.hpp>
 #include <simt/engine.hpp>
 
 /// Whether everything takes a hundred times as long: the thread sanitizer watches each CUDA thread.
@@ -11,4 +12,10 @@ inline constexpr bool slow_run = simt::has_tsan;
 template <class Function>
 void in_every_order(const Function& function) {
   simt::under_every_order(function);
+}
+
+/// Runs a body that works with several streams: at once, and where streams do their work late, in several orders.
+template <class Function>
+void under_every_deferral(const Function& function) {
+  simt::under_every_deferral(function);
 }

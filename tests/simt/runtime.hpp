@@ -3,8 +3,8 @@
 #pragma once
 
 #include <simt/device_heap.hpp>
-#include <simt/graphs.hpp>
 #include <simt/intrinsics.hpp>
+#include <simt/streams.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include <tuple>
 #include <utility>
 
-// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so no result shows a missing wait between streams:
-// stream_waits() tells which there were. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN, -1), and out of the host's reach
-// under the address sanitizer.
+// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so no result shows a missing wait, unless they are told
+// to do it late (streams.hpp); stream_waits() tells which streams waited for which. Device memory (device_heap.hpp) is filled with 0xff
+// bytes (NaN, -1), and out of the host's reach under the address sanitizer.
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -25,7 +25,11 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
-  cudaErrorStreamCaptureUnsupported = 900
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907
 };
 inline const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -43,6 +47,14 @@ inline const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidResourceHandle";
     case cudaErrorStreamCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
   }
   return "unknown";
 }
@@ -64,6 +76,9 @@ inline cudaError_t cudaPeekAtLastError() { return simt::last_error(); }
 struct CUevent_st {
   int device = simt::current_device();
   cudaStream_t recorded = nullptr;
+  std::shared_ptr<simt::Mark> mark{};        // null: nothing was recorded, or in a capture
+  std::shared_ptr<simt::Capture> capture{};  // where it was recorded, and after which nodes
+  std::vector<std::size_t> after{};
 };
 using cudaEvent_t = CUevent_st*;
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
@@ -87,28 +102,43 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   return cudaSuccess;
 }
+/// Work that the stream still has is done all the same.
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   simt::stream_waits().forget(stream);  // the next stream may have its address
   delete stream;
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return simt::noted(simt::capturing(stream) ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  if (simt::Streams::instance().deferred()) simt::Streams::instance().wait(simt::Streams::instance().mark(simt::queue_of(stream)));
+  return cudaSuccess;
 }
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = simt::capturing(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream == nullptr || simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
-  stream->capture = new CUgraph_st;
+  stream->capture = std::make_shared<simt::Capture>();
+  stream->capture->origin = stream;
+  stream->last.clear();
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = nullptr;
   if (!simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
-  *graph = std::exchange(stream->capture, nullptr);
+  if (stream->capture->origin != stream) return simt::noted(cudaErrorStreamCaptureUnmatched);
+  stream->capture->ended = true;
+  const auto capture = std::exchange(stream->capture, nullptr);
+  if (!capture->joined(stream->last)) return simt::noted(cudaErrorStreamCaptureUnjoined);
+  *graph = capture->graph.release();
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{graph->work};
+  *exec = new CUgraphExec_st{*graph};
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -120,12 +150,29 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  for (const auto& work : exec->work) simt::enqueue(stream, work);
+  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  auto& streams = simt::Streams::instance();
+  for (const std::size_t node : streams.order(*exec)) streams.add(simt::queue_of(stream), {.work = exec->nodes[node].work});
   return cudaSuccess;
 }
 
+/// A stream that waits for what is being captured is captured, too.
 inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
-  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  if (event->capture != nullptr) {
+    if (event->capture->ended) return simt::noted(cudaErrorCapturedEvent);
+    if (stream == nullptr) return simt::noted(cudaErrorStreamCaptureUnsupported);
+    if (simt::capturing(stream) && stream->capture != event->capture) return simt::noted(cudaErrorStreamCaptureIsolation);
+    if (simt::capturing(stream)) {
+      stream->last.insert(stream->last.end(), event->after.begin(), event->after.end());
+    } else {
+      stream->capture = event->capture;
+      stream->last = {stream->capture->add({[] {}}, event->after)};  // so that a fork without work must be joined, too
+    }
+  } else {
+    if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureIsolation);
+    if (event->mark != nullptr && !event->mark->done)
+      simt::Streams::instance().add(simt::queue_of(stream), {.work = {}, .awaits = event->mark});
+  }
   const std::lock_guard lock(simt::stream_waits().mutex);
   ++simt::stream_waits().counts[{stream, event->recorded}];
   return cudaSuccess;
@@ -135,12 +182,18 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return cudaSuccess;
 }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   if (!simt::is_of(stream, event->device)) return simt::noted(cudaErrorInvalidResourceHandle);
   event->recorded = stream;
+  event->capture = simt::capturing(stream) ? stream->capture : nullptr;
+  event->after = event->capture != nullptr ? stream->last : std::vector<std::size_t>();
+  event->mark = event->capture == nullptr ? simt::Streams::instance().mark(simt::queue_of(stream)) : nullptr;
   return cudaSuccess;
 }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (event->capture != nullptr) return simt::noted(cudaErrorCapturedEvent);
+  if (event->mark != nullptr && !event->mark->done) simt::Streams::instance().wait(event->mark);
+  return cudaSuccess;
+}
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
@@ -168,12 +221,12 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, 
 
 inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t stream) {
   if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
-  *p = simt::DeviceHeap::instance().allocate(bytes);
+  *p = simt::DeviceHeap::instance().allocate(bytes, stream);
   return simt::noted(*p == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 inline cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
-  simt::DeviceHeap::instance().free(p);
+  simt::DeviceHeap::instance().free(p, stream);
   return cudaSuccess;
 }
 inline cudaError_t cudaMallocHost(void** p, std::size_t bytes) {
@@ -185,26 +238,42 @@ inline cudaError_t cudaFreeHost(void* p) {
   return cudaSuccess;
 }
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
+namespace simt {
+/// Memory of the host that is not page-locked: a copy from it reads it before the call returns, a copy to it is done when the call returns.
+inline bool pageable(const void* p) { return !DeviceHeap::instance().holds(p) && !HostPages::instance().holds(p); }
+
+/// Gives a copy to a stream. `bytes`: from the first to the last that is read.
+template <class Copy>
+cudaError_t enqueue_copy(cudaStream_t stream, const void* to, const void* from, std::size_t bytes, const Copy& copy) {
+  const bool reads = pageable(from), writes = pageable(to);
+  if (capturing(stream) && (reads || writes)) return noted(cudaErrorStreamCaptureUnsupported);
+  if (reads && Streams::instance().deferred()) {
+    const auto* const source = static_cast<const std::byte*>(from);
+    enqueue(stream, [copy, staged = std::vector(source, source + bytes)] {
+      const DeviceAccess access;
+      copy(staged.data());
+    });
+  } else {
+    enqueue(stream, [copy, from] {
+      const DeviceAccess access;
+      copy(from);
+    });
+  }
+  return writes ? cudaStreamSynchronize(stream) : cudaSuccess;
+}
+}  // namespace simt
 inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
                                      std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
   if (width > to_pitch || width > from_pitch) return simt::noted(cudaErrorInvalidValue);
-  simt::enqueue(stream, [=] {
-    const simt::DeviceAccess access;
+  if (width == 0 || height == 0) return cudaSuccess;
+  return simt::enqueue_copy(stream, to, from, (height - 1) * from_pitch + width, [=](const void* source) {
     for (std::size_t row = 0; row < height; ++row)
-      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(from) + row * from_pitch, width);
+      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(source) + row * from_pitch, width);
   });
-  return simt::noted(cudaSuccess);
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  if (simt::capturing(stream))
-    for (const void* p : {static_cast<const void*>(to), from})
-      if (!simt::DeviceHeap::instance().holds(p) && !simt::HostPages::instance().holds(p))
-        return simt::noted(cudaErrorStreamCaptureUnsupported);
-  simt::enqueue(stream, [=] {
-    const simt::DeviceAccess access;
-    if (bytes != 0) std::memmove(to, from, bytes);
-  });
-  return cudaSuccess;
+  if (bytes == 0) return cudaSuccess;
+  return simt::enqueue_copy(stream, to, from, bytes, [=](const void* source) { std::memmove(to, source, bytes); });
 }
 inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream) {
   simt::enqueue(stream, [=] {
@@ -264,7 +333,7 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs = 0;
 };
 
-/// Runs the kernel to its end, or captures it. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws
+/// Gives the kernel to its stream. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws
 /// simt::Error.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {

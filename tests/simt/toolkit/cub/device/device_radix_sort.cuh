@@ -25,7 +25,8 @@ struct DoubleBuffer {
   T* Alternate() const { return d_buffers[selector ^ 1]; }
 };
 
-/// The interface of CUB's device-wide sort, by std::stable_sort on the bits asked for.
+/// The interface of CUB's device-wide sort, by std::stable_sort on the bits asked for. As CUB's, which takes 8 bits at a time and each time
+/// from one buffer into the other, it leaves the data where it was if that makes an even number of times.
 struct DeviceRadixSort {
   template <class Key, class Value, class Count>
   static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values,
@@ -39,12 +40,14 @@ struct DeviceRadixSort {
       std::memset(temporary, 0x5a, bytes);
       sort(keys, values, count, begin_bit, end_bit);
     });
-    keys.selector ^= 1;
-    values.selector ^= 1;
+    keys.selector ^= flips(begin_bit, end_bit);
+    values.selector ^= flips(begin_bit, end_bit);
     return cudaPeekAtLastError();  // as CUB does after its launches
   }
 
  private:
+  static int flips(int begin_bit, int end_bit) { return (end_bit - begin_bit + 7) / 8 % 2; }
+
   template <class Key, class Value, class Count>
   static void sort(const DoubleBuffer<Key>& keys, const DoubleBuffer<Value>& values, Count count, int begin_bit, int end_bit) {
     using Bits = std::make_unsigned_t<Key>;
@@ -59,6 +62,9 @@ struct DeviceRadixSort {
       keys.Alternate()[i] = keys.Current()[order[i]];
       values.Alternate()[i] = values.Current()[order[i]];
     }
+    if (flips(begin_bit, end_bit) != 0) return;
+    std::swap_ranges(keys.Current(), keys.Current() + count, keys.Alternate());
+    std::swap_ranges(values.Current(), values.Current() + count, values.Alternate());
   }
 };
 
