@@ -69,6 +69,11 @@ inline cudaError_t noted(cudaError_t error) {
   if (error != cudaSuccess) last_error() = error;
   return error;
 }
+/// What waiting for a stream meets, until a test takes it back: a kernel plants it that stands for one with a fault.
+inline cudaError_t& planted_fault() {
+  static cudaError_t fault = cudaSuccess;
+  return fault;
+}
 }  // namespace simt
 inline cudaError_t cudaGetLastError() { return std::exchange(simt::last_error(), cudaSuccess); }
 inline cudaError_t cudaPeekAtLastError() { return simt::last_error(); }
@@ -109,6 +114,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (simt::planted_fault() != cudaSuccess) return simt::noted(simt::planted_fault());
   if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   if (simt::Streams::instance().deferred()) simt::Streams::instance().wait(simt::Streams::instance().mark(simt::queue_of(stream)));
   return cudaSuccess;
@@ -212,10 +218,23 @@ inline cudaError_t cudaSetDevice(int device) {
   simt::current_device() = device;
   return cudaSuccess;
 }
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrMemoryPoolsSupported = 115
+};
+namespace simt {
+/// Whether the driver has memory pools.
+inline bool& has_memory_pools() {
+  static bool has = true;
+  return has;
+}
+}  // namespace simt
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   // Few multiprocessors, so that grids that loop over their work do loop.
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
+  *value = attribute == cudaDevAttrMultiProcessorCount    ? 2
+           : attribute == cudaDevAttrMemoryPoolsSupported ? (simt::has_memory_pools() ? 1 : 0)
+                                                          : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
   return cudaSuccess;
 }
 

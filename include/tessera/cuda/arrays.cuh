@@ -14,6 +14,7 @@ namespace tessera::inline v0::gpu {
 template <class T>
 T* room(const Cuda& backend, DeviceBuffer<T>& buffer, std::int64_t count) {
   if (count > buffer.size()) {
+    backend.before_growth(static_cast<std::size_t>(count) * sizeof(T));
     buffer = {};
     buffer = backend.buffer<T>(count + count / 4);
   }

@@ -40,6 +40,9 @@ class Cuda {
   void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
   void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
 
+  /// Throws while the stream is captured. Asked before memory is freed in order to grow.
+  void before_growth(std::size_t bytes) const { gpu::refuse_growth_of_capture(stream_, bytes); }
+
   /// Makes a thread that calls what this answers work with the GPU of this thread.
   static auto thread_setup() {
     int device = 0;
@@ -53,7 +56,7 @@ class Cuda {
     gpu::check(cudaMallocHost(&p, bytes == 0 ? 1 : bytes), "allocating {} bytes of page-locked host memory", bytes);
     return p;
   }
-  static void deallocate_host(void* p, std::size_t) noexcept { cudaFreeHost(p); }
+  static void deallocate_host(void* p, std::size_t) noexcept { gpu::report(cudaFreeHost(p), "freeing page-locked host memory"); }
 
   /// Between any two memories, in the order of the stream. Memory of the host that is not from allocate_host makes the host wait.
   void copy(void* to, const void* from, std::size_t bytes) const {
@@ -74,10 +77,11 @@ class Cuda {
   void fill_zero(void* p, std::size_t bytes) const { gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
 
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until the slot is asked for more. Slots 0-7
-  /// and 16-19 belong to the operations, 8-15 to whoever calls them.
+  /// and 16-19 belong to the operations, 8-15 to whoever calls them. Throws if a slot would grow while the stream is captured.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     gpu::DeviceBuffer<std::byte>& block = scratch_->blocks.at(slot);
     if (block.bytes() < bytes) {
+      before_growth(bytes);
       block = {};
       block = buffer<std::byte>(static_cast<std::int64_t>(bytes + bytes / 4));
     }

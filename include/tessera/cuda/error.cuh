@@ -5,6 +5,11 @@
 #include <tessera/core/error.hpp>
 #include <tessera/cuda/primitives.cuh>
 
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
 namespace tessera::inline v0 {
 
 /// A call of the CUDA runtime, or a kernel launch, that failed. CUDA reports some faults of kernels at a later call.
@@ -32,6 +37,42 @@ namespace gpu {
 template <class... Args>
 void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) {
   if (code != cudaSuccess) fail(code, fmt::format(doing, std::forward<Args>(args)...));
+}
+
+/// Whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read once. Then launches wait for their kernels and
+/// name the one that failed, and frees that fail are printed. It makes programs slow and changes no result.
+inline bool checks_launches() {
+  static const bool on = [] {
+    const char* const value = std::getenv("TESSERA_CUDA_CHECK");
+    return value != nullptr && !std::string_view(value).empty() && std::string_view(value) != "0";
+  }();
+  return on;
+}
+
+/// For what cannot throw, as destructors. The error is not left for the next call of this thread that asks for the last one;
+/// TESSERA_CUDA_CHECK prints it.
+inline void report(cudaError_t code, const char* doing) noexcept {
+  if (code == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  if (checks_launches()) std::fprintf(stderr, "tessera: %s: CUDA error %s (%s)\n", doing, cudaGetErrorName(code), cudaGetErrorString(code));
+}
+
+/// Whether work of the stream goes into a graph. False where CUDA does not say: the next call on the stream meets the same error.
+inline bool capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
+/// Throws CudaError while the stream is captured. An allocation would become a node of the graph, and its memory valid inside replays
+/// alone. Called before memory is freed in order to grow, so that a refused growth loses nothing.
+inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
+  if (capturing(stream))
+    fail(cudaErrorStreamCaptureUnsupported,
+         fmt::format("allocating {} bytes of device memory while the stream is captured: run the largest batch once before capturing "
+                     "(docs/gpu/README.md, A step as a CUDA graph)",
+                     bytes));
 }
 
 }  // namespace gpu

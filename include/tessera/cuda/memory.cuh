@@ -4,9 +4,12 @@
 
 #include <tessera/cuda/error.cuh>
 
+#include <array>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -22,23 +25,57 @@ concept MemoryResource = requires(R& resource, std::size_t bytes, void* p, cudaS
   noexcept;
 };
 
-/// The driver's pool (cudaMallocAsync).
+/// The driver's pool (cudaMallocAsync). It keeps what is freed, where nobody chose another threshold (cudaMemPoolAttrReleaseThreshold):
+/// otherwise every wait of the host gives free memory back, and the next growth maps it anew. cudaMemPoolTrimTo gives it back.
 class AsyncMemoryResource {
  public:
   void* allocate(std::size_t bytes, cudaStream_t stream) {
+    keep_memory();
     void* p = nullptr;
     check(cudaMallocAsync(&p, bytes, stream), "allocating {} bytes of device memory", bytes);
     return p;
   }
-  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept { cudaFreeAsync(p, stream); }
+  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept { report(cudaFreeAsync(p, stream), "freeing device memory"); }
+
+ private:
+  /// Once per device.
+  void keep_memory() {
+    int device = 0;
+    check(cudaGetDevice(&device), "asking which GPU a thread works with");
+    if (device >= std::ssize(keeps_) || keeps_[static_cast<std::size_t>(device)].exchange(true)) return;
+    cudaMemPool_t pool = nullptr;
+    check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the memory pool of GPU {}", device);
+    std::uint64_t threshold = 0;
+    check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "reading what a memory pool keeps");
+    if (threshold != 0) return;
+    threshold = UINT64_MAX;
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "telling a memory pool what to keep");
+  }
+
+  std::array<std::atomic<bool>, 64> keeps_{};
 };
 static_assert(MemoryResource<AsyncMemoryResource>);
+
+/// cudaMalloc, for machines whose driver has no memory pools, as some virtual ones. Each call may make the host wait for the GPU.
+class PlainMemoryResource {
+ public:
+  void* allocate(std::size_t bytes, cudaStream_t) {
+    void* p = nullptr;
+    check(cudaMalloc(&p, bytes), "allocating {} bytes of device memory without a memory pool", bytes);
+    return p;
+  }
+  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept {
+    report(cudaStreamSynchronize(stream), "waiting for a stream in order to free device memory");
+    report(cudaFree(p), "freeing device memory");
+  }
+};
+static_assert(MemoryResource<PlainMemoryResource>);
 
 /// A reference to anyone's memory resource, which must outlive it and all that was allocated through it. Trivially copyable.
 class MemoryResourceRef {
  public:
-  /// The driver's pool.
-  MemoryResourceRef() : MemoryResourceRef(driver_pool()) {}
+  /// The driver's pool; cudaMalloc where the GPU that is asked first has none.
+  MemoryResourceRef() : MemoryResourceRef(of_driver()) {}
 
   template <MemoryResource R>
   requires(!std::same_as<R, MemoryResourceRef>) MemoryResourceRef(R& resource)  // NOLINT(google-explicit-constructor)
@@ -47,13 +84,27 @@ class MemoryResourceRef {
         deallocate_(
             [](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept { static_cast<R*>(r)->deallocate(p, bytes, stream); }) {}
 
-  void* allocate(std::size_t bytes, cudaStream_t stream) const { return allocate_(resource_, bytes, stream); }
+  /// Throws while the stream is captured.
+  void* allocate(std::size_t bytes, cudaStream_t stream) const {
+    refuse_growth_of_capture(stream, bytes);
+    return allocate_(resource_, bytes, stream);
+  }
   void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept { deallocate_(resource_, p, bytes, stream); }
 
  private:
-  static AsyncMemoryResource& driver_pool() {
+  static const MemoryResourceRef& of_driver() {
     static AsyncMemoryResource pool;
-    return pool;
+    static PlainMemoryResource plain;
+    static const MemoryResourceRef chosen = has_pools() ? MemoryResourceRef(pool) : MemoryResourceRef(plain);
+    return chosen;
+  }
+  /// True without a GPU, too: the first allocation says so.
+  static bool has_pools() {
+    int device = 0, pools = 1;
+    if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
+      return pools != 0;
+    static_cast<void>(cudaGetLastError());
+    return true;
   }
 
   void* resource_;
@@ -86,21 +137,29 @@ class DeviceBuffer {
     std::swap(resource_, other.resource_);
     return *this;
   }
-  ~DeviceBuffer() {
-    if (data_ != nullptr) resource_.deallocate(data_, bytes(), stream_);
-  }
+  ~DeviceBuffer() { release(); }
 
   T* data() const noexcept { return data_; }
   std::int64_t size() const noexcept { return size_; }
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(size_) * sizeof(T); }
   cudaStream_t stream() const noexcept { return stream_; }
 
-  /// Room for at least `size` elements; what was there is lost if that needs new memory.
+  /// Room for at least `size` elements; what was there is lost if that needs new memory. Throws, and loses nothing, if it needs memory
+  /// while the stream is captured.
   void reserve_discard(std::int64_t size) {
-    if (size > size_) *this = DeviceBuffer(size, stream_, resource_);
+    if (size <= size_) return;
+    refuse_growth_of_capture(stream_, static_cast<std::size_t>(size) * sizeof(T));
+    release();  // first, so that both need not fit
+    *this = DeviceBuffer(size, stream_, resource_);
   }
 
  private:
+  void release() noexcept {
+    if (data_ != nullptr) resource_.deallocate(data_, bytes(), stream_);
+    data_ = nullptr;
+    size_ = 0;
+  }
+
   T* data_ = nullptr;
   std::int64_t size_ = 0;
   cudaStream_t stream_ = nullptr;

@@ -18,7 +18,7 @@ class Stream {
     return *this;
   }
   ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (stream_ != nullptr) report(cudaStreamDestroy(stream_), "destroying a stream");
   }
 
   cudaStream_t get() const noexcept { return stream_; }
@@ -39,7 +39,7 @@ class Event {
     return *this;
   }
   ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
+    if (event_ != nullptr) report(cudaEventDestroy(event_), "destroying an event");
   }
 
   void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "recording an event"); }

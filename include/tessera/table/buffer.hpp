@@ -33,6 +33,7 @@ class Buffer {
     if (count > capacity_) {
       if (count > std::numeric_limits<std::ptrdiff_t>::max() / (2 * sizeof(T))) throw std::bad_alloc();
       const std::size_t grown = capacity_ == 0 ? count : count + count / 4;
+      if constexpr (requires { backend.before_growth(grown); }) backend.before_growth(grown * sizeof(T));  // throws while nothing is lost
       release();
       backend_ = backend;
       data_ = static_cast<T*>(backend_.allocate(grown * sizeof(T)));

@@ -10,4 +10,5 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
+#include <simt/memory_pools.hpp>
 #include <simt/runtime.hpp>
