@@ -3,7 +3,7 @@
 #include <tessera/codec/codecs.hpp>
 #include <tessera/host/codec.hpp>
 
-#include <laws/codec_laws.hpp>
+#include <tessera/laws/codec_laws.hpp>
 
 #include <doctest/doctest.h>
 

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <cstdint>
 #include <numeric>

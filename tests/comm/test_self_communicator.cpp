@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <atomic>
 #include <chrono>

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One table is placed twice.
-// expect: Plan: see PlanFault in this error for the kind of fault and the table or feature (docs/errors.md)
-// expect g++: PlanFault::Kind::duplicate_table, "user"
+// expect: Plan: a table is placed twice; give each table exactly one policy (docs/errors.md)
+// expect g++: TableNamed<tessera::v0::FixedString<5>{"user"}>
+// expect clang++: TableNamed<'u', 's', 'e', 'r'>
+// at most: 14 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <gpu/rank_graph_cases.hpp>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 #include <nccl/through_device.hpp>
 
 #include <chrono>

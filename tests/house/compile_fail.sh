@@ -5,8 +5,9 @@
 #   compile_fail.sh FILE COMPILER [OPTIONS...]
 #
 # FILE must not compile, and the compiler's output must hold every text that FILE names in a line `// expect: TEXT` (or, where
-# compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`). With -DALLOWED_TWIN it must compile
-# without a warning: the twin differs in the fault alone, so that the test can't pass for another reason.
+# compilers differ, `// expect g++: TEXT`, `// expect clang++: TEXT`, `// expect nvcc: TEXT`). A line `// at most: 14 lines` (or
+# `// at most g++: 14 lines`) limits the output. With -DALLOWED_TWIN it must compile without a warning: the twin differs in the fault
+# alone, so that the test can't pass for another reason.
 set -uo pipefail
 file=$1
 shift
@@ -30,6 +31,11 @@ for text in "${expected[@]}"; do
     printf '%s: expected in the compiler'"'"'s output:\n  %s\nbut it says:\n%s\n' "$file" "$text" "$(head -n 40 <<<"$output")" && failed=1
   fi
 done
+limit=$(sed -nE "s@^// at most( ${name//+/\\+})?: ([0-9]+) lines@\2@p" "$file")
+lines=$(wc -l <<<"$output")
+if [ -n "$limit" ] && [ "$lines" -gt "$limit" ]; then
+  printf '%s: the compiler says %s lines, at most %s are allowed:\n%s\n' "$file" "$lines" "$limit" "$output" && failed=1
+fi
 if ! output=$("$@" -DALLOWED_TWIN "$file" 2>&1); then
   printf '%s: its allowed twin does not compile:\n%s\n' "$file" "$(head -n 40 <<<"$output")" && failed=1
 fi

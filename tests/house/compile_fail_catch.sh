@@ -16,6 +16,8 @@ try() { # NAME EXPECTED_EXIT SOURCE
 }
 compiler=$1
 fault='#ifndef ALLOWED_TWIN\nstatic_assert(false, "seven");\n#endif\n'
+try short_enough 0 "// expect: seven\n// at most: 9 lines\n$fault"
+try too_long 1 "// expect: seven\n// at most: 1 lines\n$fault"
 try good 0 "// expect: seven\n$fault"
 try other_message 1 "// expect: eight\n$fault"
 try one_of_two_messages 1 "// expect: seven\n// expect: eight\n$fault"

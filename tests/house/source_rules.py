@@ -33,6 +33,8 @@ ALLOWED = {
     "dense": VOCABULARY | {"op"},
     "table": VOCABULARY | {"op"},
     "collection": VOCABULARY | {"op", "sharding", "pooling", "optimizer", "codec", "table"},
+    # the contracts of what a user writes, as tests without a framework
+    "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"data"},
     # frozen tables

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <string>
 #include <vector>

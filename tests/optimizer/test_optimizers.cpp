@@ -12,7 +12,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "laws/optimizer_laws.hpp"
+#include <tessera/laws/optimizer_laws.hpp>
 
 using namespace tessera;
 

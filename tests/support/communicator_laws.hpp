@@ -4,7 +4,7 @@
 
 #include <tessera/comm/any_communicator.hpp>
 
-#include <laws/communicator_laws.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <string>
 #include <vector>

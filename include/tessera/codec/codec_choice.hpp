@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/codec/codecs.hpp>
 #include <tessera/concepts/codec.hpp>
 #include <tessera/core/error.hpp>
 
@@ -52,5 +53,9 @@ class CodecChoice {
  private:
   std::size_t chosen_ = 0;
 };
+
+/// `C`, explained if it is no codec; then Fp32 takes its place, so that the compiler has nothing to add.
+template <class C>
+using ExplainedCodec = std::conditional_t<explain_codec<C>(), C, Fp32>;
 
 }  // namespace tessera::inline v0

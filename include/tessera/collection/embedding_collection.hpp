@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/checked_arguments.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/collection/sharded_collection.hpp>
 #include <tessera/collection/table_store.hpp>
@@ -18,9 +19,9 @@ namespace tessera::inline v0 {
 /// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
 /// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
 /// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies>
-class EmbeddingCollection : public ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...> {
-  using Base = ShardedCollection<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>;
+template <class PlanT, class O, class Backend, class Comm, class... Policies>
+class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>::type {
+  using Base = typename detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>::type;
 
  public:
   using plan = PlanT;

@@ -65,17 +65,17 @@ struct InitializeWith {
 
 /// How vectors travel between ranks: pooled vectors under the first codec, their gradients under the second. What a rank looks up whole
 /// in its own tables does not travel and is not encoded. Without this policy floats travel as they are.
-template <Codec Forward, Codec Backward = Forward>
+template <class Forward, class Backward = Forward>
 struct EncodeWith {
-  using forward_codecs = CodecChoice<Forward>;
-  using backward_codecs = CodecChoice<Backward>;
+  using forward_codecs = CodecChoice<ExplainedCodec<Forward>>;
+  using backward_codecs = CodecChoice<ExplainedCodec<Backward>>;
 };
 /// The same, each direction's codec being chosen when the collection is constructed: Options::forward_codec and backward_codec, by name.
 /// For programs whose users decide: only the few functions that encode are compiled for every codec.
-template <Codec... Choices>
+template <class... Choices>
 struct EncodeWithOneOf {
-  using forward_codecs = CodecChoice<Choices...>;
-  using backward_codecs = CodecChoice<Choices...>;
+  using forward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
+  using backward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
 };
 
 /// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling and the merging of gradients happen on

@@ -130,8 +130,9 @@ concept Communicator = HasRank<C> && HasSize<C> &&                           //
 /// Stops the compilation with one line for each requirement that `C` misses. True where there is none.
 template <class C, Collective Needs = Collective::all>
 consteval bool explain_communicator() {
-  static_assert(HasRank<C>, "Communicator: need int rank() const (docs/concepts/communicator.md)");
-  static_assert(HasSize<C>, "Communicator: need int size() const (docs/concepts/communicator.md)");
+  constexpr bool has_rank = HasRank<C>, has_size = HasSize<C>;  // of a concept itself g++ would add seven lines to each error
+  static_assert(has_rank, "Communicator: need int rank() const (docs/concepts/communicator.md)");
+  static_assert(has_size, "Communicator: need int size() const (docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::all_to_all) || HasAllToAll<C>,
                 "Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, span<T> receive, "
                 "span<const size_t> receive_counts) for every trivially copyable T (docs/concepts/communicator.md)");

@@ -52,22 +52,34 @@ struct PlanFault {
     bad_rank,
     node_too_small,
     does_not_fit,
-    no_plan_fits
+    no_plan_fits,
+    uneven_columns
   };
   /// The cheapest change that would make a plan fit.
   enum class Remedy : std::uint8_t { none, lift_constraints, free_reserve, store_16_bit, more_ranks };
   Kind kind = Kind::none;
-  char name[64]{};         ///< table or feature at fault
+  char name[64]{};         ///< table at fault; of `duplicate_feature`, the feature
   std::int64_t found = 0;  ///< what was found (meaning depends on the kind)
   std::int64_t limit = 0;  ///< what was allowed
   Remedy remedy = Remedy::none;
   std::int64_t remedy_amount = 0;  ///< bytes of the reserve, or ranks
+  char feature[64]{};              ///< of `unknown_table`: the feature that reads it, if it is one
 
   constexpr bool ok() const { return kind == Kind::none; }
   static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
     PlanFault fault{.kind = kind, .found = found, .limit = limit};
-    for (std::size_t i = 0; i < name.size() && i + 1 < sizeof(fault.name); ++i) fault.name[i] = name[i];
+    copy(name, fault.name);
     return fault;
+  }
+  static constexpr PlanFault unknown(std::string_view table, std::string_view feature) {
+    PlanFault fault = of(Kind::unknown_table, table);
+    copy(feature, fault.feature);
+    return fault;
+  }
+
+ private:
+  static constexpr void copy(std::string_view from, char (&to)[64]) {
+    for (std::size_t i = 0; i < from.size() && i + 1 < sizeof(to); ++i) to[i] = from[i];
   }
 };
 
@@ -99,7 +111,8 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::duplicate_feature:
       return fmt::format("Plan: feature '{}' is listed twice", name);
     case PlanFault::Kind::unknown_table:
-      return fmt::format("Plan: feature '{}' reads a table that the plan does not hold", name);
+      if (fault.feature[0] == '\0') return fmt::format("AutoPlan: a constraint names table '{}', which the plan does not hold", name);
+      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold", fault.feature, name);
     case PlanFault::Kind::unknown_rows:
       return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold", name);
     case PlanFault::Kind::rows_twice:
@@ -133,6 +146,9 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::no_plan_fits:
       return fmt::format("AutoPlan: no plan fits: table '{}' has {} bytes, and with the others it exceeds ranks of {} bytes; {}", name,
                          fault.found, fault.limit, describe_remedy(fault));
+    case PlanFault::Kind::uneven_columns:
+      return fmt::format("Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}", name, fault.found,
+                         fault.limit);
   }
   return "unknown fault";
 }
@@ -253,7 +269,7 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
   layout.feature_column.push_back(0);
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
     const int table = one_feature_per_table ? static_cast<int>(f) : tables.find(layout.tables, layout.features[f].table);
-    if (table < 0) blame(PlanFault::Kind::unknown_table, layout.features[f].name);
+    if (table < 0 && layout.fault.ok()) layout.fault = PlanFault::unknown(layout.features[f].table, layout.features[f].name);
     layout.feature_table.push_back(table);
     layout.feature_column.push_back(layout.feature_column.back() + (table < 0 ? 0 : layout.tables[table].width));
   }

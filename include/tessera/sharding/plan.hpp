@@ -5,6 +5,7 @@
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/placement.hpp>
 #include <tessera/sharding/policies.hpp>
+#include <tessera/sharding/sound_plan.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,25 +22,6 @@ namespace tessera::inline v0 {
 struct TableRows {
   std::string_view table;
   std::int64_t rows = 0;
-};
-
-/// One line of a plan: a sharding policy and the tables it cuts.
-template <class E>
-concept PlanEntry = ShardingPolicy<E> && requires {
-  E::tables::specs;
-  E::tables::fused_with;
-};
-
-template <class E>
-concept FeatureList = requires {
-  { E::features[0] } -> std::convertible_to<const FeatureSpec&>;
-};
-
-/// `true` only for a plan without a fault. A plan with one stops here, and the compiler prints the fault, with the table's name.
-template <PlanFault Fault>
-struct SoundPlan {
-  static_assert(Fault.ok(), "Plan: see PlanFault in this error for the kind of fault and the table or feature (docs/errors.md)");
-  static constexpr bool value = Fault.ok();
 };
 
 /// Replaces tables' rows; a name that no table has, or that comes twice, is the layout's fault.
@@ -166,7 +148,8 @@ struct PlanArithmetic {
     return layout;
   }
 
-  static constexpr PlanFault check_shards(int ranks) { return check_cover(cut_for_check(ranks)); }
+  /// No fault where the names have one: a plan is blamed once.
+  static constexpr PlanFault check_shards(int ranks) { return name_fault.ok() ? check_cover(cut_for_check(ranks)) : PlanFault{}; }
 
   static constexpr PlanFault check_names() {
     Layout layout;
@@ -176,8 +159,19 @@ struct PlanArithmetic {
       if (table.rows == dynamic_rows) layout.tables.back().rows = 4096;
     }
     add_features(layout);
+    (check_columns<Entries>(layout), ...);
     return layout.fault;
   }
+
+  template <class E>
+  static constexpr void check_columns(Layout& layout) {
+    if constexpr (PlanEntry<E> && requires { E::column_parts; })
+      for (const TableSpec& table : E::tables::specs)
+        if (layout.fault.ok() && table.width % E::column_parts != 0)
+          layout.fault = PlanFault::of(PlanFault::Kind::uneven_columns, table.name, E::column_parts, table.width);
+  }
+
+  static constexpr PlanFault name_fault = check_names();
 
   static constexpr std::vector<int> shard_widths() {
     std::vector<int> found;
@@ -215,13 +209,12 @@ struct PlanArithmetic {
 /// An entry `Features<...>` lists the features (several may read one table) in output order; without it every table has one.
 template <class... Entries>
 class Plan {
-  static_assert(((PlanEntry<Entries> || FeatureList<Entries>)&&...),
-                "Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)");
+  static_assert((detail::CheckedEntry<Entries>::value && ...));
   static_assert((0 + ... + int{FeatureList<Entries>}) <= 1, "Plan: give one Features<...> that lists all features");
   using Arithmetic = detail::PlanArithmetic<Entries...>;
-  static_assert(SoundPlan<Arithmetic::check_names()>::value);
-  static_assert(SoundPlan<Arithmetic::check_shards(1)>::value && SoundPlan<Arithmetic::check_shards(2)>::value &&
-                SoundPlan<Arithmetic::check_shards(4)>::value);
+  static_assert(SoundPlan<Arithmetic::name_fault, Entries...>::value);
+  static_assert(SoundPlan<Arithmetic::check_shards(1), Entries...>::value && SoundPlan<Arithmetic::check_shards(2), Entries...>::value &&
+                SoundPlan<Arithmetic::check_shards(4), Entries...>::value);
 
  public:
   static constexpr std::size_t table_count = Arithmetic::table_count;
@@ -248,7 +241,7 @@ class Plan {
   static constexpr auto widths = [] {
     std::array<int, Arithmetic::width_count()> result{};
     const std::vector<int> found = Arithmetic::shard_widths();
-    for (std::size_t i = 0; i < result.size(); ++i) result[i] = found[i];
+    std::copy(found.begin(), found.end(), result.begin());
     return result;
   }();
 };

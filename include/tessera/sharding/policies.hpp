@@ -56,6 +56,7 @@ template <int K, class... Sources>
 struct ColumnWise {
   static_assert(K > 0, "ColumnWise: the number of parts must be positive");
   using tables = TableList<Sources...>;
+  static constexpr int column_parts = K;
   static constexpr int count(const TableSpec&, const Topology&) { return K; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int i) {
     const std::int32_t part = table.width / K;
@@ -75,6 +76,7 @@ struct ColumnWiseOn;
 template <int... Ranks, class... Sources>
 struct ColumnWiseOn<OnRanks<Ranks...>, Sources...> {
   using tables = TableList<Sources...>;
+  static constexpr int column_parts = sizeof...(Ranks);
   static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Ranks); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Ranks)> ranks{Ranks...};
@@ -130,6 +132,7 @@ template <int K, class... Sources>
 struct Grid {
   static_assert(K > 0, "Grid: the number of columns must be positive");
   using tables = TableList<Sources...>;
+  static constexpr int column_parts = K;
   static constexpr int count(const TableSpec&, const Topology& topology) { return K * topology.node_size(); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     const int size = topology.node_size(), column = i / size, member = i % size;
@@ -151,6 +154,7 @@ struct GridOn;
 template <int... Nodes, class... Sources>
 struct GridOn<OnNodes<Nodes...>, Sources...> {
   using tables = TableList<Sources...>;
+  static constexpr int column_parts = sizeof...(Nodes);
   static constexpr int count(const TableSpec&, const Topology& topology) { return sizeof...(Nodes) * topology.node_size(); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Nodes)> nodes{Nodes...};

@@ -1,17 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// The laws of a sharding policy, for any policy, a user's own too: `CHECK(sharding_policy_faults<Mine<...>>() == "")`.
 #pragma once
 
+#include <tessera/laws/faults.hpp>
 #include <tessera/sharding/plan.hpp>
-
-#include <fmt/format.h>
 
 #include <string>
 #include <vector>
 
-namespace tessera::laws {
+namespace tessera::inline v0::laws {
 
 /// Whether `P` copies some rows to every rank.
 template <class P>
@@ -22,14 +19,16 @@ bool copies_rows(const TableSpec& table, const Topology& topology) {
   return false;
 }
 
-/// Empty, or the first law that `P` breaks for tables of awkward sizes on 1 to 9 ranks. `columns`: a number that divides the widths
-/// which the policy can cut.
+/// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs no test framework. `columns`: a number
+/// that divides the widths which the policy can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
 ///   placeable  every request for a place can be met
 ///   whole      where it says whole_rows, no rectangle is narrower than the table, and there are copies on any number of ranks or on none
 template <class P>
-std::string sharding_policy_faults(int columns = 1) {
+std::vector<std::string> sharding_policy_laws(int columns = 1) {
+  static_assert(explain_sharding_policy<P>());
+  Faults faults;
   for (const std::int64_t rows : {1, 2, 7, 64, 1000})
     for (const int width : {columns, 2 * columns, 3 * columns, 16 * columns})
       for (int ranks = 1; ranks <= 9; ++ranks)
@@ -41,8 +40,8 @@ std::string sharding_policy_faults(int columns = 1) {
           std::vector<PlacementRequest> requests;
           for (int i = 0; i < P::count(table, topology); ++i) {
             const ShardRequest request = P::shard(table, topology, i), again = P::shard(table, topology, i);
-            if (!(request.rectangle == again.rectangle && request.place == again.place))
-              return fmt::format("pure: shard {} of {} x {} differs when asked again", i, rows, width);
+            faults.expect(request.rectangle == again.rectangle && request.place == again.place,
+                          "pure: shard {} of {} x {} differs when asked again", i, rows, width);
             if (request.rectangle.empty()) continue;
             const int unit = request.place.kind == Place::Kind::node_member ? request.place.group : i;
             requests.push_back({0, request, unit});
@@ -51,15 +50,15 @@ std::string sharding_policy_faults(int columns = 1) {
           if constexpr (requires { P::whole_rows; })
             if (P::whole_rows) {
               for (const PlacementRequest& r : requests)
-                if (r.request.rectangle.width() != width) return fmt::format("whole: columns of {} x {} are cut", rows, width);
-              if (copies_rows<P>(table, topology) != copies_rows<P>(table, Topology{2}))
-                return fmt::format("whole: {} x {} has copies on {} or on two ranks, not on both", rows, width, ranks);
+                faults.expect(r.request.rectangle.width() == width, "whole: columns of {} x {} are cut", rows, width);
+              faults.expect(copies_rows<P>(table, topology) == copies_rows<P>(table, Topology{2}),
+                            "whole: {} x {} has copies on {} or on two ranks, not on both", rows, width, ranks);
             }
           const Placement placement(layout, requests);
           const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
-          if (!fault.ok()) return fmt::format("{} x {} on {} ranks, {} per node: {}", rows, width, ranks, per_node, describe(fault));
+          faults.expect(fault.ok(), "{} x {} on {} ranks, {} per node: {}", rows, width, ranks, per_node, describe(fault));
         }
-  return "";
+  return faults.take();
 }
 
-}  // namespace tessera::laws
+}  // namespace tessera::inline v0::laws

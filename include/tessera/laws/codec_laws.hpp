@@ -3,8 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/codec.hpp>
-
-#include <fmt/format.h>
+#include <tessera/laws/faults.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::laws {
+namespace tessera::inline v0::laws {
 
 /// What lanes of a GPU make of a row together: a range joined from pieces, the last first; a header; pieces of four columns.
 template <LaneCodec C>
@@ -41,17 +40,16 @@ bool lanes_agree(const std::vector<float>& row, const std::byte* encoded, const 
 }
 
 /// Checks a codec (docs/concepts/codec.md) on random rows of widths 1 to 130. `bound(row, column)`: the largest error that element may
-/// have. Needs no test framework: returns one line per fault.
+/// have. Needs no test framework; returns what it found wrong, repeated faults counted.
 template <class C>
 std::vector<std::string> codec_laws(const std::function<double(const std::vector<float>&, std::size_t)>& bound) {
   static_assert(explain_codec<C>());
-  std::vector<std::string> faults;
+  Faults faults;
   std::mt19937 random(7);
   constexpr std::byte guard{0xa5};
   for (int width = 1; width <= 130; ++width) {
-    const auto fault = [&](const std::string& text) { faults.push_back(fmt::format("{}, width {}: {}", C::name, width, text)); };
     const std::size_t bytes = C::bytes(width);
-    if (bytes % 4 != 0) fault(fmt::format("bytes() is {}, no multiple of 4", bytes));
+    faults.expect(bytes % 4 == 0, "{}, width {}: bytes() is {}, no multiple of 4", C::name, width, bytes);
     std::vector<float> row(static_cast<std::size_t>(width)), decoded(row.size() + 1, 77.0f);
     std::normal_distribution<float> normal(std::normal_distribution<float>(0, 2)(random),
                                            std::exp(std::normal_distribution<float>(0, 3)(random)));
@@ -59,17 +57,19 @@ std::vector<std::string> codec_laws(const std::function<double(const std::vector
     std::vector<std::byte> encoded(bytes + 4, guard), again(bytes + 4, std::byte{0x5a});
     C::encode(row.data(), width, encoded.data());
     C::encode(row.data(), width, again.data());
-    if (std::memcmp(encoded.data(), again.data(), bytes) != 0) fault("not every byte is written, or not the same twice");
-    if (encoded[bytes] != guard) fault("encode writes beyond bytes()");
+    faults.expect(std::memcmp(encoded.data(), again.data(), bytes) == 0, "{}, width {}: not every byte is written, or not the same twice",
+                  C::name, width);
+    faults.expect(encoded[bytes] == guard, "{}, width {}: encode writes beyond bytes()", C::name, width);
     C::decode(encoded.data(), width, decoded.data());
-    if (decoded.back() != 77.0f) fault("decode writes beyond the row");
+    faults.expect(decoded.back() == 77.0f, "{}, width {}: decode writes beyond the row", C::name, width);
     if constexpr (LaneCodec<C>)
-      if (!lanes_agree<C>(row, encoded.data(), decoded.data())) fault("pieces of four columns are not what encode and decode make");
+      faults.expect(lanes_agree<C>(row, encoded.data(), decoded.data()),
+                    "{}, width {}: pieces of four columns are not what encode and decode make", C::name, width);
     for (std::size_t c = 0; c < row.size(); ++c)
-      if (!(std::abs(static_cast<double>(decoded[c]) - row[c]) <= bound(row, c)))
-        fault(fmt::format("element {} is {}, arrives as {}", c, row[c], decoded[c]));
+      faults.expect(std::abs(static_cast<double>(decoded[c]) - row[c]) <= bound(row, c), "{}, width {}: element {} is {}, arrives as {}",
+                    C::name, width, c, row[c], decoded[c]);
   }
-  return faults;
+  return faults.take();
 }
 
-}  // namespace tessera::laws
+}  // namespace tessera::inline v0::laws

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/communicator.hpp>
-
-#include <fmt/format.h>
+#include <tessera/laws/faults.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -19,7 +18,7 @@
 
 /// The laws of a communicator, for any communicator and any test framework: `communicator_laws(c)` runs on all ranks at once and
 /// returns what each rank found wrong. Every expectation is computed from (seed, rank) alone, without communication.
-namespace tessera::laws {
+namespace tessera::inline v0::laws {
 
 struct CommunicatorLawOptions {
   std::uint32_t seed = 1;
@@ -81,18 +80,6 @@ inline std::size_t pair_count(const CommunicatorLawOptions& options, int round, 
       return to == 0 ? random % 1000 : 0;
   }
 }
-
-class Faults {
- public:
-  template <class... Args>
-  void expect(bool holds, fmt::format_string<Args...> text, Args&&... args) {
-    if (!holds && faults_.size() < 20) faults_.push_back(fmt::format(text, std::forward<Args>(args)...));
-  }
-  std::vector<std::string> take() { return std::move(faults_); }
-
- private:
-  std::vector<std::string> faults_;
-};
 
 template <class T>
 bool same_bits(const T& a, const T& b) {
@@ -215,7 +202,7 @@ void broadcast_law(C& c, const CommunicatorLawOptions& options, Faults& faults) 
 /// Runs the laws of every collective that `c` offers. Call it on all ranks; returns this rank's faults, none if the laws hold.
 template <class C>
 std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options = {}) {
-  detail::Faults faults;
+  Faults faults;
   faults.expect(c.size() >= 1, "size() is {}", c.size());
   faults.expect(c.rank() >= 0 && c.rank() < c.size(), "rank() is {}, size() is {}", c.rank(), c.size());
   const auto for_types = [&]<class... T>(auto law, std::type_identity<T>... types) { (law(types), ...); };
@@ -238,4 +225,4 @@ std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options 
   return faults.take();
 }
 
-}  // namespace tessera::laws
+}  // namespace tessera::inline v0::laws
