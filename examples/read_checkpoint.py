@@ -8,6 +8,7 @@
     read_checkpoint.py FOLDER --torch FILE     a state dict for torch.load, where PyTorch is installed
 
 FOLDER is one checkpoint (.../step-000000001000). A large table lies in several files, by rows; the manifest says which.
+An increment is listed only: it holds the rows that changed, and the others are those of its base.
 """
 import argparse
 import array
@@ -23,7 +24,15 @@ def read_manifest(folder):
     manifest = json.loads(text)
     if zlib.crc32(text[: text.rindex(b',\n"crc32":')]) != manifest["crc32"]:
         raise ValueError("manifest.json is damaged")
+    for file in manifest["files"]:
+        check_name(file["name"])
     return manifest
+
+
+def check_name(name):
+    """A checkpoint that somebody sent must not reach files elsewhere."""
+    if not name or name[0] == "." or "/" in name or "\0" in name:
+        raise ValueError(f"manifest.json: '{name}' is no plain file name")
 
 
 def check_file(folder, file, chunk_bytes):
@@ -91,6 +100,8 @@ def main():
     parser.add_argument("--torch")
     options = parser.parse_args()
     manifest = read_manifest(options.folder)
+    if "base" in manifest and (options.torch or options.tensor):
+        raise ValueError(f"this is an increment: it has only the rows that changed since {manifest['base']}; give a whole checkpoint")
     for file in manifest["files"]:
         check_file(options.folder, file, manifest["chunk_bytes"])
     if options.torch:

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -112,6 +113,7 @@ int fail(std::string text, int code) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
   const auto options = parse_options(argc, argv);
   return options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
 } catch (const CLI::Error& error) {

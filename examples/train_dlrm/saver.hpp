@@ -8,6 +8,7 @@
 
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
@@ -18,12 +19,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 namespace dlrm {
 
@@ -35,7 +42,17 @@ class Saver {
   Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator, RankModel& model, Vocabulary& vocabulary)
       : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
     if (options.save.empty()) return;
-    tessera::on_all_ranks(communicator, [&] { check_folder(options.save); });
+    tessera::on_all_ranks(communicator, [&] {
+      check_folder(options.save);
+      if (communicator.rank() != 0) return;
+      lock_.emplace(options.save);
+      // Its checkpoints would lie among those of another training, and --resume would take the wrong one.
+      const auto latest = tessera::latest_checkpoint(options.save);
+      tessera::require<tessera::DataError>(
+          options.resume || !latest,
+          "--save: '{}' holds checkpoints of an earlier training, up to '{}': go on with --resume, or give another folder", options.save,
+          latest ? latest->filename().string() : "");
+    });
     model.add_to(contents_);
     // What the position in the data and the learning rates depend on; all else may change.
     position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
@@ -44,34 +61,83 @@ class Saver {
     if (options.save_increments > 0) changed_.emplace(contents_);
   }
 
-  /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done.
-  std::int64_t resume() {
+  /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done, of `steps`.
+  std::int64_t resume(std::int64_t steps) {
     if (!options_.resume) return 0;
     std::optional<std::filesystem::path> latest;
     std::string position;
     tessera::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       if (!latest) return;
-      position = tessera::read_manifest(*latest).first.texts["position"];
+      tessera::Manifest manifest = tessera::read_manifest(*latest).first;
+      position = manifest.texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}", latest->string(), position, position_);
+      tessera::require<tessera::DataError>(manifest.step <= steps, "--resume: '{}' is of step {}, and this training has {}",
+                                           latest->string(), manifest.step, steps);
     });
     if (!latest) return 0;
     const Whole whole(contents_, vocabulary_);
     const std::int64_t step = tessera::load_checkpoint(communicator_, *latest, whole.contents).step;
     if (vocabulary_) tessera::on_all_ranks(communicator_, [&] { tessera::load_vocabulary(*latest, *vocabulary_); });
     if (communicator_.rank() == 0) fmt::print("resumed from {}\n", latest->string());
+    unproven_ = step;
     return step;
+  }
+
+  /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a saved one has been used.
+  bool wants_look(std::int64_t step, bool last) const { return unproven_ || due(step, last); }
+
+  /// The loss of what was saved last is a number: it stays, and what --keep has no room for goes.
+  void proven() {
+    const std::optional<std::int64_t> step = std::exchange(unproven_, std::nullopt);
+    if (!step || options_.keep == 0 || communicator_.rank() != 0) return;
+    try {
+      tessera::remove_old_checkpoints(options_.save, options_.keep, *step);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "train_dlrm: warning: older checkpoints were not removed: {}\n", error.what());
+    }
+  }
+
+  /// What a training that diverged can go on from.
+  std::string advice() const {
+    if (options_.save.empty()) return {};
+    const std::vector<std::int64_t> steps = tessera::checkpoint_steps(options_.save);
+    const auto suspect = unproven_ ? std::lower_bound(steps.begin(), steps.end(), *unproven_) : steps.end();
+    if (suspect == steps.begin()) return {};
+    const auto name = [&](std::int64_t step) { return (std::filesystem::path(options_.save) / tessera::checkpoint_name(step)).string(); };
+    std::string text = fmt::format("; the last good checkpoint is '{}'", name(*std::prev(suspect)));
+    if (suspect != steps.end()) text += fmt::format(": remove '{}', which leads here, and use --resume", name(*suspect));
+    return text;
   }
 
   void after_step(std::int64_t step, bool last) {
     if (options_.save.empty()) return;
-    const bool due = last || (options_.save_every > 0 && step % options_.save_every == 0);
-    if (running_ && (due ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) running_.reset();
-    if (!due) return;
-    const tessera::SaveOptions options{.keep = options_.keep};
+    try {
+      save(step, last);
+    } catch (const tessera::DataError& error) {
+      throw tessera::DataError(fmt::format("--save, step {}: {}{}", step, error.what(), advice()));
+    }
+  }
+
+ private:
+  bool due(std::int64_t step, bool last) const {
+    return !options_.save.empty() && (last || (options_.save_every > 0 && step % options_.save_every == 0));
+  }
+
+  void save(std::int64_t step, bool last) {
+    const bool now = due(step, last);
+    if (running_ && (now ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) {
+      running_.reset();
+      unproven_ = running_step_;
+    }
+    if (!now) return;
+    const tessera::SaveOptions options{.finite = true, .locked = true};  // --keep waits for proven()
     if (options_.save_async && !last) {
       running_.emplace(communicator_, options_.save, contents_, step, tessera::AsyncSaveOptions{.save = options});
-    } else if (base_ && increments_ < options_.save_increments && !last) {
+      running_step_ = step;
+      return;
+    }
+    if (base_ && increments_ < options_.save_increments && !last) {
       tessera::save_increment(communicator_, options_.save, *changed_, *base_, step, options);
       ++increments_;
     } else {
@@ -79,9 +145,9 @@ class Saver {
       increments_ = 0;
       if (changed_) changed_->clear();
     }
+    unproven_ = step;
   }
 
- private:
   /// Before the training, so that a bad path costs no time.
   static void check_folder(const std::filesystem::path& folder) {
     std::error_code error;
@@ -105,7 +171,10 @@ class Saver {
   Vocabulary& vocabulary_;
   tessera::CheckpointContents contents_;
   std::string position_;
+  std::optional<tessera::FolderLock> lock_;  ///< on the first rank
   std::optional<tessera::AsyncSave> running_;
+  std::int64_t running_step_ = 0;
+  std::optional<std::int64_t> unproven_;         ///< the step of the last checkpoint, until its model has given a loss
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;

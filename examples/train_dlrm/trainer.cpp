@@ -19,6 +19,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace dlrm {
 namespace {
@@ -55,6 +56,7 @@ class Rank {
     train(result);
     const Quality quality = test(kNothing);
     if (first()) {
+      if (clicks_.test_samples() == 0 || std::isfinite(quality.logloss)) saver_.proven();
       result.auc = quality.auc;
       result.logloss = quality.logloss;
       result.dense_parameters = model_->dense_parameters();
@@ -100,7 +102,7 @@ class Rank {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size, per_epoch = (samples + batch - 1) / batch;
     const std::int64_t steps = per_epoch * options_.epochs, interval = std::max<std::int64_t>(1, steps / 400);
     Progress progress(steps);
-    std::int64_t step = saver_.resume(), seen = 0;
+    std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
     const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
@@ -132,12 +134,17 @@ class Rank {
                     ahead ? &next_batch_ : nullptr);
       seen += size_of(step);
       if (ahead) std::swap(batch_, next_batch_);  // ids keep their addresses, as the routed step needs
-      if (++step % interval == 0 || step == steps) {
+      const bool last = ++step == steps;
+      if (saver_.wants_look(step, last)) {
+        look(step);
+        saver_.proven();
+      }
+      if (step % interval == 0 || last) {
         const double mean = mean_loss(step);
         if (first()) progress.show(step, seen, mean);
         last_report_ = step;
       }
-      saver_.after_step(step, step == steps);
+      saver_.after_step(step, last);
     }
     if (!first()) return;
     result.seconds = progress.seconds();
@@ -150,14 +157,19 @@ class Rank {
     return options_.constant_rates ? 1.0f : 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps));
   }
 
-  /// Over all ranks, of the steps since the last report.
-  double mean_loss(std::int64_t step) {
+  /// Adds the losses since the last look up; ends a training that diverged.
+  void look(std::int64_t step) {
     double sum = model_->take_loss();
     communicator_.all_reduce(std::span<double>(&sum, 1));
-    const double mean = sum / static_cast<double>(step - last_report_);
-    require<Error>(std::isfinite(mean) && model_->gradients_finite(),
-                   "the training diverged before step {}: lower --learning-rate or --dense-learning-rate", step);
-    return mean;
+    loss_ += sum;
+    require<Error>(std::isfinite(loss_) && model_->gradients_finite(),
+                   "the training diverged before step {}: lower --learning-rate or --dense-learning-rate{}", step, saver_.advice());
+  }
+
+  /// Over all ranks, of the steps since the last report.
+  double mean_loss(std::int64_t step) {
+    look(step);
+    return std::exchange(loss_, 0.0) / static_cast<double>(step - last_report_);
   }
 
   /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's ids between samples (kFeatures: all).
@@ -205,6 +217,7 @@ class Rank {
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   Saver saver_;
   std::int64_t last_report_ = 0;
+  double loss_ = 0;  ///< the sum of the steps' since then, as far as it was looked at
 };
 
 }  // namespace

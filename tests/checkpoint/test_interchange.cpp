@@ -92,6 +92,29 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   } else {
     MESSAGE("no PyTorch: its part is left out");
   }
+  // Of an increment it shows what is there, and makes no tensor of it; names that leave the folder are refused.
+  const std::filesystem::path other = folder.path / "other";
+  std::filesystem::copy(checkpoint, other);
+  const auto write = [&](const Manifest& manifest) {
+    std::ofstream(other / "manifest.json", std::ios::binary) << format_manifest(manifest);
+  };
+  const auto refused = [&](const std::string& arguments, const std::string& what) {
+    CHECK(!run("'" + other.string() + "'" + arguments));
+    CHECK(text_of(folder.path / "err").find(what) != std::string::npos);
+    CHECK(text_of(folder.path / "out") == "");
+  };
+  Manifest manifest = read_manifest(checkpoint).first;
+  manifest.base = checkpoint_name(1);
+  write(manifest);
+  CHECK(run("'" + other.string() + "'"));
+  CHECK(text_of(folder.path / "out").find("an increment: rows that are not listed here are those of step-000000000001") !=
+        std::string::npos);
+  refused(" --tensor t.weight", "only the rows that changed since step-000000000001");
+  refused(" --torch '" + (folder.path / "no").string() + "'", "only the rows that changed since step-000000000001");
+  manifest.base.clear();
+  manifest.files[0].name = "../f/" + checkpoint_name(3) + "/" + manifest.files[0].name;
+  write(manifest);
+  refused("", "is no plain file name");
   // It finds damage, too.
   std::fstream file(checkpoint / "0000-t-00002-of-00004.safetensors", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(3000);

@@ -9,8 +9,12 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -91,6 +95,25 @@ std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 void write_bytes(const std::filesystem::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+/// A tensor of four numbers, saved by one rank.
+struct Small {
+  SelfCommunicator c;
+  std::vector<float> values{1, 2, 3, 4};
+  CheckpointContents contents;
+  Small() { contents.add("a", {4}, std::span(values)); }
+  CheckpointBase save(const std::filesystem::path& folder, std::int64_t step, const SaveOptions& options = {}) {
+    return save_checkpoint(c, folder, contents, step, options);
+  }
+  std::string refusal(const std::filesystem::path& checkpoint) {
+    try {
+      load_checkpoint(c, checkpoint, contents);
+      return "";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  }
+};
 
 }  // namespace
 
@@ -294,4 +317,190 @@ TEST_CASE("keep the last checkpoints; the latest is the highest step; saving a s
   CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1001, {.max_file_bytes = 0}), doctest::Contains("max_file_bytes is 0"),
                        InvalidArgument);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 2);
+}
+
+TEST_CASE("what was just saved stays, and so do later steps of another training") {
+  const TemporaryFolder folder;
+  Small model;
+  for (const std::int64_t step : {5, 100, 200}) model.save(folder.path, step);
+  CHECK(model.save(folder.path, 10, {.keep = 1}).warning == "");
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{10, 100, 200});
+  model.save(folder.path, 20, {.keep = 2});
+  model.save(folder.path, 30, {.keep = 2});
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{20, 30, 100, 200});
+}
+
+TEST_CASE("an older checkpoint that is damaged does not end a save; nothing is removed meanwhile") {
+  const TemporaryFolder folder;
+  Small model;
+  for (const std::int64_t step : {1, 2, 3}) model.save(folder.path, step);
+  const auto manifest = folder.path / checkpoint_name(2) / "manifest.json";
+  write_bytes(manifest, bytes_of(manifest).replace(40, 1, "?"));
+  CHECK(model.save(folder.path, 4, {.keep = 3}).warning.find("not removed: file '" + manifest.string()) != std::string::npos);
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 2, 3, 4});
+  CHECK(model.save(folder.path, 5, {.keep = 3}).warning == "");
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{3, 4, 5});
+}
+
+TEST_CASE("names that saves do not make are left alone") {
+  const TemporaryFolder folder;
+  Small model;
+  for (const char* name :
+       {".partial-notes", "step--00000000099", "step-7", ".partial-step-000000000003", ".partial-removed-step-000000000002"})
+    std::filesystem::create_directories(folder.path / name / "x");
+  model.save(folder.path, 4, {.keep = 1});
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{4});
+  for (const char* name : {".partial-notes", "step--00000000099", "step-7"}) CHECK(std::filesystem::exists(folder.path / name / "x"));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 4);
+}
+
+TEST_CASE("one saver at a time: others are told, and what the first writes stays") {
+  const TemporaryFolder folder;
+  Small model;
+  {
+    const FolderLock lock(folder.path);
+    std::filesystem::create_directory(folder.path / partial_checkpoint_name(1));
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      std::vector<float> values(4);
+      CheckpointContents contents;
+      contents.add("a", {4}, std::span(values));
+      CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("another program or save writes"), DataError);
+    });
+    CHECK(std::filesystem::exists(folder.path / partial_checkpoint_name(1)));
+    model.save(folder.path, 1, {.locked = true});
+  }
+  model.save(folder.path, 2);
+  const FolderLock free(folder.path);  // the save took its own along
+}
+
+TEST_CASE("FIFOs, devices and manifests without end are refused at once") {
+  const TemporaryFolder folder;
+  Small model;
+  model.save(folder.path, 1);
+  const std::filesystem::path checkpoint = folder.path / checkpoint_name(1);
+  for (const std::filesystem::path& file : {checkpoint / "manifest.json", checkpoint / "0000-dense.safetensors"}) {
+    const std::string good = bytes_of(file);
+    std::filesystem::remove(file);
+    REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
+    CHECK(model.refusal(checkpoint) == "cannot read '" + file.string() + "': it is not a regular file");
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink("/dev/zero", file);
+    CHECK(model.refusal(checkpoint) == "cannot read '" + file.string() + "': it is not a regular file");
+    std::filesystem::remove(file);
+    write_bytes(file, good);
+  }
+  CHECK(model.refusal(checkpoint) == "");
+  std::filesystem::resize_file(checkpoint / "manifest.json", std::uintmax_t{1} << 40);
+  CHECK(model.refusal(checkpoint).find("manifest.json' has 1099511627776 bytes: a manifest has at most") != std::string::npos);
+}
+
+TEST_CASE("a checkpoint of another step than its folder says, and a folder of checkpoints") {
+  const TemporaryFolder folder;
+  Small model;
+  model.save(folder.path, 3);
+  model.save(folder.path, 5);
+  CHECK(model.refusal(folder.path) == "'" + folder.path.string() + "' holds checkpoints and is none itself: load one of them; " +
+                                          "latest_checkpoint gives '" + (folder.path / checkpoint_name(5)).string() + "'");
+  std::filesystem::rename(folder.path / checkpoint_name(5), folder.path / checkpoint_name(6));
+  CHECK(model.refusal(folder.path / checkpoint_name(6) / "").find("is of step 5, which is not that of its folder") != std::string::npos);
+  std::filesystem::rename(folder.path / checkpoint_name(6), folder.path / "best");
+  CHECK(model.refusal(folder.path / "best") == "");
+}
+
+TEST_CASE("a long list of differences is shown in part") {
+  const TemporaryFolder folder;
+  Small model, other;
+  for (int i = 0; i < 1000; ++i)
+    model.contents.add_number(
+        fmt::format("n{}", i), [] { return std::uint64_t{0}; }, [](std::uint64_t) {});
+  model.save(folder.path, 1);
+  const std::string text = other.refusal(folder.path / checkpoint_name(1));
+  CHECK(std::count(text.begin(), text.end(), '\n') == 21);
+  CHECK(text.ends_with("\n  and 980 more"));
+}
+
+TEST_CASE("only what is named may be missing or left over") {
+  const TemporaryFolder folder;
+  SelfCommunicator c;
+  const Layout two = make_layout({1}, {{"user", 5, 4}, {"shop", 3, 4}}, {}, {{0, {0, 5, 0, 4}, 0}, {1, {0, 3, 0, 4}, 0}});
+  const Layout one = make_layout({1}, {{"user", 5, 4}}, {}, {{0, {0, 5, 0, 4}, 0}});
+  {
+    Trained<RowWiseAdagrad, float, SelfCommunicator> model(c, two, 5);
+    std::vector<float> state(2);
+    model.contents.add("dense.m", {2}, std::span(state));
+    save_checkpoint(c, folder.path, model.contents, 1);
+  }
+  const auto checkpoint = folder.path / checkpoint_name(1);
+  // To score: no optimizer's state.
+  Trained<Sgd, float, SelfCommunicator> scoring(c, two, 99);
+  load_checkpoint(c, checkpoint, scoring.contents, {.extra = {"*.sum", "dense.*"}});
+  CHECK(scoring.is<float>(5));
+  // A table that the program forgot is still an error.
+  Trained<Sgd, float, SelfCommunicator> forgot(c, one, 99);
+  CHECK_THROWS_WITH_AS(load_checkpoint(c, checkpoint, forgot.contents, {.extra = {"*.sum", "dense.*"}}),
+                       doctest::Contains("the model has no 'shop.weight'"), DataError);
+  CHECK(forgot.is<float>(99));
+  // What begins anew: a head; the number 'late' is not named.
+  std::vector<float> head(3, 7.0f);
+  scoring.contents.add("head.weight", {3}, std::span(head));
+  scoring.contents.add_number("late", scoring.epoch);
+  CHECK_THROWS_WITH_AS(load_checkpoint(c, checkpoint, scoring.contents, {.missing = {"head.*"}, .extra = {"*.sum", "dense.*"}}),
+                       doctest::Contains("the checkpoint has no number 'late'"), DataError);
+  load_checkpoint(c, checkpoint, scoring.contents, {.missing = {"head.*", "late"}, .extra = {"*.sum", "dense.*"}});
+  CHECK(head == std::vector<float>(3, 7.0f));
+}
+
+TEST_CASE("values that are no numbers are refused where that is asked for, in every precision") {
+  const auto refused = [](auto x) {
+    using X = decltype(x);
+    const TemporaryFolder folder;
+    const std::vector<TableSpec> tables{{"t", 40, 6}};
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
+      run_ranks(2, [&](ThreadCommunicator& c) {
+        Trained<Sgd, X, ThreadCommunicator> model(c, make_layout({2}, tables, {}, {{0, {0, 40, 0, 4}, 0}, {0, {0, 40, 4, 6}, 1}}), 5);
+        save_checkpoint(c, folder.path, model.contents, 1, {.finite = true});
+        visit(model.tables, [&](std::string_view, int, std::int64_t row, std::int64_t column, auto& y) {
+          if (row == 33 && column == 5) y = from_float<std::remove_reference_t<decltype(y)>>(bad);
+        });
+        CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, model.contents, 2, {.finite = true}),
+                             "rank 1: checkpoint: 't.weight' holds values that are NaN or infinite: it is not saved", DataError);
+      });
+    CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
+  };
+  refused(float());
+  refused(Half());
+  refused(BFloat16());
+  Small model;
+  model.values[2] = std::numeric_limits<float>::infinity();
+  const TemporaryFolder folder;
+  CHECK_THROWS_AS(model.save(folder.path, 1, {.finite = true}), DataError);
+  model.save(folder.path, 1);
+}
+
+TEST_CASE("tensors without a name, and those of another type than was compared") {
+  const TemporaryFolder folder;
+  Small model;
+  std::vector<std::uint8_t> bytes(4, 200);
+  CheckpointContents crafted;
+  CHECK_THROWS_WITH_AS(crafted.add("", {4}, std::span(bytes)), "checkpoint: a tensor has no name", InvalidArgument);
+  crafted.add("a", {4}, std::span(bytes));
+  model.save(folder.path, 1);
+  save_checkpoint(model.c, folder.path, crafted, 2);
+  // Step 2 becomes an increment of step 1, in which a tensor without a name once stood for all that are no row numbers.
+  const auto write = [&](std::int64_t step, const Manifest& manifest) {
+    const std::string text = format_manifest(manifest);
+    write_bytes(folder.path / checkpoint_name(step) / "manifest.json", text);
+    return crc32(text);
+  };
+  Manifest base = read_manifest(folder.path / checkpoint_name(1)).first, top = read_manifest(folder.path / checkpoint_name(2)).first;
+  top.base = checkpoint_name(1);
+  top.base_crc = write(1, base);
+  write(2, top);
+  const std::string type = "'a' is U8 in the checkpoint, F32 in the model";
+  CHECK(model.refusal(folder.path / checkpoint_name(2)).find(type) != std::string::npos);
+  base.tensors.push_back({"", TensorType::f32, {0}, {}});
+  top.base_crc = write(1, base);
+  write(2, top);
+  CHECK(model.refusal(folder.path / checkpoint_name(2)).find("a tensor without a name") != std::string::npos);
+  CHECK(model.values == std::vector<float>{1, 2, 3, 4});
 }

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
@@ -204,14 +205,127 @@ TEST_CASE("a full checkpoint and an increment") {
     CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3, 4});
     for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(1))) full += entry.file_size();
     for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(3))) increment += entry.file_size();
-    // Another full checkpoint of the same name is not the base.
+    // It cannot be replaced, and another full checkpoint of the same name is not the base.
     SelfCommunicator c;
     std::vector<float> dense(10);
     CheckpointContents contents;
     contents.add("dense", {10}, std::span(dense));
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("'step-000000000003' beside it is an increment"),
+                         DataError);
+    load_into(loaded, folder.path / checkpoint_name(4), other, 4);
+    std::filesystem::remove_all(folder.path / checkpoint_name(1));
     save_checkpoint(c, folder.path, contents, 1);
     CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(4), contents), doctest::Contains("is an increment of another"),
                          DataError);
   }
   CHECK(increment < full * 3 / 4);
+}
+
+TEST_CASE("a user's tensors of any name come back from an increment as they were saved; so do the tables") {
+  const TemporaryFolder folder;
+  SelfCommunicator c;
+  const Model model{{{"t", 30, 4}}, {{"t", "t"}}};
+  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 30, 0, 4}, 0}}), {});
+  std::vector<float> gate{1, 2, 3, 4, 5, 6}, own{7, 8};
+  std::vector<std::int64_t> numbers{2, 0, 1}, table_numbers{29};
+  CheckpointContents contents;
+  contents.add(tables);
+  contents.add("gate.weight", {3, 2}, std::span(gate));
+  contents.add("gate.rows", {3}, std::span(numbers));
+  contents.add("t.rows", {1}, std::span(table_numbers));
+  contents.add("scale", {1, 2}, std::span(own), "t");  // in the table's files
+  fill(tables, 3);
+  const CheckpointBase base = save_checkpoint(c, folder.path, contents, 1);
+  ChangedRows changed(contents);
+  const auto train_two_rows = [&] {
+    const std::vector<std::int64_t> ids{28, 5};
+    const std::vector<float> gradient(8, 1.0f);
+    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{.features = 1, .batch = 2, .ids = ids, .offsets = {}, .weights = {}});
+    tables.backward(pooled, MatrixView<const float>(gradient.data(), 2, 4));
+  };
+  train_two_rows();
+  std::map<std::tuple<std::string, int, std::int64_t, std::int64_t>, float> then, now;
+  const auto note = [&](auto& values) {
+    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
+      values[{std::string(table), array, row, column}] = x;
+    });
+  };
+  note(then);
+  CHECK_THROWS_WITH_AS(save_increment(c, folder.path, changed, base, 1), doctest::Contains("has the same step"), DataError);
+  save_increment(c, folder.path, changed, base, 2);
+  const auto reload = [&] {
+    fill(tables, 99);
+    gate.assign(6, 0.0f);
+    own.assign(2, 0.0f);
+    numbers.assign(3, 0);
+    load_checkpoint(c, folder.path / checkpoint_name(2), contents);
+    note(now);
+    CHECK(now == then);
+    CHECK(gate == std::vector<float>{1, 2, 3, 4, 5, 6});
+    CHECK(own == std::vector<float>{7, 8});
+    CHECK(numbers == std::vector<std::int64_t>{2, 0, 1});
+    CHECK(table_numbers == std::vector<std::int64_t>{29});
+  };
+  reload();
+
+  // A mark that does not fit the base is refused.
+  const auto file = folder.path / checkpoint_name(2) / "manifest.json";
+  const auto write = [&](const Manifest& manifest) { std::ofstream(file, std::ios::binary) << format_manifest(manifest); };
+  const Manifest good = read_manifest(folder.path / checkpoint_name(2)).first;
+  CHECK(good.version == Manifest::kIncrements);
+  CHECK(read_manifest(folder.path / checkpoint_name(1)).first.version == Manifest::kWhole);
+  const auto tensor = [](Manifest& manifest, std::string_view name) -> StoredTensor& {
+    return *std::find_if(manifest.tensors.begin(), manifest.tensors.end(), [&](const StoredTensor& t) { return t.name == name; });
+  };
+  CHECK(tensor(const_cast<Manifest&>(good), "t.weight").row_numbers == "t.rows_");
+  const auto refused = [&](const char* what, auto change) {
+    Manifest bad = good;
+    change(bad);
+    write(bad);
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(2), contents), doctest::Contains(what), DataError);
+  };
+  refused("the base 'step-000000000001' has no such tensor", [&](Manifest& bad) { tensor(bad, "t.weight").type = TensorType::u8; });
+  refused("the base 'step-000000000001' has no such tensor", [&](Manifest& bad) { tensor(bad, "t.weight").shape[1] = 3; });
+  refused("its row numbers 'gate.rows' must be", [&](Manifest& bad) { tensor(bad, "t.weight").row_numbers = "gate.rows"; });
+  refused("its row numbers 'none' must be", [&](Manifest& bad) { tensor(bad, "t.sum").row_numbers = "none"; });
+  refused("must be another tensor", [&](Manifest& bad) { bad.version = Manifest::kWhole; });
+  write(good);
+  reload();
+}
+
+TEST_CASE("increments of the first version, which mark nothing, are read") {
+  const TemporaryFolder folder;
+  const Model model{{{"t", 30, 4}}, {{"t", "t"}}};
+  const Layout layout = make_layout({2}, model.tables, {{"t", "t", Pooling::sum, false}}, {{0, {0, 11, 0, 4}, 0}, {0, {11, 30, 0, 4}, 1}});
+  Values then, now;
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = 1});
+    std::vector<float> dense(10, 1.0f), gate{1, 2, 3};
+    std::vector<std::int64_t> numbers{2, 0, 1};
+    CheckpointContents contents;
+    contents.add(tables);
+    contents.add("dense", {10}, std::span(dense));
+    contents.add("gate.weight", {3}, std::span(gate));
+    contents.add("gate.rows", {3}, std::span(numbers));
+    const CheckpointBase base = save_checkpoint(c, folder.path, contents, 1);
+    ChangedRows changed(contents);
+    train(tables, model, 0, c.rank());
+    save_increment(c, folder.path, changed, base, 2);
+    then.add(tables);
+    c.barrier();
+    const auto top = folder.path / checkpoint_name(2);
+    if (c.rank() == 0) {
+      Manifest manifest = read_manifest(top).first;
+      manifest.version = Manifest::kWhole;
+      for (StoredTensor& tensor : manifest.tensors) tensor.row_numbers.clear();
+      std::ofstream(top / "manifest.json", std::ios::binary) << format_manifest(manifest);
+    }
+    c.barrier();
+    fill(tables, 99);
+    gate.assign(3, 0.0f);
+    load_checkpoint(c, top, contents);
+    now.add(tables);
+    CHECK(gate == std::vector<float>{1, 2, 3});
+  });
+  CHECK(now.all == then.all);
 }

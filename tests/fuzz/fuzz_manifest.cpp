@@ -23,7 +23,10 @@ void check(std::string_view text) {
         if (piece.row_begin != rows || piece.file < 0 || piece.file >= static_cast<std::int64_t>(manifest.files.size())) std::abort();
         rows = piece.row_end;
       }
-      if (rows != tensor.rows()) std::abort();
+      if (rows != tensor.rows() || tensor.name.empty()) std::abort();
+      if (tensor.row_numbers.empty()) continue;
+      const StoredTensor* numbers = manifest.find(tensor.row_numbers);
+      if (numbers == nullptr || numbers->type != TensorType::i64 || numbers->rows() != tensor.rows() || manifest.base.empty()) std::abort();
     }
     for (const StoredFile& file : manifest.files)
       if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos || file.crcs.size() != chunks_of(file.bytes))

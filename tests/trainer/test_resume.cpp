@@ -5,6 +5,7 @@
 // under another plan and number of ranks the same to tolerance.
 #include <trainer/command.hpp>
 
+#include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/reader.hpp>
 
 #include <fcntl.h>
@@ -245,4 +246,92 @@ TEST_CASE("what cannot be resumed says why") {
   for (const auto& entry : std::filesystem::directory_iterator(*latest_checkpoint(path)))
     if (entry.path().filename().string().ends_with("-C4.safetensors")) std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   fails(tiny + "--resume", "it was truncated or changed");
+}
+
+TEST_CASE("another training's folder is refused, and so is one that another program saves to") {
+  const TemporaryFolder folder;
+  const std::string tiny =
+      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --keep 1 --save " + folder.path.string() + " ";
+  const auto fails = [&](const std::string& arguments, const std::string& what) {
+    const Outcome outcome = train_dlrm(tiny + arguments, false);
+    INFO(outcome.err);
+    CHECK(outcome.status == 1);
+    CHECK(outcome.err.find(what) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  };
+  {
+    const FolderLock lock(folder.path);
+    fails("", "another program or save writes to the checkpoints in '" + folder.path.string() + "'");
+  }
+  CHECK(checkpoint_steps(folder.path).empty());
+  results(tiny + "--save-every 5");
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
+  fails("--save-every 5 --seed 2", "up to 'step-000000000018': go on with --resume, or give another folder");
+  CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
+
+  // A step beyond the training's is no step of it.
+  const auto other = folder.path / checkpoint_name(999'999);
+  std::filesystem::rename(folder.path / checkpoint_name(18), other);
+  Manifest manifest = parse_manifest(text_of(other / "manifest.json"), "manifest.json");
+  manifest.step = 999'999;
+  std::ofstream(other / "manifest.json") << format_manifest(manifest);
+  fails("--resume", "is of step 999999, and this training has 18");
+}
+
+TEST_CASE("a training that diverges leaves its last good checkpoint, and names it; what is older and damaged is a warning") {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path / "c").string();
+  const std::string tiny =
+      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --save " + path + " ";
+  results(tiny + "--save-every 5");
+  for (const int step : {15, 20, 25, 30, 35, 36}) std::filesystem::remove_all(path + "/" + checkpoint_name(step));
+  for (const std::string how : {"", "--save-async "}) {
+    CAPTURE(how);
+    const auto other = copy_of(path + "/" + checkpoint_name(10), folder.path / "other");
+    const Outcome outcome = train_dlrm(
+        "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --resume --keep 1 "
+        "--save-every 1 --learning-rate 1e30 " +
+            how + "--save " + other.string(),
+        false);
+    INFO(outcome.err);
+    CHECK(outcome.status == 1);
+    CHECK(outcome.err.find("; the last good checkpoint is '" + (other / checkpoint_name(10)).string() + "'") != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+    // What is there beside it is finite, too.
+    for (const std::int64_t step : checkpoint_steps(other)) {
+      CheckpointReader reader(other / checkpoint_name(step));
+      std::int64_t wrong = 0;
+      for (const StoredTensor& tensor : reader.manifest().tensors)
+        for (const float x : reader.read<float>(tensor.name)) wrong += !std::isfinite(x);
+      CHECK(wrong == 0);
+    }
+    // As the message says.
+    for (const std::int64_t step : checkpoint_steps(other))
+      if (step > 10) std::filesystem::remove_all(other / checkpoint_name(step));
+    CHECK(train_dlrm(
+              "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --resume "
+              "--save " +
+              other.string())
+              .status == 0);
+    CHECK(checkpoint_steps(other) == std::vector<std::int64_t>{10, 36});
+  }
+  const auto manifest = path + "/" + checkpoint_name(5) + "/manifest.json";
+  std::string text = text_of(manifest);
+  text[100] = '?';
+  std::ofstream(manifest) << text;
+  const Outcome outcome = train_dlrm(tiny + "--resume --keep 3");
+  CHECK(outcome.status == 0);
+  CHECK(outcome.err.find("warning: older checkpoints were not removed: file '" + manifest + "'") != std::string::npos);
+  CHECK(checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
+}
+
+TEST_CASE("a limit of file sizes is an error like a full disk") {
+  const TemporaryFolder folder;
+  const Outcome outcome = train_dlrm(
+      "--samples 2000 --max-rows 20 --batch-size 100 --ranks 2 --bottom-mlp 8 --top-mlp 64 --save " + (folder.path / "c").string(), false,
+      "ulimit -f 8;");
+  INFO(outcome.err);
+  CHECK(outcome.status == 1);
+  CHECK(outcome.err.find("-dense.safetensors': File too large") != std::string::npos);
+  CHECK(std::filesystem::is_empty(folder.path / "c"));
 }

@@ -82,6 +82,7 @@ class CheckpointContents {
       for (int k = 0; k < O::element_states + O::row_states; ++k)
         add_tensor(
             {fmt::format("{}.{}", name, O::state_names[k]), name, TensorType::f32, {table.rows, k < O::element_states ? table.width : 1}});
+      table_tensors_[first.back()] = static_cast<int>(tensors_.size());
     }
     for (const auto& shard : collection.tables().local_shards()) {
       const bool write = !shard.replicated || shard.table % collection.layout().ranks() == collection.tables().routing().rank();
@@ -190,9 +191,13 @@ class CheckpointContents {
     std::map<std::int32_t, int> number_tensors;
     for (const auto& [first, total] : totals) {
       const std::string group = tensors_[static_cast<std::size_t>(first)].group;
-      for (TensorSpec& tensor : tensors_)
-        if (tensor.group == group) tensor.shape[0] = total;
-      number_tensors[first] = add_tensor({group + ".rows", group, TensorType::i64, {total}});
+      std::string name = group + ".rows";
+      while (names_.contains(name)) name += '_';  // the user may have one of that name
+      for (int t = first; t < table_tensors_.at(first); ++t) {
+        tensors_[static_cast<std::size_t>(t)].shape[0] = total;
+        tensors_[static_cast<std::size_t>(t)].row_numbers = name;
+      }
+      number_tensors[first] = add_tensor({name, group, TensorType::i64, {total}});
     }
     std::vector<CheckpointRows> rows;
     const auto keep = [&](std::vector<std::size_t>& indices) {
@@ -218,6 +223,7 @@ class CheckpointContents {
 
  private:
   int add_tensor(TensorSpec tensor) {
+    require(!tensor.name.empty(), "checkpoint: a tensor has no name");
     require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before", tensor.name);
     tensors_.push_back(std::move(tensor));
     return static_cast<int>(tensors_.size()) - 1;
@@ -260,6 +266,7 @@ class CheckpointContents {
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
   std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
   std::vector<std::size_t> whole_, ragged_;  // indices into rows_
+  std::map<int, int> table_tensors_;         // of each table: its first tensor, and behind its last one
   std::map<std::string, Number> numbers_;
   std::map<std::string, std::string> texts_;
   std::set<std::string> names_;

@@ -5,15 +5,18 @@
 #include <tessera/core/error.hpp>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -26,11 +29,16 @@ class File {
  public:
   enum class Mode : std::uint8_t { read, write, create };
 
-  /// `create`: there must be no such file yet.
+  /// `create`: there must be no such file yet. `read`: a regular file, or a folder, to lock or to sync it.
   File(const std::filesystem::path& path, Mode mode) : name_(path.string()) {
-    const int flags = mode == Mode::read ? O_RDONLY : mode == Mode::write ? O_RDWR : O_RDWR | O_CREAT | O_EXCL;
+    // O_NONBLOCK: to open a FIFO would wait for somebody who writes to it.
+    const int flags = mode == Mode::read ? O_RDONLY | O_NONBLOCK : mode == Mode::write ? O_RDWR : O_RDWR | O_CREAT | O_EXCL;
     file_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
     check(file_ >= 0, mode == Mode::create ? "create" : "open");
+    struct stat status = {};
+    if (mode != Mode::read || ::fstat(file_, &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) return;
+    ::close(file_);
+    throw DataError(fmt::format("cannot read '{}': it is not a regular file", name_));
   }
   File(File&& other) noexcept : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
   File& operator=(File&& other) noexcept {
@@ -52,6 +60,7 @@ class File {
 
   /// Makes the file so large and takes the space for it on the disk, so that a full disk shows before anything is written.
   void reserve(std::uint64_t bytes) {
+    const SizeLimitSignal blocked;
     int error = 0;
     do error = ::posix_fallocate(file_, 0, static_cast<off_t>(bytes));
     while (error == EINTR);
@@ -80,6 +89,10 @@ class File {
     }
   }
 
+  /// False if another open file, of this process or another, has the lock. It is released when the file is closed, at the latest when the
+  /// process ends. Always true where the file system has no locks.
+  bool try_lock() { return ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+
   /// Returns when the file's bytes are on the disk.
   void sync() { check(::fsync(file_) == 0, "sync"); }
 
@@ -104,6 +117,27 @@ class File {
   };
 
  private:
+  /// Beyond the process's limit of file sizes (ulimit -f) the system sends SIGXFSZ, which would end the process without a word; blocked,
+  /// the call fails with EFBIG. Takes back what this thread was sent meanwhile.
+  class SizeLimitSignal {
+   public:
+    SizeLimitSignal() {
+      ::sigemptyset(&signal_);
+      ::sigaddset(&signal_, SIGXFSZ);
+      ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+    }
+    SizeLimitSignal(const SizeLimitSignal&) = delete;
+    SizeLimitSignal& operator=(const SizeLimitSignal&) = delete;
+    ~SizeLimitSignal() {
+      const timespec now{};
+      if (::sigismember(&before_, SIGXFSZ) == 0) ::sigtimedwait(&signal_, nullptr, &now);
+      ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+
+   private:
+    sigset_t signal_, before_;
+  };
+
   void check(bool good, const char* what) const {
     if (!good) throw DataError(fmt::format("cannot {} '{}': {}", what, name_, std::strerror(errno)));
   }

@@ -26,6 +26,7 @@ struct TensorSpec {
   std::string group;
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;
+  std::string row_numbers{};  ///< of increments: see StoredTensor
 };
 
 /// A name with all that file names may not hold everywhere replaced.

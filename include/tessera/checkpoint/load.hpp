@@ -30,16 +30,26 @@ struct LoadOptions {
   bool allow_missing = false;  ///< tensors and numbers that the checkpoint lacks keep the values they have
   bool allow_extra = false;    ///< what the model lacks is passed over
   bool allow_shapes = false;   ///< of tensors with other extents, the rows and columns that both have are read
+  /// The same for some names of the checkpoint only; '*' stands for any text: {"*.sum", "dense.*"}.
+  std::vector<std::string> missing{}, extra{};
 };
 
 namespace detail {
 
-/// Copies elements, from one storage precision to another where they differ (rounded to nearest, ties to even).
+constexpr bool convertible(TensorType a, TensorType b) {
+  const auto floating = [](TensorType t) { return t == TensorType::f32 || t == TensorType::f16 || t == TensorType::bf16; };
+  return a == b || (floating(a) && floating(b));
+}
+
+/// Copies elements, from one storage precision to another where they differ (rounded to nearest, ties to even). Throws DataError for types
+/// that cannot be converted.
 inline void convert_elements(const std::byte* from, TensorType from_type, std::byte* to, TensorType to_type, std::int64_t count) {
   if (from_type == to_type) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * tensor_type_size(to_type));
     return;
   }
+  require<DataError>(convertible(from_type, to_type), "{} cannot be converted to {}", tensor_type_name(from_type),
+                     tensor_type_name(to_type));
   const auto with = [](TensorType type, auto&& visit) {
     type == TensorType::f32 ? visit(float{}) : type == TensorType::f16 ? visit(Half{}) : visit(BFloat16{});
   };
@@ -55,10 +65,26 @@ inline void convert_elements(const std::byte* from, TensorType from_type, std::b
   });
 }
 
-constexpr bool convertible(TensorType a, TensorType b) {
-  const auto floating = [](TensorType t) { return t == TensorType::f32 || t == TensorType::f16 || t == TensorType::bf16; };
-  return a == b || (floating(a) && floating(b));
+/// Whether a name is of a pattern's form, in which '*' stands for any text.
+constexpr bool matches(std::string_view pattern, std::string_view name) {
+  std::size_t star = std::string_view::npos, after = 0, p = 0, n = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++after;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
+static_assert(matches("*.sum", "C1.sum") && matches("C1.*", "C1.m") && matches("a*b*c", "aXbbYc") && !matches("*.sum", "C1.sums") &&
+              !matches("C1.*", "C11.m") && matches("*", "") && !matches("", "a"));
 
 /// Where the values of one of the model's tensors come from: a whole tensor, then rows that changed since.
 struct TensorSource {
@@ -189,17 +215,28 @@ class StoredModel {
       require<DataError>(base_->crc() == top_.manifest().base_crc && base_->manifest().base.empty(),
                          "checkpoint '{}' is an increment of another '{}' than is there", folder.string(), top_.manifest().base);
     }
+    // What is compared with the model is the list of what will be read.
     manifest_ = base_ ? base_->manifest() : top_.manifest();
-    if (!base_) return;
     manifest_.step = top_.manifest().step;
     manifest_.numbers = top_.manifest().numbers;
     manifest_.texts = top_.manifest().texts;
-    std::erase_if(manifest_.tensors, [&](const StoredTensor& t) { return top_.manifest().find(t.name) == nullptr; });
-    for (const StoredTensor& t : top_.manifest().tensors)
-      if (rows_of(t) == nullptr && base_->manifest().find(row_numbers_owner(t)) == nullptr) {
-        std::erase_if(manifest_.tensors, [&](const StoredTensor& old) { return old.name == t.name; });
-        manifest_.tensors.push_back(t);
+    manifest_.tensors.clear();
+    const Index newest = index_of(top_.manifest()), before = base_ ? index_of(base_->manifest()) : Index();
+    std::map<std::string_view, TensorSource> sources;
+    std::set<const StoredTensor*> row_numbers;
+    for (const StoredTensor& tensor : top_.manifest().tensors) {
+      TensorSource& source = sources[tensor.name] = {&top_, &tensor};
+      if (const StoredTensor* numbers = numbers_of(tensor, newest, before)) {
+        source = {base_.get(), before.at(tensor.name), &top_, &tensor, numbers};
+        row_numbers.insert(numbers);
       }
+    }
+    for (const StoredTensor& tensor : top_.manifest().tensors) {
+      if (row_numbers.contains(&tensor)) continue;
+      const TensorSource& source = sources.at(tensor.name);
+      manifest_.tensors.push_back(*source.whole);
+      sources_.emplace(tensor.name, source);
+    }
   }
 
   /// Tensors whole, numbers and texts.
@@ -207,12 +244,8 @@ class StoredModel {
   /// Stands for all bytes of both.
   std::uint64_t crc() const { return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0); }
 
-  TensorSource source(const std::string& name) {
-    const StoredTensor* newest = top_.manifest().find(name);
-    if (const StoredTensor* rows = rows_of(*newest); base_ && rows != nullptr)
-      return {base_.get(), base_->manifest().find(name), &top_, newest, rows};
-    return {&top_, newest};
-  }
+  /// Of a tensor of the manifest.
+  const TensorSource& source(const std::string& name) const { return sources_.at(name); }
 
   /// The share of one rank.
   void verify(std::uint64_t rank, std::uint64_t ranks) {
@@ -221,34 +254,53 @@ class StoredModel {
   }
 
  private:
-  static std::string sibling(const std::string& name, std::string_view last) {
-    const std::size_t dot = name.rfind('.');
-    return dot == std::string::npos ? std::string() : name.substr(0, dot + 1) + std::string(last);
+  using Index = std::map<std::string_view, const StoredTensor*>;
+  static Index index_of(const Manifest& manifest) {
+    Index index;
+    for (const StoredTensor& tensor : manifest.tensors) index.emplace(tensor.name, &tensor);
+    return index;
+  }
+  static const StoredTensor* find(const Index& index, std::string_view name) {
+    const auto found = index.find(name);
+    return found == index.end() ? nullptr : found->second;
   }
 
   /// The numbers of the rows that an increment holds of a tensor; null if it holds the whole.
-  const StoredTensor* rows_of(const StoredTensor& tensor) const {
-    const StoredTensor* rows = top_.manifest().find(sibling(tensor.name, "rows"));
-    const StoredTensor* before = base_ ? base_->manifest().find(tensor.name) : nullptr;
-    const bool fits = rows != nullptr && rows != &tensor && before != nullptr && rows->type == TensorType::i64 && rows->columns() == 1 &&
-                      rows->rows() == tensor.rows() && tensor.columns() == before->columns() && tensor.type == before->type;
-    return fits ? rows : nullptr;
-  }
-  /// For a tensor of row numbers the name of the weights that they belong to.
-  static std::string row_numbers_owner(const StoredTensor& tensor) {
-    return tensor.name.ends_with(".rows") ? sibling(tensor.name, "weight") : "";
+  const StoredTensor* numbers_of(const StoredTensor& tensor, const Index& newest, const Index& before) const {
+    const StoredTensor* old = find(before, tensor.name);
+    const bool fits = old != nullptr && old->type == tensor.type && old->columns() == tensor.columns();
+    if (!tensor.row_numbers.empty()) {
+      require<DataError>(fits, "checkpoint '{}': '{}' holds rows of {} columns {}; the base '{}' has no such tensor",
+                         top_.folder().string(), tensor.name, tensor.columns(), tensor_type_name(tensor.type), top_.manifest().base);
+      return newest.at(tensor.row_numbers);
+    }
+    if (!fits || top_.manifest().version != Manifest::kWhole) return nullptr;
+    // Increments of version 1 mark nothing: the numbers of X.weight and X.sum are X.rows, which the base lacks.
+    const std::size_t dot = tensor.name.rfind('.');
+    if (dot == std::string::npos) return nullptr;
+    const std::string name = tensor.name.substr(0, dot) + ".rows";
+    const StoredTensor* numbers = find(newest, name);
+    const bool sparse = numbers != nullptr && numbers != &tensor && find(before, name) == nullptr && numbers->type == TensorType::i64 &&
+                        numbers->columns() == 1 && numbers->rows() == tensor.rows();
+    return sparse ? numbers : nullptr;
   }
 
   CheckpointReader top_;
   std::unique_ptr<CheckpointReader> base_;
   Manifest manifest_;
+  std::map<std::string, TensorSource> sources_;
 };
 
-/// What stands where: model against checkpoint.
+/// What stands where: model against checkpoint. An error shows the first differences.
 class Comparison {
  public:
   Comparison(const CheckpointContents& contents, const Manifest& manifest, const LoadOptions& options) {
     std::set<std::string> used;
+    const auto of_any = [](const std::vector<std::string>& patterns, const std::string& name) {
+      return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return matches(pattern, name); });
+    };
+    const auto missing = [&](const std::string& name) { return options.allow_missing || of_any(options.missing, name); };
+    const auto extra = [&](const std::string& name) { return options.allow_extra || of_any(options.extra, name); };
     for (std::size_t t = 0; t < contents.tensors().size(); ++t) {
       const TensorSpec& tensor = contents.tensors()[t];
       const std::string name = renamed(options, tensor.name);
@@ -256,7 +308,7 @@ class Comparison {
       sources.push_back(nullptr);
       used.insert(name);
       if (source == nullptr) {
-        if (!options.allow_missing) add("the checkpoint has no '{}'", name);
+        if (!missing(name)) add("the checkpoint has no '{}'", name);
       } else if (!contents.ragged(t)) {
         if (!convertible(source->type, tensor.type))
           add("'{}' is {} in the checkpoint, {} in the model", name, tensor_type_name(source->type), tensor_type_name(tensor.type));
@@ -267,19 +319,20 @@ class Comparison {
       }
     }
     for (const auto& [name, number] : contents.numbers())
-      if (!manifest.numbers.contains(name) && !options.allow_missing) add("the checkpoint has no number '{}'", name);
-    if (!options.allow_extra) {
-      for (const StoredTensor& tensor : manifest.tensors)
-        if (!used.contains(tensor.name)) add("the model has no '{}'", tensor.name);
-      for (const auto& [name, value] : manifest.numbers)
-        if (!contents.numbers().contains(name)) add("the model has no number '{}'", name);
-    }
+      if (!manifest.numbers.contains(name) && !missing(name)) add("the checkpoint has no number '{}'", name);
+    for (const StoredTensor& tensor : manifest.tensors)
+      if (!used.contains(tensor.name) && !extra(tensor.name)) add("the model has no '{}'", tensor.name);
+    for (const auto& [name, value] : manifest.numbers)
+      if (!contents.numbers().contains(name) && !extra(name)) add("the model has no number '{}'", name);
+    if (count_ > kShown) differences += fmt::format("\n  and {} more", count_ - kShown);
   }
 
   std::vector<const StoredTensor*> sources;  ///< by tensor of the model; null: none is read
   std::string differences;
 
  private:
+  static constexpr std::size_t kShown = 20;
+
   static std::string renamed(const LoadOptions& options, const std::string& name) {
     if (const auto found = options.rename.find(name); found != options.rename.end()) return found->second;
     const std::size_t dot = name.rfind('.');
@@ -291,16 +344,19 @@ class Comparison {
 
   template <class... Args>
   void add(fmt::format_string<Args...> text, Args&&... args) {
+    if (++count_ > kShown) return;
     differences += "\n  ";
     differences += fmt::format(text, std::forward<Args>(args)...);
   }
+
+  std::size_t count_ = 0;
 };
 
 }  // namespace detail
 
 /// Reads a checkpoint's folder into the model under any layout, number of ranks and storage precision. Collective. Everything is compared
 /// and every checksum verified, each rank reading its share of all bytes, before the model is touched; then each rank reads its rows.
-/// Throws DataError on all ranks, the model as it was: for differences (it lists all of them), a missing, truncated or damaged file.
+/// Throws DataError on all ranks, the model as it was: for differences (it lists the first 20), a missing, truncated or damaged file.
 template <Communicator<kCheckpointCollectives> Comm>
 Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder, const CheckpointContents& contents,
                          const LoadOptions& options = {}) {

@@ -31,6 +31,7 @@ struct StoredTensor {
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;
   std::vector<TensorPiece> pieces{};  ///< ascending rows, without gaps
+  std::string row_numbers{};          ///< increments: the tensor that says which rows of the base's these are; empty: all of it
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
   /// Elements of a row.
@@ -51,8 +52,11 @@ struct StoredFile {
 /// What `manifest.json` says: everything about a checkpoint but the values themselves.
 struct Manifest {
   static constexpr std::string_view kFile = "manifest.json";
-  static constexpr std::uint64_t kVersion = 1;
+  /// Manifests of increments name their tensors of row numbers since version 2; all others have version 1.
+  static constexpr std::uint64_t kWhole = 1, kIncrements = 2;
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;  ///< the checksums of more than 20 TiB
 
+  std::uint64_t version = kWhole;
   std::int64_t step = 0;
   std::string base{};          ///< increments: name of the folder beside this one that holds the other rows
   std::uint32_t base_crc = 0;  ///< of the base's manifest text
@@ -76,15 +80,16 @@ class ManifestParser {
   ManifestParser(std::string_view text, std::string_view file) : text_(text), json_(text, file) {}
 
   Manifest parse() {
-    std::uint64_t crc = 0, version = 0, chunk = 0;
+    std::uint64_t crc = 0, chunk = 0;
     std::string format;
     json_.object([&](const std::string& key, std::size_t at) {
       json_.check(seen_.emplace(key, 0).second, at, "the key appears twice");
       if (key == "format") {
         format = json_.string();
       } else if (key == "version") {
-        version = json_.number();
-        json_.check(version == Manifest::kVersion, at, "this version of the format is not known; a newer release may have written it");
+        manifest_.version = json_.number();
+        json_.check(manifest_.version == Manifest::kWhole || manifest_.version == Manifest::kIncrements, at,
+                    "this version of the format is not known; a newer release may have written it");
       } else if (key == "step") {
         manifest_.step = json_.count("the step is too large");
       } else if (key == "base") {
@@ -120,6 +125,7 @@ class ManifestParser {
     for (const char* key : {"version", "step", "chunk_bytes", "tensors", "files", "crc32"})
       json_.check(seen_.contains(key), 0, fmt::format("the key '{}' is missing", key));
     check_pieces();
+    check_row_numbers();
     return std::move(manifest_);
   }
 
@@ -144,7 +150,11 @@ class ManifestParser {
       json_.check(seen.emplace(key, 0).second, at, "the key appears twice");
       if (key == "name") {
         t.name = json_.string();
-        json_.check(names_.emplace(t.name, 0).second, at, "two tensors of one name");
+        json_.check(!t.name.empty(), at, "a tensor without a name");
+        json_.check(names_.emplace(t.name, manifest_.tensors.size()).second, at, "two tensors of one name");
+      } else if (key == "row_numbers") {
+        t.row_numbers = json_.string();
+        json_.check(!t.row_numbers.empty(), at, "a tensor without a name");
       } else if (key == "dtype") {
         const auto type = find_tensor_type(json_.string());
         json_.check(type.has_value(), at, "an unknown dtype");
@@ -157,7 +167,7 @@ class ManifestParser {
                       "the tensor is too large");
         });
       } else {
-        json_.check(key == "pieces", at, "a tensor has the keys name, dtype, shape and pieces only");
+        json_.check(key == "pieces", at, "a tensor has the keys name, dtype, shape, row_numbers and pieces only");
         json_.array([&](std::size_t piece_at) {
           std::vector<std::int64_t> numbers;
           json_.array([&](std::size_t number_at) {
@@ -169,7 +179,7 @@ class ManifestParser {
         });
       }
     });
-    json_.check(seen.size() == 4, begin, "a tensor needs name, dtype, shape and pieces");
+    json_.check(seen.size() - seen.count("row_numbers") == 4, begin, "a tensor needs name, dtype, shape and pieces");
     manifest_.tensors.push_back(std::move(t));
   }
 
@@ -205,10 +215,25 @@ class ManifestParser {
     }
   }
 
+  void check_row_numbers() const {
+    for (const StoredTensor& t : manifest_.tensors) {
+      if (t.row_numbers.empty()) continue;
+      const auto found = names_.find(t.row_numbers);
+      const StoredTensor* numbers = found == names_.end() ? nullptr : &manifest_.tensors[found->second];
+      json_.check(manifest_.version == Manifest::kIncrements && !manifest_.base.empty() && numbers != nullptr &&
+                      numbers->row_numbers.empty() && numbers->type == TensorType::i64 &&
+                      numbers->shape == std::vector<std::int64_t>{t.rows()},
+                  0,
+                  fmt::format("tensor '{}': its row numbers '{}' must be another tensor, I64 [{}], of an increment", t.name, t.row_numbers,
+                              t.rows()));
+    }
+  }
+
   std::string_view text_;
   JsonReader json_;
   Manifest manifest_;
-  std::map<std::string, int> seen_, names_;
+  std::map<std::string, int> seen_;
+  std::map<std::string, std::size_t> names_;  ///< indices of the tensors
 };
 
 }  // namespace detail
@@ -231,8 +256,7 @@ inline std::string format_manifest(const Manifest& m) {
     }
     out.push_back(close);
   };
-  append("{{\"format\":\"tessera checkpoint\",\n\"version\":{},\n\"step\":{},\n\"chunk_bytes\":{}", Manifest::kVersion, m.step,
-         kChunkBytes);
+  append("{{\"format\":\"tessera checkpoint\",\n\"version\":{},\n\"step\":{},\n\"chunk_bytes\":{}", m.version, m.step, kChunkBytes);
   if (!m.base.empty()) {
     append(",\n\"base\":");
     append_json_string(out, m.base);
@@ -250,7 +274,12 @@ inline std::string format_manifest(const Manifest& m) {
   list("tensors", '[', ']', m.tensors, [&](const StoredTensor& t) {
     out += "{\"name\":";
     append_json_string(out, t.name);
-    append(",\"dtype\":\"{}\",\"shape\":{},\"pieces\":[", tensor_type_name(t.type), detail::shape_text(t.shape));
+    append(",\"dtype\":\"{}\",\"shape\":{}", tensor_type_name(t.type), detail::shape_text(t.shape));
+    if (!t.row_numbers.empty()) {
+      append(",\"row_numbers\":");
+      append_json_string(out, t.row_numbers);
+    }
+    append(",\"pieces\":[");
     for (std::size_t i = 0; i < t.pieces.size(); ++i)
       append("{}[{},{},{}]", i == 0 ? "" : ",", t.pieces[i].file, t.pieces[i].row_begin, t.pieces[i].row_end);
     out += "]}";

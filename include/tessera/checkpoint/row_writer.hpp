@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/file_plan.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,12 +80,42 @@ class LiveRows {
   std::vector<std::byte> memory_;
 };
 
+namespace detail {
+
+/// Whether one of `count` elements is NaN or infinite.
+inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t count) {
+  const auto any = [&]<std::unsigned_integral Bits>(Bits exponent) {
+    bool found = false;
+    for (std::int64_t i = 0; i < count; ++i) {
+      Bits bits;
+      std::memcpy(&bits, data + i * static_cast<std::int64_t>(sizeof(Bits)), sizeof(Bits));
+      found |= (bits & exponent) == exponent;
+    }
+    return found;
+  };
+  switch (type) {
+    case TensorType::f32:
+      return any(std::uint32_t{0x7f800000});
+    case TensorType::f16:
+      return any(std::uint16_t{0x7c00});
+    case TensorType::bf16:
+      return any(std::uint16_t{0x7f80});
+    case TensorType::f64:
+      return any(std::uint64_t{0x7ff0000000000000});
+    default:
+      return false;
+  }
+}
+
+}  // namespace detail
+
 /// Writes this rank's rows into the files of a checkpoint and sums them up. Extra memory: about two blocks of 1 MiB, and 4 bytes for each
 /// MiB of the files that this rank writes to.
 class RowWriter {
  public:
-  RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors, const FilePlan& plan)
-      : folder_(std::move(folder)), tensors_(tensors), plan_(plan) {}
+  /// `finite`: a value that is not is an error.
+  RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors, const FilePlan& plan, bool finite = false)
+      : folder_(std::move(folder)), tensors_(tensors), plan_(plan), finite_(finite) {}
 
   /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows that nobody here writes are passed over.
   template <class Source>
@@ -164,6 +195,9 @@ class RowWriter {
     const TensorSpec& tensor = tensors_[static_cast<std::size_t>(part.tensor)];
     const StoredTensor stored{tensor.name, tensor.type, tensor.shape};
     if (bytes == 0) return;
+    for (std::int64_t r = 0; finite_ && r < count; ++r)
+      require<DataError>(!detail::any_nonfinite(block.data + r * block.stride, tensor.type, part.columns),
+                         "checkpoint: '{}' holds values that are NaN or infinite: it is not saved", tensor.name);
     for (const FilePlan::Piece& piece : plan_.pieces[static_cast<std::size_t>(part.tensor)]) {
       const std::int64_t begin = std::max(row, piece.row_begin), end = std::min(row + count, piece.row_end);
       if (begin >= end) continue;
@@ -209,6 +243,7 @@ class RowWriter {
   std::filesystem::path folder_;
   const std::vector<TensorSpec>& tensors_;
   const FilePlan& plan_;
+  bool finite_;
   std::map<std::size_t, Written> files_;
   std::vector<std::byte> dense_;
 };

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,14 +24,17 @@
 namespace tessera::inline v0 {
 
 struct SaveOptions {
-  int keep = 0;                                           ///< complete checkpoints that stay, this one included; 0: all
+  int keep = 0;                                           ///< checkpoints up to this step that stay, this one included; 0: all
   std::uint64_t max_file_bytes = std::uint64_t{4} << 30;  ///< larger tables are cut by rows into several files
+  bool finite = false;                                    ///< a value that is NaN or infinite is an error, and nothing is saved
+  bool locked = false;  ///< rank 0 holds a FolderLock of the directory; else the save takes one for its own time
 };
 
 /// The other checkpoint that an increment needs.
 struct CheckpointBase {
   std::string name;  ///< of its folder, beside this one
   std::uint32_t crc = 0;
+  std::string warning{};  ///< on rank 0: why older checkpoints, which SaveOptions::keep has no room for, were not removed; empty: they were
 };
 
 /// One save, in the three parts that an asynchronous one runs at different times. `begin` and `publish` are collective, `write` is not.
@@ -46,9 +50,10 @@ class Save {
         contents_(contents.for_saving(communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); })),
         options_(checked(options)),
         plan_(contents_.tensors(), options.max_file_bytes),
-        writer_(partial_, contents_.tensors(), plan_) {
+        writer_(partial_, contents_.tensors(), plan_, options.finite) {
     manifest_.step = step;
     if (base) {
+      manifest_.version = Manifest::kIncrements;
       manifest_.base = base->name;
       manifest_.base_crc = base->crc;
     }
@@ -88,6 +93,7 @@ class Save {
       on_all_ranks(communicator, [&] {
         if (communicator.rank() == 0) published = write_manifest(sums);
       });
+      lock_.reset();
     } catch (const DataError&) {
       give_up(communicator);
       throw;
@@ -129,8 +135,16 @@ class Save {
 
   void make_files() {
     std::filesystem::create_directories(directory_);
+    if (!options_.locked) lock_.emplace(directory_);
+    const std::string name = checkpoint_name(manifest_.step);
+    require(manifest_.base != name, "checkpoint: the increment of '{}' has the same step", name);
+    if (std::filesystem::exists(directory_ / name)) {
+      const std::string needs = increment_of(directory_, name);
+      require(needs.empty(), "checkpoint: '{}' cannot be replaced, as '{}' beside it is an increment of it: save to another folder",
+              (directory_ / name).string(), needs);
+    }
     remove_partial_checkpoints(directory_);
-    std::filesystem::create_directory(partial_);
+    made_ = std::filesystem::create_directory(partial_);
     for (std::size_t f = 0; f < plan_.files.size(); ++f) {
       File(partial_ / plan_.files[f].name, File::Mode::create).reserve(plan_.files[f].bytes);
       writer_.write_header(f);
@@ -138,7 +152,7 @@ class Save {
   }
 
   CheckpointBase write_manifest(const std::vector<RowWriter::Sum>& sums) {
-    for (const TensorSpec& t : contents_.tensors()) manifest_.tensors.push_back({t.name, t.type, t.shape, {}});
+    for (const TensorSpec& t : contents_.tensors()) manifest_.tensors.push_back({t.name, t.type, t.shape, {}, t.row_numbers});
     for (std::size_t t = 0; t < plan_.pieces.size(); ++t)
       for (const FilePlan::Piece& piece : plan_.pieces[t])
         manifest_.tensors[t].pieces.push_back({static_cast<std::int64_t>(piece.file), piece.row_begin, piece.row_end});
@@ -151,14 +165,25 @@ class Save {
       manifest_.files.push_back(std::move(file));
     }
     const std::string text = format_manifest(manifest_);
+    require(text.size() <= Manifest::kMaxBytes,
+            "checkpoint: the manifest would have {} bytes, and may have {}: save parts of the model apart", text.size(),
+            Manifest::kMaxBytes);
     File file(partial_ / Manifest::kFile, File::Mode::create);
+    file.reserve(text.size());
     file.write_at(0, std::as_bytes(std::span(text)));
     file.sync();
     sync_folder(partial_);
     replace_folder(partial_, directory_ / checkpoint_name(manifest_.step));
     sync_folder(directory_);
-    if (options_.keep > 0) remove_old_checkpoints(directory_, options_.keep);
-    return {"", crc32(text)};
+    CheckpointBase saved{"", crc32(text)};
+    if (options_.keep > 0) {
+      try {
+        remove_old_checkpoints(directory_, options_.keep, manifest_.step);
+      } catch (const std::exception& error) {
+        saved.warning = fmt::format("older checkpoints were not removed: {}", error.what());
+      }
+    }
+    return saved;
   }
 
   template <class Comm>
@@ -166,7 +191,8 @@ class Save {
     writer_.take_sums();
     if (communicator.rank() != 0) return;
     std::error_code ignored;
-    std::filesystem::remove_all(partial_, ignored);
+    if (made_) std::filesystem::remove_all(partial_, ignored);  // else it is another save's
+    lock_.reset();
   }
 
   std::filesystem::path directory_, partial_;
@@ -175,6 +201,8 @@ class Save {
   Manifest manifest_;
   FilePlan plan_;
   RowWriter writer_;
+  std::optional<FolderLock> lock_;
+  bool made_ = false;  ///< the folder partial_
 };
 
 /// Saves to DIRECTORY/step-N, from which `load_checkpoint` reads under any layout and number of ranks. Collective: every rank gives the
