@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <gpu/rank_graph_cases.hpp>
 
-#include <tessera/laws/communicator_laws.hpp>
 #include <nccl/through_device.hpp>
+#include <tessera/laws/communicator_laws.hpp>
 
 #include <chrono>
 #include <cstdlib>
