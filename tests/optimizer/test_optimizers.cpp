@@ -69,11 +69,9 @@ struct Ftrl {
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
       using tessera::absolute, tessera::maximum, tessera::sign, tessera::square_root;
-      const V n = state[1] + gradient * gradient;
-      state[0] = state[0] + rate * gradient - (square_root(n) - square_root(state[1])) * weight;
-      state[1] = n;
-      const V shrunk = maximum(absolute(state[0]) - rate * l1, 0.0f);
-      return -1.0f * sign(state[0]) * shrunk / (square_root(n) + (beta + rate * l2));
+      state[0] = state[0] + rate * gradient - (square_root(state[1] + gradient * gradient) - square_root(state[1])) * weight;
+      state[1] = state[1] + gradient * gradient;
+      return -1.0f * sign(state[0]) * maximum(absolute(state[0]) - rate * l1, 0.0f) / (square_root(state[1]) + (beta + rate * l2));
     }
   };
   constexpr float initial_state(int) const { return 0; }
