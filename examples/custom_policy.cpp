@@ -3,6 +3,8 @@
 //
 // A sharding policy and an optimizer of a user's own, without a change to the library. The policy needs two functions, the optimizer two
 // small structs; routing, exchange, kernels, checks and the picture of the plan follow from them.
+#include <tessera/laws/optimizer_laws.hpp>
+#include <tessera/laws/sharding_policy_laws.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>
@@ -11,27 +13,31 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 namespace ts = tessera;
 
-/// The first rows, which are the most frequent where ids are sorted by frequency, stay together on rank 0; the others are dealt out in
-/// `Blocks` blocks, round and round over the ranks.
-template <std::int64_t HotRows, int Blocks, class... Sources>
-struct HotRowsFirst {
+// [policy]
+/// The first rows, which are the most frequent where ids are sorted by frequency, have a copy on every rank; the others are cut into a
+/// block for each rank. A table that is not longer has copies alone.
+template <std::int64_t HotRows, class... Sources>
+struct HotRowsReplicated {
   using tables = ts::TableList<Sources...>;
 
-  static constexpr int count(const ts::TableSpec&, const ts::Topology&) { return 1 + Blocks; }
+  static constexpr int count(const ts::TableSpec&, const ts::Topology& topology) { return 1 + topology.ranks; }
 
   static constexpr ts::ShardRequest shard(const ts::TableSpec& table, const ts::Topology& topology, int i) {
     const std::int64_t hot = std::min(HotRows, table.rows), rest = table.rows - hot;
-    if (i == 0) return {{0, hot, 0, table.width}, {.kind = ts::Place::Kind::rank, .index = 0}};
-    return {{hot + ts::even_cut(rest, Blocks, i - 1), hot + ts::even_cut(rest, Blocks, i), 0, table.width},
-            {.kind = ts::Place::Kind::rank, .index = i % topology.ranks}};
+    if (i == 0) return {{0, hot, 0, table.width}, {.kind = ts::Place::Kind::every}};
+    const int rank = i - 1;
+    return {{hot + ts::even_cut(rest, topology.ranks, rank), hot + ts::even_cut(rest, topology.ranks, rank + 1), 0, table.width},
+            {.kind = ts::Place::Kind::rank, .index = rank}};
   }
 };
-static_assert(ts::ShardingPolicy<HotRowsFirst<8, 6>>);
+static_assert(ts::ShardingPolicy<HotRowsReplicated<8>>);
+// [policy end]
 
 /// Momentum: v = beta v + g; w -= lr v. Only rows that a batch touches move.
 struct Momentum {
@@ -57,8 +63,8 @@ static_assert(ts::Optimizer<Momentum>);
 
 using Item = ts::Table<"item", 1000, 8>;
 using Shop = ts::Table<"shop", 40, 8>;
-using Plan = ts::Plan<HotRowsFirst<50, 6, Item>, ts::TableWise<Shop>>;
-static_assert(Plan::layout(ts::Topology{4}).shards.size() == 8);  // 1 + 6 rectangles of Item, one of Shop
+using Plan = ts::Plan<HotRowsReplicated<50, Item>, ts::TableWise<Shop>>;
+static_assert(Plan::layout(ts::Topology{4}).shards.size() == 6);  // 1 + 4 rectangles of Item, one of Shop
 
 /// Pulls the sum of an item's and its shop's vector towards a target that depends on both; returns the error before each step.
 std::vector<float> train(int ranks) {
@@ -69,8 +75,8 @@ std::vector<float> train(int ranks) {
     Embeddings embeddings(rank, ts::Host(), {.learning_rate = 0.05f, .seed = 7, .optimizer = {.beta = 0.8f}});
     if (rank.rank() == 0 && ranks == 4)
       for (const ts::Shard& shard : embeddings.layout().shards)
-        fmt::print("{} rows [{}, {}) on rank {}\n", embeddings.layout().tables[shard.table].name, shard.rectangle.row_begin,
-                   shard.rectangle.row_end, shard.rank);
+        fmt::print("{} rows [{}, {}) on {}\n", embeddings.layout().tables[shard.table].name, shard.rectangle.row_begin,
+                   shard.rectangle.row_end, shard.rank == ts::every_rank ? "every rank" : fmt::format("rank {}", shard.rank));
 
     const std::int64_t first = ts::even_cut(kBatch, ranks, rank.rank()), count = ts::even_cut(kBatch, ranks, rank.rank() + 1) - first;
     std::vector<std::int32_t> ids(2 * count);
@@ -97,6 +103,10 @@ std::vector<float> train(int ranks) {
 }
 
 int main() {
+  // [laws]
+  for (const std::string& fault : ts::laws::sharding_policy_laws<HotRowsReplicated<8>>()) fmt::print("policy: {}\n", fault);
+  for (const std::string& fault : ts::laws::optimizer_laws(Momentum())) fmt::print("optimizer: {}\n", fault);
+  // [laws end]
   const std::vector<float> four = train(4), one = train(1);
   for (const int step : {0, 20, 40, 59})
     fmt::print("step {:>2}: squared error {:.5f} on 4 ranks, {:.5f} on one\n", step, four[step], one[step]);

@@ -6,6 +6,7 @@
     documents.py --write ROOT    mends the documents
 
 README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/.
+docs/**/*.md: a C++ listing under `<!-- listing: FILE [NAME] -->` is the region `// [NAME]` .. `// [NAME end]` of that file.
 docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` stand the messages of tests/compile_fail.
 """
 import pathlib
@@ -16,6 +17,22 @@ import textwrap
 LISTING = re.compile(r"(^```cpp\n)(.*?)(^```$)", re.M | re.S)
 REGION = re.compile(r"^[ \t]*// \[readme\]\n(.*?)^[ \t]*// \[readme end\]", re.M | re.S)
 ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile errors: end -->)", re.S)
+
+
+QUOTED = re.compile(r"(<!-- listing: (\S+) \[(\w+)\] -->\n+```cpp\n)(.*?)(^```$)", re.M | re.S)
+
+
+def with_listings(root, path):
+    """The text of a document, and the same with its listings as their sources have them."""
+    def quoted(match):
+        source, name = root / match[2], match[3]
+        region = re.search(rf"^[ \t]*// \[{name}\]\n(.*?)^[ \t]*// \[{name} end\]", source.read_text() if source.exists() else "", re.M | re.S)
+        if not region:
+            sys.exit(f"{path.relative_to(root)}: no region [{name}] in {match[2]}")
+        return match[1] + textwrap.dedent(region[1]) + match[5]
+
+    text = path.read_text()
+    return text, QUOTED.sub(quoted, text)
 
 
 def example_region(root):
@@ -63,9 +80,12 @@ def main():
     if not plan:
         print("neither README.md nor docs/errors.md is here")
         return 77
+    documents = [(path, *mended(path, expression, body, what)) for path, expression, body, what in plan]
+    for path in sorted((root / "docs").rglob("*.md")):
+        if QUOTED.search(path.read_text()):
+            documents.append((path, *with_listings(root, path)))
     different = 0
-    for path, expression, body, what in plan:
-        old, new = mended(path, expression, body, what)
+    for path, old, new in documents:
         if old == new:
             print(f"{path.relative_to(root)}: as its source")
         elif mode == "--write":

@@ -4,6 +4,8 @@
 // Dot interaction and its gradient against sums in double, for vectors and widths on both sides of every register and tile size.
 // Outputs start as NaN: an element that is not written, or written from what was not, fails the comparison.
 #include <tessera/interaction/dot.hpp>
+#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/sharding/plan.hpp>
 
 #include <doctest/doctest.h>
 
@@ -21,6 +23,14 @@ using namespace tessera;
 using test::Matrix;
 
 namespace {
+
+// The shape that belongs to a plan: one vector for each feature, and those of the bottom MLP.
+using Query = Table<"query", dynamic_rows, 16>;
+using User = Table<"user", 50, 16>;
+using Read = Features<Feature<"asked", "query">, Feature<"clicked", "query">, Feature<"user", "user">>;
+static_assert(std::is_same_v<DotFor<Plan<RowWise<Query>, ColumnWise<2, User>>>, DotInteraction<2, 16>>);
+static_assert(std::is_same_v<DotFor<Plan<RowWise<Query>, TableWise<User>, Read>, 1, 8, BFloat16>, DotInteraction<4, 16, 8, BFloat16>>);
+static_assert(std::is_same_v<DotFor<AutoPlan<TableList<Query, User>, Cluster{.ranks = 2}, Workload{}, Read>>, DotInteraction<3, 16>>);
 
 /// Relative to the sum of the terms' magnitudes: what rounding of storage and of the sum in float can cost.
 template <class T>

@@ -3,14 +3,22 @@
 //
 // The laws hold for every optimizer and find broken ones; published values; vectors of columns compute what single columns do; a
 // user's own optimizer with plain floats runs on the host.
+#include <tessera/collection/embedding_collection.hpp>
+#include <tessera/comm/self_communicator.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include <tessera/laws/optimizer_laws.hpp>
 
@@ -41,6 +49,44 @@ struct Plain {
   Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
 };
 static_assert(explain_optimizer<Plain>());
+
+// clang-format off
+// [ftrl]
+/// FTRL-Proximal (McMahan et al. 2013). z is kept times the learning rate, so that no rate divides.
+struct Ftrl {
+  float beta = 1, l1 = 0.001f, l2 = 0;
+
+  static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 2> state_names{"z", "n"};
+  using initializer = tessera::Constant;  // of zero: the weight is what z and n say
+
+  struct Step {
+    float rate, beta, l1, l2;
+    struct Row {};
+    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_SIDE_OF_ARGUMENTS
+    template <class V>
+    TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
+      using tessera::absolute, tessera::maximum, tessera::sign, tessera::square_root;
+      state[0] = state[0] + rate * gradient - (square_root(state[1] + gradient * gradient) - square_root(state[1])) * weight;
+      state[1] = state[1] + gradient * gradient;
+      return -1.0f * sign(state[0]) * maximum(absolute(state[0]) - rate * l1, 0.0f) / (square_root(state[1]) + (beta + rate * l2));
+    }
+  };
+  constexpr float initial_state(int) const { return 0; }
+  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, beta, l1, l2}; }
+};
+// [ftrl end]
+// clang-format on
+static_assert(explain_optimizer<Ftrl>());
+
+using Rows = Plan<TableWise<Table<"t", 10, 4>>>;
+template <class O, class... Policies>
+using FirstValues = typename EmbeddingCollection<Rows, O, Host, SelfCommunicator, Policies...>::initializer;
+static_assert(std::is_same_v<FirstValues<Ftrl>, Constant>);  // what the optimizer asks for
+static_assert(std::is_same_v<FirstValues<Ftrl, InitializeWith<Normal>>, Normal>);
+static_assert(std::is_same_v<FirstValues<Adagrad>, UniformByRows>);
 
 /// Ascends, and forgets its epsilon.
 struct Broken : Adagrad {
@@ -100,10 +146,14 @@ TEST_CASE("the laws hold for every optimizer") {
   CHECK(joined(laws::optimizer_laws(RowWiseAdagrad{})) == "");
   CHECK(joined(laws::optimizer_laws(Adam{})) == "");
   CHECK(joined(laws::optimizer_laws(Plain{})) == "");
+  CHECK(joined(laws::optimizer_laws(Ftrl{}, {.start_from_zero = true})) == "");
 }
 
 TEST_CASE("the laws find a broken optimizer") {
   const std::string faults = joined(laws::optimizer_laws(Broken{}));
+  CHECK(std::count(faults.begin(), faults.end(), '\n') < 20);  // what is wrong for every row is counted
+  CHECK(faults.find("more like the last") != std::string::npos);
+  CHECK(joined(laws::optimizer_laws(Ftrl{})).find("along its gradient") != std::string::npos);  // forgets weights that it did not make
   CHECK(faults.find("along its gradient") != std::string::npos);
   CHECK(faults.find("a gradient of zero in the first step gives the weight") != std::string::npos);
 }
@@ -113,6 +163,8 @@ TEST_CASE("columns of a register at once are single ones") {
   check_lanes(Adagrad{});
   check_lanes(RowWiseAdagrad{});
   check_lanes(Adam{});
+  check_lanes(Ftrl{});
+  check_lanes(Ftrl{.beta = 0.5f, .l1 = 0.9f, .l2 = 0.1f});
   Lanes x;
   constexpr int lanes = Lanes::count;
   float values[lanes], roots[lanes];
@@ -121,6 +173,55 @@ TEST_CASE("columns of a register at once are single ones") {
   x = square_root(x);
   std::memcpy(roots, &x, sizeof(roots));
   for (int i = 0; i < lanes; ++i) CHECK(roots[i] == std::sqrt(values[i]));
+}
+
+TEST_CASE("functions of several columns are those of single ones") {
+  constexpr int lanes = Lanes::count;
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const float some[] = {0.0f, -0.0f, 1.5f, -1.5f, 1e-40f, -1e-40f, infinity, -infinity, nan, 3e38f, -2.0f, 2.0f};
+  constexpr int count = std::size(some);
+  const auto check = [&](const char* what, auto function) {
+    for (int shift = 0; shift < count; ++shift) {
+      float a[lanes], b[lanes], found[lanes];
+      for (int i = 0; i < lanes; ++i) {
+        a[i] = some[i % count];
+        b[i] = some[(i + shift) % count];
+      }
+      Lanes x, y;
+      std::memcpy(&x, a, sizeof(a));
+      std::memcpy(&y, b, sizeof(b));
+      const Lanes z = function(x, y);
+      std::memcpy(found, &z, sizeof(found));
+      for (int i = 0; i < lanes; ++i) {
+        const float expected = function(a[i], b[i]);
+        CAPTURE(what);
+        CAPTURE(a[i]);
+        CAPTURE(b[i]);
+        CHECK(std::memcmp(&found[i], &expected, sizeof(float)) == 0);
+      }
+    }
+  };
+  check("maximum", [](auto a, auto b) { return maximum(a, b); });
+  check("minimum", [](auto a, auto b) { return minimum(a, b); });
+  check("maximum with a float", [](auto a, auto) { return maximum(a, 0.5f); });
+  check("minimum with a float", [](auto a, auto) { return minimum(0.5f, a); });
+  check("absolute", [](auto a, auto) { return absolute(a); });
+  check("sign", [](auto a, auto) { return sign(a); });
+  check("<", [](auto a, auto b) { return select(a < b, a, b); });
+  check(">", [](auto a, auto b) { return select(a > b, 1.0f, b); });
+  check("<=", [](auto a, auto b) { return select(a <= b, a, -1.0f); });
+  check(">=", [](auto a, auto b) { return select(a >= b, a, b); });
+  check("< a float", [](auto a, auto b) { return select(a < 1.5f, a, b); });
+  check("> a float", [](auto a, auto b) { return select(1.5f > a, a, b); });
+  check("constants", [](auto a, auto b) { return select(a < b, 1.0f, 2.0f) + 0.0f * select(0.0f <= a, 1.0f, 0.0f); });
+}
+
+TEST_CASE("FTRL: small gradients leave zeros, larger ones shrunk weights") {
+  const auto step = Ftrl{.beta = 1, .l1 = 0.5f, .l2 = 0}.at(0.1f, 1);
+  float small[2] = {0, 0}, large[2] = {0, 0};
+  CHECK(step.element(0.0f, 0.4f, small, {}) == 0.0f);
+  CHECK(step.element(0.0f, 2.0f, large, {}) == doctest::Approx(-(2.0 - 0.5) / ((1 + 2.0) / 0.1)));  // the paper's formula
+  CHECK(large[1] == 4.0f);
 }
 
 TEST_CASE("first steps have their known values") {

@@ -57,7 +57,7 @@ struct RejectNonFiniteGradients {
   static constexpr NonFinite non_finite = NonFinite::reject;
 };
 
-/// First values of the tables.
+/// First values of the tables. Without this policy: the optimizer's `initializer` if it has one, else UniformByRows.
 template <Initializer F>
 struct InitializeWith {
   using initializer = F;
@@ -106,6 +106,20 @@ inline void require_same_rate(std::string_view call, int rank, float own, int ot
                   other_rank, other, rank, own));
 }
 
+/// InitializeWith's, else the one that the optimizer asks for, else UniformByRows.
+template <class Given, class O>
+auto initializer_of() {
+  if constexpr (!std::is_void_v<Given>) {
+    return std::type_identity<Given>{};
+  } else if constexpr (requires { typename O::initializer; }) {
+    static_assert(Initializer<typename O::initializer>,
+                  "Optimizer: initializer must be a trivially copyable functor from ElementKey to float (docs/concepts/optimizer.md)");
+    return std::type_identity<typename O::initializer>{};
+  } else {
+    return std::type_identity<UniformByRows>{};
+  }
+}
+
 template <class P>
 concept StoragePolicy = requires {
   typename P::element;
@@ -141,7 +155,7 @@ struct CollectionPolicies {
   using element = float;
   static constexpr BadIds bad_ids = BadIds::throw_error;
   static constexpr NonFinite non_finite = NonFinite::use;
-  using initializer = UniformByRows;
+  using initializer = void;  // the optimizer's: initializer_of
   using forward_codecs = CodecChoice<Fp32>;
   using backward_codecs = CodecChoice<Fp32>;
   static constexpr bool deduplicates = false, deduplicates_if_asked = false;

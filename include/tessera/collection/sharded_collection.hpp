@@ -45,7 +45,7 @@ class ShardedCollection {
  public:
   using optimizer = O;
   using element = typename Settings::element;
-  using initializer = typename Settings::initializer;
+  using initializer = typename decltype(detail::initializer_of<typename Settings::initializer, O>())::type;
   using Store = TableStore<WidthList, element, O, Backend>;
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;

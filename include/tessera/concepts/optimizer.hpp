@@ -19,8 +19,9 @@ namespace tessera::inline v0 {
 //     HD float element(float weight, float gradient, float* state, const Row&) const;   // state: element_states floats; new weight
 //   };
 //
-// `element` may be a template on the value type, V element(V weight, V gradient, V* state, const Row&), made of + - * / and
-// square_root (core/math.hpp): backends then run several columns at once.
+// `element` may be a template on the value type, V element(V weight, V gradient, V* state, const Row&), made of + - * /, comparisons and
+// the functions of core/math.hpp: backends then run several columns at once. An optimizer that needs certain first weights says so by
+// `using initializer = ...`, which collections use unless they are told otherwise.
 
 template <class O>
 concept HasStateCounts = requires {

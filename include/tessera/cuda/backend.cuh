@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/backend.hpp>
 #include <tessera/cuda/launch.cuh>
 #include <tessera/cuda/memory.cuh>
 #include <tessera/cuda/stream.cuh>
@@ -107,5 +108,7 @@ class Cuda {
   gpu::MemoryResourceRef memory_;
   std::shared_ptr<Scratch> scratch_;
 };
+
+static_assert(Backend<Cuda>);
 
 }  // namespace tessera::inline v0

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/backend.hpp>
 #include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
 
@@ -122,5 +123,7 @@ class Host {
   int threads_;
   std::shared_ptr<Scratch> scratch_;
 };
+
+static_assert(Backend<Host>);
 
 }  // namespace tessera::inline v0

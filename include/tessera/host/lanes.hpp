@@ -132,12 +132,18 @@ template <int Width, class F>
 
 }  // namespace detail
 
-/// The neighbouring columns of one vector register as one value, for optimizers whose `element` is a template: + - * / with floats and one
-/// another, and square_root. Every lane is computed alike.
+/// The neighbouring columns of one vector register as one value, for optimizers whose `element` is a template: + - * / and comparisons with
+/// floats and one another, and the functions of core/math.hpp. Every lane is computed alike.
 struct Lanes {
   static constexpr int count = detail::native_lanes;
   using Values = detail::Vector<float, count>;
   Values values;
+
+  using Words = detail::Vector<std::int32_t, count>;
+  /// What comparisons of lanes give: all bits of a lane where they hold.
+  struct Mask {
+    Words words;
+  };
 
   [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, const Lanes& b) { return {a.values + b.values}; }
   [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, const Lanes& b) { return {a.values - b.values}; }
@@ -151,6 +157,39 @@ struct Lanes {
   [[gnu::always_inline]] friend inline Lanes operator-(float a, const Lanes& b) { return {a - b.values}; }
   [[gnu::always_inline]] friend inline Lanes operator*(float a, const Lanes& b) { return {a * b.values}; }
   [[gnu::always_inline]] friend inline Lanes operator/(float a, const Lanes& b) { return {a / b.values}; }
+
+  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, const Lanes& b) { return {a.values < b.values}; }
+  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, float b) { return a < all(b); }
+  [[gnu::always_inline]] friend inline Mask operator<(float a, const Lanes& b) { return all(a) < b; }
+  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, const Lanes& b) { return {a.values > b.values}; }
+  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, float b) { return a > all(b); }
+  [[gnu::always_inline]] friend inline Mask operator>(float a, const Lanes& b) { return all(a) > b; }
+  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, const Lanes& b) { return {a.values <= b.values}; }
+  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, float b) { return a <= all(b); }
+  [[gnu::always_inline]] friend inline Mask operator<=(float a, const Lanes& b) { return all(a) <= b; }
+  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, const Lanes& b) { return {a.values >= b.values}; }
+  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, float b) { return a >= all(b); }
+  [[gnu::always_inline]] friend inline Mask operator>=(float a, const Lanes& b) { return all(a) >= b; }
+
+  /// N copies of x.
+  [[gnu::always_inline]] static Lanes all(float x) { return {detail::broadcast<count>(x)}; }
+
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a, const Lanes& b) {
+    return {(Values)(((Words)a.values & condition.words) | ((Words)b.values & ~condition.words))};
+  }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a, float b) { return select(condition, a, all(b)); }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a, const Lanes& b) { return select(condition, all(a), b); }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a, float b) { return select(condition, all(a), all(b)); }
+  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, const Lanes& b) { return select(a > b, a, b); }
+  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, float b) { return maximum(a, all(b)); }
+  [[gnu::always_inline]] friend inline Lanes maximum(float a, const Lanes& b) { return maximum(all(a), b); }
+  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, const Lanes& b) { return select(a < b, a, b); }
+  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, float b) { return minimum(a, all(b)); }
+  [[gnu::always_inline]] friend inline Lanes minimum(float a, const Lanes& b) { return minimum(all(a), b); }
+  [[gnu::always_inline]] friend inline Lanes absolute(const Lanes& x) { return {(Values)((Words)x.values & 0x7fffffff)}; }
+  [[gnu::always_inline]] friend inline Lanes sign(const Lanes& x) {
+    return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
+  }
 
   /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told to forget errno, which is the user's
   /// choice, so the instruction is named where the processor has it.

@@ -301,4 +301,21 @@ class DotInteraction {
   }
 };
 
+namespace detail {
+
+template <class PlanT, int Others, int PadTo, class T>
+struct DotOfPlan {
+  static constexpr int width = PlanT::feature_shape.width;
+  static_assert(width > 0,
+                "DotFor: the features of the plan have different widths; a dot product needs one (docs/concepts/interaction.md)");
+  using type = DotInteraction<PlanT::feature_shape.count + Others, std::max(width, 1), PadTo, T>;
+};
+
+}  // namespace detail
+
+/// The interaction of a plan's features, which must have one width, behind `Others` further vectors of that width: `DotFor<Plan>` takes
+/// what an EmbeddingCollection gives, `DotFor<Plan, 1>` the output of a bottom MLP before it.
+template <class PlanT, int Others = 0, int PadTo = 1, Element T = float>
+using DotFor = typename detail::DotOfPlan<PlanT, Others, PadTo, T>::type;
+
 }  // namespace tessera::inline v0

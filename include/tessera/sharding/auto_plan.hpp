@@ -196,6 +196,9 @@ class AutoPlan {
   static constexpr std::size_t width_count() { return shard_widths().size(); }
 
  public:
+  /// See Plan::feature_shape.
+  static constexpr FeatureShape feature_shape = shape_of_features(uncut());
+
   /// Whether a rectangle may have a copy on every rank, on any number of ranks.
   static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {
     for (const TablePin& pin : constraints().pins)

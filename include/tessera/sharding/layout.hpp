@@ -275,6 +275,22 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
   }
 }
 
+/// How many vectors a sample has, one for each feature, and the width that all of them have; 0 where widths differ.
+struct FeatureShape {
+  int count = 0;
+  int width = 0;
+};
+
+/// `layout`: one whose features are resolved.
+constexpr FeatureShape shape_of_features(const Layout& layout) {
+  FeatureShape shape{.count = static_cast<int>(layout.features.size())};
+  for (const int table : layout.feature_table) {
+    if (table < 0 || (shape.width != 0 && layout.tables[table].width != shape.width)) return {.count = shape.count};
+    shape.width = layout.tables[table].width;
+  }
+  return shape;
+}
+
 /// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test. `features` empty: one per table. Its `fault`
 /// says what is wrong with it, if anything.
 constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables, std::vector<FeatureSpec> features,

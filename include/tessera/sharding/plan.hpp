@@ -151,7 +151,8 @@ struct PlanArithmetic {
   /// No fault where the names have one: a plan is blamed once.
   static constexpr PlanFault check_shards(int ranks) { return name_fault.ok() ? check_cover(cut_for_check(ranks)) : PlanFault{}; }
 
-  static constexpr PlanFault check_names() {
+  /// Tables and features alone.
+  static constexpr Layout uncut() {
     Layout layout;
     layout.tables.reserve(table_count);
     for (const TableSpec& table : tables) {
@@ -159,6 +160,11 @@ struct PlanArithmetic {
       if (table.rows == dynamic_rows) layout.tables.back().rows = 4096;
     }
     add_features(layout);
+    return layout;
+  }
+
+  static constexpr PlanFault check_names() {
+    Layout layout = uncut();
     (check_columns<Entries>(layout), ...);
     return layout.fault;
   }
@@ -221,6 +227,9 @@ class Plan {
 
   /// All tables, in the order of the plan.
   static constexpr std::array<TableSpec, table_count> tables = Arithmetic::tables;
+
+  /// Number of features, and the width of their vectors if it is the same for all: what a dot interaction takes (DotFor).
+  static constexpr FeatureShape feature_shape = shape_of_features(Arithmetic::uncut());
 
   /// Whether some rectangle has a copy on every rank.
   static constexpr bool replicates = Arithmetic::replicates();
