@@ -354,3 +354,28 @@ TEST_CASE("what a vocabulary refuses") {
   refuses([](VocabularyRecords& r) { r.used.clear(); });
   refuses([](VocabularyRecords& r) { r.rows.pop_back(); });
 }
+
+TEST_CASE("records that are imported without a word on their steps: every key keeps its row, and others get rows of their own") {
+  SelfCommunicator self;
+  const VocabularyOptions options{.tables = {{100, 1}}, .feature_table = {}};
+  tessera::Vocabulary<SelfCommunicator> first(self, options), second(self, options);
+  const Keys some{11, 12, 13}, more{21, 22, 23};
+  Keys rows(3), found(3);
+  first.learn(one_hot(some, 1), std::span<std::int64_t>(rows));
+  first.learn(one_hot(more, 1), std::span<std::int64_t>(rows));
+  second.import_records(0, std::vector{first.export_records(0)});
+  CHECK(second.step() == 2);
+  for (const std::int64_t step : {std::int64_t{1}, std::int64_t{-5}, std::int64_t{1} << 32}) {
+    CAPTURE(step);
+    CHECK_THROWS_AS(second.set_step(step), InvalidArgument);
+    CHECK(second.step() == 2);
+  }
+  const Keys next{99, 12, 13};
+  second.find(one_hot(next, 1), std::span<std::int64_t>(found));
+  second.learn(one_hot(next, 1), std::span<std::int64_t>(rows));
+  CHECK(found[1] == rows[1]);
+  CHECK(found[2] == rows[2]);
+  CHECK(rows[0] == 7);
+  second.set_step(9);
+  CHECK(second.step() == 9);
+}

@@ -113,6 +113,13 @@ class VocabularyStore {
   /// Before steps that may be lower than those seen so far.
   void forget_steps() { backend_.fill_zero(entries_.first.data(), entries_.first.bytes()); }
 
+  /// In which some key was last seen, or 0. Waits.
+  std::int64_t last_step() const {
+    std::int64_t last = 0;
+    for (const std::uint32_t step : read(backend_, entries_.steps, size_)) last = std::max<std::int64_t>(last, step);
+    return last;
+  }
+
   std::int64_t admitted(int table) const {
     return sum(table, [](const OwnBlock& b) { return b.used - b.free; });
   }

@@ -57,6 +57,19 @@ struct VocabularyRecords {
   std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
 };
 
+/// The last step of records, or 0.
+inline std::int64_t last_vocabulary_step(std::span<const VocabularyRecords> parts) {
+  std::int64_t last = 0;
+  for (const VocabularyRecords& part : parts)
+    for (const std::int64_t step : part.steps) last = std::max(last, step);
+  return last;
+}
+/// Throws InvalidArgument unless a vocabulary whose keys were last seen in step `last` can go on behind `step`.
+inline void require_vocabulary_step(std::int64_t step, std::int64_t last) {
+  require(step >= last && step <= std::numeric_limits<std::uint32_t>::max(),
+          "Vocabulary: step {} cannot be set: a key was seen in step {}, and 2^32-1 batches are the most", step, last);
+}
+
 /// A block of any size counts so many keys without a row before it forgets some.
 inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
