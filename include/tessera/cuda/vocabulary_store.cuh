@@ -30,8 +30,8 @@ class VocabularyStore {
     std::vector<VocabularyBlockInfo> infos;
     for (const VocabularyLayout::Block& block : layout_.own) {
       const VocabularyTable& table = layout_.options_of(block);
-      infos.push_back({layout_.tables[static_cast<std::size_t>(block.table)].seed, block.table, block.begin,
-                       static_cast<std::uint32_t>(own_rows_), table.admit_after, table.eviction == Eviction::least_frequent});
+      infos.push_back({secret_vocabulary_seed(), block.table, block.begin, static_cast<std::uint32_t>(own_rows_), table.admit_after,
+                       table.eviction == Eviction::least_frequent});
       own_rows_ += block.rows;
     }
     require(own_rows_ < no_entry, "CudaVocabulary: {} rows on one rank; 2^32-2 are the most", own_rows_);

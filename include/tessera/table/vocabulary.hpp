@@ -139,7 +139,7 @@ class Vocabulary {
 
   VocabularyBlock new_block(const VocabularyLayout::Block& block) const {
     const VocabularyTable& table = layout_.options_of(block);
-    return VocabularyBlock(block.rows, table.admit_after, table.eviction, layout_.tables[static_cast<std::size_t>(block.table)].seed);
+    return VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
 
   std::int64_t count(int table, std::int64_t (VocabularyBlock::*of)() const) const {
