@@ -152,6 +152,24 @@ void ids_around_2_31_and_2_32() {
   const std::vector<float> weights(6);
   const BatchOn<std::int32_t, Backend> one_hot(backend, {6, 1, ids, {}, weights});
   check_message([&] { look_up(strict, one_hot.keyed()); }, "id -2147483648");
+
+  int named = -2;  // whose batch it was, says rank 1's error
+  const auto bad_on_one_rank = [&] {
+    small_model::on_ranks<Backend>(3, [&](small_model::CountingOn<Backend>& c, const Backend& ranks_backend) {
+      OnThree<Backend> e(c, ranks_backend, small_model::layout(3, true), {});
+      small_model::Batch batch(c.rank(), 0, 4, e.columns());
+      if (c.rank() == 1) batch.ids[0] = 1000;
+      const small_model::Given given(ranks_backend, batch, e.columns());
+      try {
+        look_up(e, given.keyed());
+      } catch (const BadId& error) {
+        if (c.rank() == 1) named = error.rank();
+        throw;
+      }
+    });
+  };
+  check_message(bad_on_one_rank, "rank 1's batch, feature '");
+  CHECK(named == 1);
 }
 
 template <class Backend>

@@ -85,6 +85,7 @@ void bad_ids_are_thrown() {
       CHECK(text.find("sample 0") != std::string::npos);
       CHECK(text.find(std::to_string(bad)) != std::string::npos);
       CHECK(text.find("10 rows") != std::string::npos);
+      CHECK((text.find("'s batch, feature 'a'") != std::string::npos) == (ranks > 1));
     }
 }
 
@@ -206,6 +207,12 @@ void wrong_calls() {
   float* const data = backends_memory.data();
   check_message([&] { e.forward(KeyedJagged<std::int32_t>{1, 4, ids, {}, {}}); }, "1 features, the plan needs 2");
   check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 3, ids, {}, {}}); }, "needs 6 ids, got 4");
+  check_message(
+      [&] {
+        e.forward(KeyedJagged<std::int32_t>{0, 0, ids, {}, {}});
+      },
+      "4 ids for 0 features x 0 samples; set the members features and batch");
+  check_message([&] { e.tables().get("ab", {memory.data(), 2, 2}); }, "the plan has no table 'ab'; it has 'a', 'b'");
   // All tables are whole and of one width: a backend whose memory the host cannot read tells of offsets later, and of the feature's name.
   const Array<std::int64_t, Backend> backwards(backend, std::vector<std::int64_t>{0, 3, 2, 4, 4});
   check_message(

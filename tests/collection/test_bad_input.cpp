@@ -89,3 +89,25 @@ TEST_CASE("the stages one by one are forward and backward, weight gradients too"
 TEST_CASE("a forgotten backward is counted; stages that are compared refuse it") { stages::a_forgotten_backward<Host>(); }
 TEST_CASE("evaluation is forward, and leaves no trace") { stages::evaluation_is_forward_without_a_trace<Host>(); }
 TEST_CASE("an update that is too large changes no table") { stages::an_update_that_is_too_large_changes_nothing<Host>(); }
+TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel") {
+  using bad_input::OnThree;
+  std::vector<std::string> texts(2);
+  const auto on_two = [&] {
+    small_model::on_ranks<Host>(2, [&](small_model::Counting& c, const Host& host) {
+      OnThree<Host> e(c, host, make_layout({2}, {{"t", 9, 4}}, {}, {{0, {0, 9, 0, 4}, 0}}), {});
+      const std::vector<std::int64_t> ids{1, 2, 3};
+      std::vector<std::int64_t> offsets{0, 2, 3};
+      OnThree<Host>::StepState<std::int64_t> step;
+      step.begin(&e);
+      step.batch = 2;
+      IdReport<Host> report(host, 1, c.rank());
+      step.inputs.prepare(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}}, std::vector<std::int64_t>{0, 2}, BadIds::throw_error,
+                          report, e.tables().routing().sizes_needed(false, false));
+      if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;  // as if so many ids had been checked, for which no test has memory
+      texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of(
+          [&] { Router<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing()).data_parallel(step); });
+      if (c.rank() == 1) throw Error(texts[1]);
+    });
+  };
+  check_message(on_two, "route: 4294967299 ids of feature 0 for one rank in one batch; at most 2^32 - 1");
+}

@@ -3,6 +3,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <tessera/laws/communicator_laws.hpp>
 
@@ -283,4 +284,25 @@ TEST_CASE("bad input") {
     if (c.rank() == 1) c.broadcast(std::span(&value, 1), 2);
   };
   CHECK_THROWS_WITH_AS(ts::run_ranks(2, bad_root), "broadcast on rank 1: root 2 is not a rank (0..1)", ts::InvalidArgument);
+}
+
+TEST_CASE("as a program's main: the exit code, and a line that names the rank that failed") {
+  CHECK(ts::run_thread_ranks(3, [](ts::ThreadCommunicator& c) { c.barrier(); }) == 0);
+  std::FILE* const file = std::tmpfile();
+  std::fflush(stderr);
+  const int real = dup(STDERR_FILENO);
+  dup2(fileno(file), STDERR_FILENO);
+  const int code = ts::run_thread_ranks(3, [](ts::ThreadCommunicator& c) {
+    if (c.rank() == 1) throw std::runtime_error("a user's exception");
+    c.barrier();
+  });
+  std::fflush(stderr);
+  dup2(real, STDERR_FILENO);
+  close(real);
+  std::rewind(file);
+  std::string text(200, ' ');
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  CHECK(code == 1);
+  CHECK(text == "rank 1: a user's exception\n");
 }

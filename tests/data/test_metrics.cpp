@@ -109,6 +109,13 @@ TEST_CASE("log loss equals its definition and stays finite and exact at extreme 
   CHECK(loss(-1e30f, 1) == doctest::Approx(1e30));
   CHECK(loss(50, 1) == doctest::Approx(std::exp(-50.0)).epsilon(1e-12));
   CHECK(std::isnan(LogLoss().value()));
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const float x : {infinity, -infinity})
+    for (const float label : {0.0f, 0.25f, 1.0f}) {
+      LogLoss l;
+      l.add(std::vector<float>{x}, std::vector<float>{label});
+      CHECK(l.value() == (label == (x > 0 ? 1.0f : 0.0f) ? 0.0 : infinity));
+    }
   CHECK_THROWS_AS(whole.add(std::span(logits).first(2), std::span(labels).first(1)), InvalidArgument);
 }
 

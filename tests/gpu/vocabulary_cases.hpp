@@ -164,8 +164,12 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
     both.host.import_records(t, saved[static_cast<std::size_t>(t)]);
     both.device.import_records(t, saved[static_cast<std::size_t>(t)]);
   }
-  both.host.set_step(6);
-  both.device.set_step(6);
+  CHECK(both.host.step() == 6);  // the records' last
+  CHECK(both.device.step() == 6);
+  for (const std::int64_t step : {std::int64_t{5}, std::int64_t{-1}, std::int64_t{1} << 32}) {
+    CHECK_THROWS_AS(both.host.set_step(step), InvalidArgument);
+    CHECK_THROWS_AS(both.device.set_step(step), InvalidArgument);
+  }
   CHECK(both.same());
   for (int step = 6; step < 9; ++step) CHECK(both.step(one_hot(drifting_keys(step * 7, 300, 9000), 3)));
   CHECK(both.same());

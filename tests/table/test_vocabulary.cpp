@@ -354,3 +354,44 @@ TEST_CASE("what a vocabulary refuses") {
   refuses([](VocabularyRecords& r) { r.used.clear(); });
   refuses([](VocabularyRecords& r) { r.rows.pop_back(); });
 }
+
+TEST_CASE("keys that were chosen against the standard seed do not collide") {
+  const std::uint64_t seed = VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
+  Keys keys;  // whose hash with that seed ends in eleven zeros
+  for (std::int64_t key = 0; keys.size() < 1000; ++key)
+    if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);
+  VocabularyBlock block(4096, 1, Eviction::least_frequent);
+  std::vector<std::int32_t> rows(keys.size());
+  Keys reused;
+  block.learn(keys, 1, rows, reused);
+  CHECK(block.longest_search() < 200);  // of 1,000 where they collide
+  VocabularyBlock another(4096, 1, Eviction::least_frequent);
+  std::vector<std::int32_t> same(keys.size());
+  another.learn(keys, 1, same, reused);
+  CHECK(same == rows);  // whatever the secret
+}
+
+TEST_CASE("records that are imported without a word on their steps: every key keeps its row, and others get rows of their own") {
+  SelfCommunicator self;
+  const VocabularyOptions options{.tables = {{100, 1}}, .feature_table = {}};
+  tessera::Vocabulary<SelfCommunicator> first(self, options), second(self, options);
+  const Keys some{11, 12, 13}, more{21, 22, 23};
+  Keys rows(3), found(3);
+  first.learn(one_hot(some, 1), std::span<std::int64_t>(rows));
+  first.learn(one_hot(more, 1), std::span<std::int64_t>(rows));
+  second.import_records(0, std::vector{first.export_records(0)});
+  CHECK(second.step() == 2);
+  for (const std::int64_t step : {std::int64_t{1}, std::int64_t{-5}, std::int64_t{1} << 32}) {
+    CAPTURE(step);
+    CHECK_THROWS_AS(second.set_step(step), InvalidArgument);
+    CHECK(second.step() == 2);
+  }
+  const Keys next{99, 12, 13};
+  second.find(one_hot(next, 1), std::span<std::int64_t>(found));
+  second.learn(one_hot(next, 1), std::span<std::int64_t>(rows));
+  CHECK(found[1] == rows[1]);
+  CHECK(found[2] == rows[2]);
+  CHECK(rows[0] == 7);
+  second.set_step(9);
+  CHECK(second.step() == 9);
+}

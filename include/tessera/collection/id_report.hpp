@@ -40,21 +40,24 @@ class HostBuffer {
 template <class Backend, bool HostReadable = Backend::host_readable>
 class IdReport {
  public:
-  IdReport(const Backend&, std::size_t tables) : counts_(tables, 0) {}
+  /// `rank`: as BadId's.
+  IdReport(const Backend&, std::size_t tables, int rank) : rank_(rank), counts_(tables, 0) {}
 
+  int rank() const { return rank_; }
   std::span<std::uint64_t> counts() { return counts_; }
   std::span<const std::uint64_t> read(const Layout&) const { return counts_; }
   void raise(const Backend&, const Layout&) const {}
 
  private:
+  int rank_;
   std::vector<std::uint64_t> counts_;
 };
 
 template <class Backend>
 class IdReport<Backend, false> {
  public:
-  IdReport(const Backend& backend, std::size_t tables)
-      : backend_(backend), seen_(backend, 1), seen_counts_(backend, tables), read_(tables, 0) {
+  IdReport(const Backend& backend, std::size_t tables, int rank)
+      : backend_(backend), rank_(rank), seen_(backend, 1), seen_counts_(backend, tables), read_(tables, 0) {
     counts_.resize(backend, tables);
     fault_.resize(backend, 1);
     backend.fill_zero(counts_.data(), tables * sizeof(unsigned long long));
@@ -78,7 +81,7 @@ class IdReport<Backend, false> {
     clear(backend);
     const FeatureSpec& feature = layout.features[features_[fault.feature]];
     const std::int64_t rows = layout.tables[layout.feature_table[features_[fault.feature]]].rows;
-    if (fault.kind == InputFault::bad_id) throw BadId(feature.name, fault.sample, fault.value, rows);
+    if (fault.kind == InputFault::bad_id) throw BadId(feature.name, fault.sample, fault.value, rows, rank_);
     require(fault.kind != InputFault::offsets_backwards, "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
             fault.feature, feature.name, fault.sample, fault.value, fault.before);
     require(fault.kind != InputFault::first_offset, "KeyedJagged: the first offset must be 0, is {}", fault.value);
@@ -99,6 +102,7 @@ class IdReport<Backend, false> {
   void clear(const Backend& backend) { backend.fill_zero(fault_.data(), sizeof(InputFault)); }
 
   Backend backend_;
+  int rank_;
   Buffer<unsigned long long, Backend> counts_;
   Buffer<InputFault, Backend> fault_;
   HostBuffer<InputFault, Backend> seen_;

@@ -89,7 +89,7 @@ class Inputs {
       input.weighted = feature.weighted;
       if (feature.weighted) bags.weights = batch.weights.data() + input.base;
       if (feature.pooling == Pooling::mean && bags.offsets != nullptr) apply_mean(input, owned_[i]);
-      check(backend, input, owned_[i], feature, table, policy, bad_counts[layout.feature_table[f]]);
+      check(backend, input, owned_[i], feature, table, policy, report.rank(), bad_counts[layout.feature_table[f]]);
     }
   }
 
@@ -146,7 +146,7 @@ class Inputs {
   }
 
   static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned, const FeatureSpec& feature, const TableSpec& table,
-                    BadIds policy, std::uint64_t& bad_count) {
+                    BadIds policy, int rank, std::uint64_t& bad_count) {
     Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
     const std::int64_t first = bags.begin(0);
@@ -156,7 +156,7 @@ class Inputs {
     if (policy == BadIds::throw_error) {
       std::int64_t sample = 0;
       while (bags.end(sample) <= first + result.first) ++sample;
-      throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]), table.rows);
+      throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]), table.rows, rank);
     }
     std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad), std::memory_order_relaxed);  // other threads look up, too
     policy == BadIds::zero_vector ? drop(input, owned, table.rows) : replace(input, owned, table.rows, policy);

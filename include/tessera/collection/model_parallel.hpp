@@ -96,6 +96,7 @@ class LocalRouter {
                 step.inputs[slot.feature].scaled,
                 step.inputs[slot.feature].weighted,
                 sizeof(Id)};
+      detail::require_lengths_fit(header, slot.feature);
       bytes += SlotMessage(header, sizeof(Id)).size;
       samples += static_cast<std::size_t>(block.bags);
       step.counts_out[rank] += static_cast<std::size_t>(block.bags);

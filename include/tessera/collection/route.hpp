@@ -105,8 +105,10 @@ class Router {
       incoming += step.counts_in[r] = routing_.slots_from(r);
     }
     step.headers_in.resize(incoming);
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       step.headers_out[s] = header(step, routing_.slots()[s].feature, step.sent[s].bags, step.sent[s].entries);
+      detail::require_lengths_fit(step.headers_out[s], routing_.slots()[s].feature);
+    }
     if (step.fixed_sizes()) return expect_headers(step);
     detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
     check_headers(step);

@@ -77,7 +77,7 @@ class ShardedCollection {
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
-        report_(backend_, layout_.tables.size()) {
+        report_(backend_, layout_.tables.size(), communicator.size() == 1 ? -1 : communicator.rank()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
     detail::checked_rate(options_.learning_rate);
     require(!options_.deduplicate || Settings::deduplicates,

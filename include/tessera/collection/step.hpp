@@ -31,6 +31,15 @@ struct SlotHeader {
   std::uint8_t id_size = 0;  ///< bytes
 };
 
+namespace detail {
+/// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the wire.
+inline void require_lengths_fit(const SlotHeader& header, int feature) {
+  require(header.one_hot != 0 || header.entries <= std::numeric_limits<std::uint32_t>::max(),
+          "route: {} ids of feature {} for one rank in one batch; at most 2^32 - 1 travel at once, split the batch", header.entries,
+          feature);
+}
+}  // namespace detail
+
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple of 8.
 struct SlotMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;

@@ -48,6 +48,31 @@ void check_view(std::string_view what, MatrixView<T> matrix) {
           matrix.columns);
 }
 
+/// The number of characters to insert, remove or replace that turn one text into the other.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+/// The names most like `name`, and how many more there are.
+inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
+  constexpr std::size_t most = 5;
+  std::stable_sort(names.begin(), names.end(),
+                   [name](std::string_view a, std::string_view b) { return edit_distance(name, a) < edit_distance(name, b); });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
+  return text.empty() ? "none" : text;
+}
+
 /// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
 template <class Backend>
 MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer, std::int64_t rows, std::int64_t columns) {
@@ -205,7 +230,10 @@ class TableStore {
   int table_index(std::string_view name) const {
     for (std::size_t t = 0; t < layout_.tables.size(); ++t)
       if (layout_.tables[t].name == name) return static_cast<int>(t);
-    throw InvalidArgument(fmt::format("EmbeddingCollection: the plan has no table '{}'", name));
+    std::vector<std::string_view> names;
+    for (const TableSpec& table : layout_.tables) names.push_back(table.name);
+    throw InvalidArgument(
+        fmt::format("EmbeddingCollection: the plan has no table '{}'; it has {}", name, detail::nearest_names(name, names)));
   }
 
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host memory; other parts are left alone.

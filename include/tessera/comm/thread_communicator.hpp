@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/comm/breakable_barrier.hpp>
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/thread_group.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
@@ -13,10 +13,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
 #include <cstddef>
-#include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -29,166 +27,6 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-
-struct ThreadGroupOptions {
-  /// How long a rank waits in a collective for the others before it gives up and names them; zero: for ever.
-  std::chrono::nanoseconds timeout{0};
-};
-
-/// What the thread ranks of one process share. A collective publishes every rank's buffers, lets each rank copy what it needs
-/// straight from its peers' memory (one copy per byte), and ends when nobody reads a peer any more. Peers must
-/// agree about every call; where they don't, all of them throw the same CommunicatorError. Not movable; outlives its users.
-class ThreadGroup {
- public:
-  explicit ThreadGroup(int ranks, ThreadGroupOptions options = {})
-      : options_(options), slots_(static_cast<std::size_t>(checked(ranks))), barrier_(ranks) {}
-  ThreadGroup(const ThreadGroup&) = delete;
-  ThreadGroup& operator=(const ThreadGroup&) = delete;
-
-  int size() const { return static_cast<int>(slots_.size()); }
-
-  /// Ends the group: who waits in a collective, or calls one later, throws a CommunicatorError that names `rank` and says `text`.
-  /// The first reason stays. Any thread may call it.
-  void fail(int rank, const std::string& text) {
-    const std::lock_guard lock(failure_mutex_);
-    end(rank, text);
-    for (const Part& part : parts_) part.group->fail(rank, text);
-  }
-
-  /// Says that `rank` takes part in nothing more: ends this group as `fail` does, and of its parts those that the rank is in.
-  void leave(int rank, const std::string& text) {
-    const std::lock_guard lock(failure_mutex_);
-    end(rank, text);
-    for (const Part& part : parts_)
-      if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank); place != part.ranks.end())
-        part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
-  }
-
-  /// A group for some of these ranks. It lives as long as this group, and ends when this one fails.
-  ThreadGroup& add_part(std::vector<int> ranks) {
-    auto group = std::make_unique<ThreadGroup>(static_cast<int>(ranks.size()), options_);
-    const std::lock_guard lock(failure_mutex_);
-    if (!failure_.empty()) group->fail(failed_rank_, failure_);
-    return *parts_.emplace_back(Part{std::move(group), std::move(ranks)}).group;
-  }
-
- private:
-  template <class Memory>
-  friend class BasicThreadCommunicator;
-
-  /// One rank's part of a collective.
-  struct Call {
-    CallHeader header;
-    const std::byte* send = nullptr;
-    std::byte* receive = nullptr;
-    const std::size_t* send_counts = nullptr;  // in elements
-  };
-
-  /// What a rank shows its peers. They read `call` between the two barriers of a collective only, `fault` after the second.
-  struct alignas(64) Slot {
-    Call call;
-    std::atomic<std::uint64_t> step{0};  // collectives that this rank has entered
-    Disagreement fault;
-  };
-
-  static int checked(int ranks) {
-    require(ranks >= 1, "ThreadGroup: need at least one rank, got {}", ranks);
-    return ranks;
-  }
-
-  const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
-
-  /// Runs one collective of `rank`: `check` says what disagrees between this rank and its peers, `move` brings the data.
-  /// In between peers use this rank's memory, so that only the wait before may be left early.
-  template <class Check, class Move>
-  void run(int rank, const Call& call, Check check, Move move) {
-    Slot& mine = slots_[static_cast<std::size_t>(rank)];
-    const std::uint64_t step = mine.step.load(std::memory_order_relaxed) + 1;
-    const Collective collective = call.header.collective;
-    mine.call = call;
-    mine.call.header.call = step;
-    mine.fault.text.clear();
-    mine.step.store(step, std::memory_order_relaxed);
-    enter(rank, collective, step);
-    exchange(rank, mine, step, check, move);
-    if (faulty_step_.load(std::memory_order_relaxed) == step) throw_fault(collective);
-  }
-
-  template <class Check, class Move>
-  void exchange(int rank, Slot& mine, std::uint64_t step, Check& check, Move& move) noexcept {
-    const auto header_of = [&](int peer) -> const CallHeader& { return call_of(peer).header; };
-    mine.fault = disagreement_of_calls(mine.call.header.collective, size(), header_of);
-    if (mine.fault.text.empty()) mine.fault = check(mine.call.header);
-    try {
-      if (mine.fault.text.empty()) move();
-    } catch (const std::exception& error) {
-      mine.fault = {rank, fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective), step, rank, error.what())};
-    }
-    if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
-    barrier_.arrive_committed();
-  }
-
-  void enter(int rank, Collective collective, std::uint64_t step) {
-    const auto deadline =
-        options_.timeout.count() == 0 ? BreakableBarrier::Clock::time_point::max() : BreakableBarrier::Clock::now() + options_.timeout;
-    const std::uint64_t round = barrier_.round();
-    const auto outcome = barrier_.arrive(deadline);
-    if (outcome == BreakableBarrier::Outcome::complete) return;
-    const std::lock_guard lock(failure_mutex_);
-    if (outcome == BreakableBarrier::Outcome::late) {
-      if (!barrier_.break_round(round)) return;
-      if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
-    }
-    throw CommunicatorError(
-        failed_rank_, name_of(collective),
-        fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective), step, rank, failed_rank_, failure_));
-  }
-
-  struct Part {
-    std::unique_ptr<ThreadGroup> group;
-    std::vector<int> ranks;  // in this group
-  };
-
-  void end(int rank, const std::string& text) {
-    barrier_.break_now();
-    if (failure_.empty()) set_failure(rank, text);
-  }
-
-  void set_failure(int rank, const std::string& text) {
-    failed_rank_ = rank;
-    failure_ = text.empty() ? "no reason given" : text;
-  }
-
-  int first_late(std::uint64_t step) const {
-    const auto late = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.step.load() < step; });
-    return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
-  }
-
-  std::string late_text(int rank, Collective collective, std::uint64_t step) const {
-    std::string late;
-    for (int peer = 0; peer < size(); ++peer)
-      if (slots_[static_cast<std::size_t>(peer)].step.load() < step) late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
-    return fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise ThreadGroupOptions::timeout if that can be right",
-                       rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective), step,
-                       late);
-  }
-
-  [[noreturn]] void throw_fault(Collective collective) {
-    const auto faulty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.fault.text.empty(); });
-    const CommunicatorError error(faulty->fault.rank, name_of(collective), faulty->fault.text);
-    barrier_.arrive_committed();  // the fault stays until everybody has read it
-    throw error;
-  }
-
-  ThreadGroupOptions options_;
-  std::vector<Slot> slots_;
-  BreakableBarrier barrier_;
-  std::atomic<std::uint64_t> faulty_step_{0};
-  std::mutex failure_mutex_;
-  std::string failure_;
-  int failed_rank_ = -1;
-  std::vector<Part> parts_;  // guarded by failure_mutex_
-};
 
 /// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
 /// on one rank or between ranks. Sums are in rank order, the same bits on every rank. Throws CommunicatorError (a peer failed, is
@@ -392,27 +230,29 @@ inline void leave_place_of_starter() {
   if (CPU_COUNT(&processors) > 0) pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
 }
 
-}  // namespace detail
+/// What the first rank that failed threw; or nothing.
+struct FirstFailure {
+  int rank = -1;
+  std::exception_ptr error;
+  std::string text;
+};
 
-/// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank throws, the others end with a
-/// CommunicatorError at their next collective, and the exception that came first is thrown here. A rank that returns while others
-/// still call collectives ends them too.
 template <class Function>
-void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
+FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options) {
   ThreadGroup group(ranks, options);
   std::mutex mutex;
-  std::exception_ptr first;
+  FirstFailure first;
   const auto fail = [&](int rank, const std::string& text) {
     {
       const std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
+      if (!first.error) first = {rank, std::current_exception(), text};
     }
     group.fail(rank, text);
   };
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
   const auto run_rank = [&](int rank) {
     try {
-      if (bound) detail::leave_place_of_starter();
+      if (bound) leave_place_of_starter();
       ThreadCommunicator communicator(group, rank);
       function(communicator);
       group.leave(rank, "it has returned from its function and takes part in no further collective");
@@ -434,7 +274,27 @@ void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) 
       }
     }
   }
-  if (first) std::rethrow_exception(first);
+  return first;
+}
+
+}  // namespace detail
+
+/// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank throws, the others end with a
+/// CommunicatorError at their next collective, and the exception that came first is thrown here. A rank that returns while others
+/// still call collectives ends them too. In a program's `main` run_thread_ranks says what went wrong, and on which rank.
+template <class Function>
+void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
+  if (const detail::FirstFailure first = detail::try_ranks(ranks, function, options); first.error) std::rethrow_exception(first.error);
+}
+
+/// The same for a program's `main`, as run_mpi_rank: returns the program's exit code. If a rank throws, "rank R: text" goes to stderr, R
+/// being the one that threw first, and the code is 1.
+template <class Function>
+int run_thread_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
+  const detail::FirstFailure first = detail::try_ranks(ranks, function, options);
+  if (!first.error) return 0;
+  std::fprintf(stderr, "rank %d: %s\n", first.rank, first.text.c_str());
+  return 1;
 }
 
 }  // namespace tessera::inline v0

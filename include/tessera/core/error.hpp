@@ -29,25 +29,29 @@ class InvalidArgument : public Error {
 /// An id outside its table, found under the `Throw` policy.
 class BadId : public Error {
  public:
-  BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows)
-      : Error(fmt::format("feature '{}', sample {}: id {} is outside its table of {} rows (valid ids are 0..{}); mend the data, or "
+  /// `rank`: whose batch it is; -1 where there is one rank.
+  BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows, int rank = -1)
+      : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid ids are 0..{}); mend the data, or "
                           "choose another bad-id policy: ZeroVector, Clamp or Wrap",
-                          feature, sample, id, rows, rows - 1)),
+                          rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank), feature, sample, id, rows, rows - 1)),
         feature_(feature),
         sample_(sample),
         id_(id),
-        rows_(rows) {}
+        rows_(rows),
+        rank_(rank) {}
 
   const std::string& feature() const noexcept { return feature_; }
   std::int64_t sample() const noexcept { return sample_; }
   std::int64_t id() const noexcept { return id_; }
   std::int64_t rows() const noexcept { return rows_; }
+  int rank() const noexcept { return rank_; }
 
  private:
   std::string feature_;
   std::int64_t sample_;
   std::int64_t id_;
   std::int64_t rows_;
+  int rank_;
 };
 
 /// A collective that could not finish: a peer failed, was late, or disagrees about what to do.

@@ -46,6 +46,9 @@ struct KeyedJagged {
     require(!__builtin_mul_overflow(features, batch, &bags) && !__builtin_add_overflow(bags, 1, &bags),
             "KeyedJagged: {} features x {} samples are too many bags", features, batch);
     const std::int64_t count = static_cast<std::int64_t>(ids.size());
+    require(count == 0 || (features != 0 && batch != 0),
+            "KeyedJagged: {} ids for {} features x {} samples; set the members features and batch, or what they are taken from", count,
+            features, batch);
     if (one_hot()) {
       require(count == features * batch, "KeyedJagged: one-hot batch of {} features x {} samples needs {} ids, got {}", features, batch,
               features * batch, count);

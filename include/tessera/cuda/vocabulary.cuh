@@ -78,7 +78,9 @@ class CudaVocabulary {
 
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   std::int64_t step() const { return step_; }
+  /// As Vocabulary's. The host waits.
   void set_step(std::int64_t step) {
+    require_vocabulary_step(step, store_.last_step());
     step_ = step;
     store_.forget_steps();
   }
@@ -89,6 +91,8 @@ class CudaVocabulary {
   VocabularyRecords export_records(int table) const { return store_.export_records(table); }
   void import_records(int table, std::span<const VocabularyRecords> parts) {
     store_.import_records(table, layout_.own_records(table, parts));
+    step_ = std::max(step_, last_vocabulary_step(parts));
+    store_.forget_steps();
   }
 
  private:

@@ -30,8 +30,8 @@ class VocabularyStore {
     std::vector<VocabularyBlockInfo> infos;
     for (const VocabularyLayout::Block& block : layout_.own) {
       const VocabularyTable& table = layout_.options_of(block);
-      infos.push_back({layout_.tables[static_cast<std::size_t>(block.table)].seed, block.table, block.begin,
-                       static_cast<std::uint32_t>(own_rows_), table.admit_after, table.eviction == Eviction::least_frequent});
+      infos.push_back({secret_vocabulary_seed(), block.table, block.begin, static_cast<std::uint32_t>(own_rows_), table.admit_after,
+                       table.eviction == Eviction::least_frequent});
       own_rows_ += block.rows;
     }
     require(own_rows_ < no_entry, "CudaVocabulary: {} rows on one rank; 2^32-2 are the most", own_rows_);
@@ -112,6 +112,13 @@ class VocabularyStore {
 
   /// Before steps that may be lower than those seen so far.
   void forget_steps() { backend_.fill_zero(entries_.first.data(), entries_.first.bytes()); }
+
+  /// In which some key was last seen, or 0. Waits.
+  std::int64_t last_step() const {
+    std::int64_t last = 0;
+    for (const std::uint32_t step : read(backend_, entries_.steps, size_)) last = std::max<std::int64_t>(last, step);
+    return last;
+  }
 
   std::int64_t admitted(int table) const {
     return sum(table, [](const OwnBlock& b) { return b.used - b.free; });

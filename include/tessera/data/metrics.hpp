@@ -69,7 +69,10 @@ class LogLoss {
     require(logits.size() == labels.size(), "LogLoss: {} logits for {} labels", logits.size(), labels.size());
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double x = logits[i];
-      sum_ += std::max(x, 0.0) - x * labels[i] + std::log1p(std::exp(-std::abs(x)));
+      if (std::isinf(x))  // no loss where it is right, infinite where it is not: the difference below would be NaN
+        sum_ += labels[i] == (x > 0 ? 1.0f : 0.0f) ? 0 : std::abs(x);
+      else
+        sum_ += std::max(x, 0.0) - x * labels[i] + std::log1p(std::exp(-std::abs(x)));
     }
     count_ += static_cast<std::int64_t>(logits.size());
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -36,7 +37,7 @@ struct VocabularyTable {
 struct VocabularyOptions {
   std::vector<VocabularyTable> tables;
   std::vector<int> feature_table;  ///< whose keys each feature holds; empty: feature i has table i
-  std::uint64_t seed = 0;          ///< of the hashes: against keys that were chosen to collide
+  std::uint64_t seed = 0;          ///< of the hash that gives keys to blocks of rows
   int threads = 1;                 ///< of each rank; on the host
 };
 
@@ -57,16 +58,35 @@ struct VocabularyRecords {
   std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
 };
 
+/// The last step of records, or 0.
+inline std::int64_t last_vocabulary_step(std::span<const VocabularyRecords> parts) {
+  std::int64_t last = 0;
+  for (const VocabularyRecords& part : parts)
+    for (const std::int64_t step : part.steps) last = std::max(last, step);
+  return last;
+}
+/// Throws InvalidArgument unless a vocabulary whose keys were last seen in step `last` can go on behind `step`.
+inline void require_vocabulary_step(std::int64_t step, std::int64_t last) {
+  require(step >= last && step <= std::numeric_limits<std::uint32_t>::max(),
+          "Vocabulary: step {} cannot be set: a key was seen in step {}, and 2^32-1 batches are the most", step, last);
+}
+
 /// A block of any size counts so many keys without a row before it forgets some.
 inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
 /// The key of a text.
 constexpr std::int64_t vocabulary_key(std::string_view text) { return static_cast<std::int64_t>(name_key(text)); }
 
-/// Which of a table's blocks a key belongs to: by the upper half of its hash. The lower half places it within the block.
+/// Which of a table's blocks a key belongs to: by the upper half of its hash.
 TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks, std::int64_t key) {
   const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed);
   return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
+}
+
+/// A seed that nobody can know, of the hash that places keys in memory: so keys cannot be chosen to collide. No answer depends on it.
+inline std::uint64_t secret_vocabulary_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
 }
 
 /// How the rows of a vocabulary's tables are cut into blocks, and which rank decides about each. The same for every backend.

@@ -72,7 +72,14 @@ class Vocabulary {
   int tables() const { return static_cast<int>(layout_.tables.size()); }
   /// Batches learned.
   std::int64_t step() const { return step_; }
-  void set_step(std::int64_t step) { step_ = step; }
+  /// As after so many batches. Throws InvalidArgument for fewer than a key was last seen in.
+  void set_step(std::int64_t step) {
+    std::int64_t last = 0;
+    for (const OwnBlock& block : own_)
+      block.keys.for_each([&](std::int64_t, std::int64_t, std::int64_t, std::int64_t seen) { last = std::max(last, seen); });
+    require_vocabulary_step(step, last);
+    step_ = step;
+  }
   /// Keys with a row of their own, and keys counted without one, among those that this rank decides about.
   std::int64_t admitted(int table) const { return count(table, &VocabularyBlock::admitted); }
   std::int64_t candidates(int table) const { return count(table, &VocabularyBlock::candidates); }
@@ -105,9 +112,11 @@ class Vocabulary {
   }
 
   /// Replaces what is known of a table by records that any ranks exported, in any order, joined or not; takes those that this rank decides
-  /// about. Throws InvalidArgument for records of another table or with other options, and then leaves the table as it was.
+  /// about. `step()` becomes at least the last step of the records. Throws InvalidArgument for records of another table or with other
+  /// options, and then leaves the table as it was.
   void import_records(int table, std::span<const VocabularyRecords> parts) {
     const VocabularyRecords records = layout_.own_records(table, parts);
+    step_ = std::max(step_, last_vocabulary_step(parts));  // a key counts as seen in a batch if that is its step
     const VocabularyLayout::Table& of_table = layout_.tables[static_cast<std::size_t>(table)];
     for (const int local : of_table.local)
       if (local >= 0) own_[static_cast<std::size_t>(local)].keys = new_block(layout_.own[static_cast<std::size_t>(local)]);
@@ -130,7 +139,7 @@ class Vocabulary {
 
   VocabularyBlock new_block(const VocabularyLayout::Block& block) const {
     const VocabularyTable& table = layout_.options_of(block);
-    return VocabularyBlock(block.rows, table.admit_after, table.eviction, layout_.tables[static_cast<std::size_t>(block.table)].seed);
+    return VocabularyBlock(block.rows, table.admit_after, table.eviction);
   }
 
   std::int64_t count(int table, std::int64_t (VocabularyBlock::*of)() const) const {

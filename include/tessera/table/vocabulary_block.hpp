@@ -23,8 +23,8 @@ class VocabularyBlock {
  public:
   static constexpr std::int32_t kShared = -1;  ///< of keys without a row of their own
 
-  VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction, std::uint64_t seed)
-      : rows_(rows), admit_after_(admit_after), eviction_(eviction), seed_(seed) {}
+  VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
+      : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
 
   /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often enough, and answers each one's row.
   /// Adds rows that now stand for another key than before to `reused`. A row that this batch reads is not taken away.
@@ -62,6 +62,13 @@ class VocabularyBlock {
   std::int64_t admitted() const { return static_cast<std::int64_t>(size_) - candidates_; }
   std::int64_t candidates() const { return candidates_; }
   std::int64_t used_rows() const { return used_; }
+  /// Slots that the search for a key looks at, at most.
+  std::size_t longest_search() const {
+    std::size_t longest = 0;
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      if (slots_[i].row != kFree) longest = std::max(longest, ((i - place(slots_[i].key)) & (slots_.size() - 1)) + 1);
+    return longest;
+  }
 
   /// Calls visit(key, row, count, step) for each key, in no useful order.
   template <class Visit>
@@ -212,7 +219,7 @@ class VocabularyBlock {
   std::int64_t rows_;
   std::uint32_t admit_after_;
   Eviction eviction_;
-  std::uint64_t seed_;
+  std::uint64_t seed_ = secret_vocabulary_seed();
   std::vector<Slot> slots_ = std::vector<Slot>(64);
   std::size_t size_ = 0;            // keys
   std::int64_t candidates_ = 0;     // of them, without a row
