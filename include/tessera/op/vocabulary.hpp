@@ -34,10 +34,10 @@ struct VocabularyTable {
 };
 
 struct VocabularyOptions {
-  std::vector<VocabularyTable> tables;
-  std::vector<int> feature_table;  ///< whose keys each feature holds; empty: feature i has table i
-  std::uint64_t seed = 0;          ///< of the hashes: against keys that were chosen to collide
-  int threads = 1;                 ///< of each rank; on the host
+  std::vector<VocabularyTable> tables{};
+  std::vector<int> feature_table{};  ///< whose keys each feature holds; empty: feature i has table i
+  std::uint64_t seed = 0;            ///< of the hashes: against keys that were chosen to collide
+  int threads = 1;                   ///< of each rank; on the host
 };
 
 /// A row that now stands for another key than before: its weights and state belong to the old one.
