@@ -35,10 +35,10 @@ struct VocabularyTable {
 };
 
 struct VocabularyOptions {
-  std::vector<VocabularyTable> tables;
-  std::vector<int> feature_table;  ///< whose keys each feature holds; empty: feature i has table i
-  std::uint64_t seed = 0;          ///< of the hash that gives keys to blocks of rows
-  int threads = 1;                 ///< of each rank; on the host
+  std::vector<VocabularyTable> tables{};
+  std::vector<int> feature_table{};  ///< whose keys each feature holds; empty: feature i has table i
+  std::uint64_t seed = 0;            ///< of the hash that gives keys to blocks of rows
+  int threads = 1;                   ///< of each rank; on the host
 };
 
 /// A row that now stands for another key than before: its weights and state belong to the old one.

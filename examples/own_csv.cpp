@@ -1,0 +1,151 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains on a CSV file with texts in its columns: docs/first_day/own_csv.md.
+//   own_csv [FILE]      without a file, one that it makes up
+#include <tessera/data/click_batch.hpp>
+#include <tessera/data/metrics.hpp>
+#include <tessera/dense/loss.hpp>
+#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/optimizer.hpp>
+#include <tessera/table/vocabulary.hpp>
+#include <tessera/tessera.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ts = tessera;
+
+// [tables]
+// Row 0 of each is shared by texts that have no row of their own. A film has several genres: their vectors are averaged.
+using Plan = ts::Plan<ts::TableWise<ts::Table<"user", 1000, 8>, ts::Table<"genre", 50, 8, ts::Mean>>>;
+using Embeddings = ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::SelfCommunicator>;
+// [tables end]
+
+// [reader]
+/// A file of lines CLICKED,PRICE,USER,GENRE|GENRE|... after a line of titles. No quotes: fields hold no commas.
+class CsvReader {
+ public:
+  explicit CsvReader(const std::string& path) : path_(path), file_(path) {
+    std::string titles;
+    if (!std::getline(file_, titles)) throw ts::DataError(fmt::format("cannot read '{}'", path));
+  }
+
+  /// Up to `samples` lines: labels, numbers, and keys feature by feature, as KeyedJagged has them. False at the end of the file.
+  bool read(int samples, ts::ClickBatch<std::int64_t>& batch) {
+    batch.labels.clear(), batch.dense.clear(), batch.ids.clear(), batch.offsets.assign(1, 0);
+    std::vector<std::int64_t> genres, ends;
+    std::string line;
+    while (std::ssize(batch.labels) < samples && std::getline(file_, line)) {
+      ++line_;
+      std::string_view rest = line;
+      batch.labels.push_back(number(next(rest, ',')));
+      batch.dense.push_back(number(next(rest, ',')));
+      batch.ids.push_back(ts::vocabulary_key(next(rest, ',')));  // one user: a bag of one
+      batch.offsets.push_back(std::ssize(batch.ids));
+      while (!rest.empty()) genres.push_back(ts::vocabulary_key(next(rest, '|')));
+      ends.push_back(std::ssize(genres));  // no genre: an empty bag, whose vector is zero
+    }
+    for (const std::int64_t end : ends) batch.offsets.push_back(std::ssize(batch.ids) + end);
+    batch.ids.insert(batch.ids.end(), genres.begin(), genres.end());
+    batch.size = std::ssize(batch.labels), batch.features = 2, batch.dense_columns = 1;
+    return batch.size > 0;
+  }
+
+ private:
+  static std::string_view next(std::string_view& rest, char end) {
+    const std::size_t at = std::min(rest.find(end), rest.size());
+    const std::string_view field = rest.substr(0, at);
+    rest.remove_prefix(std::min(at + 1, rest.size()));
+    return field;
+  }
+  float number(std::string_view field) const {
+    float value = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (error != std::errc() || end != field.data() + field.size())
+      throw ts::DataError(fmt::format("file '{}', line {}: '{}' is not a number", path_, line_ + 1, field));
+    return value;
+  }
+
+  std::string path_;
+  std::ifstream file_;
+  std::int64_t line_ = 0;  ///< after the titles
+};
+// [reader end]
+
+/// One pass over the file; returns the AUC from the 61st batch on, each sample scored before it is trained on.
+double train(const std::string& path) {
+  constexpr int kSamples = 64, kColumns = 17;  // price, user, genres
+  // [model]
+  ts::SelfCommunicator ranks;
+  ts::Vocabulary vocabulary(ranks, {.tables = {{.rows = 1000}, {.rows = 50}}});  // as the plan's: feature i has table i
+  Embeddings embeddings(ranks, ts::Host(), {.learning_rate = 0.1f, .seed = 1});
+  ts::Mlp<kColumns, 16, 1> mlp;
+  ts::DenseParameters parameters(1, mlp);
+  ts::DenseAdagrad dense;
+  // [model end]
+  CsvReader reader(path);
+  ts::ClickBatch<std::int64_t> batch;
+  std::vector<std::int64_t> rows;
+  std::vector<float> x(kSamples * kColumns), dx(x), y(kSamples), dy(kSamples);
+  ts::Auc auc;
+  for (int step = 0; reader.read(kSamples, batch); ++step) {
+    const std::int64_t n = batch.size;
+    // [step]
+    ts::KeyedJagged<std::int64_t> ids = batch.keyed();  // of keys so far
+    rows.resize(batch.ids.size());
+    for (const auto& [table, row] : vocabulary.learn(ids, std::span(rows)))  // rows that now stand for another text begin anew
+      embeddings.reset_rows(static_cast<int>(table), std::span(&row, 1));
+    ids.ids = rows;
+
+    // Price stands in column 0 of the MLP's input; the vectors are looked up straight into the columns after it.
+    const ts::MatrixView<float> input(x.data(), n, kColumns), gradient(dx.data(), n, kColumns);
+    for (int s = 0; s < n; ++s) input(s, 0) = batch.dense[s];
+    const auto pooled = embeddings.forward(ids, input.column_range(1, 16));
+    mlp.forward(input, {y.data(), n, 1});
+    if (step >= 60) auc.add(std::span(y.data(), n), batch.labels);
+    ts::BinaryCrossEntropyWithLogits{}.forward_backward({y.data(), n, 1}, batch.labels, {dy.data(), n, 1});
+    mlp.backward({dy.data(), n, 1}, gradient);
+    dense.step(parameters, 0.05f);
+    embeddings.backward(pooled, gradient.column_range(1, 16));
+    // [step end]
+  }
+  return auc.value();
+}
+
+/// A file of 6400 lines: some users click more often, and all like dramas and low prices.
+void make_up(const std::filesystem::path& path) {
+  constexpr std::string_view kGenres[] = {"drama", "comedy", "crime", "western", "music"};
+  std::ofstream file(path);
+  std::mt19937 random(1);
+  file << "clicked,price,user,genres\n";
+  for (int i = 0; i < 6400; ++i) {
+    const unsigned user = random() % 40, price = random() % 100, first = random() % 5, second = random() % 5;
+    const unsigned percent = 5 + (user % 4 == 0 ? 35 : 0) + (first == 0 || second == 0 ? 35 : 0) + (price < 30 ? 15 : 0);
+    const bool clicked = random() % 100 < percent;
+    file << clicked << ',' << 0.01 * price << ",user-" << user << ',' << kGenres[first] << '|' << kGenres[second] << '\n';
+  }
+}
+
+int main(int argc, char** argv) try {
+  if (argc > 1) return fmt::print("AUC {:.3f}\n", train(argv[1])), 0;
+  const std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("tessera_{}.csv", std::random_device()());
+  make_up(path);
+  const double auc = train(path.string());
+  std::filesystem::remove(path);
+  fmt::print("AUC {:.3f}\n", auc);
+  return auc > 0.65 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "own_csv: {}\n", error.what());
+  return 2;
+}

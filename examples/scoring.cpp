@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains and saves a model, and scores with it as another program would: docs/first_day/scoring.md.
+//   scoring             both, by way of a temporary folder
+//   scoring train DIR   the trainer's part
+//   scoring score DIR   the other program's
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/data/synthetic.hpp>
+#include <tessera/dense/loss.hpp>
+#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/optimizer.hpp>
+#include <tessera/tessera.hpp>
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ts = tessera;
+
+// [model]
+// What both programs share, as a header of theirs would hold it. Plan and optimizer are not part of it.
+using User = ts::Table<"user", 2000, 8>;
+using Item = ts::Table<"item", 1000, 8>;
+using Top = ts::Mlp<16, 16, 1>;
+
+template <class Embeddings>
+ts::CheckpointContents contents_of(Embeddings& embeddings, Top& top) {
+  ts::CheckpointContents contents;
+  contents.add(embeddings);
+  for (int l = 0; l < top.layers(); ++l) {
+    const ts::MatrixView<float> weight = top.weight(l);
+    contents.add(fmt::format("top.{}.weight", l), {weight.rows, weight.columns}, std::span(weight.data, weight.rows * weight.columns));
+    contents.add(fmt::format("top.{}.bias", l), {weight.rows}, top.bias(l));
+  }
+  return contents;
+}
+// [model end]
+
+const ts::SyntheticClicks& clicks() {
+  static const ts::SyntheticClicks made({{.rows = 2000}, {.rows = 1000}}, {.dense_columns = 0});
+  return made;
+}
+
+// [scorer]
+/// One rank, one thread. Sgd has no state, so that no memory is spent on Adagrad's. One caller at a time: each thread has its own.
+class Scorer {
+  using Plan = ts::Plan<ts::TableWise<User, Item>>;
+  using Embeddings = ts::EmbeddingCollection<Plan, ts::Sgd, ts::Host, ts::SelfCommunicator>;
+
+ public:
+  explicit Scorer(const std::filesystem::path& directory) : embeddings_(ranks_, ts::Host({.threads = 1}), {}) {
+    const auto latest = ts::latest_checkpoint(directory);
+    if (!latest) throw ts::DataError(fmt::format("there is no checkpoint in '{}'", directory.string()));
+    // The checkpoint has Adagrad's sums, which this model lacks. All that the model has must be there, of the same shape.
+    ts::load_checkpoint(ranks_, *latest, contents_of(embeddings_, top_), {.allow_extra = true});
+  }
+
+  /// Probabilities of a click. Nothing is updated: only backward does that.
+  std::vector<float> score(const ts::KeyedJagged<std::int32_t>& ids) {
+    std::vector<float> p(ids.batch);
+    top_.forward(embeddings_.forward(ids).values, {p.data(), ids.batch, 1});
+    for (float& value : p) value = 1 / (1 + std::exp(-value));
+    return p;
+  }
+
+ private:
+  ts::SelfCommunicator ranks_;
+  Embeddings embeddings_;
+  Top top_;
+  ts::DenseParameters parameters_{0, top_};
+};
+// [scorer end]
+
+/// On four ranks, under another plan.
+void train(const std::filesystem::path& directory) {
+  ts::run_ranks(4, [&](ts::ThreadCommunicator& rank) {
+    using Plan = ts::Plan<ts::RowWise<User>, ts::TableWise<Item>>;
+    ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator> embeddings(rank, ts::Host(),
+                                                                                                   {.learning_rate = 0.1f, .seed = 1});
+    Top top;
+    ts::DenseParameters parameters(1, top);
+    constexpr int kSamples = 64, kSteps = 300;
+    std::vector<float> y(kSamples), dy(kSamples), gradient(16 * kSamples);
+    ts::ClickBatch<std::int32_t> batch;
+    for (int step = 0; step < kSteps; ++step) {
+      clicks().generate((step * rank.size() + rank.rank()) * kSamples, kSamples, batch);
+      const auto pooled = embeddings.forward(batch.keyed());
+      top.forward(pooled.values, {y.data(), kSamples, 1});
+      ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward({y.data(), kSamples, 1}, batch.labels,
+                                                                                {dy.data(), kSamples, 1});
+      top.backward({dy.data(), kSamples, 1}, {gradient.data(), kSamples, 16});
+      rank.all_reduce(parameters.gradients());
+      ts::DenseSgd().step(parameters, 0.2f);
+      embeddings.backward(pooled, {gradient.data(), kSamples, 16});
+    }
+    ts::save_checkpoint(rank, directory, contents_of(embeddings, top), kSteps);
+  });
+}
+
+/// Returns whether the scores of samples that were not trained on tell clicks from the others.
+bool score(const std::filesystem::path& directory) {
+  Scorer scorer(directory);
+  ts::ClickBatch<std::int32_t> batch;
+  clicks().generate(1'000'000, 2000, batch);
+  const std::vector<float> p = scorer.score(batch.keyed());
+  double sum[2] = {0, 0}, count[2] = {0, 0};
+  for (std::size_t s = 0; s < p.size(); ++s) sum[batch.labels[s] > 0] += p[s], ++count[batch.labels[s] > 0];
+  const double others = sum[0] / count[0], clicked = sum[1] / count[1];
+  fmt::print("mean probability {:.2f} where there was a click, {:.2f} where there was none\n", clicked, others);
+  return clicked > others + 0.05 && scorer.score(batch.keyed()) == p;  // scoring changes nothing
+}
+
+int main(int argc, char** argv) try {
+  const std::string_view mode = argc == 3 ? argv[1] : "";
+  if (mode == "train") return train(argv[2]), 0;
+  if (mode == "score") return score(argv[2]) ? 0 : 1;
+  if (argc != 1) return fmt::print(stderr, "scoring [train DIR | score DIR]\n"), 2;
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / fmt::format("tessera_scoring_{}", std::random_device()());
+  train(directory);
+  const bool good = score(directory);
+  std::filesystem::remove_all(directory);
+  return good ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "scoring: {}\n", error.what());
+  return 2;
+}
