@@ -41,6 +41,8 @@ class Saver {
     position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
                             options.epochs, options.seed);
     contents_.set_text("position", position_);
+    data_ = fmt::format("{:016x}", clicks.checksum());
+    contents_.set_text("data", data_);
     if (options.save_increments > 0) changed_.emplace(contents_);
   }
 
@@ -48,12 +50,17 @@ class Saver {
   std::int64_t resume() {
     if (!options_.resume) return 0;
     std::optional<std::filesystem::path> latest;
-    std::string position;
     tessera::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       if (!latest) return;
-      position = tessera::read_manifest(*latest).first.texts["position"];
+      auto texts = tessera::read_manifest(*latest).first.texts;
+      const std::string position = texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}", latest->string(), position, position_);
+      // Checkpoints of earlier versions do not say what data they are of.
+      tessera::require(!texts.contains("data") || texts["data"] == data_,
+                       "--resume: '{}' was saved while training on other data (checksum {}; now {}); give it its --data, --max-rows, "
+                       "--min-count and --power again",
+                       latest->string(), texts["data"], data_);
     });
     if (!latest) return 0;
     const Whole whole(contents_, vocabulary_);
@@ -104,7 +111,7 @@ class Saver {
   tessera::AnyCommunicator& communicator_;
   Vocabulary& vocabulary_;
   tessera::CheckpointContents contents_;
-  std::string position_;
+  std::string position_, data_;
   std::optional<tessera::AsyncSave> running_;
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;

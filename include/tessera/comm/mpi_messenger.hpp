@@ -116,6 +116,7 @@ class MpiMessenger {
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+    ended_peers_.reserve(static_cast<std::size_t>(size()));
   }
   MpiMessenger(const MpiMessenger&) = delete;
   MpiMessenger& operator=(const MpiMessenger&) = delete;
@@ -205,8 +206,16 @@ class MpiMessenger {
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     const auto deadline = Clock::now() + time;
-    while (ended_peers_ + 1 < size() && Clock::now() < deadline)
+    while (std::ssize(ended_peers_) + 1 < size() && Clock::now() < deadline)
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  /// Whether a peer before this rank is known to have called `fail` with the same text.
+  bool told_by_lower_rank(const std::string& text) const {
+    const Message own(rank(), true, text);
+    return std::any_of(ended_peers_.begin(), ended_peers_.end(), [&](const Message& other) {
+      return other.rank < rank() && std::string_view(other.text) == std::string_view(own.text);
+    });
   }
 
  private:
@@ -296,7 +305,7 @@ class MpiMessenger {
   bool receive_failure() noexcept {
     Message message;
     if (!faults_->receive(message)) return false;
-    if (message.ended) ++ended_peers_;
+    if (message.ended) ended_peers_.push_back(message);  // it has room for all
     if (!failed()) failure_ = message;
     return true;
   }
@@ -312,7 +321,7 @@ class MpiMessenger {
   std::vector<MPI_Status> statuses_;
   Message failure_;       // what ended this
   Message announcement_;  // to the peers
-  int ended_peers_ = 0;
+  std::vector<Message> ended_peers_;
   std::mutex interrupting_;
   std::string interruption_;  // complete once this is true:
   std::atomic<bool> interrupted_{false};
