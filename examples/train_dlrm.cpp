@@ -18,13 +18,17 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 
 namespace {
 
@@ -95,6 +99,14 @@ void run(const Options& options, Ranks& ranks) {
                 '\n');
 }
 
+/// Before MPI runs: all ranks usually have the same bad options, and the launcher ends the others, within two seconds, when the first one
+/// has said so. A rank that is alone with them speaks later.
+void let_first_rank_speak() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* const rank = std::getenv(variable); rank != nullptr && std::string_view(rank) != "0")
+      return std::this_thread::sleep_for(std::chrono::seconds(3));
+}
+
 /// One line, whatever the text.
 int fail(std::string text, int code) {
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -112,6 +124,7 @@ int main(int argc, char** argv) try {
   check_output();
   return code;
 } catch (const CLI::Error& error) {
+  let_first_rank_speak();
   return fail(std::string(error.what()) + " (see --help)", 2);
 } catch (const std::bad_alloc&) {
   return fail("out of memory: lower --max-rows, --embedding-width or --batch-size", 1);

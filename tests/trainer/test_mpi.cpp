@@ -82,6 +82,11 @@ TEST_CASE("a fault of all ranks and a wrong number of ranks end the job") {
   // Both have it, one says it.
   CHECK(file.err.find("rank 0: cannot open '/no/such/file'") != std::string::npos);
   CHECK(file.err.find("rank 1: ") == std::string::npos);
+  const Outcome options = train_dlrm("--communicator mpi --plan diagonal", false, mpirun(3));
+  CHECK(options.status == 2);
+  const std::size_t said = options.err.find("train_dlrm: --plan");
+  CHECK(said != std::string::npos);
+  CHECK(options.err.find("train_dlrm: --plan", said + 1) == std::string::npos);
   const Outcome ranks = train_dlrm("--communicator mpi --ranks 3", false, mpirun(2));
   CHECK(ranks.status != 0);
   CHECK(ranks.err.find("--ranks 3: mpirun started 2; leave --ranks out") != std::string::npos);
@@ -113,12 +118,12 @@ TEST_CASE("ranks with different options say which ones, and both values, before 
 
 TEST_CASE("--timeout: a process that stands still is named after so many seconds") {
   skip_without_mpi();
-  const std::string launcher = mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$@" & sleep 2; kill -STOP $!; sleep 20; )"
+  const std::string launcher = mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$@" & sleep 4; kill -STOP $!; sleep 20; )"
                                            R"(kill -KILL $!; exit 1; fi; exec "$@"' sh)";
   const Outcome outcome =
-      train_dlrm("--communicator mpi --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 --timeout 2", false, launcher);
+      train_dlrm("--communicator mpi --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 --timeout 3", false, launcher);
   INFO(outcome.err);
   CHECK(outcome.status != 0);
-  CHECK(outcome.err.find("waited 2000 ms") != std::string::npos);
+  CHECK(outcome.err.find("waited 3000 ms") != std::string::npos);
   CHECK(outcome.err.find("for rank(s) 1") != std::string::npos);
 }

@@ -161,7 +161,7 @@ class MpiMessenger {
   void wait() {
     finished_.resize(requests_.size());
     statuses_.resize(requests_.size());
-    Clock::time_point idle_since;
+    Clock::time_point idle_since, failed_since;
     for (std::size_t pending = requests_.size(), idle = 0; pending > 0;) {
       int count = 0;
       const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(), statuses_.data());
@@ -177,7 +177,7 @@ class MpiMessenger {
         idle = 0;
       } else {
         if (++idle == 1) idle_since = Clock::now();
-        idle_wait(idle, idle_since);
+        idle_wait(idle, idle_since, failed_since);
       }
     }
   }
@@ -252,10 +252,13 @@ class MpiMessenger {
   }
 
   /// One turn of a wait in which no message came. The longer it lasts, the more of the core it leaves to others.
-  void idle_wait(std::size_t idle, Clock::time_point since) {
+  void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
     if (idle < 64) return;
-    const auto waited = Clock::now() - since;
-    if (receive_failure()) give_up();
+    const Clock::time_point now = Clock::now();
+    const auto waited = now - since;
+    // A peer may have failed just after this call, for which it has sent all: then this rank finishes it, too.
+    if ((receive_failure() || failed()) && failed_since == Clock::time_point()) failed_since = now;
+    if (failed_since != Clock::time_point() && now - failed_since > std::chrono::milliseconds(100)) give_up();
     if (interrupted_.load()) {
       announce(rank(), "it was interrupted: " + interruption_);
       give_up();
