@@ -38,13 +38,6 @@ struct Options {
   bool skip_bad_lines = false;
 };
 
-template <class Visit>
-void for_each_block(const Options& options, Visit visit) {
-  CriteoReader reader(options.from, {.bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal});
-  std::vector<CriteoRecord> records(kBlock);
-  while (const std::size_t count = reader.read(records)) visit(std::span<const CriteoRecord>(records.data(), count));
-}
-
 void write_originals(const std::filesystem::path& path, const CriteoEncoder& encoder) {
   SafetensorsWriter writer;
   std::vector<std::vector<std::int64_t>> values;
@@ -61,13 +54,14 @@ void write_originals(const std::filesystem::path& path, const CriteoEncoder& enc
 }
 
 void to_binary(const Options& options) {
-  std::int64_t lines = 0;
-  for_each_block(options, [&](std::span<const CriteoRecord> records) { lines += std::ssize(records); });
+  CriteoPasses file(options.from, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
+  file.read([](std::span<const CriteoRecord>) {});
+  const std::int64_t lines = file.records();
   const std::int64_t train = lines - std::llround(static_cast<double>(lines) * options.test_fraction);
   require<DataError>(train > 0, "file '{}' holds no clicks to train on", options.from);
   CriteoStatistics statistics;
   std::int64_t left = train;
-  for_each_block(options, [&](std::span<const CriteoRecord> records) {
+  file.read([&](std::span<const CriteoRecord> records) {
     const std::int64_t count = std::min(left, std::ssize(records));
     statistics.add(records.first(static_cast<std::size_t>(count)));
     left -= count;
@@ -76,7 +70,7 @@ void to_binary(const Options& options) {
   BinaryDatasetWriter writer(options.to, kCriteoIntegers, {encoder.rows().begin(), encoder.rows().end()});
   ClickBatch<std::int32_t> batch;
   left = train;
-  for_each_block(options, [&](std::span<const CriteoRecord> records) {
+  file.read([&](std::span<const CriteoRecord> records) {
     const auto count = static_cast<std::size_t>(std::min(left, std::ssize(records)));
     for (const auto& [part, of_part] : {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
       encoder.encode(of_part, batch);
@@ -184,6 +178,9 @@ int main(int argc, char** argv) try {
       "The folder DIR to FILE. Values come back where DIR holds criteo.safetensors, else rows; rare values as 1; integers nearly");
   tsv->add_option("DIR", options.from)->required();
   tsv->add_option("FILE", options.to)->required();
+  for (CLI::App* command : {binary, tsv})
+    for (CLI::Option* path : command->get_options([](const CLI::Option* option) { return option->get_positional(); }))
+      path->check([](const std::string& text) { return std::string(text.empty() ? "the name is empty" : ""); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -193,6 +190,7 @@ int main(int argc, char** argv) try {
     return 2;
   }
   *binary ? to_binary(options) : to_tsv(options);
+  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output: {}", std::strerror(errno));
   return 0;
 } catch (const std::exception& error) {
   std::fflush(stdout);

@@ -18,13 +18,18 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
-#include <fstream>
+#include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 
 namespace {
 
@@ -66,15 +71,6 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
   return json;
 }
 
-/// Opened before the training, so that a bad path costs no time.
-std::ofstream open_json(const std::string& path) {
-  std::ofstream file;
-  if (path.empty()) return file;
-  file.open(path);
-  tessera::require(file.is_open(), "--json: cannot write '{}'", path);
-  return file;
-}
-
 void print(const Clicks& clicks, const Result& result) {
   fmt::print("{} parameters in embeddings, {} in linear layers\n", grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
@@ -87,19 +83,29 @@ void print(const Clicks& clicks, const Result& result) {
 /// What this process does; only that of rank 0 speaks.
 void run(const Options& options, Ranks& ranks) {
   const bool speaks = ranks.first_is_here();
-  std::ofstream json = open_json(speaks ? options.json : "");
+  std::optional<ResultFile> json;
+  if (speaks && !options.json.empty()) json.emplace(options.json);  // before the training, so that a bad path costs no time
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
   if (speaks)
     fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}, {}\n",
                clicks->description(), grouped(clicks->train_samples()), grouped(clicks->test_samples()), ranks.size(),
                options.threads_per_rank, options.plan, options.embedding_width, options.interaction, options.optimizer);
+  check_output();
   const Result result = train(options, *clicks, ranks);
   if (!speaks) return;
   print(*clicks, result);
-  if (json.is_open()) {
-    json << to_json(options, ranks.size(), *clicks, result).dump(2) << '\n';
-    tessera::require<tessera::Error>(json.flush().good(), "--json: writing '{}' failed", options.json);
-  }
+  // A file's name may be bytes that are no UTF-8.
+  if (json)
+    json->write(to_json(options, ranks.size(), *clicks, result).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                '\n');
+}
+
+/// Before MPI runs: all ranks usually have the same bad options, and the launcher ends the others, within two seconds, when the first one
+/// has said so. A rank that is alone with them speaks later.
+void let_first_rank_speak() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* const rank = std::getenv(variable); rank != nullptr && std::string_view(rank) != "0")
+      return std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 
 /// One line, whatever the text.
@@ -114,9 +120,13 @@ int fail(std::string text, int code) {
 
 int main(int argc, char** argv) try {
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
+  open_standard_streams();
   const auto options = parse_options(argc, argv);
-  return options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
+  const int code = options ? launch(*options, [&](Ranks& ranks) { run(*options, ranks); }) : 0;
+  check_output();
+  return code;
 } catch (const CLI::Error& error) {
+  let_first_rank_speak();
   return fail(std::string(error.what()) + " (see --help)", 2);
 } catch (const std::bad_alloc&) {
   return fail("out of memory: lower --max-rows, --embedding-width or --batch-size", 1);

@@ -8,9 +8,11 @@
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/data/metrics.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/sharding/policies.hpp>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -35,7 +37,8 @@ class Synthetic final : public Clicks {
       : generator_(criteo_like_features(options.max_rows, options.power), {.seed = options.seed}),
         with_keys_(options.vocabulary),
         test_(test_part(options.samples, options.test_fraction)),
-        train_(options.samples - test_) {
+        train_(options.samples - test_),
+        checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows, options.seed)) {
     for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows + options.vocabulary);
   }
 
@@ -63,11 +66,13 @@ class Synthetic final : public Clicks {
     }
     return auc.value();
   }
+  std::uint64_t checksum() const override { return checksum_; }
 
  private:
   SyntheticClicks generator_;
   bool with_keys_;
   std::int64_t test_, train_;
+  std::uint64_t checksum_;
   std::vector<std::int64_t> rows_;
 };
 
@@ -100,25 +105,32 @@ class Permutation {
 class CriteoFile final : public Clicks {
  public:
   explicit CriteoFile(const Options& options) : seed_(options.seed), path_(options.data), raw_(options.vocabulary) {
-    const CriteoReaderOptions reading{.bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal};
-    std::int64_t lines = 0;
-    for_each_block(reading, [&](std::span<const CriteoRecord> records) { lines += static_cast<std::int64_t>(records.size()); });
+    CriteoPasses file(path_, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
+    file.read([](std::span<const CriteoRecord>) {});
+    const std::int64_t lines = file.records();
+    bad_lines_ = file.bad_lines();
+    first_bad_line_ = file.first_bad_line();
     require<DataError>(lines > 0, "file '{}' holds no clicks", path_);
     test_ = test_part(lines, options.test_fraction);
     train_ = lines - test_;
     CriteoStatistics statistics;
     std::int64_t left = train_;
-    for_each_block(reading, [&](std::span<const CriteoRecord> records) {
+    file.read([&](std::span<const CriteoRecord> records) {
       const auto count = std::min(left, static_cast<std::int64_t>(records.size()));
-      statistics.add(records.first(static_cast<std::size_t>(count)));
+      const std::span<const CriteoRecord> of_training = records.first(static_cast<std::size_t>(count));
+      statistics.add(of_training);
+      checksum_ = criteo_checksum(of_training, checksum_);
       left -= count;
     });
     const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
+    if (!raw_)
+      for (int f = 0; f < kCriteoCategories; ++f)
+        for (const std::uint32_t value : encoder.values(f)) checksum_ = mix64(checksum_ ^ value);
     rows_.assign(encoder.rows().begin(), encoder.rows().end());
     if (raw_) rows_.assign(kCriteoCategories, options.max_rows);
     samples_.reserve(static_cast<std::size_t>(lines));
     Batch batch;
-    for_each_block(reading, [&](std::span<const CriteoRecord> records) {
+    file.read([&](std::span<const CriteoRecord> records) {
       encoder.encode(records, batch);
       append(batch);
       if (!raw_) return;
@@ -145,6 +157,7 @@ class CriteoFile final : public Clicks {
     fill(count, batch, [&](std::int64_t i) -> const Sample& { return samples_[static_cast<std::size_t>(train_ + first + i)]; });
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+  std::uint64_t checksum() const override { return checksum_; }
 
  private:
   struct Sample {
@@ -153,15 +166,6 @@ class CriteoFile final : public Clicks {
     float label;
     std::uint32_t missing = 0;  // of raw categories
   };
-
-  template <class Visit>
-  void for_each_block(const CriteoReaderOptions& reading, Visit visit) {
-    CriteoReader reader(path_, reading);
-    std::vector<CriteoRecord> records(4096);
-    while (const std::size_t count = reader.read(records)) visit(std::span<const CriteoRecord>(records.data(), count));
-    bad_lines_ = reader.bad_lines();
-    first_bad_line_ = reader.first_bad_line();
-  }
 
   void append(const Batch& batch) {
     for (std::int64_t s = 0; s < batch.size; ++s) {
@@ -199,6 +203,7 @@ class CriteoFile final : public Clicks {
   bool raw_;  // categories as they stand in the file, for a vocabulary
   std::int64_t bad_lines_ = 0;
   std::string first_bad_line_;
+  std::uint64_t checksum_ = 0;
   std::int64_t test_ = 0, train_ = 0;
   std::vector<std::int64_t> rows_;
   std::vector<Sample> samples_;
@@ -220,6 +225,7 @@ class BinaryFolder final : public Clicks {
                        "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_, train_.rows().size(),
                        train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
+    checksum_ = checksum_of_training();
   }
 
   const std::vector<std::int64_t>& rows() const override { return rows_; }
@@ -239,9 +245,30 @@ class BinaryFolder final : public Clicks {
     if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+  std::uint64_t checksum() const override { return checksum_; }
+  void check_test(std::int64_t first, std::int64_t count) const override {
+    constexpr std::int64_t kBlock = 8192;
+    ClickBatch<std::int32_t> batch;
+    for (const std::int64_t end = first + count; first < end; first += kBlock) test_.read(first, std::min(kBlock, end - first), batch);
+  }
 
  private:
-  std::uint64_t seed_;
+  /// Of samples at even distances: the files may be larger than memory.
+  std::uint64_t checksum_of_training() const {
+    constexpr std::int64_t kMost = 1 << 16;
+    std::vector<std::int64_t> samples(static_cast<std::size_t>(std::min(kMost, train_.size())));
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      samples[i] = even_cut(train_.size(), std::ssize(samples), static_cast<std::int64_t>(i));
+    ClickBatch<std::int32_t> batch;
+    train_.gather(samples, batch);
+    std::uint64_t sum = 0;
+    for (const std::int32_t id : batch.ids) sum = mix64(sum ^ static_cast<std::uint32_t>(id));
+    for (const float number : batch.dense) sum = mix64(sum ^ std::bit_cast<std::uint32_t>(number));
+    for (const float label : batch.labels) sum = mix64(sum ^ std::bit_cast<std::uint32_t>(label));
+    return sum;
+  }
+
+  std::uint64_t seed_, checksum_ = 0;
   std::string path_;
   bool with_keys_;
   DatasetSpec spec_;

@@ -37,6 +37,10 @@ class Clicks {
   virtual void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const = 0;
   /// What no model can surpass on the test samples, where that is known: the AUC of the probabilities that the labels were drawn from.
   virtual double best_auc() const = 0;
+  /// Tells training data apart that have as many samples. The same on every machine; of a folder larger than memory, of some samples.
+  virtual std::uint64_t checksum() const = 0;
+  /// Reads test samples [first, first + count) of what is else read only when a batch asks for it. Throws tessera::DataError for a fault.
+  virtual void check_test(std::int64_t /*first*/, std::int64_t /*count*/) const {}
 };
 
 /// The clicks that the options ask for. Throws tessera::DataError for a file that cannot be read.

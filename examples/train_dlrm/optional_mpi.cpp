@@ -30,12 +30,16 @@ class MpiRank final : public Ranks {
 };
 
 int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
-  return run_mpi_rank([&](MpiCommunicator& mpi) {
+  const auto run = [&](MpiCommunicator& mpi) {
     require(options.ranks == 0 || options.ranks == mpi.size(), "--ranks {}: mpirun started {}; leave --ranks out", options.ranks,
             mpi.size());
+    AnyCommunicator any(mpi);
+    require_same(any, options.shared);
+    require_threads(options.threads_per_rank);
     MpiRank rank(mpi, backend_of(options));
     job(rank);
-  });
+  };
+  return run_mpi_rank(run, {.timeout = timeout_of(options)});
 }
 
 [[maybe_unused]] const bool added = launchers().emplace("mpi", &launch_mpi).second;

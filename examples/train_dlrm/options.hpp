@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dlrm {
@@ -24,6 +25,7 @@ struct Options {
   std::string communicator = "threads";
   int ranks = 0;
   int threads_per_rank = 1;
+  double timeout = 0;           ///< seconds that a rank waits for others; 0: for ever
   std::int64_t bucket_kib = 0;  ///< 0: one all-reduce after backward
   std::string loader = "every-rank";
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
@@ -61,6 +63,8 @@ struct Options {
 
   bool feature_check = false;
   std::string json;
+
+  std::vector<std::pair<std::string, std::string>> shared;  ///< what all ranks must be given alike: options and their values
 };
 
 /// Parses and checks the command line. No value: help was printed. Throws CLI::Error or tessera::InvalidArgument.

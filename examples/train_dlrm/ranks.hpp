@@ -6,9 +6,12 @@
 
 #include <tessera/comm/any_communicator.hpp>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace dlrm {
 
@@ -32,6 +35,16 @@ class Ranks {
   /// Runs `rank` once for each rank here, at the same time. Throws what the first one that failed threw.
   virtual void run(const std::function<void(Communicators&)>& rank) = 0;
 };
+
+/// Throws tessera::InvalidArgument, on every rank, unless all have the same facts: option and value. Names those that differ, and the
+/// values. Collective.
+void require_same(tessera::AnyCommunicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts);
+
+/// Throws tessera::Error if this process may not start so many threads: OpenMP would end it.
+void require_threads(int count);
+
+/// What --timeout says, for a communicator.
+std::chrono::nanoseconds timeout_of(const Options& options);
 
 /// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.
 using Launcher = int(const Options& options, const std::function<void(Ranks&)>& job);

@@ -2,11 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report.hpp"
 
+#include <tessera/core/error.hpp>
+
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 namespace dlrm {
@@ -47,6 +54,60 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
   }
   for (int rank = 0; rank < layout.ranks(); ++rank)
     fmt::print("rank {:<3} holds {:>10}\n", rank, bytes_text(layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row));
+}
+
+void open_standard_streams() {
+  int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  while (file >= 0 && file <= STDERR_FILENO) file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) ::close(file);
+}
+
+void check_output() {
+  const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  require<Error>(good, "cannot write to standard output: {}", std::strerror(errno));
+}
+
+ResultFile::ResultFile(const std::filesystem::path& path) : path_(path) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    file_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file_ < 0) fail(errno);
+    ::fcntl(file_, F_SETFL, 0);
+    return;
+  }
+  if (std::filesystem::exists(status)) path_ = std::filesystem::canonical(path);  // what a link points to is replaced, not the link
+  for (int i = 0; file_ < 0 && i < 100; ++i) {
+    partial_ = path_;
+    partial_ += fmt::format(".partial-{}-{}", ::getpid(), i);
+    file_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file_ < 0 && errno != EEXIST) break;
+  }
+  if (file_ >= 0) return;
+  const int error = errno;
+  partial_.clear();
+  fail(error);
+}
+
+ResultFile::~ResultFile() {
+  if (file_ >= 0) ::close(file_);
+  if (!partial_.empty()) ::unlink(partial_.c_str());
+}
+
+void ResultFile::write(const std::string& text) {
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t count = ::write(file_, text.data() + done, text.size() - done);
+    if (count < 0 && errno != EINTR) fail(errno);
+    if (count > 0) done += static_cast<std::size_t>(count);
+  }
+  if (::close(std::exchange(file_, -1)) != 0) fail(errno);
+  if (partial_.empty()) return;
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) fail(errno);
+  partial_.clear();
+}
+
+void ResultFile::fail(int error) const {
+  throw DataError(fmt::format("--json: cannot write '{}': {}", path_.string(), std::strerror(error)));
 }
 
 Progress::Progress(std::int64_t steps) : steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 namespace dlrm {
@@ -17,6 +18,30 @@ void print_plan(const tessera::Layout& layout, const tessera::MemoryCost& cost);
 
 /// 1234567 -> "1,234,567".
 std::string grouped(std::int64_t number);
+
+/// Keeps files that this program opens away from the numbers of standard streams that its caller closed: writing to those fails.
+void open_standard_streams();
+
+/// Throws tessera::Error if what was printed is lost: standard output is closed, or its disk is full.
+void check_output();
+
+/// A file that appears, or is replaced, when it is complete; before that its content stands beside it under another name. Pipes and devices
+/// are written to as they are. Throws tessera::DataError.
+class ResultFile {
+ public:
+  /// Shows whether it can be written.
+  explicit ResultFile(const std::filesystem::path& path);
+  ResultFile(const ResultFile&) = delete;
+  ResultFile& operator=(const ResultFile&) = delete;
+  ~ResultFile();
+  void write(const std::string& text);
+
+ private:
+  [[noreturn]] void fail(int error) const;
+
+  std::filesystem::path path_, partial_;  ///< partial_ is empty where there is none to remove
+  int file_ = -1;
+};
 
 /// The state of a run: a bar that redraws itself on a terminal, a line now and then elsewhere.
 class Progress {

@@ -58,6 +58,8 @@ class Saver {
     position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
                             options.epochs, options.seed);
     contents_.set_text("position", position_);
+    data_ = fmt::format("{:016x}", clicks.checksum());
+    contents_.set_text("data", data_);
     if (options.save_increments > 0) changed_.emplace(contents_);
   }
 
@@ -65,13 +67,18 @@ class Saver {
   std::int64_t resume(std::int64_t steps) {
     if (!options_.resume) return 0;
     std::optional<std::filesystem::path> latest;
-    std::string position;
     tessera::on_all_ranks(communicator_, [&] {
       latest = tessera::latest_checkpoint(options_.save);
       if (!latest) return;
       tessera::Manifest manifest = tessera::read_manifest(*latest).first;
-      position = manifest.texts["position"];
+      auto& texts = manifest.texts;
+      const std::string position = texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}", latest->string(), position, position_);
+      // Checkpoints of earlier versions do not say what data they are of.
+      tessera::require(!texts.contains("data") || texts["data"] == data_,
+                       "--resume: '{}' was saved while training on other data (checksum {}; now {}); give it its --data, --max-rows, "
+                       "--min-count and --power again",
+                       latest->string(), texts["data"], data_);
       tessera::require<tessera::DataError>(manifest.step <= steps, "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
     });
@@ -170,7 +177,7 @@ class Saver {
   tessera::AnyCommunicator& communicator_;
   Vocabulary& vocabulary_;
   tessera::CheckpointContents contents_;
-  std::string position_;
+  std::string position_, data_;
   std::optional<tessera::FolderLock> lock_;  ///< on the first rank
   std::optional<tessera::AsyncSave> running_;
   std::int64_t running_step_ = 0;

@@ -7,6 +7,7 @@
 #include "report.hpp"
 #include "saver.hpp"
 
+#include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/metrics.hpp>
@@ -52,6 +53,8 @@ class Rank {
   }
 
   void run(Result& result) {
+    const Part test_part(0, clicks_.test_samples(), communicator_);
+    on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
     train(result);
     const Quality quality = test(kNothing);
@@ -163,7 +166,8 @@ class Rank {
     communicator_.all_reduce(std::span<double>(&sum, 1));
     loss_ += sum;
     require<Error>(std::isfinite(loss_) && model_->gradients_finite(),
-                   "the training diverged before step {}: lower --learning-rate or --dense-learning-rate{}", step, saver_.advice());
+                   "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}", step,
+                   options_.initial_bound > 1 ? "--initial-bound, then " : "", saver_.advice());
   }
 
   /// Over all ranks, of the steps since the last report.
@@ -225,6 +229,9 @@ class Rank {
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
   ranks.run([&](Communicators& communicators) {
+    require_same(communicators.main, {{"the number of training samples", std::to_string(clicks.train_samples())},
+                                      {"the number of test samples", std::to_string(clicks.test_samples())},
+                                      {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
     Rank rank(options, clicks, communicators);
     try {
       rank.run(result);

@@ -3,10 +3,13 @@
 //
 // The reader against lines written by hand and against a slow, plain parser; its independence of the chunk size; bad lines.
 #include <tessera/data/criteo.hpp>
+#include <tessera/data/mapped_file.hpp>
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <data/shared_folder.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -185,16 +188,9 @@ TEST_CASE("a line of 4096 bytes is the longest, whatever its end and the chunk")
 }
 
 TEST_CASE("a bad line is named by number and field") {
-  CHECK(fault("\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
-  CHECK(fault(kGood + kGood + "2\t1\n") == "file 'test', line 3, field 1: the label must be 0 or 1");
-  CHECK(fault("10\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
-  CHECK(fault("-1\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
-  CHECK(fault("\t1\n") == "file 'test', line 1, field 1: the label must be 0 or 1");
-  CHECK(fault("0\t1\n") == "file 'test', line 1, field 3: the line ends too early: 40 fields are needed");
-  CHECK(fault("0") == "file 'test', line 1, field 2: the line ends too early: 40 fields are needed");
-  CHECK(fault(kGood + "1" + std::string(38, '\t') + "\n") ==
-        "file 'test', line 2, field 40: the line ends too early: 40 fields are needed");
-  CHECK(fault("1" + std::string(40, '\t') + "\n") == "file 'test', line 1, field 40: more than 40 fields");
+  CHECK(fault(with_field(2, "1").replace(0, 1, "2")) == "file 'test', line 1, field 1: the label must be 0 or 1");
+  for (const char* label : {"", "10", "-1", "2", "1.0"})
+    CHECK(fault(kGood + kGood + label + std::string(39, '\t') + "\n") == "file 'test', line 3, field 1: the label must be 0 or 1");
   for (const char* value : {"x", "1.5", " 1", "1 ", "+1", "-", "--1", "1-", "1e5", "0x1", "\xff"})
     CHECK(fault(with_field(4, value)) == "file 'test', line 1, field 4: the field is not an integer");
   for (const char* value : {"2147483648", "-2147483648", "99999999999999999999999999"})
@@ -204,7 +200,41 @@ TEST_CASE("a bad line is named by number and field") {
   CHECK(fault(with_field(40, "z")) == "file 'test', line 1, field 40: the category is not a hexadecimal number of at most 8 digits");
   CHECK(fault(kGood + std::string(5000, 'x') + "\n" + kGood) == "file 'test', line 2: the line is longer than 4096 bytes");
   CHECK(fault(std::string(10'000'000, 'x')) == "file 'test', line 1: the line is longer than 4096 bytes");
-  CHECK(fault(std::string("0\t\0", 3)) == "file 'test', line 1, field 2: the field is not an integer");
+  CHECK(fault(std::string("0\t\0", 3) + std::string(38, '\t')) == "file 'test', line 1, field 2: the field is not an integer");
+}
+
+TEST_CASE("a file of another kind: how many fields there are, how many there should be; commas, headers, compression") {
+  const std::string need = "; a Criteo line has 40: a label, 13 integers, 26 categories";
+  CHECK(fault("\n") == "file 'test', line 1: the line has 1 tab-separated field" + need);
+  CHECK(fault("0") == "file 'test', line 1: the line has 1 tab-separated field" + need);
+  CHECK(fault("0\t1\n") == "file 'test', line 1: the line has 2 tab-separated fields" + need);
+  CHECK(fault(kGood + "1\t1\t2\t3\t4\t5\tdog" + std::string(8, '\t')) ==
+        "file 'test', line 2: the line has 15 tab-separated fields" + need);
+  CHECK(fault(kGood + "1" + std::string(38, '\t') + "\n") == "file 'test', line 2: the line has 39 tab-separated fields" + need);
+  CHECK(fault("1" + std::string(40, '\t') + "\n") == "file 'test', line 1: the line has 41 tab-separated fields" + need);
+  CHECK(fault("1,2,3\n") == "file 'test', line 1: the line has 1 tab-separated field and 2 commas" + need);
+  CHECK(fault("label,price\n1,2\n") ==
+        "file 'test', line 1: the line has 1 tab-separated field and 1 commas" + need + "; if it is a header, remove it");
+  CHECK(fault("label" + std::string(39, '\t') + "\n" + kGood) ==
+        "file 'test', line 1, field 1: the label must be 0 or 1; if it is a header, remove it");
+  for (const auto& [mark, tool] : {std::pair(std::string("\x1f\x8b\x08"), "gzip"), std::pair(std::string("BZh9"), "bzip2"),
+                                   std::pair(std::string("\x28\xb5\x2f\xfd"), "zstd")})
+    for (const std::string& rest : {std::string("\nxyz"), std::string(100'000, 'x')})
+      CHECK(fault(mark + rest) == fmt::format("file 'test', line 1: the file looks compressed ({}); decompress it first", tool));
+}
+
+TEST_CASE("a fatal line that never ends is not read to its end") {
+  std::size_t given = 0;
+  CriteoReader reader(
+      [&](std::span<char> chunk) {
+        std::fill(chunk.begin(), chunk.end(), 'x');
+        given += chunk.size();
+        REQUIRE(given < (64u << 20));
+        return chunk.size();
+      },
+      "endless");
+  std::vector<CriteoRecord> records(4);
+  CHECK_THROWS_WITH_AS(reader.read(records), "file 'endless', line 1: the line is longer than 4096 bytes", DataError);
 }
 
 TEST_CASE("bad lines are counted and skipped on request; after a fatal one reading can go on") {
@@ -213,7 +243,8 @@ TEST_CASE("bad lines are counted and skipped on request; after a fatal one readi
   CHECK(result.records == std::vector<CriteoRecord>(3, read_all(kGood, {}).records[0]));
   CHECK(result.lines == 6);
   CHECK(result.bad == 3);
-  CHECK(result.first_bad == "file 'test', line 2, field 1: the label must be 0 or 1");
+  CHECK(result.first_bad ==
+        "file 'test', line 2: the line has 1 tab-separated field; a Criteo line has 40: a label, 13 integers, 26 categories");
 
   CriteoReader reader(text_source(text), "test");
   std::vector<CriteoRecord> records(10);
@@ -302,8 +333,13 @@ TEST_CASE("ranges of lines, with and without an index, cover a file exactly once
   }
   // Line numbers in messages count from the file's beginning, also behind a seek.
   const LineIndex index(file.path, 50);
-  CHECK_THROWS_WITH_AS(read_criteo(file.path, {.first_line = 110}, &index),
-                       fmt::format("file '{}', line 119, field 1: the label must be 0 or 1", file.path.string()).c_str(), DataError);
+  CHECK_THROWS_WITH_AS(
+      read_criteo(file.path, {.first_line = 110}, &index),
+      fmt::format("file '{}', line 119: the line has 1 tab-separated field; a Criteo line has 40: a label, 13 integers, 26 "
+                  "categories",
+                  file.path.string())
+          .c_str(),
+      DataError);
 }
 
 TEST_CASE("line counts") {
@@ -317,6 +353,57 @@ TEST_CASE("line counts") {
   CHECK(count("a") == 1);
   CHECK(count("a\n\nb") == 3);
   CHECK(count(std::string(3 << 20, 'x') + "\n" + "y\n") == 2);
+}
+
+TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor reads them twice") {
+  const TemporaryFile pipe("tessera_test_criteo_pipe");
+  REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
+  const std::string text =
+      fmt::format("cannot read '{}': it is a pipe, which can be read only once; write its content to a file first", pipe.path.string());
+  CHECK_THROWS_WITH_AS(CriteoReader{pipe.path}, text.c_str(), DataError);
+  CHECK_THROWS_WITH_AS(LineIndex{pipe.path}, text.c_str(), DataError);
+  CHECK_THROWS_WITH_AS(MappedFile{pipe.path}, text.c_str(), DataError);
+  CHECK_THROWS_AS(CriteoReader{"/dev/zero"}, DataError);
+  CHECK_THROWS_AS(LineIndex{"/dev/zero"}, DataError);
+  CHECK_THROWS_AS(MappedFile{"/dev/null"}, DataError);
+}
+
+TEST_CASE("passes over one file: each finds the same records, or says that the file changed") {
+  const TemporaryFile file("tessera_test_criteo_passes");
+  const auto write = [&](const std::string& text) { std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text; };
+  const auto records_of = [](CriteoPasses& passes) {
+    std::size_t count = 0;
+    passes.read([&](std::span<const CriteoRecord> records) { count += records.size(); });
+    return count;
+  };
+  const std::string text = kGood + "bad\n" + with_field(2, "7");
+  for (const std::string& other : {std::string(), kGood, text + kGood, kGood + "bad\n" + with_field(2, "8"), with_field(2, "7") + kGood}) {
+    CAPTURE(other);
+    write(text);
+    CriteoPasses passes(file.path, BadLines::skip);
+    CHECK(records_of(passes) == 2);
+    CHECK(records_of(passes) == 2);
+    CHECK(passes.records() == 2);
+    CHECK(passes.bad_lines() == 1);
+    write(other);
+    CHECK_THROWS_WITH_AS(records_of(passes),
+                         fmt::format("file '{}' changed while it was read; read a copy that nobody writes to", file.path.string()).c_str(),
+                         DataError);
+  }
+  // Each field counts.
+  CriteoRecord a;
+  std::vector<std::uint64_t> sums{criteo_checksum({&a, 1})};
+  const auto changed = [&](auto change) {
+    CriteoRecord b = a;
+    change(b);
+    sums.push_back(criteo_checksum({&b, 1}));
+  };
+  changed([](CriteoRecord& r) { r.label = 1; });
+  changed([](CriteoRecord& r) { r.missing_categories = 1; });
+  for (int i = 0; i < kCriteoIntegers; ++i) changed([i](CriteoRecord& r) { r.integers[i] = 1; });
+  for (int i = 0; i < kCriteoCategories; ++i) changed([i](CriteoRecord& r) { r.categories[i] = 1; });
+  std::sort(sums.begin(), sums.end());
+  CHECK(std::unique(sums.begin(), sums.end()) == sums.end());
 }
 
 TEST_CASE("files that can't be read, options that can't work") {

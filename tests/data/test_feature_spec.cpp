@@ -168,6 +168,8 @@ TEST_CASE("what is wrong with a specification, and where") {
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: auto"), "'auto' is not a whole number");
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"), "is not a whole number of 64 bits");
   check_fault(replaced(kSpec, "cardinality: 126", "hotness: 3"), "hotness other than 1");
+  for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
+    check_fault(replaced(kSpec, "a/shop", file), "line 33: files must be paths inside the specification's folder, without '..'");
   check_fault(replaced(kSpec, "    cardinality: 126\n", ""), "categorical feature 'shop' needs");
   check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shop\n"), "'shop' is listed twice");
   check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shoes\n"), "'shoes' is not in feature_spec");

@@ -210,7 +210,7 @@ TEST_CASE("waits in parts of a communicator end, too") {
 TEST_CASE("a rank that stops early, and one that hangs") {
   const Outcome early = run_job("job: stops early");
   CHECK(early.status != 0);
-  for (const int rank : {0, 1, 2})
+  for (const int rank : {0, 1})  // rank 2 would repeat rank 0
     CHECK(early.has(fmt::format("rank {}: {} (call 15): rank 0 calls all_reduce, but rank 1 calls nothing more", rank,
                                 rank == 1 ? "nothing more" : "all_reduce")));
   const Outcome late = run_job("job: hangs");

@@ -107,6 +107,7 @@ TEST_CASE("help names every option") {
                              "--test-fraction",
                              "--ranks",
                              "--threads-per-rank",
+                             "--timeout",
                              "--plan",
                              "--backend",
                              "--overlap",
@@ -179,7 +180,15 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--learning-rate nan --samples 1000 --max-rows 10", "--learning-rate");
   check_fails("--bottom-mlp 512,0", "--bottom-mlp");
   check_fails("--top-mlp 512,x", "--top-mlp");
+  for (const char* sizes : {"4,,4", "4,", ",4"}) check_fails(std::string("--bottom-mlp ") + sizes, "'' in '" + std::string(sizes) + "'");
   check_fails("--seed", "--seed");
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x"}) check_fails(std::string("--seed ") + seed, "--seed");
+  for (const char* option : {"--data", "--save", "--json", "--plan", "--codec", "--bottom-mlp", "--seed", "--learning-rate", "--ranks"})
+    check_fails(std::string(option) + " ''", option);
+  for (const char* option : {"--learning-rate", "--dense-learning-rate", "--weight-decay", "--initial-bound"})
+    check_fails(std::string(option) + " 1e-60", option);
+  check_fails("--ranks 256 --threads-per-rank 256", "--ranks 256 with --threads-per-rank 256 needs 65536 threads");
+  check_fails("--timeout -1", "--timeout");
   check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");
   check_fails("--eviction oldest", "--eviction requires --vocabulary");
@@ -296,4 +305,20 @@ TEST_CASE("a training that diverges says so") {
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged", 1);
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30 --overlap", "diverged", 1);
   check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20", "diverged", 1);
+  check_fails(kTiny + "--initial-bound 1e30", "lower --initial-bound", 1);
+}
+
+TEST_CASE("a rate of 0 freezes its half of the model") {
+  const std::string options = "--samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+  const auto of = [&](const std::string& rates) { return results(options + rates); };
+  const nlohmann::json whole = of(""), tables = of("--dense-learning-rate 0"), dense = of("--learning-rate 0"),
+                       nothing = of("--learning-rate 0 --dense-learning-rate 0");
+  CHECK(number(tables, "dense_learning_rate") == 0);
+  CHECK(number(dense, "learning_rate") == 0);
+  for (const nlohmann::json& json : {tables, dense}) {
+    CHECK(json.at("logloss") != whole.at("logloss"));
+    CHECK(json.at("logloss") != nothing.at("logloss"));
+  }
+  CHECK(number(nothing, "auc") < 0.6);
+  CHECK(nothing.at("logloss") == of("--learning-rate 0 --dense-learning-rate 0 --epochs 2").at("logloss"));
 }

@@ -38,11 +38,12 @@ std::vector<CriteoRecord> records(int lines) {
   return made;
 }
 
-Outcome convert(const std::string& arguments) {
+Outcome convert(const std::string& arguments, const std::string& before = "") {
   const TemporaryFolder folder;
   const std::string program = (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_criteo").string();
   const int status = std::system(
-      ("'" + program + "' " + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'").c_str());
+      (before + "'" + program + "' " + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'")
+          .c_str());
   Outcome outcome;
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = text_of(folder.path / "out");
@@ -188,4 +189,17 @@ TEST_CASE("what cannot be converted") {
   CHECK(convert("to-binary /no/such/file '" + empty + "x'").err.find("cannot open '/no/such/file'") != std::string::npos);
   CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").err.find("holds no clicks") != std::string::npos);
   CHECK(convert("to-tsv '" + folder.path.string() + "' x").err.find("feature_spec.yaml") != std::string::npos);
+  for (const char* arguments : {"to-binary '' x", "to-binary x ''", "to-tsv '' x", "to-tsv x ''"}) CHECK(convert(arguments).status == 2);
+  // What can be read only once would give files of no samples.
+  std::string line;
+  append_criteo_line(line, records(1)[0]);
+  std::ofstream(empty) << line << line;
+  const Outcome pipe = convert("to-binary /dev/stdin '" + empty + "x'", "cat '" + empty + "' | ");
+  CHECK(pipe.status == 1);
+  CHECK(pipe.err ==
+        "convert_criteo: cannot read '/dev/stdin': it is a pipe, which can be read only once; write its content to a file first\n");
+  CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").status == 0);
+  CHECK(std::system(
+            ("'" + train_dlrm_path("convert_criteo") + "' to-binary '" + empty + "' '" + empty + "x' 2>/dev/null >/dev/full").c_str()) !=
+        0);
 }

@@ -79,8 +79,51 @@ TEST_CASE("a fault of all ranks and a wrong number of ranks end the job") {
   skip_without_mpi();
   const Outcome file = train_dlrm("--communicator mpi --data /no/such/file", false, mpirun(2));
   CHECK(file.status != 0);
-  CHECK(file.err.find("rank 1: cannot open '/no/such/file'") != std::string::npos);
+  // Both have it, one says it.
+  CHECK(file.err.find("rank 0: cannot open '/no/such/file'") != std::string::npos);
+  CHECK(file.err.find("rank 1: ") == std::string::npos);
+  const Outcome options = train_dlrm("--communicator mpi --plan diagonal", false, mpirun(3));
+  CHECK(options.status == 2);
+  const std::size_t said = options.err.find("train_dlrm: --plan");
+  CHECK(said != std::string::npos);
+  CHECK(options.err.find("train_dlrm: --plan", said + 1) == std::string::npos);
   const Outcome ranks = train_dlrm("--communicator mpi --ranks 3", false, mpirun(2));
   CHECK(ranks.status != 0);
   CHECK(ranks.err.find("--ranks 3: mpirun started 2; leave --ranks out") != std::string::npos);
+}
+
+TEST_CASE("ranks with different options say which ones, and both values, before they begin") {
+  skip_without_mpi();
+  const auto differing = [](const std::string& of_rank_1) {
+    const std::string launcher =
+        mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec "$@" )" + of_rank_1 + R"(; fi; exec "$@"' sh)";
+    const Outcome outcome = train_dlrm(kOptions + "--communicator mpi", false, launcher);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find("rank 1: ") == std::string::npos);
+    return outcome.err;
+  };
+  const std::string rule = "rank 0: all ranks must have the same options and data; ";
+  const std::string three = differing("--weight-decay 0.5 --overlap --dense-optimizer sgd");
+  INFO(three);
+  CHECK(three.find(rule) != std::string::npos);
+  CHECK(three.find("; --weight-decay is 0 on rank 0 and 0.5 on rank 1") != std::string::npos);
+  CHECK(three.find("; --overlap is not given on rank 0 and given on rank 1") != std::string::npos);
+  CHECK(three.find("; --dense-optimizer is adam on rank 0 and sgd on rank 1") != std::string::npos);
+  for (const std::string option : {"--loader first-rank", "--bucket-kib 8", "--constant-rates", "--learning-rate 0.5", "--power 1.1"}) {
+    const std::string err = differing(option);
+    INFO(err);
+    CHECK(err.find(rule + option.substr(0, option.find(' ')) + " is ") != std::string::npos);
+  }
+}
+
+TEST_CASE("--timeout: a process that stands still is named after so many seconds") {
+  skip_without_mpi();
+  const std::string launcher = mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$@" & sleep 4; kill -STOP $!; sleep 20; )"
+                                           R"(kill -KILL $!; exit 1; fi; exec "$@"' sh)";
+  const Outcome outcome =
+      train_dlrm("--communicator mpi --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 --timeout 3", false, launcher);
+  INFO(outcome.err);
+  CHECK(outcome.status != 0);
+  CHECK(outcome.err.find("waited 3000 ms") != std::string::npos);
+  CHECK(outcome.err.find("for rank(s) 1") != std::string::npos);
 }

@@ -136,6 +136,8 @@ class MpiCommunicator {
   void interrupt(const std::string& text) { state_->messenger.interrupt(text); }
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept { state_->messenger.await_failures_of_peers(time); }
+  /// Whether a rank before this one is known to have called `fail` with the same text.
+  bool told_by_lower_rank(const std::string& text) const { return state_->messenger.told_by_lower_rank(text); }
 
  private:
   static constexpr int kHeaderTag = 1, kDataTag = 2;
@@ -260,16 +262,19 @@ class MpiCommunicator {
 static_assert(Communicator<MpiCommunicator>);
 
 /// Runs `function(communicator)` as this process's rank and returns the program's exit code: the twin of `run_ranks`. If it throws, the
-/// text goes to stderr and to all peers, whose collectives then throw too; the job ends when all have reported, or after
-/// `options.grace`. A rank that returns waits until all return.
+/// text goes to stderr (unless a rank before this one reports the same) and to all peers, whose collectives then throw too; the job ends
+/// when all have reported, or after `options.grace`. A rank that returns waits until all return.
 template <class Function>
 int run_mpi_rank(Function&& function, MpiOptions options = {}) {
   const MpiEnvironment environment;
   MpiCommunicator communicator(MPI_COMM_WORLD, options);
   const auto failed = [&](const char* text) {
-    std::fprintf(stderr, "rank %d: %s\n", communicator.rank(), text);
-    std::fflush(stderr);
     communicator.fail(text);
+    if (communicator.rank() != 0) communicator.await_failures_of_peers(options.grace / 2);
+    if (!communicator.told_by_lower_rank(text)) {
+      std::fprintf(stderr, "rank %d: %s\n", communicator.rank(), text);
+      std::fflush(stderr);
+    }
     communicator.await_failures_of_peers(options.grace);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));  // launchers drop what they have not yet forwarded of peers' texts
     MPI_Abort(MPI_COMM_WORLD, 1);

@@ -116,6 +116,7 @@ class MpiMessenger {
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(data_, MPI_ERRORS_RETURN);
+    ended_peers_.reserve(static_cast<std::size_t>(size()));
   }
   MpiMessenger(const MpiMessenger&) = delete;
   MpiMessenger& operator=(const MpiMessenger&) = delete;
@@ -160,7 +161,7 @@ class MpiMessenger {
   void wait() {
     finished_.resize(requests_.size());
     statuses_.resize(requests_.size());
-    Clock::time_point idle_since;
+    Clock::time_point idle_since, failed_since;
     for (std::size_t pending = requests_.size(), idle = 0; pending > 0;) {
       int count = 0;
       const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(), statuses_.data());
@@ -176,7 +177,7 @@ class MpiMessenger {
         idle = 0;
       } else {
         if (++idle == 1) idle_since = Clock::now();
-        idle_wait(idle, idle_since);
+        idle_wait(idle, idle_since, failed_since);
       }
     }
   }
@@ -205,8 +206,16 @@ class MpiMessenger {
   /// Waits until every peer has called `fail` too, or for `time` at most.
   void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
     const auto deadline = Clock::now() + time;
-    while (ended_peers_ + 1 < size() && Clock::now() < deadline)
+    while (std::ssize(ended_peers_) + 1 < size() && Clock::now() < deadline)
       if (!receive_failure()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  /// Whether a peer before this rank is known to have called `fail` with the same text.
+  bool told_by_lower_rank(const std::string& text) const {
+    const Message own(rank(), true, text);
+    return std::any_of(ended_peers_.begin(), ended_peers_.end(), [&](const Message& other) {
+      return other.rank < rank() && std::string_view(other.text) == std::string_view(own.text);
+    });
   }
 
  private:
@@ -243,10 +252,13 @@ class MpiMessenger {
   }
 
   /// One turn of a wait in which no message came. The longer it lasts, the more of the core it leaves to others.
-  void idle_wait(std::size_t idle, Clock::time_point since) {
+  void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
     if (idle < 64) return;
-    const auto waited = Clock::now() - since;
-    if (receive_failure()) give_up();
+    const Clock::time_point now = Clock::now();
+    const auto waited = now - since;
+    // A peer may have failed just after this call, for which it has sent all: then this rank finishes it, too.
+    if ((receive_failure() || failed()) && failed_since == Clock::time_point()) failed_since = now;
+    if (failed_since != Clock::time_point() && now - failed_since > std::chrono::milliseconds(100)) give_up();
     if (interrupted_.load()) {
       announce(rank(), "it was interrupted: " + interruption_);
       give_up();
@@ -296,7 +308,7 @@ class MpiMessenger {
   bool receive_failure() noexcept {
     Message message;
     if (!faults_->receive(message)) return false;
-    if (message.ended) ++ended_peers_;
+    if (message.ended) ended_peers_.push_back(message);  // it has room for all
     if (!failed()) failure_ = message;
     return true;
   }
@@ -312,7 +324,7 @@ class MpiMessenger {
   std::vector<MPI_Status> statuses_;
   Message failure_;       // what ended this
   Message announcement_;  // to the peers
-  int ended_peers_ = 0;
+  std::vector<Message> ended_peers_;
   std::mutex interrupting_;
   std::string interruption_;  // complete once this is true:
   std::atomic<bool> interrupted_{false};

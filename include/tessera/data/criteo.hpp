@@ -3,12 +3,12 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
+#include <tessera/data/regular_file.hpp>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -101,25 +101,47 @@ inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecor
   return nullptr;
 }
 
+/// The tool that undoes the compression whose mark stands at the beginning of a file; empty: none that is known.
+inline std::string_view compression_of(std::string_view begin) {
+  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {{"\x1f\x8b", "gzip"},
+                                                                      {"\x28\xb5\x2f\xfd", "zstd"},
+                                                                      {"\xfd"
+                                                                       "7zXZ",
+                                                                       "xz"},
+                                                                      {"BZh", "bzip2"},
+                                                                      {"PK\x03\x04", "zip"}};
+  for (const auto& [mark, tool] : kMarks)
+    if (begin.starts_with(mark)) return tool;
+  return {};
+}
+
+/// What is wrong with a line that has too few or too many fields; empty: their number is right.
+inline std::string wrong_field_count(std::string_view line) {
+  constexpr int kFields = 1 + kCriteoIntegers + kCriteoCategories;
+  const auto fields = std::count(line.begin(), line.end(), '\t') + 1, commas = std::count(line.begin(), line.end(), ',');
+  if (fields == kFields) return {};
+  return fmt::format("the line has {} tab-separated field{}{}; a Criteo line has {}: a label, {} integers, {} categories", fields,
+                     fields == 1 ? "" : "s", fields == 1 && commas > 0 ? fmt::format(" and {} commas", commas) : "", kFields,
+                     kCriteoIntegers, kCriteoCategories);
+}
+
+/// Whether a first line begins with a name instead of a label.
+inline bool looks_like_header(std::string_view line) {
+  return !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z') || line[0] == '"');
+}
+
 }  // namespace detail
 
 /// Fills the span from the front and returns how many bytes it gave; 0 only at the end. May give fewer than asked for.
 using ByteSource = std::function<std::size_t(std::span<char>)>;
 
-/// The bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be opened or read.
+/// The bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be opened or read, or is no regular file (a pipe
+/// gives its bytes only once: read it through a ByteSource of your own).
 inline ByteSource file_source(const std::filesystem::path& path, std::int64_t offset = 0) {
-  std::error_code ignored;
-  require<DataError>(!std::filesystem::is_directory(path, ignored), "cannot read '{}': it is a directory", path.string());
-  const std::shared_ptr<std::FILE> file(std::fopen(path.c_str(), "rb"), [](std::FILE* f) {
-    if (f != nullptr) std::fclose(f);
-  });
-  require<DataError>(file != nullptr, "cannot open '{}': {}", path.string(), std::strerror(errno));
-  std::setvbuf(file.get(), nullptr, _IONBF, 0);  // the readers ask for big chunks into buffers of their own
-  require<DataError>(offset == 0 || fseeko(file.get(), offset, SEEK_SET) == 0, "cannot seek in '{}': {}", path.string(),
-                     std::strerror(errno));
-  return [file, name = path.string()](std::span<char> chunk) {
-    const std::size_t bytes = std::fread(chunk.data(), 1, chunk.size(), file.get());
-    require<DataError>(bytes == chunk.size() || std::ferror(file.get()) == 0, "cannot read '{}': {}", name, std::strerror(errno));
+  const auto file = std::make_shared<const RegularFile>(path);
+  return [file, offset](std::span<char> chunk) mutable {
+    const std::size_t bytes = file->read(chunk.data(), chunk.size(), offset);
+    offset += static_cast<std::int64_t>(bytes);
     return bytes;
   };
 }
@@ -164,7 +186,8 @@ class LineIndex {
 
 /// Streams a Criteo click file: per line a label, 13 integers, 26 hexadecimal categories, separated by tabs; all but the label may
 /// be empty. Lines end in \n or \r\n; the last may lack it. Memory is one chunk, whatever the file's size. A bad line (also one
-/// longer than 4096 bytes) is a DataError that names file, line (from 1) and field, or is counted and skipped.
+/// longer than 4096 bytes) is a DataError that names file, line (from 1) and field, or says how many fields there are, or is counted and
+/// skipped.
 class CriteoReader {
  public:
   static constexpr std::size_t kMaxLine = 4096;
@@ -198,8 +221,8 @@ class CriteoReader {
         continue;
       }
       ++bad_lines_;
-      if (options_.bad_lines == BadLines::fatal) throw DataError(describe(field, fault));
-      if (first_bad_line_.empty()) first_bad_line_ = describe(field, fault);
+      if (options_.bad_lines == BadLines::fatal) throw DataError(describe(line, field, fault));
+      if (first_bad_line_.empty()) first_bad_line_ = describe(line, field, fault);
     }
     return count;
   }
@@ -218,14 +241,22 @@ class CriteoReader {
     bool too_long = false;
   };
 
-  std::string describe(int field, const char* fault) const {
-    return field == 0 ? fmt::format("file '{}', line {}: {}", name_, line_, fault)
-                      : fmt::format("file '{}', line {}, field {}: {}", name_, line_, field, fault);
+  /// Often a bad line is one of many: the file is of another kind.
+  std::string describe(const Line& line, int field, const char* fault) const {
+    const std::string_view text(line.begin, static_cast<std::size_t>(line.end - line.begin));
+    const std::string place = fmt::format("file '{}', line {}", name_, line_);
+    if (const std::string_view tool = detail::compression_of(text); line_ == 1 && !tool.empty())
+      return fmt::format("{}: the file looks compressed ({}); decompress it first", place, tool);
+    if (field == 0) return fmt::format("{}: {}", place, fault);
+    const char* const advice = line_ == 1 && field == 1 && detail::looks_like_header(text) ? "; if it is a header, remove it" : "";
+    const std::string count = detail::wrong_field_count(text);
+    return count.empty() ? fmt::format("{}, field {}: {}{}", place, field, fault, advice) : fmt::format("{}: {}{}", place, count, advice);
   }
 
-  /// The next line without its end; begin is null at the end of the source. Of a line that is too long only a part is kept.
+  /// The next line without its end; begin is null at the end of the source. Of a line that is too long only a part is kept; where it is
+  /// fatal, the rest is not even read before the next call.
   Line next_line() {
-    bool too_long = false;
+    bool too_long = false, known = std::exchange(rest_is_known_, false);  // known: the line's beginning was given out before
     for (std::size_t searched = 0;;) {
       char* const begin = buffer_.data() + begin_;
       const std::size_t held = end_ - begin_;
@@ -242,9 +273,18 @@ class CriteoReader {
         if (held > kMaxLine + 1) {
           too_long = true;
           begin_ = end_;
+          if (!known && options_.bad_lines == BadLines::fatal && line_ >= options_.first_line) {
+            rest_is_known_ = true;
+            return {begin, begin + held, true};
+          }
         }
         searched = end_ - begin_;
         fill();
+        continue;
+      }
+      if (std::exchange(known, false)) {
+        too_long = false;
+        searched = 0;
         continue;
       }
       const char* end = newline;
@@ -272,6 +312,7 @@ class CriteoReader {
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   bool ended_ = false;
+  bool rest_is_known_ = false;  // the buffer begins within a line that was reported as too long
   std::int64_t line_ = 0;
   std::int64_t bad_lines_ = 0;
   std::string first_bad_line_;
@@ -287,6 +328,62 @@ inline std::vector<CriteoRecord> read_criteo(const std::filesystem::path& path, 
     records.insert(records.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
   return records;
 }
+
+/// A number that tells records apart, in their order; `before`: that of the records before them.
+inline std::uint64_t criteo_checksum(std::span<const CriteoRecord> records, std::uint64_t before = 0) {
+  for (const CriteoRecord& record : records) {
+    constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15u;
+    std::uint64_t sum = std::uint64_t{record.missing_categories} << 8 | record.label;
+    for (const std::int32_t value : record.integers) sum = sum * kFactor + static_cast<std::uint32_t>(value);
+    for (const std::uint32_t value : record.categories) sum = sum * kFactor + value;
+    before = mix64(before ^ sum);
+  }
+  return before;
+}
+
+/// Reads all good records of a click file as often as asked. Every pass must find what the first one found: a file that somebody writes to
+/// or cuts off meanwhile is a DataError.
+class CriteoPasses {
+ public:
+  explicit CriteoPasses(std::filesystem::path path, BadLines bad_lines = BadLines::fatal) : path_(std::move(path)), bad_lines_(bad_lines) {}
+
+  /// Calls visit(records), a span of CriteoRecord, for one block after the other.
+  template <class Visit>
+  void read(Visit visit) {
+    CriteoReader reader(path_, {.bad_lines = bad_lines_});
+    std::vector<CriteoRecord> block(4096);
+    std::int64_t count = 0;
+    std::uint64_t checksum = 0;
+    while (const std::size_t found = reader.read(block)) {
+      const std::span<const CriteoRecord> records(block.data(), found);
+      count += static_cast<std::int64_t>(found);
+      checksum = criteo_checksum(records, checksum);
+      if (again_ && count > records_) break;
+      visit(records);
+    }
+    require<DataError>(!again_ || (count == records_ && checksum == checksum_),
+                       "file '{}' changed while it was read; read a copy that nobody writes to", path_.string());
+    again_ = true;
+    records_ = count;
+    checksum_ = checksum;
+    skipped_ = reader.bad_lines();
+    first_skipped_ = reader.first_bad_line();
+  }
+
+  /// Of the first pass.
+  std::int64_t records() const { return records_; }
+  /// Bad lines of a pass, and what was wrong with the first one.
+  std::int64_t bad_lines() const { return skipped_; }
+  const std::string& first_bad_line() const { return first_skipped_; }
+
+ private:
+  std::filesystem::path path_;
+  BadLines bad_lines_;
+  bool again_ = false;
+  std::int64_t records_ = 0, skipped_ = 0;
+  std::uint64_t checksum_ = 0;
+  std::string first_skipped_;
+};
 
 /// Appends the record as one line of a Criteo file, newline included.
 inline void append_criteo_line(std::string& out, const CriteoRecord& record) {

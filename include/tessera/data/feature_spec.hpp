@@ -52,7 +52,7 @@ struct DatasetFeature {
 struct DatasetChunk {
   std::string type;  ///< "split_binary" and others
   std::vector<std::string> features;
-  std::vector<std::string> files;  ///< relative to the specification's folder
+  std::vector<std::string> files;  ///< inside the specification's folder, relative to it
 };
 
 /// What a feature specification says: the file feature_spec.yaml of NVIDIA's DeepLearningExamples, which describes the features, which of
@@ -104,6 +104,8 @@ class FeatureSpecParser {
         chunks.push_back(
             {scalar(member(chunk, "type"), "type"), texts(member(chunk, "features"), "features"), texts(member(chunk, "files"), "files")});
         check_features(chunks.back().features, chunk);
+        for (const std::string& file : chunks.back().files)
+          if (!stays_inside(file)) fail(chunk, "files must be paths inside the specification's folder, without '..': '{}'", file);
         for (const std::string& f : chunks.back().features)
           if (!seen.insert(f).second) fail(chunk, "feature '{}' is in two chunks of source '{}'", f, name);
       }
@@ -179,6 +181,12 @@ class FeatureSpecParser {
       if (!spec_.features.contains(f)) fail(node, "feature '{}' is not in feature_spec", f);
       if (!seen.insert(f).second) fail(node, "feature '{}' is listed twice", f);
     }
+  }
+
+  /// Specifications may come from strangers: nothing outside their folder is opened.
+  static bool stays_inside(const std::filesystem::path& file) {
+    return !file.empty() && file.is_relative() && file.native().find('\0') == std::string::npos &&
+           std::find(file.begin(), file.end(), "..") == file.end();
   }
 
   YamlDocument yaml_;

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
+#include <tessera/data/regular_file.hpp>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -19,26 +17,19 @@
 namespace tessera::inline v0 {
 
 /// A whole file mapped into memory for reading; pages come in as they are touched. Move-only: unmaps when destroyed.
-/// Throws DataError, naming the file, when it can't be opened or mapped. The file must not shrink while mapped.
+/// Throws DataError, naming the file, when it can't be opened or mapped, or is no regular file. The file must not shrink while mapped.
 class MappedFile {
  public:
   MappedFile() = default;
 
   explicit MappedFile(const std::filesystem::path& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    require<DataError>(file >= 0, "cannot open '{}': {}", path.string(), std::strerror(errno));
-    struct stat status = {};
-    const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
-    if (regular && status.st_size > 0) {
-      size_ = static_cast<std::size_t>(status.st_size);
-      data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-    }
-    const int error = errno;
-    ::close(file);
-    require<DataError>(regular, "cannot read '{}': it is not a regular file", path.string());
+    const RegularFile file(path);
+    size_ = file.size();
+    if (size_ == 0) return;
+    data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     if (data_ == MAP_FAILED) {
       data_ = nullptr;
-      throw DataError(fmt::format("cannot map '{}' ({} bytes): {}", path.string(), size_, std::strerror(error)));
+      throw DataError(fmt::format("cannot map '{}' ({} bytes): {}", file.name(), size_, std::strerror(errno)));
     }
   }
 
