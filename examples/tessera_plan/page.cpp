@@ -181,8 +181,9 @@ Fragment traffic_fragment(const Report& report) {
                          cell - 0.5, cell - 0.5, shade(bytes[i] / most), name(i / count), name(i % count),
                          bytes_text(static_cast<std::int64_t>(bytes[i])));
     if (count <= 16)
-      f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" pointer-events="none">{}</text>)", x + cell / 2,
-                           y + cell / 2 + 4, i / count == i % count && group == 1 ? "-" : in_unit_of(most, bytes[i]));
+      f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>)", x + cell / 2,
+                           y + cell / 2 + 4, bytes[i] > 0.6 * most ? "#fff" : "#333",
+                           i / count == i % count && group == 1 ? "-" : in_unit_of(most, bytes[i]));
   }
   // The scale: from nothing to the most.
   const double x = left + side + 30;
@@ -291,7 +292,7 @@ std::string page_of(const Report& report) {
   margin[0] = 'R';
   return fmt::format(R"(<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{0} on {1} ranks</title>
-<style>body{{font:14px sans-serif;color:#333;max-width:1040px;margin:2em auto}}table{{border-collapse:collapse}}td,th{{padding:2px 10px 2px 0;text-align:left;vertical-align:top}}svg{{max-width:100%}}i{{display:inline-block;height:.8em}}.bar{{display:inline-flex;vertical-align:middle;height:.8em}}.pale{{opacity:.35}}</style></head><body>
+<style>body{{font:14px sans-serif;color:#333;max-width:1040px;margin:2em auto}}table{{border-collapse:collapse}}td,th{{padding:2px 10px 2px 0;text-align:left;vertical-align:top;white-space:nowrap}}td:last-child{{white-space:normal}}svg{{max-width:100%}}i{{display:inline-block;height:.8em}}.bar{{display:inline-flex;vertical-align:middle;height:.8em}}.pale{{opacity:.35}}</style></head><body>
 <h1>{0} on {1} ranks</h1>
 <p>{2} tables, {3} features, batch {4}; predicted step {5:.3f} ms.</p>
 <p>{6}.</p>
@@ -299,7 +300,7 @@ std::string page_of(const Report& report) {
 <h2>Tables</h2><p>Boxes: rows (logarithm) by columns (logarithm), coloured by rank; grey: a copy on every rank. Point at a part to read what it is.</p>
 {8}
 {9}
-<h2>Step</h2><p>Every part takes as long as its slowest rank, so that the step is longer than the time of any one rank.</p>
+<h2>Step</h2><p>Every part takes as long as its slowest rank, so that the step may take longer than any one rank's sum.</p>
 {10}
 <h2>Ranks</h2>
 {11}

@@ -13,6 +13,8 @@
 #include <tessera/sharding/policies.hpp>
 #include <tessera/table/vocabulary.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -51,7 +53,10 @@ class Rank {
   }
 
   void run(Result& result) {
-    if (first()) print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
+    if (first()) {
+      print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
+      fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
+    }
     train(result);
     const Quality quality = test(kNothing);
     if (first()) {
