@@ -3,8 +3,9 @@
 //
 // Sharding strategies measured on thread ranks: policies x widths x hotness x ranks, the time of each stage, bytes and messages per rank,
 // balance, and what the cost model predicts.
-//   bench_sharding                               Google Benchmark; --machine FILE takes the constants of predictions from a file
-//   bench_sharding --calibrate [--out FOLDER]    fits the model's constants to this machine; writes machine.json and machine.hpp
+//   bench_sharding                               Google Benchmark; predictions with this machine's constants: measured once (two minutes)
+//                                                and kept in the user's cache, or with --machine FILE those of a file
+//   bench_sharding --calibrate [--out FOLDER]    fits the model's constants to this machine again; writes machine.json and machine.hpp, too
 //   bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
 #include "../examples/tessera_plan/cluster_file.hpp"
 #include "calibration.hpp"
@@ -133,17 +134,31 @@ int main(int argc, char** argv) try {
       rest.push_back(argv[i]);
     }
   }
-  Cluster constants = machine.empty() ? cpu_host(1, cores()) : plan::read_cluster(machine);
+  plan::Constants constants;
   if (want_calibration) {
-    constants = calibrate();
-    plan::write_machine(out, constants);
+    constants.cluster = calibrate();
+    plan::write_machine(out, constants.cluster, plan::this_machine());
+    fmt::print("kept in {}\n", plan::write_machine_cache(constants.cluster));
+  } else if (!machine.empty()) {
+    constants = plan::read_constants(machine);
+  } else if (const auto kept = plan::cached_constants()) {
+    constants = *kept;
+  } else if (const bool only_names =
+                 std::any_of(rest.begin(), rest.end(), [](const char* a) { return std::string(a).starts_with("--benchmark_list"); });
+             only_names || want_honesty) {
+    constants = {cpu_host(1, cores()), "of another machine (a 2-core x86-64 server)"};
+  } else {
+    fmt::print("measuring this machine's constants, once: about two minutes\n");
+    std::fflush(stdout);
+    constants = plan::read_constants(plan::write_machine_cache(calibrate()));
   }
-  if (want_honesty) honesty(constants);
+  if (want_honesty) honesty(constants.cluster);
   if (want_calibration || want_honesty) return 0;
   int count = static_cast<int>(rest.size());
   benchmark::Initialize(&count, rest.data());
   if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
-  for (const int ranks : {1, 2, 4}) register_plans("threads", ranks, constants, measure_on_threads);
+  benchmark::AddCustomContext("constants", constants.source);
+  for (const int ranks : {1, 2, 4}) register_plans("threads", ranks, constants.cluster, measure_on_threads);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 } catch (const std::exception& error) {

@@ -29,7 +29,9 @@ void calibrate_gpus(std::initializer_list<int> ranks, Cluster base, const std::s
   measure_in_turn(cases, run);
   base = fit(observations_of(cases), base);
   print_stages(cases, base);
-  plan::write_machine(folder, base);
+  plan::Calibration machine = plan::this_machine();
+  machine.processor = "GPUs beside " + machine.processor;
+  plan::write_machine(folder, base, machine);
 }
 
 }  // namespace tessera::bench

@@ -23,7 +23,7 @@ OWN_FIELDS = {"name", "run_name", "run_type", "repetitions", "repetition_index",
 
 
 def load(path):
-    """Context of a run, and {name: {counter: median}} in the order of the run, time in milliseconds first."""
+    """Context of a run, {name: {counter: median}} in the order of the run, time in milliseconds first, and {name: what it is in words}."""
     data = json.loads(path.read_text())
     runs = {}
     for run in data["benchmarks"]:
@@ -37,7 +37,8 @@ def load(path):
                 values[field] = run[field]
         runs.setdefault(short_name(run["run_name"]), []).append(values)
     medians = {name: {k: statistics.median(v.get(k, 0) for v in values) for k in values[0]} for name, values in runs.items()}
-    return data["context"], medians
+    labels = {short_name(run["run_name"]): run["label"] for run in data["benchmarks"] if run.get("label")}
+    return data["context"], medians, labels
 
 
 def short_name(name):
@@ -90,24 +91,43 @@ def bars(runs, counter):
     return "".join(parts) + "</svg>"
 
 
-def stages(runs):
+# What stands beside a plan's bar: a counter, and the head of its column.
+BESIDE = {"time_ms": "step, ms", "predicted_ms": "predicted, ms", "bytes_per_rank": "bytes sent", "messages_per_rank": "messages",
+          "memory_balance": "fullest rank", "time_balance": "slowest rank"}
+
+
+def verdict(plans):
+    """How the planner's plan did beside the fastest of the others."""
+    times = {plan: values["time_ms"] for plan, values in plans}
+    if "planned" not in times or len(times) < 2:
+        return ""
+    best = min((time, plan) for plan, time in times.items() if plan != "planned")
+    change = 100 * (times["planned"] / best[0] - 1)
+    return f'planned {times["planned"]:.3g} ms; fastest of the others: {best[1]}, {best[0]:.3g} ms; planned takes {abs(change):.1f} % {"more" if change > 0 else "less"}'
+
+
+def stages(runs, labels, constants):
     """Per group of names up to the last part (the plan): stacked bars of the stages, a line where the step was, a dashed one where it was predicted."""
     groups = {}
     for name, values in runs.items():
         head, _, plan = name.rpartition("/")
-        groups.setdefault(head, []).append((plan, values))
-    left, length, step = 190, 420, 18
+        groups.setdefault(head, []).append((plan, values, labels.get(name, head)))
+    left, length, step, column = 190, 420, 18, 85
     key = "".join(f'<tspan fill="{colour}">&#9632;</tspan> {stage.removesuffix("_ms").replace("_", " ")}&#160;&#160; ' for stage, colour in STAGES.items())
     parts = [f'<p><svg xmlns="http://www.w3.org/2000/svg" width="900" height="16" font-family="sans-serif" font-size="11"><text x="0" y="12">{key}</text></svg><br>'
-             "Each stage by its slowest rank, with a barrier after it. Black line: a whole step without barriers; dashed: as predicted. Beside: bytes and "
-             "messages that the busiest rank sends in a step; max/mean over the ranks of memory, and of time in lookup and update.</p>"]
+             "Each stage by its slowest rank, with a barrier after it. Black line: a whole step without barriers; dashed: as predicted. Beside: bytes and messages "
+             "that the busiest rank sends in a step; memory of the fullest rank, and time in lookup and update of the slowest, as multiples of the mean rank's (1: even).</p>"
+             f"<p>Constants of the predictions: {html.escape(constants)}. bench_sharding --calibrate measures those of this machine again.</p>"]
     for head, plans in groups.items():
-        most = max(max(sum(values[s] for s in STAGES), values["time_ms"], values.get("predicted_ms", 0)) for _, values in plans) or 1.0
-        height = step * len(plans) + 24
-        parts.append(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + length + 380} {height}" width="{left + length + 380}" height="{height}" '
-                     f'font-family="sans-serif" font-size="11"><text x="0" y="12" font-weight="bold">{html.escape(head)}</text>')
-        for i, (plan, values) in enumerate(plans):
-            y, x = 18 + step * i, float(left)
+        most = max(max(sum(values[s] for s in STAGES), values["time_ms"], values.get("predicted_ms", 0)) for _, values, _ in plans) or 1.0
+        columns = [counter for counter in BESIDE if any(counter in values for _, values, _ in plans)]
+        height, width = step * len(plans) + 40, left + length + column * len(columns) + 20
+        heads = "".join(f'<text x="{left + length + column * (i + 1)}" y="32" text-anchor="end">{BESIDE[c]}</text>' for i, c in enumerate(columns))
+        parts.append(f'<h3>{html.escape(plans[0][2])}</h3><p>{html.escape(verdict([(plan, values) for plan, values, _ in plans]))}</p>'
+                     f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+                     f'font-family="sans-serif" font-size="11"><text x="0" y="12" fill="#888">{html.escape(head)}</text>{heads}')
+        for i, (plan, values, _) in enumerate(plans):
+            y, x = 36 + step * i, float(left)
             parts.append(f'<text x="{left - 6}" y="{y + 11}" text-anchor="end">{html.escape(plan)}</text>')
             for stage, colour in STAGES.items():
                 width = length * values[stage] / most
@@ -117,23 +137,22 @@ def stages(runs):
                 if value is not None:
                     at = left + length * value / most
                     parts.append(f'<line x1="{at:.1f}" y1="{y}" x2="{at:.1f}" y2="{y + step - 3}" stroke="#000" stroke-width="1.5"{dash}/>')
-            beside = [f'{text(values["time_ms"])} ms'] + [f"{text(values[counter])} {label}" for counter, label in (
-                ("bytes_per_rank", "B"), ("messages_per_rank", "messages"), ("memory_balance", "memory"), ("time_balance", "time")) if counter in values]
-            parts.append(f'<text x="{left + length + 8}" y="{y + 11}">{" &#183; ".join(beside)}</text>')
+            parts += [f'<text x="{left + length + column * (c + 1)}" y="{y + 11}" text-anchor="end">{text(values[counter])}</text>'
+                      for c, counter in enumerate(columns) if counter in values]
         parts.append("</svg><br>")
     return "".join(parts)
 
 
-def page(contexts, benches):
+def page(contexts, benches, labels):
     first = next(iter(contexts.values()))
     body = [f"<p>{html.escape(first['date'])}, {first['num_cpus']} processors of {first['mhz_per_cpu']} MHz. Medians. A share is of a limit that the "
             "same run measured with the same traffic; a ratio is to the peer, run in turn; the dashed line is 1, a black one what the machine's limit would give.</p>"]
     for name, runs in benches.items():
         columns, rows = table(runs)
         body.append(f"<h2>{html.escape(name)}</h2>")
-        staged = {name: values for name, values in runs.items() if all(stage in values for stage in STAGES)}
+        staged = {run: values for run, values in runs.items() if all(stage in values for stage in STAGES)}
         if staged:
-            body.append(stages(staged))
+            body.append(stages(staged, labels[name], contexts[name].get("constants", "not said by the bench, so perhaps of another machine")))
         counter = next((c for c in DRAWN if any(c in values for values in runs.values())), None)
         if counter:
             body.append(bars(runs, counter))
@@ -145,15 +164,15 @@ def page(contexts, benches):
 
 
 def main(folder, names):
-    contexts, benches = {}, {}
+    contexts, benches, labels = {}, {}, {}
     for name in names:
-        context, runs = load(folder / f"{name}.json")
+        context, runs, words = load(folder / f"{name}.json")
         if runs:
-            contexts[name], benches[name] = context, runs
+            contexts[name], benches[name], labels[name] = context, runs, words
             print_table(name, runs)
     if not benches:
         sys.exit("report.py: no benchmark ran")
-    (folder / "index.html").write_text(page(contexts, benches))
+    (folder / "index.html").write_text(page(contexts, benches, labels))
     print(folder / "index.html")
 
 

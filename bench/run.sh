@@ -7,6 +7,7 @@
 #   bash bench/run.sh            everything, three repetitions each, medians (about an hour on two cores)
 #   bash bench/run.sh --quick    one shape of each kind, one repetition (some minutes)
 #   bash bench/run.sh --peers    also beside PyTorch's C++ library, side by side in one process (installs libtorch-dev)
+#                                the first run of sharding also measures the machine's constants (two minutes) and keeps them in the user's cache
 #   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data peers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -66,9 +67,12 @@ for name in "${benches[@]}"; do
   options=(--benchmark_out="build/bench/$name.json" --benchmark_out_format=json)
   if $quick; then
     options+=("--benchmark_filter=${quick_filter[$name]}")
+    # Plans are compared with each other: in turn, so that other work on the machine falls on all.
+    [ "$name" = sharding ] && options+=(--benchmark_repetitions=5)
   else
     options+=(--benchmark_repetitions=3)
   fi
+  [ "$name" = sharding ] && options+=(--benchmark_enable_random_interleaving=true)
   echo "bench_$name"
   "build/release/bin/bench_$name" "${options[@]}" >"$log" 2>&1 || { cat "$log"; exit 1; }
 done

@@ -312,6 +312,18 @@ inline std::vector<Observation> observations_of(const std::vector<Case>& cases) 
   return all;
 }
 
+/// "16 tables: 2 of 400000 rows, ...; 16 columns, 1 id per sample; batch 8192, ids by a power law of 1.05".
+inline std::string describe(const ShardingModel& model) {
+  std::string groups;
+  for (std::size_t t = 0, end = 0; t < model.tables.size(); t = end) {
+    for (end = t; end < model.tables.size() && model.tables[end].rows == model.tables[t].rows;) ++end;
+    groups += fmt::format("{}{} of {} rows", groups.empty() ? "" : ", ", end - t, model.tables[t].rows);
+  }
+  const TableSpec& first = model.tables.front();
+  return fmt::format("{} tables ({}) of {} columns, {} id{} per sample and table, batch {}, ids by a power law of {}", model.tables.size(),
+                     groups, first.width, first.hotness, first.hotness == 1 ? "" : "s", model.workload.batch, model.workload.skew);
+}
+
 /// Registers policies x widths x hotness for `ranks` ranks; run(layout, workload, steps) measures one.
 template <class Run>
 void register_plans(const std::string& prefix, int ranks, const Cluster& constants, Run run) {
@@ -321,11 +333,13 @@ void register_plans(const std::string& prefix, int ranks, const Cluster& constan
           make_model("", 8192, 1.05, {{2, 400'000, width, hotness}, {6, 100'000, width, hotness}, {8, 1000, width, hotness}});
       Cluster cluster = constants;
       cluster.ranks = ranks;
+      const std::string what = fmt::format("{} ranks ({}): {}", ranks, prefix, describe(model));
       for (const NamedLayout& plan : layouts_of(model, cluster)) {
         const Prediction p = predict(plan.layout, cluster, model.workload);
         const auto body = [=](benchmark::State& state) {
           const Measured m = run(plan.layout, model.workload, 10);
           for (auto _ : state) state.SetIterationTime(m.step_seconds);
+          state.SetLabel(what);
           for (std::size_t s = 0; s < kStages.size(); ++s)
             state.counters[fmt::format("{}_ms", kStageNames[s])] = 1e3 * m.stages.*kStages[s];
           state.counters["predicted_ms"] = 1e3 * p.step_seconds;

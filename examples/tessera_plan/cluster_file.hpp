@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tessera::Cluster as JSON and as a line of C++. Keys are the names of its members.
+// A tessera::Cluster as JSON and as a line of C++. Keys are the names of its members; "measured" says on what machine they were measured,
+// and when. The constants of this machine are kept in one file of the user's cache, measured once.
 #pragma once
 
 #include <tessera/core/error.hpp>
@@ -10,12 +11,22 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <type_traits>
+#include <vector>
+
+#include <unistd.h>
 
 namespace plan {
 
@@ -44,36 +55,113 @@ void for_each_member(C& c, F&& f) {
   f("concurrent_ranks", c.concurrent_ranks);
 }
 
+/// Where and when constants were measured.
+struct Calibration {
+  std::string processor;
+  int cores = 0;
+  std::string date;  // 2026-11-23
+
+  bool operator==(const Calibration&) const = default;
+};
+
+/// Constants, and in words where they come from.
+struct Constants {
+  tessera::Cluster cluster;
+  std::string source;
+  bool measured = false;  ///< on this machine, or on one that the file names
+};
+
 inline nlohmann::ordered_json to_json(const tessera::Cluster& cluster) {
   nlohmann::ordered_json json;
   for_each_member(cluster, [&](const char* name, const auto& value) { json[name] = value; });
   return json;
 }
 
-/// Members that the file does not name keep their defaults. Throws tessera::DataError.
-inline tessera::Cluster read_cluster(const std::string& path) {
-  std::ifstream file(path);
-  tessera::require<tessera::DataError>(file.is_open(), "cannot read '{}'", path);
-  tessera::Cluster cluster;
-  try {
-    const nlohmann::json json = nlohmann::json::parse(file);
-    for (const auto& [key, value] : json.items()) {
-      bool known = false;
-      for_each_member(cluster, [&, &name = key, &given = value](const char* member, auto& to) {
-        if (name != member) return;
-        known = true;
-        using Value = std::decay_t<decltype(to)>;
-        const double most = std::is_integral_v<Value> ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1) : 1e300;
-        tessera::require<tessera::DataError>(given.is_number() && given.template get<double>() >= 0 && given.template get<double>() <= most,
-                                             "{}: '{}' must be a number from 0 to {}", path, name, most);
-        to = given.template get<Value>();
-      });
-      tessera::require<tessera::DataError>(known, "{}: a cluster has no '{}'", path, key);
+/// This machine, today.
+inline Calibration this_machine() {
+  Calibration machine{.processor = "unknown processor", .cores = static_cast<int>(std::thread::hardware_concurrency()), .date = {}};
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (const auto colon = line.find(": "); line.rfind("model name", 0) == 0 && colon != line.npos) {
+      machine.processor = line.substr(colon + 2);
+      break;
     }
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  std::array<char, 16> text{};
+  if (gmtime_r(&now, &day) != nullptr) machine.date.assign(text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &day));
+  return machine;
+}
+
+inline bool same_machine(const Calibration& a, const Calibration& b) { return a.processor == b.processor && a.cores == b.cores; }
+
+/// Reads a file of constants. Members that it does not name keep their defaults. Throws tessera::DataError.
+inline Constants read_constants(const std::string& path) {
+  using tessera::DataError;
+  std::ifstream file(path);
+  tessera::require<DataError>(file.is_open(), "cannot read '{}'", path);
+  Constants constants;
+  Calibration measured;
+  std::vector<std::string> missing;
+  try {
+    nlohmann::json json = nlohmann::json::parse(file);
+    tessera::require<DataError>(json.is_object(), "{}: a cluster is a JSON object", path);
+    if (const auto at = json.find("measured"); at != json.end()) {
+      measured = {at->at("processor").get<std::string>(), at->at("cores").get<int>(), at->at("date").get<std::string>()};
+      constants.measured = true;
+      json.erase(at);
+    }
+    for_each_member(constants.cluster, [&](const char* member, auto& to) {
+      const auto given = json.find(member);
+      if (given == json.end()) return missing.push_back(member);
+      using Value = std::decay_t<decltype(to)>;
+      const std::string_view name(member);
+      const double most = std::is_integral_v<Value> ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1) : 1e300;
+      const double least = name.ends_with("bandwidth") || name == "flops" ? 1 : 0;  // what times are divided by
+      tessera::require<DataError>(given->is_number() && given->template get<double>() >= least && given->template get<double>() <= most,
+                                  "{}: '{}' must be a number from {} to {}", path, member, least, most);
+      to = given->template get<Value>();
+      json.erase(given);
+    });
+    for (const auto& [key, value] : json.items()) throw DataError(fmt::format("{}: a cluster has no '{}'", path, key));
   } catch (const nlohmann::json::exception& error) {
-    throw tessera::DataError(fmt::format("{}: {}", path, error.what()));
+    throw DataError(fmt::format("{}: {}", path, error.what()));
   }
-  return cluster;
+  const bool here = same_machine(measured, this_machine());
+  constants.source = !constants.measured ? fmt::format("{}, which does not say that they were measured", path)
+                                         : fmt::format("measured on {} ({}, {} cores, {}; {})", here ? "this machine" : "another machine",
+                                                       measured.processor, measured.cores, measured.date, path);
+  if (!missing.empty()) {
+    constants.source += "; not in the file, so an A100's:";
+    for (const std::string& name : missing) constants.source += " " + name;
+    constants.measured = false;
+  }
+  return constants;
+}
+
+inline tessera::Cluster read_cluster(const std::string& path) { return read_constants(path).cluster; }
+
+/// The file of this machine's constants: $TESSERA_MACHINE, or tessera/machine.json in $XDG_CACHE_HOME or ~/.cache. Empty: there is no
+/// place.
+inline std::string machine_cache() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (std::string file = variable("TESSERA_MACHINE"); !file.empty()) return file;
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/tessera/machine.json";
+  const std::string user = variable("HOME");
+  return user.empty() ? "" : user + "/.cache/tessera/machine.json";
+}
+
+/// This machine's constants, where they were measured. A home that several machines share has those of one, and serves no other; a file
+/// that TESSERA_MACHINE names is taken as it is.
+inline std::optional<Constants> cached_constants() {
+  const std::string path = machine_cache();
+  if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
+  Constants constants = read_constants(path);
+  if (std::getenv("TESSERA_MACHINE") == nullptr && constants.source.rfind("measured on this machine", 0) != 0) return std::nullopt;
+  return constants;
 }
 
 /// `tessera::Cluster{.ranks = 8, ...}`
@@ -84,19 +172,42 @@ inline std::string to_cpp(const tessera::Cluster& cluster) {
   return "tessera::Cluster{" + text + "}";
 }
 
+/// Puts text in a file's place, whole or not at all.
+inline void replace_file(const std::string& path, const std::string& text) {
+  const std::string unfinished = fmt::format("{}.{}", path, getpid());
+  std::ofstream file(unfinished);
+  file << text;
+  file.close();
+  std::error_code error;
+  if (file.good()) std::filesystem::rename(unfinished, path, error);
+  tessera::require<tessera::Error>(file.good() && !error, "cannot write '{}'", path);
+}
+
+inline std::string machine_text(const tessera::Cluster& cluster, const Calibration& measured) {
+  nlohmann::ordered_json json{{"measured", {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}}}};
+  json.update(to_json(cluster));
+  return json.dump(1) + "\n";
+}
+
 /// FOLDER/machine.json, and machine.hpp with a constant of it.
-inline void write_machine(const std::string& folder, const tessera::Cluster& cluster) {
-  const auto write = [](const std::string& path, const std::string& text) {
-    std::ofstream file(path);
-    file << text;
-    tessera::require<tessera::Error>(file.flush().good(), "cannot write '{}'", path);
-    fmt::print("wrote {}\n", path);
-  };
-  write(folder + "/machine.json", to_json(cluster).dump(1) + "\n");
-  write(folder + "/machine.hpp",
-        "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include <tessera/sharding/cluster.hpp>\n\n"
-        "inline constexpr auto kMachine = " +
-            to_cpp(cluster) + ";\n");
+inline void write_machine(const std::string& folder, const tessera::Cluster& cluster, const Calibration& measured) {
+  replace_file(folder + "/machine.json", machine_text(cluster, measured));
+  replace_file(folder + "/machine.hpp",
+               "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include <tessera/sharding/cluster.hpp>\n\n"
+               "inline constexpr auto kMachine = " +
+                   to_cpp(cluster) + ";\n");
+  fmt::print("wrote {0}/machine.json and {0}/machine.hpp\n", folder);
+}
+
+/// Keeps this machine's constants where `cached_constants` finds them. Returns the path.
+inline std::string write_machine_cache(const tessera::Cluster& cluster) {
+  const std::string path = machine_cache();
+  tessera::require<tessera::Error>(!path.empty(), "no place for this machine's constants: set TESSERA_MACHINE to a file");
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  replace_file(path, machine_text(cluster, this_machine()));
+  return path;
 }
 
 }  // namespace plan

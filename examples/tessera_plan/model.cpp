@@ -22,6 +22,15 @@ namespace {
 using namespace tessera;
 using Json = nlohmann::ordered_json;
 
+/// Names stand in C++, in pages and in lines of text: without line ends and the like. Throws DataError with the place.
+std::string checked_name(std::string name, const std::string& place) {
+  require<DataError>(!name.empty(), "{}: the name is empty", place);
+  for (const char c : name)
+    require<DataError>(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f,
+                       "{}: a name with the control character {:#04x}; names are one line", place, static_cast<unsigned char>(c));
+  return name;
+}
+
 /// A value of a document with its path, for errors.
 class Node {
  public:
@@ -56,6 +65,7 @@ class Node {
     require<DataError>(json_.is_string(), "{}: must be a text", path_);
     return json_.get<std::string>();
   }
+  std::string name() const { return checked_name(text(), path_); }
 
  private:
   const Json& json_;
@@ -64,7 +74,7 @@ class Node {
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 40;
 constexpr double kMostHotness = 1e5;
-constexpr std::size_t kMostFeatures = 1'000'000;
+constexpr std::size_t kMostFeatures = 20'000;
 
 std::string known(const Json& object) {
   std::vector<std::string> keys;
@@ -72,15 +82,21 @@ std::string known(const Json& object) {
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// One table, and a feature for each of `hotness`.
+/// One table, and a feature for each of `hotness`; without names of their own these are NAME, NAME_1, ...
 void add_table(Model& model, const std::string& name, std::int64_t rows, int width, const std::vector<double>& hotness, double skew,
-               Pooling pooling = Pooling::sum) {
-  require<DataError>(model.features.size() + hotness.size() <= kMostFeatures, "table '{}': more than {} features", name, kMostFeatures);
+               Pooling pooling = Pooling::sum, const std::vector<std::string>& names = {}) {
+  require<DataError>(model.features.size() + hotness.size() <= kMostFeatures,
+                     "table '{}': more than {} features in all, which is what a plan is made for; join tables of one kind", name,
+                     kMostFeatures);
   const std::string_view table = model.keep(name);
   model.tables.push_back({.name = table, .rows = rows, .width = width, .pooling = pooling, .hotness = hotness.front(), .skew = skew});
   for (std::size_t f = 0; f < hotness.size(); ++f)
-    model.features.push_back(
-        {.name = f == 0 ? table : model.keep(fmt::format("{}_{}", name, f)), .table = table, .pooling = pooling, .hotness = hotness[f]});
+    model.features.push_back({.name = !names.empty() ? model.keep(names[f])
+                                      : f == 0       ? table
+                                                     : model.keep(fmt::format("{}_{}", name, f)),
+                              .table = table,
+                              .pooling = pooling,
+                              .hotness = hotness[f]});
 }
 
 std::vector<double> hotness_of(const Node& table) {
@@ -93,14 +109,28 @@ std::vector<double> hotness_of(const Node& table) {
   return all;
 }
 
-/// {"tables": [{"name", "rows", "width", "hotness": 1 or [1, 10], "skew", "pooling"}], "workload": {...}, "dense": {...}}
+/// The features that read a table: a name each; with one hotness for all, or as many.
+std::vector<std::string> feature_names(const Node& table, std::vector<double>& hotness) {
+  std::vector<std::string> names;
+  if (!table.has("features")) return names;
+  for (const Node& feature : table.at("features").list()) names.push_back(feature.name());
+  if (hotness.size() == 1) hotness.assign(names.size(), hotness.front());
+  require<DataError>(!names.empty() && names.size() == hotness.size(), "{}.features: {} names, but {} values of hotness", table.path(),
+                     names.size(), hotness.size());
+  return names;
+}
+
+/// {"tables": [{"name", "rows", "width", "hotness": 1 or [1, 10], "features": [NAME, NAME], "skew", "pooling"}], "workload": {...},
+/// "dense": {...}}
 void read_tables(Model& model, const Node& root, int width) {
   for (const Node& table : root.at("tables").list()) {
     const std::string pooling = table.has("pooling") ? table.at("pooling").text() : "sum";
     require<DataError>(pooling == "sum" || pooling == "mean", "{}.pooling: '{}' is neither sum nor mean", table.path(), pooling);
-    add_table(model, table.at("name").text(), table.at("rows").whole(1, kMostRows),
-              table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width, hotness_of(table),
-              table.has("skew") ? table.at("skew").number(0, 16) : -1, pooling == "mean" ? Pooling::mean : Pooling::sum);
+    std::vector<double> hotness = hotness_of(table);
+    const std::vector<std::string> names = feature_names(table, hotness);
+    add_table(model, table.at("name").name(), table.at("rows").whole(1, kMostRows),
+              table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width, hotness,
+              table.has("skew") ? table.at("skew").number(0, 16) : -1, pooling == "mean" ? Pooling::mean : Pooling::sum, names);
   }
   if (root.has("workload")) {
     const Node workload = root.at("workload");
@@ -185,12 +215,12 @@ void read_json(Model& model, const std::string& text, const std::string& path, c
     if (!root.has(key)) continue;
     const Node all = root.at(key);
     require<DataError>(all.has(which.c_str()), "{}: --model must name one of: {}", path, known(all.json()));
-    model.name = which;
+    model.name = checked_name(which, path + ": --model");
     const Node entry = all.at(which);
     if (entry.has("tables")) return read_tables(model, entry, width);
     return std::string_view(key) == "models" ? read_groups(model, root, entry) : read_cardinalities(model, root, entry, width);
   }
-  if (root.has("name")) model.name = root.at("name").text();
+  if (root.has("name")) model.name = root.at("name").name();
   read_tables(model, root, width);
 }
 
@@ -207,14 +237,17 @@ Model read_model(const std::string& path, const std::string& which, int width) {
     return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
   };
   if (ends_with(".yaml") || ends_with(".yml")) {
-    for (const CategoricalFeature& f : read_feature_spec(text, path)) add_table(model, f.name, f.cardinality, width, {f.hotness}, f.skew);
+    for (const CategoricalFeature& f : read_feature_spec(text, path))
+      add_table(model, checked_name(f.name, path), f.cardinality, width, {f.hotness}, f.skew);
   } else {
     read_json(model, text, path, which, width);
   }
   require<DataError>(!model.tables.empty(), "{}: there are no tables", path);
-  std::set<std::string_view> seen;
+  std::set<std::string_view> tables, features;
+  for (const TableSpec& t : model.tables)
+    require<DataError>(tables.insert(t.name).second, "{}: the name '{}' stands twice among the tables", path, t.name);
   for (const FeatureSpec& f : model.features)
-    require<DataError>(seen.insert(f.name).second, "{}: the name '{}' stands twice", path, f.name);
+    require<DataError>(features.insert(f.name).second, "{}: the name '{}' stands twice among the features", path, f.name);
   return model;
 }
 

@@ -4,8 +4,10 @@
 
 #include "model.hpp"
 
+#include <tessera/sharding/explain_plan.hpp>
 #include <tessera/sharding/plan_layout.hpp>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,13 +26,26 @@ struct Report {
   const Model& model;
   tessera::Cluster cluster;
   tessera::Workload workload;
-  std::vector<Candidate> candidates;  ///< the planner's first, then the plain strategies
+  std::string source;                         ///< of the cluster's constants
+  bool measured = false;                      ///< they were
+  std::vector<Candidate> candidates{};        ///< the planner's first, then the plain strategies
+  tessera::RunnerUp runner_up{};              ///< of these
+  std::vector<tessera::CutReason> reasons{};  ///< of the tables that are shown, largest first
 
   const Candidate& chosen() const { return candidates.front(); }
 };
 
-/// For a terminal: the plan's tables (at most `most_tables`, largest first), ranks, and the comparison.
-std::string text_of(const Report& report, std::size_t most_tables);
+/// The largest tables first, at most `most`.
+std::vector<int> largest_tables(const Model& model, const tessera::Workload& workload, std::size_t most);
+
+/// "all", or ranks with commas between.
+std::string ranks_text(const Report& report, int table);
+
+/// "item, history x 50": the features that read a table, with the ids per sample of each that has more or less than one.
+std::string features_text(const Report& report, int table);
+
+/// For a terminal: the plan's tables with the reasons of their cuts, the comparison, and what the prediction is worth.
+std::string text_of(const Report& report);
 
 /// A header with `using Plan = ...`: the same rectangles on the same ranks.
 std::string header_of(const Report& report);
@@ -41,6 +56,7 @@ std::string svg_of(const Report& report);
 /// The picture, the traffic matrix, the comparison and the tables on one page that needs nothing else.
 std::string page_of(const Report& report);
 
-std::string bytes_text(double bytes);
+/// The most ranks of a page or a picture.
+inline constexpr int kMostDrawnRanks = 1024;
 
 }  // namespace plan

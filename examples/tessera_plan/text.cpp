@@ -14,48 +14,64 @@ namespace plan {
 
 using namespace tessera;
 
-std::string bytes_text(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
+std::vector<int> largest_tables(const Model& model, const Workload& workload, std::size_t most) {
+  std::vector<int> order(model.tables.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto bytes = [&](int t) {
+    const TableSpec& table = model.tables[static_cast<std::size_t>(t)];
+    return workload.memory.of({0, table.rows, 0, table.width});
+  };
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bytes(a) > bytes(b); });
+  order.resize(std::min(order.size(), most));
+  return order;
 }
 
-std::string text_of(const Report& report, std::size_t most_tables) {
+std::string ranks_text(const Report& report, int table) {
+  const Layout& layout = report.chosen().layout;
+  std::vector<int> ranks;
+  for (const Shard& s : layout.shards)
+    if (s.table == table) ranks.push_back(s.rank);
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  const bool all = !ranks.empty() && (ranks.front() == every_rank || ranks.size() == static_cast<std::size_t>(layout.ranks()));
+  return all ? "all" : fmt::format("{}", fmt::join(ranks, ","));
+}
+
+std::string features_text(const Report& report, int table) {
+  std::string text;
+  const TableSpec& spec = report.model.tables[static_cast<std::size_t>(table)];
+  for (const FeatureSpec& f : report.model.features)
+    if (f.table == spec.name)
+      text += fmt::format("{}{}{}", text.empty() ? "" : ", ", f.name, f.hotness == 1 ? "" : fmt::format(" x {}", f.hotness));
+  return text;
+}
+
+std::string text_of(const Report& report) {
   const Candidate& best = report.chosen();
-  const Layout& layout = best.layout;
-  std::vector<std::size_t> order(layout.tables.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto bytes = [&](std::size_t t) { return report.workload.memory.of({0, layout.tables[t].rows, 0, layout.tables[t].width}); };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return bytes(a) > bytes(b); });
-  std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<12} {}\n", "table", "rows", "width", "bytes", "cut", "ranks");
-  for (std::size_t i = 0; i < std::min(order.size(), most_tables); ++i) {
-    const std::size_t t = order[i];
-    const TableCut& cut = best.choice.tables[t];
-    std::vector<int> ranks;
-    for (const Shard& s : layout.shards)
-      if (s.table == static_cast<int>(t) && s.rank >= 0) ranks.push_back(s.rank);
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    const bool all = cut.cut == Cut::replicated || ranks.size() == static_cast<std::size_t>(layout.ranks());
-    const std::string how = cut.parts > 1 ? fmt::format("{} {}", to_string(cut.cut), cut.parts) : std::string(to_string(cut.cut));
-    out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<12} {}\n", layout.tables[t].name, layout.tables[t].rows, layout.tables[t].width,
-                       bytes_text(static_cast<double>(bytes(t))), how, all ? "all" : fmt::format("{}", fmt::join(ranks, ",")));
+  std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", "table", "rows", "width", "bytes", "cut", "ranks");
+  for (const CutReason& reason : report.reasons) {
+    const TableSpec& table = report.model.tables[static_cast<std::size_t>(reason.table)];
+    out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", table.name, table.rows, table.width, bytes_text(reason.bytes),
+                       describe(reason.cut), ranks_text(report, reason.table));
   }
-  if (order.size() > most_tables) out += fmt::format("... and {} smaller tables\n", order.size() - most_tables);
-  out += fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>10} {:>7} {:>7}\n", "plan", "step ms", "route", "lookup", "exchanges",
-                     "assemble", "update", "most bytes", "memory", "time");
+  if (report.model.tables.size() > report.reasons.size())
+    out += fmt::format("... and {} smaller tables\n", report.model.tables.size() - report.reasons.size());
+  out += "\nwhy each table is cut so, with the other tables as they are:\n";
+  for (const CutReason& reason : report.reasons)
+    out += fmt::format("{}: {}: {}\n", report.model.tables[static_cast<std::size_t>(reason.table)].name, describe(reason.cut),
+                       describe(reason));
+  out += fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7} {:>7}\n", "plan", "step ms", "route", "lookup",
+                     "exchanges", "assemble", "update", "dense", "dense sum", "most bytes", "memory", "time");
   for (const Candidate& c : report.candidates) {
     const StageTimes& s = c.prediction.stages;
-    out += fmt::format("{:<24} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>10} {:>7.3f} {:>7.3f}{}\n", c.name,
-                       1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup, 1e3 * (s.exchange + s.exchange_gradients),
-                       1e3 * s.assemble, 1e3 * s.update, bytes_text(static_cast<double>(c.prediction.most_bytes())),
+    out += fmt::format("{:<24} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>10} {:>7.3f} {:>7.3f}{}\n",
+                       c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup, 1e3 * (s.exchange + s.exchange_gradients),
+                       1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense, 1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()),
                        c.prediction.memory_imbalance(), c.prediction.time_imbalance(), c.fits ? "" : "  does not fit");
   }
-  const StageTimes& s = best.prediction.stages;
-  out +=
-      fmt::format("step: dense layers {:.3f} ms and the sum of their gradients {:.3f} ms included; memory, time: max/mean over the ranks\n",
-                  1e3 * s.dense, 1e3 * s.all_reduce);
+  out += "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the ranks\n\n";
+  out += fmt::format("predicted step: {}\n{}\nconstants: {}\n", describe_step(best.prediction, report.workload),
+                     describe_margin(report.runner_up, best.prediction.step_seconds, report.measured), report.source);
   return out;
 }
 

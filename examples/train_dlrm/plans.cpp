@@ -2,14 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans.hpp"
 
+#include "../tessera_plan/cluster_file.hpp"
+
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/explain_plan.hpp>
 #include <tessera/sharding/plan_layout.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/sharding/table.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
+#include <numeric>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -76,17 +83,34 @@ MemoryCost memory_cost(std::string_view optimizer) {
   return memory_cost_of<Adam>;
 }
 
+/// What bench_sharding measured on this machine, else another host's. Processes on several machines, which must agree on a plan, take
+/// the latter unless all are told of one file.
+plan::Constants constants_of(const Options& options, int ranks) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank);
+  plan::Constants constants{cpu_host(ranks, cores),
+                            "of a 2-core x86-64 server, not of this machine: run bench_sharding once, which measures and keeps them"};
+  const bool shared = std::getenv("TESSERA_MACHINE") != nullptr;
+  if (options.communicator == "threads" || shared)
+    if (auto measured = plan::cached_constants()) constants = std::move(*measured);
+  constants.cluster.ranks = ranks;
+  constants.cluster.ranks_per_node = 0;
+  constants.cluster.concurrent_ranks = cores;
+  return constants;
+}
+
+Workload workload_of(const Options& options) {
+  const auto wire_bytes = [](std::string_view codec) { return codec == "fp32" ? 4.0 : codec == "int8" ? 1.0 : 2.0; };
+  return {.batch = options.batch_size,
+          .skew = options.power,
+          .id_bytes = sizeof(std::int32_t),
+          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
+          .memory = memory_cost(options.optimizer)};
+}
+
 Layout planned(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
   std::vector<TableSpec> tables;
   for (std::size_t f = 0; f < kFeatures; ++f) tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank;
-  const auto wire_bytes = [](std::string_view codec) { return codec == "fp32" ? 4.0 : codec == "int8" ? 1.0 : 2.0; };
-  const Workload workload{.batch = options.batch_size,
-                          .skew = options.power,
-                          .id_bytes = sizeof(std::int32_t),
-                          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
-                          .memory = memory_cost(options.optimizer)};
-  return plan_layout(std::move(tables), {}, cpu_host(ranks, std::max(1, cores)), workload);
+  return plan_layout(std::move(tables), {}, constants_of(options, ranks).cluster, workload_of(options));
 }
 
 }  // namespace
@@ -106,6 +130,22 @@ Layout make_layout(const Options& options, int ranks, const std::vector<std::int
   if (plan == "replicated") return layout_of<AllReplicated>(width, topology, named);
   if (plan == "mixed") return layout_of<Mixed>(width, topology, named);
   throw InvalidArgument(fmt::format("there is no plan '{}'", plan));
+}
+
+std::string explain_plan(const Options& options, const Layout& layout) {
+  if (options.plan != "auto") return {};
+  const plan::Constants constants = constants_of(options, layout.ranks());
+  const Workload workload = workload_of(options);
+  const CostModel model(layout.tables, layout.features, layout.feature_table, constants.cluster, workload);
+  const Prediction prediction = predict(layout, model);
+  std::vector<int> tables(layout.tables.size());
+  std::iota(tables.begin(), tables.end(), 0);
+  std::string text = "why each table is cut so, with the other tables as they are:\n";
+  for (const CutReason& reason : explain_cuts(layout, model, {}, tables))
+    text +=
+        fmt::format("{:<6} {}: {}\n", layout.tables[static_cast<std::size_t>(reason.table)].name, describe(reason.cut), describe(reason));
+  return text + fmt::format("predicted step of the embeddings: {}\n{}\nconstants: {}\n", describe_step(prediction, workload),
+                            describe_margin(runner_up(layout, model, 0), prediction.step_seconds, constants.measured), constants.source);
 }
 
 }  // namespace dlrm

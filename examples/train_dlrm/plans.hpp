@@ -28,4 +28,8 @@ inline constexpr std::array<std::string_view, kFeatures> kNames{"C1",  "C2",  "C
 /// step is shortest (docs/cost_model.md). Throws tessera::InvalidArgument for an unknown plan or width.
 tessera::Layout make_layout(const Options& options, int ranks, const std::vector<std::int64_t>& rows);
 
+/// Of plan `auto`: why each table is cut as it is, the predicted step by its parts, the next best plan, and where the constants of the
+/// prediction come from. Empty for other plans.
+std::string explain_plan(const Options& options, const tessera::Layout& layout);
+
 }  // namespace dlrm

@@ -14,6 +14,8 @@
 #include <tessera/sharding/policies.hpp>
 #include <tessera/table/vocabulary.hpp>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -55,7 +57,10 @@ class Rank {
   void run(Result& result) {
     const Part test_part(0, clicks_.test_samples(), communicator_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
-    if (first()) print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
+    if (first()) {
+      print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
+      fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
+    }
     train(result);
     const Quality quality = test(kNothing);
     if (first()) {

@@ -19,9 +19,9 @@ def run(name, time, share, unit="us"):
 
 
 class Report(unittest.TestCase):
-    def report(self, benchmarks, *names):
+    def report(self, benchmarks, *names, constants=None):
         with tempfile.TemporaryDirectory() as folder:
-            context = {"date": "2026-01-02", "num_cpus": 2, "mhz_per_cpu": 3000}
+            context = {"date": "2026-01-02", "num_cpus": 2, "mhz_per_cpu": 3000, **({"constants": constants} if constants else {})}
             (pathlib.Path(folder) / "a.json").write_text(json.dumps({"context": context, "benchmarks": benchmarks}))
             done = subprocess.run([sys.executable, str(REPORT), folder, *names], capture_output=True, text=True)
             page = pathlib.Path(folder) / "index.html"
@@ -43,9 +43,9 @@ class Report(unittest.TestCase):
         for plan, time, scale in (("row-wise", 9.0, 1), ("a <plan>", 21.0, 2)):
             counters = {stage: scale * value for stage, value in stages.items()}
             counters.update({"predicted_ms": 8, "bytes_per_rank": 5e6, "messages_per_rank": 12, "memory_balance": 1.25, "time_balance": 1.5})
-            runs.append({k: v for k, v in dict(run(f"threads/ranks:2/{plan}/iterations:1/manual_time", time, 0, "ms"), **counters).items()
-                         if k != "limit_share"})
-        done, page = self.report(runs, "a")
+            runs.append({k: v for k, v in dict(run(f"threads/ranks:2/{plan}/iterations:1/manual_time", time, 0, "ms"), **counters,
+                                               label="2 ranks: 16 <tables>, batch 8192").items() if k != "limit_share"})
+        done, page = self.report(runs, "a", constants="measured on this machine <x>")
         self.assertEqual(done.returncode, 0, done.stderr)
         svg = page[page.index(">threads/ranks:2</text>"):page.index("<details>")]
         # The longest of all bars, steps and predictions is the step of 21 ms: 420 pixels. A bar's stages follow each other.
@@ -56,9 +56,21 @@ class Report(unittest.TestCase):
                 self.assertAlmostEqual(x + w, after, delta=0.11)
         lines = [(float(x), bool(dash)) for x, dash in re.findall(r'<line x1="([\d.]+)"[^>]*?( stroke-dasharray[^>]*)?/>', svg)]
         self.assertEqual(lines, [(370.0, False), (350.0, True), (610.0, False), (350.0, True)])
-        self.assertIn("9 ms &#183; 5M B &#183; 12 messages &#183; 1.25 memory &#183; 1.5 time", svg)
+        # Figures stand in columns under their names, what was run and whose constants predict in words.
+        heads = re.findall(r'<text x="(\d+)" y="32" text-anchor="end">([^<]*)</text>', svg)
+        self.assertEqual([head for _, head in heads], ["step, ms", "predicted, ms", "bytes sent", "messages", "fullest rank", "slowest rank"])
+        self.assertEqual(re.findall(r'<text x="(?:%s)" y="47" text-anchor="end">([^<]*)</text>' % "|".join(x for x, _ in heads), svg),
+                         ["9", "8", "5M", "12", "1.25", "1.5"])
+        self.assertIn("<h3>2 ranks: 16 &lt;tables&gt;, batch 8192</h3>", page)
+        self.assertIn("Constants of the predictions: measured on this machine &lt;x&gt;. bench_sharding --calibrate", page)
+        self.assertIn("not said by the bench", self.report(runs, "a")[1])
         self.assertIn("a &lt;plan&gt;", svg)
         self.assertNotIn("http", page.replace("http://www.w3.org/2000/svg", ""))
+
+    def test_the_planned_plan_beside_the_fastest(self):
+        stages = dict.fromkeys(("route_ms", "lookup_ms", "exchange_ms", "assemble_ms", "exchange_gradients_ms", "update_ms"), 1)
+        runs = [dict(run(f"threads/{plan}", time, 0, "ms"), **stages) for plan, time in (("planned", 4.2), ("rows", 4.0), ("columns", 9.0))]
+        self.assertIn("planned 4.2 ms; fastest of the others: rows, 4 ms; planned takes 5.0 % more", self.report(runs, "a")[1])
 
     def test_a_ratio_has_its_limit_beside_it(self):
         runs = [dict(run("x", 1, 0.5), ratio=1.5, limit_ratio=3.0), dict(run("y", 1, 0.5), ratio=2.0)]

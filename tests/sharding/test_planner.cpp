@@ -1,10 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/sharding/auto_plan.hpp>
+#include <tessera/sharding/explain_plan.hpp>
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <set>
@@ -164,13 +166,40 @@ TEST_CASE("what does not fit is explained") {
   };
   CHECK(fault(130'000'000) == "no fault");
   CHECK(fault(120'000'000) ==
-        "AutoPlan: no plan fits: table 'query' has 516000000 bytes, and with the others it exceeds ranks of "
-        "120000000 bytes; with tables of 16-bit elements it would fit");
+        "AutoPlan: no plan fits: table 'query' has 492.1 MiB, and with the others it exceeds ranks of "
+        "114.4 MiB; with tables of 16-bit elements it would fit");
   CHECK(fault(60'000'000).find("with 9 ranks it would fit") != std::string::npos);
   CHECK(fault(130'000'000, {.forbidden = {Cut::row_wise, Cut::column_wise, Cut::grid}}).find("without the pins and forbidden") !=
         std::string::npos);
-  CHECK(fault(130'000'000, {.reserve = 20'000'000}).find("without the reserve of 20000000 bytes") != std::string::npos);
+  CHECK(fault(130'000'000, {.reserve = 20'000'000}).find("without the reserve of 19.1 MiB") != std::string::npos);
   CHECK(fault(0).find("no fault") == 0);  // 0: no limit
+}
+
+TEST_CASE("the step with another cut of a table is what the model says of that plan") {
+  for (const bool sorted : {false, true}) {
+    const RandomModel model(5, 12);
+    Cluster cluster = host(8, 4);
+    cluster.concurrent_ranks = sorted ? 2 : 0;
+    const Workload workload{.batch = 4096, .sorted_ids = sorted, .dense_flops = 1e6, .dense_parameters = 1000};
+    const Layout layout = plan_layout(model.tables, model.features, cluster, workload);
+    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+    std::vector<int> tables;
+    for (int t = 0; t < 12; ++t) tables.push_back(t);
+    for (const CutReason& r : explain_cuts(layout, costs, {}, tables)) {
+      CAPTURE(r.table);
+      CHECK(r.step_seconds == predict(layout, costs).step_seconds);
+      REQUIRE(r.best.step_seconds > 0);
+      Layout other = layout;
+      std::erase_if(other.shards, [&](const Shard& s) { return s.table == r.table; });
+      append_shards(other.shards, r.table, layout.tables[r.table], r.best.cut, layout.topology);
+      const Prediction p = predict(other, costs);
+      CHECK(std::abs(p.step_seconds / r.best.step_seconds - 1) < 1e-9);
+      CHECK(p.most_bytes() == r.best.most_bytes);
+      CHECK(describe(r).find(describe(r.best.cut)) != std::string::npos);
+    }
+    const RunnerUp next = runner_up(layout, costs, 0);
+    CHECK(next.seconds >= predict(layout, costs).step_seconds);
+  }
 }
 
 TEST_CASE("hundreds of tables on many ranks: memory is level") {

@@ -99,6 +99,20 @@ TEST_CASE("the plan is shown: every table, every rank, rows and columns of each 
   CHECK(outcome.out.find('\r') == std::string::npos);  // no bar where there is no terminal
 }
 
+TEST_CASE("plan auto says what it expects, what came next, why each table is cut so, and whose constants these are") {
+  const std::string tiny = "--samples 600 --max-rows 20 --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --ranks 4 --plan ";
+  const Outcome outcome = train_dlrm(tiny + "auto");
+  REQUIRE(outcome.status == 0);
+  for (const char* piece : {"predicted step of the embeddings: ", " ms = route ", " + update ", "\nrunner-up: ", "\nconstants: "}) {
+    CAPTURE(piece);
+    CHECK(outcome.out.find(piece) != std::string::npos);
+  }
+  const std::size_t reasons = outcome.out.find("why each table is cut so");
+  REQUIRE(reasons != std::string::npos);
+  for (int f = 1; f <= 26; ++f) CHECK(outcome.out.find("\nC" + std::to_string(f) + " ", reasons) != std::string::npos);
+  CHECK(train_dlrm(tiny + "row-wise").out.find("predicted step") == std::string::npos);
+}
+
 TEST_CASE("help names every option") {
   const Outcome outcome = train_dlrm("--help", false);
   CHECK(outcome.status == 0);

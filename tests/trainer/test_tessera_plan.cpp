@@ -6,11 +6,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -30,8 +33,9 @@ struct Run {
       std::exit(77);
     }
     std::ofstream(folder.path / name) << model;
-    const int result = std::system(
-        fmt::format("cd '{}' && '{}' {} {} >out 2>err", folder.path.string(), (bin() / "tessera_plan").string(), name, arguments).c_str());
+    const int result = std::system(fmt::format("cd '{}' && TESSERA_MACHINE=none.json '{}' {} {} >out 2>err", folder.path.string(),
+                                               (bin() / "tessera_plan").string(), name, arguments)
+                                       .c_str());
     status = WIFEXITED(result) ? WEXITSTATUS(result) : -1;
     out = text_of(folder.path / "out");
     err = text_of(folder.path / "err");
@@ -41,7 +45,7 @@ struct Run {
 
 const std::string kModel = R"({"name": "shop", "workload": {"batch": 8192, "skew": 1.1}, "tables": [
   {"name": "query", "rows": 40000000, "width": 128},
-  {"name": "user", "rows": 3000000, "width": 64, "hotness": [1, 20], "pooling": "mean"},
+  {"name": "user", "rows": 3000000, "width": 64, "hotness": [1, 20], "features": ["viewer", "seen by"], "pooling": "mean"},
   {"name": "a \"quoted\" <name>", "rows": 5000, "width": 64, "skew": 0},
   {"name": "country", "rows": 250, "width": 16}]})";
 
@@ -145,13 +149,20 @@ TEST_CASE("constraints, and what cannot be") {
     CHECK(run.err.find('\n') == run.err.size() - 1);
   };
   CHECK(Run(".", "", "").err == "tessera_plan: '.' is a folder, not a file\n");
-  fails(kModel, "--ranks 2 --memory 4", "no plan fits: table 'query' has 20640000000 bytes");
-  fails(kModel, "--ranks 4 --memory 6 --forbid row-wise --forbid column-wise --forbid grid",
-        "without the pins and forbidden policies it would fit");
+  fails(kModel, "--ranks 2 --memory 4",
+        "no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 2 ranks have 4.0 GiB each");
+  fails(kModel, "--ranks 4 --memory 6 --forbid row-wise --forbid column-wise --forbid grid", "without --pin and --forbid a plan would fit");
   fails(kModel, "--pin nobody=row-wise", "has no table 'nobody'");
-  fails(kModel, "--pin user=upside-down", "there is no policy 'upside-down'");
-  fails(kModel, "--pin user", "write TABLE=POLICY");
+  fails(kModel, "--pin user=upside-down", "there is no policy 'upside-down'", 2);
+  fails(kModel, "--pin user", "write TABLE=POLICY", 2);
+  fails(kModel, "--pin user=column-wise:0", "'0' is not a number from 1 to 8", 2);
+  fails(kModel, "--pin user=column-wise:7", "7 parts do not divide the 64 columns of 'user'");
+  fails(kModel, "--pin user=table-wise@8", "'8' is not a number from 0 to 7", 2);
+  for (const char* option : {"--memory", "--reserve", "--skew", "--memory-balance", "--memory-share"})
+    fails(kModel, std::string(option) + " nan", "nan is not a number from 0", 2);
   fails(kModel, "--ranks 0", "--ranks", 2);
+  fails(kModel, "--ranks 2000 --page page.html", "--page and --svg draw at most 1024 ranks", 2);
+  fails(kModel, "--ranks 32767 --memory 1e-9", "no number of ranks would help");
   fails(kModel, "--cluster nowhere.json", "cannot read 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\": [", "", "parse error");
@@ -159,6 +170,92 @@ TEST_CASE("constraints, and what cannot be") {
   fails(R"({"tables": []})", "", "there are no tables");
   fails(R"({"tables": [{"name": "a", "rows": -1}]})", "", "m.json.tables[0].rows: -1 is not in 1");
   fails(R"({"tables": [{"name": "a", "rows": "x"}]})", "", "m.json.tables[0].rows: must be a whole number");
+  fails(R"({"tables": [{"name": "a\nb", "rows": 5}]})", "", "m.json.tables[0].name: a name with the control character 0x0a");
+  fails(R"({"name": "a\nb", "tables": [{"name": "a", "rows": 5}]})", "", "m.json.name: a name with the control character 0x0a");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "hotness": [1, 2], "features": ["a"]}]})", "", "1 names, but 2 values of hotness");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "features": ["x", "x"]}]})", "", "the name 'x' stands twice among the features");
   fails(R"({"tables": [{"name": "a", "rows": 5}, {"name": "a", "rows": 5}]})", "", "the name 'a' stands twice");
   fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "max"}]})", "", "'max' is neither sum nor mean");
+}
+
+TEST_CASE("no plan fits: each change that would do is named, and does") {
+  const Run none("m.json", kModel, "--ranks 4 --memory 4");
+  CHECK(none.err ==
+        "tessera_plan: no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 4 ranks have 4.0 GiB each for tables; what "
+        "would do: --element-bytes 2 (tables of 16-bit elements), or --ranks 5\n");
+  for (const char* change : {"--ranks 4 --element-bytes 2", "--ranks 5"})
+    CHECK(Run("m.json", kModel, std::string(change) + " --memory 4").status == 0);
+}
+
+TEST_CASE("what a prediction is made of and worth, and why each table is cut so") {
+  std::string model = kModel;
+  model.insert(model.rfind('}'), R"(, "dense": {"flops_per_sample": 3e7, "bytes_per_sample": 20000, "parameters": 3000000})");
+  const std::string how = "--ranks 8 --ranks-per-node 4 --memory 6 --page page.html --json plan.json";
+  const Run run("m.json", model, how);
+  REQUIRE(run.err == "");
+  const nlohmann::json json = run.json("plan.json");
+  const std::string page = text_of(run.folder.path / "page.html");
+  // The parts make up the step.
+  double sum = 0;
+  for (const auto& [name, seconds] : json["step"].items()) sum += seconds.get<double>();
+  const double step = json["plans"][0]["step_seconds"].get<double>();
+  CHECK(std::abs(sum - step) < 1e-9);
+  CHECK(json["step"]["dense layers"].get<double>() > 0);
+  const std::string dense = fmt::format("{:.3f}", 1e3 * json["step"]["dense layers"].get<double>());
+  CHECK(run.out.find(fmt::format("predicted step: {:.3f} ms = route ", 1e3 * step)) != std::string::npos);
+  CHECK(run.out.find(" + dense layers " + dense + " + sum of dense gradients ") != std::string::npos);
+  CHECK(page.find("dense layers</td><td>" + dense + "</td>") != std::string::npos);
+  // The runner-up is the fastest of the others that fit.
+  double fastest = 1e300;
+  for (std::size_t i = 1; i < json["plans"].size(); ++i)
+    if (json["plans"][i]["fits"] == true) fastest = std::min(fastest, json["plans"][i]["step_seconds"].get<double>());
+  CHECK(json["runner_up"]["step_seconds"].get<double>() >= fastest);
+  const std::string runner_up = fmt::format("unner-up: {}, {:.3f} ms", json["runner_up"]["name"].get<std::string>(),
+                                            1e3 * json["runner_up"]["step_seconds"].get<double>());
+  for (const std::string& text : {run.out, page}) {
+    CHECK(text.find(runner_up) != std::string::npos);
+    CHECK(text.find("never measured with this library") != std::string::npos);
+    CHECK(text.find("larger than a rank") != std::string::npos);  // 19.2 GiB
+  }
+  REQUIRE(json["tables"].size() == 4);
+  for (const auto& table : json["tables"]) {
+    CAPTURE(table.dump());
+    CHECK(table["reason"].get<std::string>().size() > 10);
+  }
+  CHECK(json["tables"][1]["features"] == "viewer, seen by x 20");
+  CHECK(page.find("viewer, seen by x 20") != std::string::npos);
+  // Of the traffic: axes, a scale, and numbers that sum up.
+  for (const char* text : {">from rank<", ">to rank<", "(most)<", "all together: "}) CHECK(page.find(text) != std::string::npos);
+  // Bars of the comparison have one scale: the lengths are to each other as the steps, unless they say that they are cut.
+  const std::string table = page.substr(page.find("<h2>Comparison"));
+  std::vector<double> lengths;
+  for (std::size_t at = table.find("class=\"bar"); at != std::string::npos; at = table.find("class=\"bar", at + 1)) {
+    const std::string bar = table.substr(at, table.find("</span>", at) - at);
+    double length = 0;
+    for (std::size_t w = bar.find("width:"); w != std::string::npos; w = bar.find("width:", w + 1)) length += std::stod(bar.substr(w + 6));
+    const bool cut = table.compare(table.find("</span>", at) + 7, 3, "<b ") == 0;
+    lengths.push_back(cut ? -length : length);
+  }
+  REQUIRE(lengths.size() == json["plans"].size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const double ratio = json["plans"][i]["step_seconds"].get<double>() / step;
+    CAPTURE(i);
+    if (lengths[i] > 0) CHECK(std::abs(lengths[i] / lengths[0] - ratio) < 0.02 * ratio);
+    CHECK((lengths[i] < 0) == (ratio > 4));
+  }
+  // A pinned table says so; constants of a file say whether they were measured.
+  const Run pinned("m.json", model, how + " --pin country=table-wise@3");
+  CHECK(pinned.out.find("country: table-wise: pinned\n") != std::string::npos);
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "machine.json").string();
+  std::ofstream(file) << R"({"flops": 1e12})";
+  const Run given("m.json", model, how + " --cluster '" + file + "'");
+  CHECK(given.out.find("which does not say that they were measured; not in the file, so an A100's: ranks ") != std::string::npos);
+  std::string all = json["cluster"].dump();
+  all.insert(1, R"("measured": {"processor": "Abacus", "cores": 7, "date": "2020-02-29"}, )");
+  std::ofstream(file, std::ios::trunc) << all;
+  const Run measured("m.json", model, how + " --cluster '" + file + "'");
+  CHECK(measured.out.find("constants: measured on another machine (Abacus, 7 cores, 2020-02-29; ") != std::string::npos);
+  CHECK(measured.out.find("measure both") != std::string::npos);
+  CHECK(Run("m.json", model, "--cluster host").err.find("run bench_sharding once") != std::string::npos);
 }

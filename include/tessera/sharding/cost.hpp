@@ -257,6 +257,14 @@ constexpr double all_reduce_seconds(const CostModel& model) {
          2 * bytes / size * (nodes - 1) / nodes / c.network_bandwidth;
 }
 
+/// Stages and step from what is predicted for the ranks.
+constexpr void finish(Prediction& p, const CostModel& model) {
+  for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble,
+                            &StageTimes::exchange_gradients, &StageTimes::update, &StageTimes::dense, &StageTimes::all_reduce})
+    p.stages.*member = slowest(p.ranks, model.cluster(), member);
+  p.step_seconds = p.stages.total(model.workload().overlap_route);
+}
+
 }  // namespace detail
 
 /// Predicts a step under a layout, whoever made it. The layout must have the model's tables, features and ranks. `traffic`: fill the
@@ -327,10 +335,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.all_reduce = all_reduce;
     p.bytes[r] += all_bytes;
   }
-  for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble,
-                            &StageTimes::exchange_gradients, &StageTimes::update, &StageTimes::dense, &StageTimes::all_reduce})
-    p.stages.*member = detail::slowest(p.ranks, cluster, member);
-  p.step_seconds = p.stages.total(workload.overlap_route);
+  detail::finish(p, model);
   return p;
 }
 

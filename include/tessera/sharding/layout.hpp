@@ -83,13 +83,22 @@ struct PlanFault {
   }
 };
 
+/// "402.3 GiB": bytes for people.
+inline std::string bytes_text(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
 /// What would make it fit, in words.
 inline std::string describe_remedy(const PlanFault& fault) {
   switch (fault.remedy) {
     case PlanFault::Remedy::lift_constraints:
       return "without the pins and forbidden policies it would fit";
     case PlanFault::Remedy::free_reserve:
-      return fmt::format("without the reserve of {} bytes it would fit", fault.remedy_amount);
+      return fmt::format("without the reserve of {} it would fit", bytes_text(fault.remedy_amount));
     case PlanFault::Remedy::store_16_bit:
       return "with tables of 16-bit elements it would fit";
     case PlanFault::Remedy::more_ranks:
@@ -144,8 +153,8 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format("Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts or use more ranks", name,
                          fault.found, fault.limit);
     case PlanFault::Kind::no_plan_fits:
-      return fmt::format("AutoPlan: no plan fits: table '{}' has {} bytes, and with the others it exceeds ranks of {} bytes; {}", name,
-                         fault.found, fault.limit, describe_remedy(fault));
+      return fmt::format("AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; {}", name,
+                         bytes_text(fault.found), bytes_text(fault.limit), describe_remedy(fault));
     case PlanFault::Kind::uneven_columns:
       return fmt::format("Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}", name, fault.found,
                          fault.limit);

@@ -22,14 +22,27 @@ constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> t
   return layout;
 }
 
-/// Why nothing fits: the largest table, and the cheapest change that would help. Cutting every table by rows is what needs least memory.
+/// Bytes of a rank with every table cut by rows, which needs least memory.
+constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& cost, std::int64_t ranks) {
+  std::int64_t bytes = 0;
+  for (const TableSpec& t : tables.tables) bytes += (t.rows + ranks - 1) / ranks * (t.width * cost.per_element + cost.per_row);
+  return bytes;
+}
+
+/// The fewest ranks, more than `ranks`, on which tables cut by rows take no more than `capacity` bytes each; 0: no number does.
+constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& cost, std::int64_t ranks, std::int64_t capacity) {
+  std::int64_t low = ranks, high = 32767;  // bytes never grow with the ranks
+  if (low >= high || bytes_by_rows(tables, cost, high) > capacity) return 0;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
+  }
+  return high;
+}
+
+/// Why nothing fits: the largest table, and the cheapest change that would help.
 constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster, const Workload& workload,
                                    const PlanConstraints& constraints) {
-  const auto least = [&](std::int64_t ranks, std::int64_t per_element) {
-    std::int64_t bytes = 0;
-    for (const TableSpec& t : tables.tables) bytes += (t.rows + ranks - 1) / ranks * (t.width * per_element + workload.memory.per_row);
-    return bytes;
-  };
   const std::int64_t capacity = std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
   std::size_t largest = 0;
   std::int64_t most = -1;
@@ -39,22 +52,18 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
       largest = t;
     }
   PlanFault fault = PlanFault::of(PlanFault::Kind::no_plan_fits, tables.tables[largest].name, most, capacity);
-  const std::int64_t per_element = workload.memory.per_element;
-  if (least(cluster.ranks, per_element) <= capacity) {
+  const MemoryCost half{.per_element = workload.memory.per_element - 2, .per_row = workload.memory.per_row};
+  const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
+  if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
-  } else if (least(cluster.ranks, per_element) <= cluster.memory_per_rank) {
+  } else if (least <= cluster.memory_per_rank) {
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
-  } else if (workload.element_bytes == 4 && least(cluster.ranks, per_element - 2) <= capacity) {
+  } else if (workload.element_bytes == 4 && bytes_by_rows(tables, half, cluster.ranks) <= capacity) {
     fault.remedy = PlanFault::Remedy::store_16_bit;
-  } else if (capacity > 0) {
-    std::int64_t ranks = std::max<std::int64_t>(cluster.ranks + 1, least(1, per_element) / capacity);
-    const std::int64_t stop = 2 * ranks + 16;
-    while (ranks < stop && least(ranks, per_element) > capacity) ++ranks;
-    if (ranks < stop) {
-      fault.remedy = PlanFault::Remedy::more_ranks;
-      fault.remedy_amount = ranks;
-    }
+  } else if (const std::int64_t ranks = ranks_that_fit(tables, workload.memory, cluster.ranks, capacity); ranks > 0) {
+    fault.remedy = PlanFault::Remedy::more_ranks;
+    fault.remedy_amount = ranks;
   }
   return fault;
 }

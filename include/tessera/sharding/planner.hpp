@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -176,22 +177,21 @@ class Planner {
 
   constexpr std::size_t options_of(int t) const { return end_option(static_cast<std::size_t>(t)) - first_option_[t]; }
 
-  /// Groups of at least two tables of one shape, load and set of options.
+  /// Groups of at least two tables of one shape, load and set of options, in the order of their first tables.
   constexpr std::vector<std::vector<int>> equal_tables() const {
     std::vector<std::vector<int>> groups;
     if (constraints_.effort < kThorough) return groups;
-    for (std::size_t t = 0; t < best_.size(); ++t) {
+    const auto key = [&](int t) {
       const TableSpec& table = layout_.tables[t];
-      const auto alike = [&](const std::vector<int>& group) {
-        const TableSpec& other = layout_.tables[group.front()];
-        return other.rows == table.rows && other.width == table.width && other.skew == table.skew &&
-               options_of(group.front()) == options_of(static_cast<int>(t)) &&
-               model_.ids_of(group.front()) == model_.ids_of(static_cast<int>(t));
-      };
-      const auto at = std::find_if(groups.begin(), groups.end(), alike);
-      at == groups.end() ? groups.push_back({static_cast<int>(t)}) : at->push_back(static_cast<int>(t));
-    }
+      return std::tuple(table.rows, table.width, table.skew, options_of(t), model_.ids_of(t));
+    };
+    std::vector<int> order(best_.size());
+    for (std::size_t t = 0; t < order.size(); ++t) order[t] = static_cast<int>(t);
+    std::sort(order.begin(), order.end(), [&](int a, int b) { return std::pair(key(a), a) < std::pair(key(b), b); });
+    for (std::size_t i = 0; i < order.size(); ++i)
+      i > 0 && key(order[i - 1]) == key(order[i]) ? groups.back().push_back(order[i]) : groups.push_back({order[i]});
     std::erase_if(groups, [](const std::vector<int>& group) { return group.size() < 2; });
+    std::sort(groups.begin(), groups.end());
     return groups;
   }
 
