@@ -573,50 +573,52 @@ TEST_CASE("batches that are routed ahead, on another stream, give the bits of ba
   const Layout layout = make_layout({2}, model.tables, model.features,
                                     {{0, {0, 15, 0, 16}, 0}, {0, {15, 40, 0, 16}, 1}, {1, {0, 30, 0, 3}, 1}, {1, {0, 30, 3, 7}, 0}});
   constexpr int steps = 4, samples = 6;
-  std::vector<float> results[2];
-  for (const bool ahead : {false, true}) {
-    ThreadGroup routing_group(2);
-    std::vector<float> outputs[2], tables[2];
-    run_ranks(2, [&](ThreadCommunicator& host) {
-      const gpu::Stream stream, routing_stream;
-      const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
-      BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
-          second(routing_group, host.rank(), CudaMemory(routing));
-      using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, BasicThreadCommunicator<CudaMemory>>;
-      E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
-      std::vector<Array<std::int32_t, Cuda>> ids;
-      for (int s = 0; s < steps; ++s) {
-        std::vector<std::int32_t> values;
-        for (int i = 0; i < 3 * samples; ++i) values.push_back((i * 11 + s * 5 + host.rank() * 3) % 30);
-        ids.emplace_back(backend, values);
-      }
-      const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{3, samples, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
-      const Array<float, Cuda> output(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns())));
-      const Array<float, Cuda> gradient(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns()), 0.5f));
-      const MatrixView<float> out(output.data(), samples, layout.columns());
-      const auto one = [&](const auto& pooled) {
-        const std::vector<float> got = output.read();
-        outputs[host.rank()].insert(outputs[host.rank()].end(), got.begin(), got.end());
-        embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
-      };
-      if (ahead) {
-        RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(embeddings, second, routing);
-        route.start(batch(0));
+  under_every_deferral([&] {
+    std::vector<float> results[2];
+    for (const bool ahead : {false, true}) {
+      ThreadGroup routing_group(2);
+      std::vector<float> outputs[2], tables[2];
+      run_ranks(2, [&](ThreadCommunicator& host) {
+        const gpu::Stream stream, routing_stream;
+        const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
+        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+            second(routing_group, host.rank(), CudaMemory(routing));
+        using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, BasicThreadCommunicator<CudaMemory>>;
+        E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
+        std::vector<Array<std::int32_t, Cuda>> ids;
         for (int s = 0; s < steps; ++s) {
-          const auto pooled = embeddings.forward_routed(route.take(), out);
-          if (s + 1 < steps) route.start(batch(s + 1));
-          one(pooled);
+          std::vector<std::int32_t> values;
+          for (int i = 0; i < 3 * samples; ++i) values.push_back((i * 11 + s * 5 + host.rank() * 3) % 30);
+          ids.emplace_back(backend, values);
         }
-      } else {
-        for (int s = 0; s < steps; ++s) one(embeddings.forward(batch(s), out));
-      }
-      tables[host.rank()].assign(40 * 16, 0.0f);
-      embeddings.tables().get("a", {tables[host.rank()].data(), 40, 16});
-    });
-    for (int r = 0; r < 2; ++r)
-      for (const std::vector<float>* part : {&outputs[r], &tables[r]})
-        results[ahead].insert(results[ahead].end(), part->begin(), part->end());
-  }
-  CHECK(results[0].size() == 2 * (steps * samples * static_cast<std::size_t>(layout.columns()) + 640));
-  CHECK((results[0] == results[1]));
+        const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{3, samples, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
+        const Array<float, Cuda> output(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns())));
+        const Array<float, Cuda> gradient(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns()), 0.5f));
+        const MatrixView<float> out(output.data(), samples, layout.columns());
+        const auto one = [&](const auto& pooled) {
+          const std::vector<float> got = output.read();
+          outputs[host.rank()].insert(outputs[host.rank()].end(), got.begin(), got.end());
+          embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
+        };
+        if (ahead) {
+          RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(embeddings, second, routing);
+          route.start(batch(0));
+          for (int s = 0; s < steps; ++s) {
+            const auto pooled = embeddings.forward_routed(route.take(), out);
+            if (s + 1 < steps) route.start(batch(s + 1));
+            one(pooled);
+          }
+        } else {
+          for (int s = 0; s < steps; ++s) one(embeddings.forward(batch(s), out));
+        }
+        tables[host.rank()].assign(40 * 16, 0.0f);
+        embeddings.tables().get("a", {tables[host.rank()].data(), 40, 16});
+      });
+      for (int r = 0; r < 2; ++r)
+        for (const std::vector<float>* part : {&outputs[r], &tables[r]})
+          results[ahead].insert(results[ahead].end(), part->begin(), part->end());
+    }
+    CHECK(results[0].size() == 2 * (steps * samples * static_cast<std::size_t>(layout.columns()) + 640));
+    CHECK((results[0] == results[1]));
+  });
 }
