@@ -512,37 +512,39 @@ TEST_CASE("collection: batches with bounds; a step of one rank without the host 
 }
 
 TEST_CASE("collection: ids may have room for more where there are bounds; more ids than a bound are told of, and nothing else is touched") {
-  const Cuda backend;
-  OneRank self{CudaMemory(backend)};
-  const std::vector<std::int64_t> host_ids{1, 2, 9, 3, 5, -7, 1000}, bounds{4, 7}, low_bounds{2, 1};
-  const Array<std::int64_t, Cuda> ids(backend, host_ids), exact(backend, std::span(host_ids).first(5)),
-      offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5}), too_far(backend, std::vector<std::int64_t>{0, 1, 3, 3, 9});
-  const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
-  const auto tables_after = [&](std::span<const std::int64_t> given) {
-    SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
-    KeyedJagged<std::int64_t> batch{2, 2, given, offsets.span(), {}};
-    batch.bounds = bounds;
-    e.backward(e.forward(batch), {gradient.data(), 2, 8});
-    CHECK(e.bad_ids()[0] + e.bad_ids()[1] == 0);
-    std::vector<float> tables(64);
-    e.tables().get("a", {tables.data(), 10, 4});
-    e.tables().get("b", {tables.data() + 40, 6, 4});
-    return tables;
-  };
-  CHECK((tables_after(ids.span()) == tables_after(exact.span())));
+  under_every_deferral([] {
+    const Cuda backend;
+    OneRank self{CudaMemory(backend)};
+    const std::vector<std::int64_t> host_ids{1, 2, 9, 3, 5, -7, 1000}, bounds{4, 7}, low_bounds{2, 1};
+    const Array<std::int64_t, Cuda> ids(backend, host_ids), exact(backend, std::span(host_ids).first(5)),
+        offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5}), too_far(backend, std::vector<std::int64_t>{0, 1, 3, 3, 9});
+    const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
+    const auto tables_after = [&](std::span<const std::int64_t> given) {
+      SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
+      KeyedJagged<std::int64_t> batch{2, 2, given, offsets.span(), {}};
+      batch.bounds = bounds;
+      e.backward(e.forward(batch), {gradient.data(), 2, 8});
+      CHECK(e.bad_ids()[0] + e.bad_ids()[1] == 0);
+      std::vector<float> tables(64);
+      e.tables().get("a", {tables.data(), 10, 4});
+      e.tables().get("b", {tables.data() + 40, 6, 4});
+      return tables;
+    };
+    CHECK((tables_after(ids.span()) == tables_after(exact.span())));
 
-  SmallCollection e{self, backend, {}};
-  KeyedJagged<std::int64_t> batch{2, 2, ids.span(), offsets.span(), {}};
-  batch.bounds = low_bounds;
-  e.backward(e.forward(batch), {gradient.data(), 2, 8});
-  CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: feature 0 ('a') has 3 ids, more than its bound");
-  const std::vector<std::int64_t> negative{4, -1};
-  batch.bounds = negative;
-  CHECK(message_of([&] { e.forward(batch); }) == "KeyedJagged: bounds must not be negative, one is -1");
-  batch.bounds = bounds;
-  batch.offsets = too_far.span();
-  e.backward(e.forward(batch), {gradient.data(), 2, 8});
-  CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: the last offset is 9 but there are 7 ids");
+    SmallCollection e{self, backend, {}};
+    KeyedJagged<std::int64_t> batch{2, 2, ids.span(), offsets.span(), {}};
+    batch.bounds = low_bounds;
+    e.backward(e.forward(batch), {gradient.data(), 2, 8});
+    CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: feature 0 ('a') has 3 ids, more than its bound");
+    const std::vector<std::int64_t> negative{4, -1};
+    batch.bounds = negative;
+    CHECK(message_of([&] { e.forward(batch); }) == "KeyedJagged: bounds must not be negative, one is -1");
+    batch.bounds = bounds;
+    batch.offsets = too_far.span();
+    e.backward(e.forward(batch), {gradient.data(), 2, 8});
+    CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: the last offset is 9 but there are 7 ids");
+  });
 }
 
 TEST_CASE("thread ranks reduce device memory in the order of ranks") {
