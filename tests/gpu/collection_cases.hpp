@@ -512,37 +512,39 @@ TEST_CASE("collection: batches with bounds; a step of one rank without the host 
 }
 
 TEST_CASE("collection: ids may have room for more where there are bounds; more ids than a bound are told of, and nothing else is touched") {
-  const Cuda backend;
-  OneRank self{CudaMemory(backend)};
-  const std::vector<std::int64_t> host_ids{1, 2, 9, 3, 5, -7, 1000}, bounds{4, 7}, low_bounds{2, 1};
-  const Array<std::int64_t, Cuda> ids(backend, host_ids), exact(backend, std::span(host_ids).first(5)),
-      offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5}), too_far(backend, std::vector<std::int64_t>{0, 1, 3, 3, 9});
-  const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
-  const auto tables_after = [&](std::span<const std::int64_t> given) {
-    SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
-    KeyedJagged<std::int64_t> batch{2, 2, given, offsets.span(), {}};
-    batch.bounds = bounds;
-    e.backward(e.forward(batch), {gradient.data(), 2, 8});
-    CHECK(e.bad_ids()[0] + e.bad_ids()[1] == 0);
-    std::vector<float> tables(64);
-    e.tables().get("a", {tables.data(), 10, 4});
-    e.tables().get("b", {tables.data() + 40, 6, 4});
-    return tables;
-  };
-  CHECK((tables_after(ids.span()) == tables_after(exact.span())));
+  under_every_deferral([] {
+    const Cuda backend;
+    OneRank self{CudaMemory(backend)};
+    const std::vector<std::int64_t> host_ids{1, 2, 9, 3, 5, -7, 1000}, bounds{4, 7}, low_bounds{2, 1};
+    const Array<std::int64_t, Cuda> ids(backend, host_ids), exact(backend, std::span(host_ids).first(5)),
+        offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5}), too_far(backend, std::vector<std::int64_t>{0, 1, 3, 3, 9});
+    const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
+    const auto tables_after = [&](std::span<const std::int64_t> given) {
+      SmallCollection e{self, backend, {.learning_rate = 0.5f, .seed = 3}};
+      KeyedJagged<std::int64_t> batch{2, 2, given, offsets.span(), {}};
+      batch.bounds = bounds;
+      e.backward(e.forward(batch), {gradient.data(), 2, 8});
+      CHECK(e.bad_ids()[0] + e.bad_ids()[1] == 0);
+      std::vector<float> tables(64);
+      e.tables().get("a", {tables.data(), 10, 4});
+      e.tables().get("b", {tables.data() + 40, 6, 4});
+      return tables;
+    };
+    CHECK((tables_after(ids.span()) == tables_after(exact.span())));
 
-  SmallCollection e{self, backend, {}};
-  KeyedJagged<std::int64_t> batch{2, 2, ids.span(), offsets.span(), {}};
-  batch.bounds = low_bounds;
-  e.backward(e.forward(batch), {gradient.data(), 2, 8});
-  CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: feature 0 ('a') has 3 ids, more than its bound");
-  const std::vector<std::int64_t> negative{4, -1};
-  batch.bounds = negative;
-  CHECK(message_of([&] { e.forward(batch); }) == "KeyedJagged: bounds must not be negative, one is -1");
-  batch.bounds = bounds;
-  batch.offsets = too_far.span();
-  e.backward(e.forward(batch), {gradient.data(), 2, 8});
-  CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: the last offset is 9 but there are 7 ids");
+    SmallCollection e{self, backend, {}};
+    KeyedJagged<std::int64_t> batch{2, 2, ids.span(), offsets.span(), {}};
+    batch.bounds = low_bounds;
+    e.backward(e.forward(batch), {gradient.data(), 2, 8});
+    CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: feature 0 ('a') has 3 ids, more than its bound");
+    const std::vector<std::int64_t> negative{4, -1};
+    batch.bounds = negative;
+    CHECK(message_of([&] { e.forward(batch); }) == "KeyedJagged: bounds must not be negative, one is -1");
+    batch.bounds = bounds;
+    batch.offsets = too_far.span();
+    e.backward(e.forward(batch), {gradient.data(), 2, 8});
+    CHECK(message_of([&] { e.bad_ids(); }) == "KeyedJagged: the last offset is 9 but there are 7 ids");
+  });
 }
 
 TEST_CASE("thread ranks reduce device memory in the order of ranks") {
@@ -573,50 +575,52 @@ TEST_CASE("batches that are routed ahead, on another stream, give the bits of ba
   const Layout layout = make_layout({2}, model.tables, model.features,
                                     {{0, {0, 15, 0, 16}, 0}, {0, {15, 40, 0, 16}, 1}, {1, {0, 30, 0, 3}, 1}, {1, {0, 30, 3, 7}, 0}});
   constexpr int steps = 4, samples = 6;
-  std::vector<float> results[2];
-  for (const bool ahead : {false, true}) {
-    ThreadGroup routing_group(2);
-    std::vector<float> outputs[2], tables[2];
-    run_ranks(2, [&](ThreadCommunicator& host) {
-      const gpu::Stream stream, routing_stream;
-      const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
-      BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
-          second(routing_group, host.rank(), CudaMemory(routing));
-      using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, BasicThreadCommunicator<CudaMemory>>;
-      E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
-      std::vector<Array<std::int32_t, Cuda>> ids;
-      for (int s = 0; s < steps; ++s) {
-        std::vector<std::int32_t> values;
-        for (int i = 0; i < 3 * samples; ++i) values.push_back((i * 11 + s * 5 + host.rank() * 3) % 30);
-        ids.emplace_back(backend, values);
-      }
-      const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{3, samples, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
-      const Array<float, Cuda> output(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns())));
-      const Array<float, Cuda> gradient(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns()), 0.5f));
-      const MatrixView<float> out(output.data(), samples, layout.columns());
-      const auto one = [&](const auto& pooled) {
-        const std::vector<float> got = output.read();
-        outputs[host.rank()].insert(outputs[host.rank()].end(), got.begin(), got.end());
-        embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
-      };
-      if (ahead) {
-        RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(embeddings, second, routing);
-        route.start(batch(0));
+  under_every_deferral([&] {
+    std::vector<float> results[2];
+    for (const bool ahead : {false, true}) {
+      ThreadGroup routing_group(2);
+      std::vector<float> outputs[2], tables[2];
+      run_ranks(2, [&](ThreadCommunicator& host) {
+        const gpu::Stream stream, routing_stream;
+        const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
+        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+            second(routing_group, host.rank(), CudaMemory(routing));
+        using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, BasicThreadCommunicator<CudaMemory>>;
+        E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
+        std::vector<Array<std::int32_t, Cuda>> ids;
         for (int s = 0; s < steps; ++s) {
-          const auto pooled = embeddings.forward_routed(route.take(), out);
-          if (s + 1 < steps) route.start(batch(s + 1));
-          one(pooled);
+          std::vector<std::int32_t> values;
+          for (int i = 0; i < 3 * samples; ++i) values.push_back((i * 11 + s * 5 + host.rank() * 3) % 30);
+          ids.emplace_back(backend, values);
         }
-      } else {
-        for (int s = 0; s < steps; ++s) one(embeddings.forward(batch(s), out));
-      }
-      tables[host.rank()].assign(40 * 16, 0.0f);
-      embeddings.tables().get("a", {tables[host.rank()].data(), 40, 16});
-    });
-    for (int r = 0; r < 2; ++r)
-      for (const std::vector<float>* part : {&outputs[r], &tables[r]})
-        results[ahead].insert(results[ahead].end(), part->begin(), part->end());
-  }
-  CHECK(results[0].size() == 2 * (steps * samples * static_cast<std::size_t>(layout.columns()) + 640));
-  CHECK((results[0] == results[1]));
+        const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{3, samples, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
+        const Array<float, Cuda> output(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns())));
+        const Array<float, Cuda> gradient(backend, std::vector<float>(static_cast<std::size_t>(samples * layout.columns()), 0.5f));
+        const MatrixView<float> out(output.data(), samples, layout.columns());
+        const auto one = [&](const auto& pooled) {
+          const std::vector<float> got = output.read();
+          outputs[host.rank()].insert(outputs[host.rank()].end(), got.begin(), got.end());
+          embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
+        };
+        if (ahead) {
+          RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(embeddings, second, routing);
+          route.start(batch(0));
+          for (int s = 0; s < steps; ++s) {
+            const auto pooled = embeddings.forward_routed(route.take(), out);
+            if (s + 1 < steps) route.start(batch(s + 1));
+            one(pooled);
+          }
+        } else {
+          for (int s = 0; s < steps; ++s) one(embeddings.forward(batch(s), out));
+        }
+        tables[host.rank()].assign(40 * 16, 0.0f);
+        embeddings.tables().get("a", {tables[host.rank()].data(), 40, 16});
+      });
+      for (int r = 0; r < 2; ++r)
+        for (const std::vector<float>* part : {&outputs[r], &tables[r]})
+          results[ahead].insert(results[ahead].end(), part->begin(), part->end());
+    }
+    CHECK(results[0].size() == 2 * (steps * samples * static_cast<std::size_t>(layout.columns()) + 640));
+    CHECK((results[0] == results[1]));
+  });
 }

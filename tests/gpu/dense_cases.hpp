@@ -248,36 +248,38 @@ TEST_CASE("gradients summed in buckets on another stream while backward runs: th
   constexpr std::int64_t batch = 40;
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{200}, std::size_t{1} << 20}) {
     CAPTURE(bucket);
-    ThreadGroup background(ranks);
-    std::atomic<int> wrong = 0;
-    run_ranks(ranks, [&](ThreadCommunicator& host) {
-      const gpu::Stream stream, summing_stream;
-      const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
-      BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
-          second(background, host.rank(), CudaMemory(summing));
-      CudaMlp mlp(backend, {5, 8, 3, 2});
-      const CudaDenseParameters parameters(backend, 5, mlp);
-      BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend, Cuda({.stream = summing_stream.get()}));
-      Random random(static_cast<unsigned>(host.rank()) + 3);
-      const auto gradients = [&] {
-        std::vector<float> values(static_cast<std::size_t>(parameters.size()));
-        backend.copy(values.data(), parameters.gradients().data(), values.size() * sizeof(float));
-        backend.synchronize();
-        return values;
-      };
-      for (int step = 0; step < steps; ++step) {
-        const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)), dy(backend, random_elements<float>(random, batch * 2)),
-            y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
-        mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
-        mlp.backward({dy.data(), batch, 2}, {}, [&](std::span<const float> part) { buckets.ready(part); });
-        buckets.wait();
-        const std::vector<float> found = gradients();
-        mlp.backward({dy.data(), batch, 2});
-        communicator.all_reduce(parameters.gradients());
-        wrong += found != gradients();
-      }
+    under_every_deferral([&] {
+      ThreadGroup background(ranks);
+      std::atomic<int> wrong = 0;
+      run_ranks(ranks, [&](ThreadCommunicator& host) {
+        const gpu::Stream stream, summing_stream;
+        const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
+        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+            second(background, host.rank(), CudaMemory(summing));
+        CudaMlp mlp(backend, {5, 8, 3, 2});
+        const CudaDenseParameters parameters(backend, 5, mlp);
+        BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend, Cuda({.stream = summing_stream.get()}));
+        Random random(static_cast<unsigned>(host.rank()) + 3);
+        const auto gradients = [&] {
+          std::vector<float> values(static_cast<std::size_t>(parameters.size()));
+          backend.copy(values.data(), parameters.gradients().data(), values.size() * sizeof(float));
+          backend.synchronize();
+          return values;
+        };
+        for (int step = 0; step < steps; ++step) {
+          const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)),
+              dy(backend, random_elements<float>(random, batch * 2)), y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
+          mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
+          mlp.backward({dy.data(), batch, 2}, {}, [&](std::span<const float> part) { buckets.ready(part); });
+          buckets.wait();
+          const std::vector<float> found = gradients();
+          mlp.backward({dy.data(), batch, 2});
+          communicator.all_reduce(parameters.gradients());
+          wrong += found != gradients();
+        }
+      });
+      CHECK(wrong == 0);
     });
-    CHECK(wrong == 0);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -29,6 +30,7 @@ class StreamMeetings {
   struct Part {
     std::vector<std::pair<const void*, std::size_t>> send;
     std::vector<std::pair<void*, std::size_t>> receive;
+    std::span<float> sum{};  ///< in place of both: becomes the sum of all ranks', in their order
   };
 
   explicit StreamMeetings(std::size_t ranks) : next_(ranks) {}
@@ -59,6 +61,10 @@ class StreamMeetings {
     if (meeting.arrived < next_.size()) return false;
     if (std::exchange(meeting.done, true)) return true;
     const DeviceAccess access;
+    if (!meeting.parts[0].sum.empty()) {
+      add_up(meeting.parts);
+      return true;
+    }
     for (std::size_t to = 0; to < next_.size(); ++to)
       for (std::size_t from = 0; from < next_.size(); ++from) {
         const auto& [source, sent] = meeting.parts[from].send[to];
@@ -75,6 +81,14 @@ class StreamMeetings {
     std::size_t arrived = 0;
     bool done = false;
   };
+  static void add_up(const std::vector<Part>& parts) {
+    for (std::size_t i = 0; i < parts[0].sum.size(); ++i) {
+      float sum = parts[0].sum[i];
+      for (std::size_t r = 1; r < parts.size(); ++r) sum += parts[r].sum[i];
+      for (const Part& part : parts) part.sum[i] = sum;
+    }
+  }
+
   std::mutex mutex_;
   std::vector<std::size_t> next_;
   std::map<std::size_t, Meeting> meetings_;
@@ -89,6 +103,7 @@ class StreamCommunicator {
 
   int rank() const { return threads_.rank(); }
   int size() const { return threads_.size(); }
+  void interrupt(const std::string& text) { threads_.interrupt(text); }
 
   template <tessera::Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
@@ -113,6 +128,16 @@ class StreamCommunicator {
       part.receive.emplace_back(std::exchange(to, to + count), count * sizeof(T));
     }
     meet(part);
+  }
+  template <tessera::Reducible T>
+  void all_reduce(std::span<T> values, tessera::Reduction reduction = tessera::Reduction::sum) {
+    if constexpr (std::is_same_v<T, float>)
+      if (of_stream(values.data()) && reduction == tessera::Reduction::sum) {
+        StreamMeetings::Part part;
+        part.sum = values;
+        return meet(part);
+      }
+    threads_.all_reduce(values, reduction);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <simt/every_order.hpp>
 
 #include <gpu/dense_cases.hpp>
+#include <simt/stream_communicator.hpp>
 
 // What results cannot show here, as streams do their work at once.
 TEST_CASE(
@@ -32,6 +33,49 @@ TEST_CASE(
   }
   CHECK(gradients.read() == std::vector<float>(100, 1.0f));
   gpu::check(cudaSetDevice(0), "choosing GPU 0");
+}
+
+TEST_CASE("buckets whose sums are work of their stream, as NCCL's are: the bits of one sum after backward, under every deferral") {
+  constexpr int ranks = 2;
+  constexpr std::int64_t batch = 40;
+  under_every_deferral([] {
+    ThreadGroup background(ranks);
+    std::atomic<int> wrong = 0;
+    run_ranks(ranks, [&](ThreadCommunicator& host) {
+      const gpu::Stream stream, summing_stream;
+      const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
+      ThreadCommunicator summing_threads(background, host.rank());
+      simt::StreamCommunicator communicator(host, stream.get()), second(summing_threads, summing_stream.get());
+      CudaMlp mlp(backend, {5, 8, 3, 2});
+      const CudaDenseParameters parameters(backend, 5, mlp);
+      CudaDenseOptimizer optimizer(backend, Sgd{});
+      BucketedAllReduce buckets(second, parameters.gradients(), 40 * sizeof(float), backend, Cuda({.stream = summing_stream.get()}));
+      Random random(static_cast<unsigned>(host.rank()) + 3);
+      const auto x = random_elements<float>(random, batch * 5), dy = random_elements<float>(random, batch * 2);
+      const OnDevice<float> in(backend, x), out_gradient(backend, dy), out(backend, dy);
+      const auto trained = [&](bool bucketed) {
+        mlp.initialize(5);
+        for (int step = 0; step < 3; ++step) {  // nobody waits in between
+          mlp.forward({in.data(), batch, 5}, {out.data(), batch, 2});
+          if (bucketed) {
+            mlp.backward({out_gradient.data(), batch, 2}, {}, [&](std::span<const float> part) { buckets.ready(part); });
+            buckets.wait();
+          } else {
+            mlp.backward({out_gradient.data(), batch, 2});
+            communicator.all_reduce(parameters.gradients());
+          }
+          optimizer.step(parameters, 0.01f);
+        }
+        std::vector<float> values(static_cast<std::size_t>(parameters.size()));
+        backend.copy(values.data(), parameters.values().data(), values.size() * sizeof(float));
+        backend.synchronize();
+        return values;
+      };
+      const std::vector<float> at_once = trained(false);
+      wrong += trained(true) != at_once;
+    });
+    CHECK(wrong == 0);
+  });
 }
 
 TEST_CASE("all memory of dense layers, their parameters and optimizer is from the user's resource") {
