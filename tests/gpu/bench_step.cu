@@ -6,7 +6,7 @@
 //   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, MLP in TF32 or bfloat16.
 //   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
-//   or bfloat16.
+//   or bfloat16. Its 13 numbers, and the rows of the others' models, are padded to multiples of 16.
 #include <gpu/bench_gpu.hpp>
 #include <gpu/graph.hpp>
 
@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +34,7 @@ struct SyntheticModel {
   std::string_view name;
   std::vector<Tables> groups;
   std::vector<std::int64_t> mlp;
+  double memory_us, tf32_us, bf16_us;  ///< docs/gpu/README.md: all but the products, and these
 };
 
 const std::vector<SyntheticModel>& models() {
@@ -47,7 +48,10 @@ const std::vector<SyntheticModel>& models() {
                                                  {4, {1}, 10'000, 8},
                                                  {2, {1}, 100'000, 16},
                                                  {19, {1}, 1'000'000, 16}},
-                                                {256, 128}},
+                                                {256, 128},
+                                                860,
+                                                330,
+                                                165},
                                                {"Small",
                                                 {{5, {1, 30}, 10'000, 16},
                                                  {3, {1, 30}, 4'000'000, 32},
@@ -58,13 +62,26 @@ const std::vector<SyntheticModel>& models() {
                                                  {5, {1}, 10'000, 16},
                                                  {5, {1}, 100'000, 32},
                                                  {27, {1}, 4'000'000, 32}},
-                                                {512, 256, 128}}};
+                                                {512, 256, 128},
+                                                4'220,
+                                                1'900,
+                                                950}};
   return all;
 }
 
-constexpr std::int64_t batch_size = 65536;
 constexpr int numbers = 10;
 constexpr std::size_t batches = 3;
+
+std::int64_t batch_size() { return size_or(65536, 8); }
+
+/// Layers' sizes, or a small run's.
+std::vector<std::int64_t> layers(std::vector<std::int64_t> sizes) {
+  for (std::int64_t& size : sizes) size = size_or(size, 24);
+  return sizes;
+}
+
+/// Rows of whole cache sectors, with zeros behind: cuBLASLt's kernels for Hopper take no other strides, and lookups store 16 bytes at once.
+std::int64_t padded(std::int64_t columns) { return gpu::ceil_divide(columns, 16) * 16; }
 
 using One = BasicSelfCommunicator<CudaMemory>;
 
@@ -73,26 +90,69 @@ DeviceArray<float> floats(const Cuda& backend, std::int64_t count) { return {bac
 /// Times `train(b)`, which trains with batch b, or graphs of it.
 template <class Train>
 void measure_steps(benchmark::State& state, const Cuda& backend, const gpu::Stream& stream, bool captured, double bytes, double dram_bytes,
-                   const Train& train) {
+                   const Expected& expected, const Train& train) {
   std::vector<std::unique_ptr<Graph>> graphs;
   if (captured) train(0);  // buffers get their sizes
   for (std::size_t b = 0; captured && b < batches; ++b) graphs.push_back(std::make_unique<Graph>(stream, [&] { train(b); }));
-  measure(state, backend, batches, bytes, dram_bytes, [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
-  state.counters["samples/s"] = static_cast<double>(batch_size) / (state.counters["us"] * 1e-6);
+  measure(state, backend, batches, bytes, dram_bytes, expected, [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
+  state.counters["samples/s"] = static_cast<double>(batch_size()) / (state.counters["us"] * 1e-6);
 }
+
+/// One feature's ids: how many per sample, of a table of how many rows and columns.
+struct Source {
+  std::int64_t hotness, rows;
+  int width;
+};
+
+/// All batches of a model, drawn once: every case takes the same. Never freed: the driver may be gone when static variables end.
+struct Batches {
+  std::vector<DeviceArray<std::int64_t>> ids;
+  DeviceArray<std::int64_t> offsets;
+  double distinct_bytes = 0, entry_bytes = 0;  ///< of a batch
+
+  Batches(const Cuda& backend, const std::vector<Source>& sources) : offsets(backend, offsets_of(sources)) {
+    std::int64_t entries = 0;
+    for (const Source& source : sources) entries += batch_size() * source.hotness;
+    for (std::size_t b = 0; b < batches; ++b) {
+      std::int64_t* to = ids.emplace_back(backend, static_cast<std::size_t>(entries)).data();
+      for (std::size_t f = 0; f < sources.size(); ++f) {
+        const auto [hotness, rows, width] = sources[f];
+        const std::int64_t count = batch_size() * hotness;
+        const std::int64_t distinct = draw(backend, to, count, {b * 1000 + f, rows, 1.05, true});
+        distinct_bytes += static_cast<double>(distinct * width * 4) / batches;
+        entry_bytes += static_cast<double>(count * width * 4) / batches;
+        to += count;
+      }
+    }
+  }
+
+  static const Batches& of(std::string_view model, const std::vector<Source>& sources) {
+    static auto& drawn = *new std::map<std::string_view, Batches>;
+    const auto found = drawn.find(model);
+    return found != drawn.end() ? found->second : drawn.emplace(model, Batches(Cuda(), sources)).first->second;
+  }
+
+ private:
+  static std::vector<std::int64_t> offsets_of(const std::vector<Source>& sources) {
+    std::vector<std::int64_t> offsets{0};
+    for (const Source& source : sources)
+      for (std::int64_t s = 0; s < batch_size(); ++s) offsets.push_back(offsets.back() + source.hotness);
+    return offsets;
+  }
+};
 
 void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision, bool captured) {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
-  std::vector<int> hotness;
+  std::vector<Source> sources;
   names.reserve(1000);
   for (const Tables& group : model.groups)
     for (int t = 0; t < group.tables; ++t) {
-      tables.push_back({names.emplace_back(fmt::format("t{}", tables.size())), group.rows, group.width});
+      tables.push_back({names.emplace_back(fmt::format("t{}", tables.size())), size_or(group.rows, 50), group.width});
       for (const int hot : group.hotness) {
         features.push_back({names.emplace_back(fmt::format("f{}", features.size())), tables.back().name, Pooling::sum, false});
-        hotness.push_back(hot);
+        sources.push_back({hot, tables.back().rows, group.width});
       }
     }
   std::vector<Shard> shards;
@@ -104,56 +164,37 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   const Adagrad adagrad{1e-7f, 0.1f};
   ShardedCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
       self, backend, make_layout({1}, tables, features, shards), {.learning_rate = 0.001f, .optimizer = adagrad}};
-  const std::int64_t columns = embeddings.columns() + numbers;
-  std::vector<std::int64_t> sizes{columns};
-  sizes.insert(sizes.end(), model.mlp.begin(), model.mlp.end());
+  const std::int64_t columns = padded(embeddings.columns() + numbers);
+  std::vector<std::int64_t> sizes = layers(model.mlp);
+  sizes.insert(sizes.begin(), columns);
   sizes.push_back(1);
   CudaMlp mlp(backend, sizes, {.precision = precision, .tf32 = precision == DensePrecision::float32});
   const CudaDenseParameters parameters(backend, 1, mlp);
   CudaDenseOptimizer<Adagrad> dense(backend, adagrad);
 
-  std::vector<std::int64_t> bounds, host_offsets{0};
-  for (const int hot : hotness) {
-    bounds.push_back(batch_size * hot);
-    for (std::int64_t s = 0; s < batch_size; ++s) host_offsets.push_back(host_offsets.back() + hot);
-  }
-  std::vector<DeviceArray<std::int64_t>> ids;
-  double distinct_bytes = 0, entry_bytes = 0;
-  for (std::size_t b = 0; b < batches; ++b) {
-    std::vector<std::int64_t> drawn;
-    for (std::size_t f = 0; f < features.size(); ++f) {
-      const auto table = std::find_if(tables.begin(), tables.end(), [&](const TableSpec& t) { return t.name == features[f].table; });
-      std::unordered_set<std::int64_t> seen;
-      for (std::int64_t i = 0; i < batch_size * hotness[f]; ++i) {
-        drawn.push_back(draw_id(b * 1000 + f, static_cast<std::uint64_t>(i), table->rows, 1.05, true));
-        seen.insert(drawn.back());
-      }
-      distinct_bytes += static_cast<double>(seen.size()) * table->width * 4 / batches;
-      entry_bytes += static_cast<double>(batch_size * hotness[f]) * table->width * 4 / batches;
-    }
-    ids.emplace_back(backend, drawn);
-  }
-  const DeviceArray<std::int64_t> offsets(backend, host_offsets);
-  const DeviceArray<float> x = floats(backend, batch_size * columns), dx = floats(backend, batch_size * columns),
-                           labels = floats(backend, batch_size), logits = floats(backend, batch_size),
-                           d_logits = floats(backend, batch_size);
+  std::vector<std::int64_t> bounds;
+  for (const Source& source : sources) bounds.push_back(batch_size() * source.hotness);
+  const Batches& drawn = Batches::of(model.name, sources);
+  const std::int64_t batch = batch_size();
+  const DeviceArray<float> x = floats(backend, batch * columns), dx = floats(backend, batch * columns), labels = floats(backend, batch),
+                           logits = floats(backend, batch), d_logits = floats(backend, batch);
   const DeviceArray<double> loss(backend, 1);
-  const MatrixView<float> vectors(x.data(), batch_size, embeddings.columns(), columns), d_x(dx.data(), batch_size, columns);
+  const MatrixView<float> vectors(x.data(), batch, embeddings.columns(), columns), d_x(dx.data(), batch, columns);
 
   // Rows once for the lookup and, with their states, once read and once written by the update; activations written and read, both ways.
-  const double activations = 4.0 * 4 * static_cast<double>(batch_size * columns);
+  const double activations = 4.0 * 4 * static_cast<double>(batch * columns);
   const auto train = [&](std::size_t b) {
-    KeyedJagged<std::int64_t> batch{std::ssize(features), batch_size, ids[b].span(), offsets.span(), {}};
-    batch.bounds = bounds;
-    const auto pooled = embeddings.forward(batch, vectors);
-    mlp.forward({x.data(), batch_size, columns}, {logits.data(), batch_size, 1});
-    CudaBinaryCrossEntropy{}.forward_backward(backend, {logits.data(), batch_size, 1}, labels.span(), {d_logits.data(), batch_size, 1},
-                                              loss.data());
-    mlp.backward({d_logits.data(), batch_size, 1}, d_x);
+    KeyedJagged<std::int64_t> input{std::ssize(features), batch, drawn.ids[b].span(), drawn.offsets.span(), {}};
+    input.bounds = bounds;
+    const auto pooled = embeddings.forward(input, vectors);
+    mlp.forward({x.data(), batch, columns}, {logits.data(), batch, 1});
+    CudaBinaryCrossEntropy{}.forward_backward(backend, {logits.data(), batch, 1}, labels.span(), {d_logits.data(), batch, 1}, loss.data());
+    mlp.backward({d_logits.data(), batch, 1}, d_x);
     dense.step(parameters, 0.001f);
     embeddings.backward(pooled, d_x.column_range(0, embeddings.columns()));
   };
-  measure_steps(state, backend, stream, captured, 6 * entry_bytes + activations, 5 * distinct_bytes + activations, train);
+  measure_steps(state, backend, stream, captured, 6 * drawn.entry_bytes + activations, 5 * drawn.distinct_bytes + activations,
+                {.memory_us = model.memory_us, .products_us = precision == DensePrecision::float32 ? model.tf32_us : model.bf16_us}, train);
 }
 
 struct DlrmCase {
@@ -163,8 +204,9 @@ struct DlrmCase {
 };
 
 void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
-  constexpr int width = 128, tables = 26, numbers_in = 13;
-  constexpr std::int64_t rows = 1'000'000, columns = (tables + 1) * std::int64_t{width};
+  constexpr int width = 128, tables = 26, numbers_in = 16;  // 13 numbers, padded
+  const std::int64_t batch = batch_size(), rows = size_or(1'000'000, 50);
+  constexpr std::int64_t columns = (tables + 1) * std::int64_t{width};
   using Dot = CudaDotInteraction<tables + 1, width, 32, float, true>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
@@ -184,34 +226,27 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
       .precision = how.precision, .tf32 = how.precision == DensePrecision::float32, .gradient_epilogues = how.gradient_epilogues};
   CudaMlpOptions of_bottom = options;
   of_bottom.last_relu = true;
-  CudaMlp bottom(backend, {numbers_in, 512, 256, width}, of_bottom);
-  CudaMlp top(backend, {Dot::columns(), 1024, 1024, 512, 256, 1}, options);
+  std::vector<std::int64_t> of_top = layers({1024, 1024, 512, 256, 1}), sizes = layers({512, 256});
+  sizes.insert(sizes.begin(), numbers_in);
+  sizes.push_back(width);
+  of_top.insert(of_top.begin(), Dot::columns());
+  CudaMlp bottom(backend, sizes, of_bottom);
+  CudaMlp top(backend, of_top, options);
   const CudaDenseParameters parameters(backend, 1, bottom, top);
   CudaDenseOptimizer<Sgd> dense(backend);
 
-  std::vector<DeviceArray<std::int64_t>> ids;
-  double distinct_bytes = 0;
-  for (std::size_t b = 0; b < batches; ++b) {
-    std::vector<std::int64_t> drawn;
-    for (int t = 0; t < tables; ++t) {
-      std::unordered_set<std::int64_t> seen;
-      for (std::int64_t s = 0; s < batch_size; ++s)
-        seen.insert(drawn.emplace_back(draw_id(b * 1000 + static_cast<std::size_t>(t), static_cast<std::uint64_t>(s), rows, 1.05, true)));
-      distinct_bytes += static_cast<double>(seen.size()) * width * 4 / batches;
-    }
-    ids.emplace_back(backend, drawn);
-  }
-  const DeviceArray<float> numbers_of = floats(backend, batch_size * numbers_in), x = floats(backend, batch_size * columns),
-                           dx = floats(backend, batch_size * columns), z = floats(backend, batch_size * Dot::columns()),
-                           dz = floats(backend, batch_size * Dot::columns()), labels = floats(backend, batch_size),
-                           logits = floats(backend, batch_size), d_logits = floats(backend, batch_size);
+  const Batches& drawn = Batches::of("DLRM", std::vector<Source>(tables, {1, rows, width}));
+  const DeviceArray<float> numbers_of = drawn_values<float>(backend, batch * numbers_in, 7), x = floats(backend, batch * columns),
+                           dx = floats(backend, batch * columns), z = floats(backend, batch * Dot::columns()),
+                           dz = floats(backend, batch * Dot::columns()), labels = floats(backend, batch), logits = floats(backend, batch),
+                           d_logits = floats(backend, batch);
   const DeviceArray<double> loss(backend, 1);
-  const MatrixView<float> vectors(x.data(), batch_size, columns), d_vectors(dx.data(), batch_size, columns),
-      products(z.data(), batch_size, Dot::columns()), d_products(dz.data(), batch_size, Dot::columns()), out(logits.data(), batch_size, 1),
-      d_out(d_logits.data(), batch_size, 1);
+  const MatrixView<float> vectors(x.data(), batch, columns), d_vectors(dx.data(), batch, columns),
+      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns()), out(logits.data(), batch, 1),
+      d_out(d_logits.data(), batch, 1);
   const auto train = [&](std::size_t b) {
-    bottom.forward({numbers_of.data(), batch_size, numbers_in}, vectors.column_range(0, width));
-    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{tables, batch_size, ids[b].span(), {}, {}},
+    bottom.forward({numbers_of.data(), batch, numbers_in}, vectors.column_range(0, width));
+    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{tables, batch, drawn.ids[b].span(), {}, {}},
                                            vectors.column_range(width, tables * width));
     Dot::forward(backend, vectors, products);
     top.forward(products, out);
@@ -223,29 +258,16 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     embeddings.backward(pooled, d_vectors.column_range(width, tables * width));
   };
   // Vectors written, read by both directions of the interaction, their gradients written and read; products and theirs written and read.
-  const double activations = 4.0 * static_cast<double>(batch_size) * static_cast<double>(5 * columns + 4 * Dot::columns());
-  const double entry_bytes = 4.0 * static_cast<double>(batch_size) * tables * width;
-  measure_steps(state, backend, stream, captured, 3 * entry_bytes + activations, 3 * distinct_bytes + activations, train);
-}
-
-template <class F>
-void add(const std::string& name, const F& f) {
-  benchmark::RegisterBenchmark(name.c_str(),
-                               [f](benchmark::State& state) {
-                                 try {
-                                   f(state);
-                                 } catch (const Error& error) {  // cuBLASLt need not have every epilogue
-                                   state.SkipWithError(error.what());
-                                 }
-                               })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond)
-      ->MinTime(0.5);
+  const double activations = 4.0 * static_cast<double>(batch) * static_cast<double>(5 * columns + 4 * Dot::columns());
+  const bool tf32 = how.precision == DensePrecision::float32;
+  measure_steps(state, backend, stream, captured, 3 * drawn.entry_bytes + activations, 3 * drawn.distinct_bytes + activations,
+                {.memory_us = tf32 ? 3'680.0 : 3'300.0, .products_us = tf32 ? 2'660.0 : 1'330.0}, train);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string markdown = take_options(argc, argv);
   for (const bool captured : {false, true}) {
     const char* const graph = captured ? "/graph" : "";
     for (const SyntheticModel& model : models())
@@ -256,6 +278,5 @@ int main(int argc, char** argv) {
                                DlrmCase{"bf16", DensePrecision::bfloat16}})
       add(fmt::format("step/DLRM/{}{}", how.name, graph), [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
   }
-  benchmark::Initialize(&argc, argv);
-  benchmark::RunSpecifiedBenchmarks();
+  return run_cases(argc, argv, markdown);
 }

@@ -90,9 +90,9 @@ def merlin_tiny(results):
             weights.append(torch.nn.Parameter(torch.zeros(rows, width, device="cuda")))
             features += [(weights[-1], hot) for hot in hotness]
     batches = [[draw(STEP_BATCH * hot, weight.shape[0], 1.05).view(STEP_BATCH, hot) for weight, hot in features] for _ in range(3)]
-    numbers = torch.zeros(STEP_BATCH, 10, device="cuda")
+    numbers = torch.zeros(STEP_BATCH, 16, device="cuda")  # 10, padded: rows of multiples of 16 floats, as there
     labels = torch.zeros(STEP_BATCH, device="cuda")
-    sizes = [10 + sum(weight.shape[1] for weight, _ in features), 256, 128, 1]
+    sizes = [16 + sum(weight.shape[1] for weight, _ in features), 256, 128, 1]
     layers = []
     for i, o in zip(sizes, sizes[1:]):
         layers += [torch.nn.Linear(i, o, device="cuda"), torch.nn.ReLU()]
@@ -155,7 +155,7 @@ def own_results(folder):
     for program in ("bench_kernels", "bench_step"):
         path = folder / f"{program}.json"
         if path.exists():
-            found.update({b["name"].split("/min_time")[0]: b["us"] for b in json.loads(path.read_text())["benchmarks"] if "us" in b})
+            found.update({b["name"].split("/iterations:")[0]: b["us"] for b in json.loads(path.read_text())["benchmarks"] if "us" in b})
     return found
 
 
