@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
+#include <tessera/laws/sharding_policy_laws.hpp>
 
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +11,7 @@
 namespace ts = tessera;
 
 int main() {
+  if (!ts::laws::sharding_policy_laws<ts::RowWise<>>().empty()) return 2;
   const std::vector<std::int64_t> ids{0, 1, 2};
   const ts::KeyedJagged<std::int64_t> batch{.features = 1, .batch = 2, .ids = ids};
   try {
