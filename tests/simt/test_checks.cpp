@@ -26,7 +26,7 @@ namespace {
 
 __global__ void add_one(int* value) { ++*value; }
 __global__ void has_a_fault() {
-  if (threadIdx.x == 0) simt::planted_fault() = cudaErrorInvalidValue;
+  if (blockIdx.x == 0 && threadIdx.x == 0) simt::planted_fault() = cudaErrorInvalidValue;
 }
 
 template <class F>
