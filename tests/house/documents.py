@@ -5,6 +5,7 @@
     documents.py --check ROOT    exit code 1 if a document differs from its source
     documents.py --write ROOT    mends the documents
 
+docs/first_day/*.md: a C++ listing under `<!-- examples/NAME.cpp: REGION -->` is the region `// [REGION]` .. `// [REGION end]` of that source.
 README.md: its first C++ listing is the region `// [readme]` .. `// [readme end]` of a source in examples/.
 docs/errors.md: between `<!-- compile errors: begin -->` and `<!-- compile errors: end -->` stand the messages of tests/compile_fail.
 """
@@ -16,6 +17,30 @@ import textwrap
 LISTING = re.compile(r"(^```cpp\n)(.*?)(^```$)", re.M | re.S)
 REGION = re.compile(r"^[ \t]*// \[readme\]\n(.*?)^[ \t]*// \[readme end\]", re.M | re.S)
 ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile errors: end -->)", re.S)
+
+
+SNIPPET = re.compile(r"(<!-- (examples/\w+\.cpp): (\w+) -->\n```cpp\n)(.*?)(^```$)", re.M | re.S)
+
+
+def snippets_mended(path, root):
+    """The page with every listing as its source has it; faults of places that are not there."""
+    faults = []
+
+    def listing(match):
+        source = root / match[2]
+        name = re.escape(match[3])
+        region = re.compile(rf"^[ \t]*// \[{name}\]\n(.*?)^[ \t]*// \[{name} end\]", re.M | re.S)
+        found = region.findall(source.read_text()) if source.exists() else []
+        if len(found) != 1:
+            faults.append(f"{path.relative_to(root)}: {match[2]} has {len(found)} regions '// [{match[3]}]', need one")
+            return match[0]
+        return match[1] + textwrap.dedent(found[0]) + match[5]
+
+    text = path.read_text()
+    listings, places = SNIPPET.findall(text), text.count("<!-- examples/")
+    if len(listings) != places:
+        faults.append(f"{path.relative_to(root)}: {places} places for listings, {len(listings)} of them followed by ```cpp")
+    return text, SNIPPET.sub(listing, text), faults
 
 
 def example_region(root):
@@ -64,8 +89,11 @@ def main():
         print("neither README.md nor docs/errors.md is here")
         return 77
     different = 0
-    for path, expression, body, what in plan:
-        old, new = mended(path, expression, body, what)
+    pages = [(path, *mended(path, expression, body, what), []) for path, expression, body, what in plan]
+    pages += [(path, *snippets_mended(path, root)) for path in sorted((root / "docs/first_day").glob("*.md"))]
+    for path, old, new, faults in pages:
+        print(*faults, sep="\n", end="\n" if faults else "")
+        different |= bool(faults)
         if old == new:
             print(f"{path.relative_to(root)}: as its source")
         elif mode == "--write":
