@@ -22,17 +22,23 @@ ERRORS = re.compile(r"(<!-- compile errors: begin -->\n)(.*?)(<!-- compile error
 QUOTED = re.compile(r"(<!-- listing: (\S+) \[(\w+)\] -->\n+```cpp\n)(.*?)(^```$)", re.M | re.S)
 
 
-def with_listings(root, path):
-    """The text of a document, and the same with its listings as their sources have them."""
-    def quoted(match):
-        source, name = root / match[2], match[3]
-        region = re.search(rf"^[ \t]*// \[{name}\]\n(.*?)^[ \t]*// \[{name} end\]", source.read_text() if source.exists() else "", re.M | re.S)
-        if not region:
-            sys.exit(f"{path.relative_to(root)}: no region [{name}] in {match[2]}")
-        return match[1] + textwrap.dedent(region[1]) + match[5]
+def with_listings(path, root):
+    """The text of a document, the same with its listings as their sources have them, and faults of places that are not there."""
+    faults = []
+
+    def listing(match):
+        source, name = root / match[2], re.escape(match[3])
+        region = re.compile(rf"^[ \t]*// \[{name}\]\n(.*?)^[ \t]*// \[{name} end\]", re.M | re.S)
+        found = region.findall(source.read_text()) if source.exists() else []
+        if len(found) != 1:
+            faults.append(f"{path.relative_to(root)}: {match[2]} has {len(found)} regions '// [{match[3]}]', need one")
+            return match[0]
+        return match[1] + textwrap.dedent(found[0]) + match[5]
 
     text = path.read_text()
-    return text, QUOTED.sub(quoted, text)
+    if len(QUOTED.findall(text)) != text.count("<!-- listing:"):
+        faults.append(f"{path.relative_to(root)}: a place for a listing is not followed by ```cpp")
+    return text, QUOTED.sub(listing, text), faults
 
 
 def example_region(root):
@@ -80,12 +86,12 @@ def main():
     if not plan:
         print("neither README.md nor docs/errors.md is here")
         return 77
-    documents = [(path, *mended(path, expression, body, what)) for path, expression, body, what in plan]
-    for path in sorted((root / "docs").rglob("*.md")):
-        if QUOTED.search(path.read_text()):
-            documents.append((path, *with_listings(root, path)))
     different = 0
-    for path, old, new in documents:
+    pages = [(path, *mended(path, expression, body, what), []) for path, expression, body, what in plan]
+    pages += [(path, *with_listings(path, root)) for path in sorted((root / "docs").rglob("*.md")) if "<!-- listing:" in path.read_text()]
+    for path, old, new, faults in pages:
+        print(*faults, sep="\n", end="\n" if faults else "")
+        different |= bool(faults)
         if old == new:
             print(f"{path.relative_to(root)}: as its source")
         elif mode == "--write":

@@ -17,7 +17,7 @@ namespace tessera::inline v0 {
 struct BinaryCrossEntropyWithLogits {
   std::int64_t normalizer = 0;
 
-  /// The loss alone.
+  /// The loss alone: of these rows, divided by `normalizer`. On one of several ranks that is its share; the loss is the ranks' sum.
   double forward(MatrixView<const float> logits, std::span<const float> labels) const { return run(logits, labels, {}); }
 
   /// The loss; `gradient` [batch, 1] becomes (sigmoid(x) - y) / normalizer.
