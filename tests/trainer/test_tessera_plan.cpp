@@ -152,6 +152,8 @@ TEST_CASE("constraints, and what cannot be") {
   fails(kModel, "--pin user=upside-down", "there is no policy 'upside-down'");
   fails(kModel, "--pin user", "write TABLE=POLICY");
   fails(kModel, "--ranks 0", "--ranks", 2);
+  for (const char* option : {"--header", "--page", "--svg", "--json", "--cluster", "--model", "--pin", "--forbid"})
+    fails(kModel, std::string(option) + " ''", option, 2);
   fails(kModel, "--cluster nowhere.json", "cannot read 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\": [", "", "parse error");
