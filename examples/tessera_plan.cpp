@@ -263,6 +263,9 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
   app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
   app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");
+  for (CLI::Option* option : app.get_options())  // a script's variable that is not set
+    if (option->get_expected_max() > 0)
+      option->check([](const std::string& text) { return std::string(text.empty() ? "the value is empty" : ""); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -163,6 +163,8 @@ TEST_CASE("constraints, and what cannot be") {
   fails(kModel, "--ranks 0", "--ranks", 2);
   fails(kModel, "--ranks 2000 --page page.html", "--page and --svg draw at most 1024 ranks", 2);
   fails(kModel, "--ranks 32767 --memory 1e-9", "no number of ranks would help");
+  for (const char* option : {"--header", "--page", "--svg", "--json", "--cluster", "--model", "--pin", "--forbid"})
+    fails(kModel, std::string(option) + " ''", option, 2);
   fails(kModel, "--cluster nowhere.json", "cannot read 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
   fails("{\"tables\": [", "", "parse error");

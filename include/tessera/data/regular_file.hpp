@@ -33,7 +33,7 @@ class RegularFile {
       return;
     }
     const std::string reason = !known                     ? std::strerror(errno)
-                               : S_ISDIR(status.st_mode)  ? "it is a directory"
+                               : S_ISDIR(status.st_mode)  ? "it is a directory, not a regular file"
                                : S_ISFIFO(status.st_mode) ? "it is a pipe, which can be read only once; write its content to a file first"
                                                           : "it is not a regular file; write its content to a file first";
     ::close(descriptor_);
