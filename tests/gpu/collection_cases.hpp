@@ -547,6 +547,16 @@ TEST_CASE("collection: ids may have room for more where there are bounds; more i
   });
 }
 
+TEST_CASE("collection: it may end while what it reports is on its way to the host") {
+  under_every_deferral([] {
+    const Cuda backend;
+    OneRank self{CudaMemory(backend)};
+    const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{1, 11, 2, 3});
+    SmallCollection e{self, backend, {}};
+    e.forward(KeyedJagged<std::int32_t>{2, 2, ids.span(), {}, {}});
+  });
+}
+
 TEST_CASE("thread ranks reduce device memory in the order of ranks") {
   run_ranks(3, [](ThreadCommunicator& host) {
     const Cuda backend;

@@ -5,7 +5,9 @@
 #include <simt/sanitizer.hpp>
 #include <simt/streams.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -212,11 +214,16 @@ class HostPages {
     const auto after = blocks_.upper_bound(static_cast<const char*>(p));
     return after != blocks_.begin() && static_cast<const char*>(p) < std::prev(after)->first + std::prev(after)->second;
   }
-  /// At the end of deferred streams: what has been freed.
+  /// At the end of deferred streams: what has been freed. Ends the process if that was written since.
   void give_all_back() {
     const std::lock_guard lock(mutex_);
     for (const auto& [p, bytes] : freed_) {
       asan::unpoison(p, bytes);
+      const auto* const first = static_cast<const unsigned char*>(p);
+      if (!std::all_of(first, first + bytes, [](unsigned char byte) { return byte == 0xff; })) {
+        std::fprintf(stderr, "simt: page-locked memory was written after it had been freed\n");
+        std::abort();
+      }
       std::free(p);
     }
     freed_.clear();

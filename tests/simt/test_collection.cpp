@@ -4,6 +4,9 @@
 
 #include <gpu/collection_cases.hpp>
 
+#include <chrono>
+#include <thread>
+
 // What results cannot show here, as streams do their work at once and a GPU suffices for all ranks.
 TEST_CASE(
     "routing ahead is on the GPU of the thread that asks for it, and makes each stream wait for the other, once a step and at the end") {
@@ -34,4 +37,20 @@ TEST_CASE(
   }
   CHECK(waits(routing_stream, stream) == 4);  // before it frees what the last step used
   gpu::check(cudaSetDevice(0), "choosing GPU 0");
+}
+
+TEST_CASE("a batch that was routed ahead and never taken: all may end while the streams still work on it") {
+  using Comm = BasicThreadCommunicator<CudaMemory>;
+  using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
+  under_every_deferral([] {
+    const gpu::Stream stream, routing_stream;
+    const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
+    ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
+    Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
+    const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 50, 3});
+    E embeddings(communicator, backend, make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
+    RouteAhead<E, std::int32_t, Comm, Cuda> ahead(embeddings, second, routing);
+    ahead.start(KeyedJagged<std::int32_t>{1, 3, ids.span(), {}, {}});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is routed by now, most often
+  });
 }

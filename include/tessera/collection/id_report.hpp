@@ -24,7 +24,14 @@ class HostBuffer {
   }
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;
-  ~HostBuffer() { backend_.deallocate_host(data_, count_ * sizeof(T)); }
+  /// Waits for the backend, which may still write here.
+  ~HostBuffer() {
+    try {
+      backend_.synchronize();
+    } catch (const Error&) {  // its work has failed
+    }
+    backend_.deallocate_host(data_, count_ * sizeof(T));
+  }
 
   std::span<T> span() const { return {data_, count_}; }
   T* data() const { return data_; }
