@@ -25,6 +25,7 @@ struct Ftrl {
   static constexpr int element_states = 2, row_states = 0;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"z", "n"};
+  using initializer = ts::Constant;  // of 0: z and n say what a weight is
 
   struct Step {
     float alpha, l1, l2, beta;
@@ -49,7 +50,7 @@ static_assert(ts::Optimizer<Ftrl>);
 // The same three features twice: one weight per id for the wide part, a vector of 8 for the deep part.
 using WidePlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 1>, ts::Table<"item", 1000, 1>>, ts::TableWise<ts::Table<"city", 20, 1>>>;
 using DeepPlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 8>, ts::Table<"item", 1000, 8>>, ts::TableWise<ts::Table<"city", 20, 8>>>;
-using Wide = ts::EmbeddingCollection<WidePlan, Ftrl, ts::Host, ts::ThreadCommunicator, ts::InitializeWith<ts::Constant>>;  // from 0
+using Wide = ts::EmbeddingCollection<WidePlan, Ftrl, ts::Host, ts::ThreadCommunicator>;
 using Deep = ts::EmbeddingCollection<DeepPlan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator>;
 // [tables end]
 

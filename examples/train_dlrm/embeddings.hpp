@@ -56,6 +56,8 @@ class Embeddings {
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;
   /// Looks this rank's samples up: output [batch, 26*width], any stride.
   virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
+  /// The same for samples that get no backward.
+  virtual void evaluate(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward.

@@ -53,6 +53,9 @@ class EmbeddingsOf final : public Embeddings {
   void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) override {
     pooled_ = std::exchange(started_, false) ? collection_.forward_routed(ahead_->take(), output) : collection_.forward(ids, output);
   }
+  void evaluate(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) override {
+    collection_.evaluate(evaluation_, ids, output);
+  }
   void reset_rows(int table, std::span<const std::int64_t> rows) override { collection_.reset_rows(table, rows); }
   void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
     collection_.set_learning_rate(learning_rate);
@@ -63,6 +66,7 @@ class EmbeddingsOf final : public Embeddings {
  private:
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> pooled_;
+  typename Collection::template StepState<std::int32_t> evaluation_;
   bool started_ = false;
   std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>> ahead_;
 };

@@ -75,11 +75,14 @@ class Model final : public RankModel {
   }
 
   void start(const tessera::ClickBatch<std::int32_t>& batch) override { embeddings_->start(batch.keyed()); }
-  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override { return forward(batch, nullptr); }
+  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override {
+    run_forward(batch, nullptr, false);
+    return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
+  }
 
   void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
              const tessera::ClickBatch<std::int32_t>* next) override {
-    forward(batch, next);
+    run_forward(batch, next, true);
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, products(n).columns),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
@@ -116,14 +119,15 @@ class Model final : public RankModel {
     return tessera::DenseAdam(settings);
   }
 
-  std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch, const tessera::ClickBatch<std::int32_t>* next) {
+  /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
+  void run_forward(const tessera::ClickBatch<std::int32_t>& batch, const tessera::ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
+    const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
-    embeddings_->forward(batch.keyed(), vectors(n).column_range(width_, kFeatures * width_));
+    train ? embeddings_->forward(batch.keyed(), pooled) : embeddings_->evaluate(batch.keyed(), pooled);
     if (next != nullptr) start(*next);
     interaction_->forward(vectors(n), products(n));
     top_.forward(products(n), {logits_.data(), n, 1});
-    return {logits_.data(), static_cast<std::size_t>(n)};
   }
 
   using Floats = tessera::Buffer<float, tessera::Host>;  // its vectors begin at cache lines, as those of a std::vector may not

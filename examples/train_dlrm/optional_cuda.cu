@@ -141,7 +141,7 @@ class CudaModel final : public RankModel {
   }
 
   std::span<const float> forward(const ClickBatch<std::int32_t>& batch) override {
-    run_forward(batch, nullptr);
+    run_forward(batch, nullptr, false);
     host_logits_.resize(static_cast<std::size_t>(batch.size));
     backend_.copy(host_logits_.data(), logits_.data(), host_logits_.size() * sizeof(float));
     backend_.synchronize();
@@ -150,7 +150,7 @@ class CudaModel final : public RankModel {
 
   void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
              const ClickBatch<std::int32_t>* next) override {
-    run_forward(batch, next);
+    run_forward(batch, next, true);
     const std::int64_t n = batch.size;
     send_labels_.send(batch.labels, labels_.data());
     const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_->columns()),
@@ -200,12 +200,14 @@ class CudaModel final : public RankModel {
     return {.features = kFeatures, .batch = batch.size, .ids = {ids_[0].data(), batch.ids.size()}, .offsets = {}, .weights = {}};
   }
 
-  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next) {
+  /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
+  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
     send_numbers_.send(batch.dense, numbers_.data());
     const KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
-    embeddings_->forward(ids, vectors(n).column_range(width_, kFeatures * width_));
+    const MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
+    train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
     const MatrixView<float> products(products_.data(), n, interaction_->columns());
     interaction_->forward(vectors(n), products);
