@@ -26,6 +26,7 @@ struct NoCollection {
 template <class WidthList, class O, class B, class Comm, class... Policies>
 struct CollectionOf {
   static constexpr bool in_order = !(Backend<O> && Optimizer<B>);
+  static_assert((true && ... && (sizeof(Policies) > 0)));  // codecs that are none are explained from here
   static_assert(in_order, "EmbeddingCollection: the arguments are Plan, Optimizer, Backend, Communicator, in this order");
   using Optimizing = std::conditional_t<in_order, O, Sgd>;
   using Running = std::conditional_t<in_order, B, O>;
