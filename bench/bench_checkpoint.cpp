@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints against what they could cost at best: a copy of the same bytes to memory, and to one file with write() and fsync().
-// A load's limit: the same bytes read from the file, which the system has in memory, block by block into one place.
+// Checkpoints against what they could cost at best: a copy of the same bytes to memory, and to one
+// file with write() and fsync(). A load's limit: the same bytes read from the file, which the
+// system has in memory, block by block into one place.
 //   TESSERA_BENCH_FOLDER=/disk/folder bench_checkpoint     where the files go (default: the folder for temporary files)
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/increments.hpp>
@@ -36,7 +37,8 @@ struct Folder {
   std::filesystem::path path;
   Folder() {
     const char* parent = std::getenv("TESSERA_BENCH_FOLDER");
-    path = (parent != nullptr ? std::filesystem::path(parent) : std::filesystem::temp_directory_path()) /
+    path = (parent != nullptr ? std::filesystem::path(parent)
+                              : std::filesystem::temp_directory_path()) /
            ("tessera_bench_" + std::to_string(getpid()));
     std::filesystem::create_directories(path);
   }
@@ -49,10 +51,13 @@ struct Model {
   Tables tables;
   CheckpointContents contents;
   std::vector<std::int32_t> ids = std::vector<std::int32_t>(kBatch);
-  std::vector<float> gradient = std::vector<float>(static_cast<std::size_t>(kBatch) * kWidth, 0.01f);
+  std::vector<float> gradient =
+      std::vector<float>(static_cast<std::size_t>(kBatch) * kWidth, 0.01f);
   std::mt19937 random{1};
 
-  explicit Model(bool columns) : tables(communicator, Host{}, layout(columns), {}) { contents.add(tables); }
+  explicit Model(bool columns) : tables(communicator, Host{}, layout(columns), {}) {
+    contents.add(tables);
+  }
   static Layout layout(bool columns) {
     std::vector<Shard> shards;
     if (columns)
@@ -63,7 +68,8 @@ struct Model {
   }
   void step() {
     for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % kRows);
-    const auto pooled = tables.forward(KeyedJagged<std::int32_t>{.features = 1, .batch = kBatch, .ids = ids, .offsets = {}, .weights = {}});
+    const auto pooled = tables.forward(KeyedJagged<std::int32_t>{
+        .features = 1, .batch = kBatch, .ids = ids, .offsets = {}, .weights = {}});
     tables.backward(pooled, MatrixView<const float>(gradient.data(), kBatch, kWidth));
   }
 };
@@ -89,9 +95,10 @@ void bm_write_and_sync(benchmark::State& state) {
     File file(folder.path / "plain", File::Mode::create);
     file.reserve(kBytes);
     for (std::int64_t at = 0; at < kBytes; at += 1 << 20)
-      file.write_at(
-          static_cast<std::uint64_t>(at),
-          std::span(from).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(std::min<std::int64_t>(1 << 20, kBytes - at))));
+      file.write_at(static_cast<std::uint64_t>(at),
+                    std::span(from).subspan(
+                        static_cast<std::size_t>(at),
+                        static_cast<std::size_t>(std::min<std::int64_t>(1 << 20, kBytes - at))));
     file.sync();
     state.PauseTiming();
     std::filesystem::remove(folder.path / "plain");
@@ -105,11 +112,13 @@ void bm_read(benchmark::State& state) {
   std::vector<std::byte> block(1 << 20);
   {
     File file(folder.path / "plain", File::Mode::create);
-    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block)) file.write_at(static_cast<std::uint64_t>(at), block);
+    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block))
+      file.write_at(static_cast<std::uint64_t>(at), block);
   }
   const File file(folder.path / "plain", File::Mode::read);
   for (auto _ : state)
-    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block)) file.read_at(static_cast<std::uint64_t>(at), block);
+    for (std::int64_t at = 0; at < kBytes; at += std::ssize(block))
+      file.read_at(static_cast<std::uint64_t>(at), block);
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
 
@@ -136,11 +145,13 @@ void bm_load(benchmark::State& state) {
   const Folder folder;
   Model model(state.range(0) != 0);
   save_checkpoint(model.communicator, folder.path, model.contents, 1);
-  for (auto _ : state) load_checkpoint(model.communicator, folder.path / checkpoint_name(1), model.contents);
+  for (auto _ : state)
+    load_checkpoint(model.communicator, folder.path / checkpoint_name(1), model.contents);
   state.SetBytesProcessed(state.iterations() * kBytes);
 }
 
-/// An asynchronous save beside steps of 2,048 random rows: the pause to begin it, the longest step while it is written, to publish.
+/// An asynchronous save beside steps of 2,048 random rows: the pause to begin it, the longest step
+/// while it is written, to publish.
 void bm_async_save(benchmark::State& state) {
   const Folder folder;
   Model model(false);
@@ -205,8 +216,20 @@ BENCHMARK(bm_memcpy)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(bm_crc32)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(bm_read)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
 BENCHMARK(bm_write_and_sync)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
-BENCHMARK(bm_save)->ArgName("columns")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
-BENCHMARK(bm_load)->ArgName("columns")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(3);
+BENCHMARK(bm_save)
+    ->ArgName("columns")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(3);
+BENCHMARK(bm_load)
+    ->ArgName("columns")
+    ->Arg(0)
+    ->Arg(1)
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(3);
 BENCHMARK(bm_async_save)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(2);
 BENCHMARK(bm_increment)->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(2);
 BENCHMARK_MAIN();

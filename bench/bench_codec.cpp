@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs on one thread: encoding and decoding 64 MiB of rows, as a share of copying them (counter of_memcpy: time of a memcpy of the
-// floats / time of the operation); bytes on the wire as a share of floats; root mean square and largest error, relative to the largest
-// element of a row, of rows with normally distributed elements.
+// Codecs on one thread: encoding and decoding 64 MiB of rows, as a share of copying them (counter
+// of_memcpy: time of a memcpy of the floats / time of the operation); bytes on the wire as a share
+// of floats; root mean square and largest error, relative to the largest element of a row, of rows
+// with normally distributed elements.
 #include <tessera/codec/codecs.hpp>
 #include <tessera/host/codec.hpp>
 
@@ -22,7 +23,9 @@ using namespace tessera;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 template <class C>
 void bench_codec(benchmark::State& state) {
@@ -41,11 +44,13 @@ void bench_codec(benchmark::State& state) {
     std::memcpy(decoded.data(), floats.data(), floats.size() * sizeof(float));
     benchmark::ClobberMemory();
     copies.push_back(seconds(begin));
-    const typename EncodeRows<C>::Job encode[] = {{floats.data(), width, encoded.data(), rows, width, nullptr}};
+    const typename EncodeRows<C>::Job encode[] = {
+        {floats.data(), width, encoded.data(), rows, width, nullptr}};
     begin = Clock::now();
     run<EncodeRows<C>>(host, {encode});
     encodes.push_back(seconds(begin));
-    const typename DecodeRows<C>::Job decode[] = {{encoded.data(), decoded.data(), width, rows, width, nullptr, false}};
+    const typename DecodeRows<C>::Job decode[] = {
+        {encoded.data(), decoded.data(), width, rows, width, nullptr, false}};
     begin = Clock::now();
     run<DecodeRows<C>>(host, {decode});
     decodes.push_back(seconds(begin));
@@ -58,15 +63,18 @@ void bench_codec(benchmark::State& state) {
   const double copy = median(copies);
   state.counters["encode_of_memcpy"] = copy / median(encodes);
   state.counters["decode_of_memcpy"] = copy / median(decodes);
-  state.counters["bytes_share"] = static_cast<double>(encoded.size()) / static_cast<double>(floats.size() * sizeof(float));
+  state.counters["bytes_share"] =
+      static_cast<double>(encoded.size()) / static_cast<double>(floats.size() * sizeof(float));
   double squares = 0, most = 0;
   const std::int64_t measured = std::min<std::int64_t>(rows, 20'000);
   for (std::int64_t r = 0; r < measured; ++r) {
     float largest = 0;
-    for (std::int64_t i = r * width; i < (r + 1) * width; ++i) largest = std::max(largest, std::abs(floats[static_cast<std::size_t>(i)]));
+    for (std::int64_t i = r * width; i < (r + 1) * width; ++i)
+      largest = std::max(largest, std::abs(floats[static_cast<std::size_t>(i)]));
     for (std::int64_t i = r * width; i < (r + 1) * width; ++i) {
-      const double error =
-          std::abs(static_cast<double>(decoded[static_cast<std::size_t>(i)]) - floats[static_cast<std::size_t>(i)]) / largest;
+      const double error = std::abs(static_cast<double>(decoded[static_cast<std::size_t>(i)]) -
+                                    floats[static_cast<std::size_t>(i)]) /
+                           largest;
       squares += error * error;
       most = std::max(most, error);
     }

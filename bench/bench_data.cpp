@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Readers and generators on one thread. Click text is compared with the memory's own pace over the same bytes: copying them, and
-// looking for their newlines. Counters: bytes per second of text, samples per second, ids per second.
+// Readers and generators on one thread. Click text is compared with the memory's own pace over the
+// same bytes: copying them, and looking for their newlines. Counters: bytes per second of text,
+// samples per second, ids per second.
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/criteo.hpp>
@@ -35,10 +36,12 @@ const std::vector<CriteoRecord>& records() {
       record.label = batch.labels[s] > 0.5f;
       for (int i = 0; i < kCriteoIntegers; ++i) {
         const std::uint64_t word = random_word(1, s, i);
-        record.integers[i] = word % 5 == 0 ? CriteoRecord::kMissing : static_cast<std::int32_t>((word >> 32) % 3000);
+        record.integers[i] =
+            word % 5 == 0 ? CriteoRecord::kMissing : static_cast<std::int32_t>((word >> 32) % 3000);
       }
       for (int f = 0; f < kCriteoCategories; ++f) {
-        const std::uint64_t word = random_word(2, f, batch.ids[static_cast<std::size_t>(f) * all.size() + s]);
+        const std::uint64_t word =
+            random_word(2, f, batch.ids[static_cast<std::size_t>(f) * all.size() + s]);
         if (word % 8 == 0) {
           record.missing_categories |= 1u << f;
         } else {
@@ -81,7 +84,9 @@ BENCHMARK(copy_text)->Unit(benchmark::kMillisecond);
 void find_newlines(benchmark::State& state) {
   for (auto _ : state) {
     std::int64_t lines = 0;
-    for (const char* p = text().data(); (p = static_cast<const char*>(std::memchr(p, '\n', text().data() + text().size() - p))) != nullptr;
+    for (const char* p = text().data();
+         (p = static_cast<const char*>(std::memchr(p, '\n', text().data() + text().size() - p))) !=
+         nullptr;
          ++p)
       ++lines;
     benchmark::DoNotOptimize(lines);
@@ -109,7 +114,8 @@ BENCHMARK(read_criteo_text)->Unit(benchmark::kMillisecond);
 void encode_records(benchmark::State& state) {
   CriteoStatistics statistics;
   statistics.add(records());
-  const CriteoEncoder encoder = state.range(0) != 0 ? CriteoEncoder({}, statistics) : CriteoEncoder();
+  const CriteoEncoder encoder =
+      state.range(0) != 0 ? CriteoEncoder({}, statistics) : CriteoEncoder();
   ClickBatch<std::int32_t> batch;
   for (auto _ : state)
     for (std::size_t at = 0; at + 2000 <= records().size(); at += 2000)
@@ -143,7 +149,8 @@ ByteSource text_source() {
   };
 }
 
-/// Batches of 2,000 records for four thread ranks: every rank reads the whole text and keeps its quarter, or one reads for all.
+/// Batches of 2,000 records for four thread ranks: every rank reads the whole text and keeps its
+/// quarter, or one reads for all.
 void read_on_four_ranks(benchmark::State& state) {
   constexpr std::int64_t kBatch = 2000, kRanks = 4;
   const CriteoEncoder encoder;
@@ -154,21 +161,22 @@ void read_on_four_ranks(benchmark::State& state) {
     ClickBatch<std::int32_t> part;
     const auto count = static_cast<std::size_t>(kBatch / kRanks);
     while (reader.read(block) != 0) {
-      encoder.encode<std::int32_t>(std::span(block).subspan(static_cast<std::size_t>(c.rank()) * count, count), part);
+      encoder.encode<std::int32_t>(
+          std::span(block).subspan(static_cast<std::size_t>(c.rank()) * count, count), part);
       c.barrier();  // a step
     }
   };
   const auto first_rank = [&](ThreadCommunicator& c, ThreadCommunicator& own) {
     CriteoReader reader(text_source(), "memory");
     std::vector<CriteoRecord> block(kBatch);
-    BroadcastingLoader<std::int32_t, ThreadCommunicator> loader(own,
-                                                                [&](ClickBatch<std::int32_t>& whole) {
-                                                                  const std::size_t count = reader.read(block);
-                                                                  if (count != 0)
-                                                                    encoder.encode<std::int32_t>(std::span(block).first(count), whole);
-                                                                  return count != 0;
-                                                                },
-                                                                {.prefetch = state.range(0) == 2});
+    BroadcastingLoader<std::int32_t, ThreadCommunicator> loader(
+        own,
+        [&](ClickBatch<std::int32_t>& whole) {
+          const std::size_t count = reader.read(block);
+          if (count != 0) encoder.encode<std::int32_t>(std::span(block).first(count), whole);
+          return count != 0;
+        },
+        {.prefetch = state.range(0) == 2});
     ClickBatch<std::int32_t> part;
     while (loader.next(part)) c.barrier();
   };
@@ -180,9 +188,15 @@ void read_on_four_ranks(benchmark::State& state) {
     });
   }
   count_text(state);
-  state.SetLabel(state.range(0) == 0 ? "every rank reads" : state.range(0) == 1 ? "one reads" : "one reads ahead");
+  state.SetLabel(state.range(0) == 0   ? "every rank reads"
+                 : state.range(0) == 1 ? "one reads"
+                                       : "one reads ahead");
 }
-BENCHMARK(read_on_four_ranks)->ArgName("how")->DenseRange(0, 2)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(read_on_four_ranks)
+    ->ArgName("how")
+    ->DenseRange(0, 2)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 void auc_of_a_million(benchmark::State& state) {
   std::vector<float> scores(1'000'000), labels(scores.size());

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the collection's exchange policies save and cost: two thread ranks, 8 tables of 200,000 rows x 64 cut by rows, 2,048 samples per
-// rank, power-law ids (1.05) in bags of 1 or 10, SGD. Milliseconds per step (forward and backward, rank 0's median), and the bytes that a
-// rank sends to the other: ids, vectors, gradients. exchange_policies<...>/added_us: every collective sleeps that long first, as a network
-// would. traffic<...>/cut: what all of four ranks, two per node, send in one step, exactly, with every table (50,000 rows) cut one way: 0
-// replicated, 1 table-wise, 2 column-wise, 3 row-wise, 4 grid; the time is that of a first step. route_ahead/...: the same step with an
-// MLP, the next batch routed in turn (ahead:0) or meanwhile (ahead:1).
+// What the collection's exchange policies save and cost: two thread ranks, 8 tables of 200,000 rows
+// x 64 cut by rows, 2,048 samples per rank, power-law ids (1.05) in bags of 1 or 10, SGD.
+// Milliseconds per step (forward and backward, rank 0's median), and the bytes that a rank sends to
+// the other: ids, vectors, gradients. exchange_policies<...>/added_us: every collective sleeps that
+// long first, as a network would. traffic<...>/cut: what all of four ranks, two per node, send in
+// one step, exactly, with every table (50,000 rows) cut one way: 0 replicated, 1 table-wise, 2
+// column-wise, 3 row-wise, 4 grid; the time is that of a first step. route_ahead/...: the same step
+// with an MLP, the next batch routed in turn (ahead:0) or meanwhile (ahead:1).
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/tessera.hpp>
@@ -31,14 +33,18 @@ constexpr std::int64_t kRows = 200'000, kSamples = 2048, kColumns = kTables * kW
 constexpr const char* kNames[kTables] = {"a", "b", "c", "d", "e", "f", "g", "h"};
 
 using Clock = std::chrono::steady_clock;
-double milliseconds(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
+double milliseconds(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
 
 Layout row_wise() {
   std::vector<TableSpec> tables;
   std::vector<Shard> shards;
   for (int t = 0; t < kTables; ++t) {
     tables.push_back({kNames[t], kRows, kWidth});
-    for (int r = 0; r < kRanks; ++r) shards.push_back({t, {even_cut(kRows, kRanks, r), even_cut(kRows, kRanks, r + 1), 0, kWidth}, r});
+    for (int r = 0; r < kRanks; ++r)
+      shards.push_back(
+          {t, {even_cut(kRows, kRanks, r), even_cut(kRows, kRanks, r + 1), 0, kWidth}, r});
   }
   return make_layout({kRanks}, tables, {}, shards);
 }
@@ -55,9 +61,11 @@ Bags10 make_batch(unsigned seed, int bag, std::int64_t rows = kRows) {
   const double exponent = 1 - 1.05, span = std::pow(static_cast<double>(rows), exponent) - 1;
   Bags10 batch;
   for (std::int64_t i = 0; i < kTables * kSamples * bag; ++i) {
-    const auto rank = static_cast<std::int64_t>(std::pow(span * uniform(random) + 1, 1 / exponent)) - 1;
+    const auto rank =
+        static_cast<std::int64_t>(std::pow(span * uniform(random) + 1, 1 / exponent)) - 1;
     // Popular rows lie all over the table.
-    batch.ids.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(rank, 0, rows - 1) * 7919 % rows));
+    batch.ids.push_back(
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(rank, 0, rows - 1) * 7919 % rows));
   }
   if (bag > 1)
     for (std::int64_t i = 0; i <= kTables * kSamples; ++i) batch.offsets.push_back(i * bag);
@@ -71,13 +79,15 @@ struct Distant {
   int rank() const { return inner.rank(); }
   int size() const { return inner.size(); }
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     if (latency.count() != 0) std::this_thread::sleep_for(latency);
     inner.all_to_all(send, send_counts, receive, receive_counts);
   }
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     inner.all_gather(send, receive, counts);
   }
   void interrupt(const std::string& text) { inner.interrupt(text); }
@@ -85,7 +95,8 @@ struct Distant {
 using Comm = CountingCommunicator<Distant>;
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -97,11 +108,14 @@ void exchange_policies(benchmark::State& state) {
   run_ranks(kRanks, [&](ThreadCommunicator& threads) {
     Distant distant{threads, std::chrono::microseconds(state.range(1))};
     Comm c(distant);
-    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, row_wise(), {.learning_rate = 1e-3f});
+    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, row_wise(),
+                                                                      {.learning_rate = 1e-3f});
     typename decltype(e)::template StepState<std::int32_t> step;
     std::vector<Bags10> batches;
-    for (int b = 0; b < kBatches; ++b) batches.push_back(make_batch(static_cast<unsigned>(b * kRanks + c.rank()), bag));
-    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)), gradient(output.size(), 1e-3f);
+    for (int b = 0; b < kBatches; ++b)
+      batches.push_back(make_batch(static_cast<unsigned>(b * kRanks + c.rank()), bag));
+    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)),
+        gradient(output.size(), 1e-3f);
     const MatrixView<float> out{output.data(), kSamples, kColumns};
     const MatrixView<const float> grad{gradient.data(), kSamples, kColumns};
     for (int s = -3; s < kSteps; ++s) {
@@ -143,18 +157,23 @@ void traffic(benchmark::State& state) {
   for (int t = 0; t < kTables; ++t) {
     tables.push_back({kNames[t], kFewRows, kWidth});
     const bool columns = cut == Cut::column_wise || cut == Cut::grid;
-    choice.tables.push_back({cut, columns ? 2 : 1, cut == Cut::grid ? std::vector{0, 1} : std::vector{t % kFour, (t + 2) % kFour}});
+    choice.tables.push_back(
+        {cut, columns ? 2 : 1,
+         cut == Cut::grid ? std::vector{0, 1} : std::vector{t % kFour, (t + 2) % kFour}});
   }
   Layout layout = uncut_layout({.ranks = kFour, .ranks_per_node = 2}, tables);
   layout.shards = shards_of(choice, layout);
-  std::int64_t sent[4] = {};  // messages; bytes of ids, vectors and gradients, and what the update sends
+  // messages; bytes of ids, vectors and gradients, and what the update sends
+  std::int64_t sent[4] = {};
   double first_step = 0;
   run_ranks(kFour, [&](ThreadCommunicator& threads) {
     Distant distant{threads};
     Comm c(distant);
-    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout, {.learning_rate = 1e-3f});
+    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout,
+                                                                      {.learning_rate = 1e-3f});
     const Bags10 batch = make_batch(static_cast<unsigned>(c.rank()), bag, kFewRows);
-    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)), gradient(output.size(), 1e-3f);
+    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)),
+        gradient(output.size(), 1e-3f);
     typename decltype(e)::template StepState<std::int32_t> step;
     c.reset();
     threads.barrier();
@@ -165,8 +184,10 @@ void traffic(benchmark::State& state) {
     const Traffic forward = c.total();
     e.backward(pooled, {gradient.data(), kSamples, kColumns});
     if (c.rank() == 0) first_step = milliseconds(begin);
-    std::int64_t mine[] = {static_cast<std::int64_t>(c.total().messages), static_cast<std::int64_t>(routed.bytes),
-                           static_cast<std::int64_t>((forward - routed).bytes), static_cast<std::int64_t>((c.total() - forward).bytes)};
+    std::int64_t mine[] = {static_cast<std::int64_t>(c.total().messages),
+                           static_cast<std::int64_t>(routed.bytes),
+                           static_cast<std::int64_t>((forward - routed).bytes),
+                           static_cast<std::int64_t>((c.total() - forward).bytes)};
     threads.all_reduce(std::span<std::int64_t>(mine));
     if (c.rank() == 0) std::copy_n(mine, 4, sent);
   });
@@ -191,10 +212,15 @@ void route_ahead(benchmark::State& state) {
     Mlp<> mlp({kColumns, 256, 64, 1}, {});
     DenseParameters parameters(1, mlp);
     std::vector<Bags10> batches;
-    for (int b = 0; b < kBatches; ++b) batches.push_back(make_batch(static_cast<unsigned>(b * kRanks + c.rank()), 10));
-    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)), gradient(output.size()), y(kSamples), dy(kSamples, 1e-3f);
-    const MatrixView<float> out{output.data(), kSamples, kColumns}, grad{gradient.data(), kSamples, kColumns};
-    const auto batch = [&](int s) { return batches[static_cast<std::size_t>(s + 3) % kBatches].view(); };
+    for (int b = 0; b < kBatches; ++b)
+      batches.push_back(make_batch(static_cast<unsigned>(b * kRanks + c.rank()), 10));
+    std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)),
+        gradient(output.size()), y(kSamples), dy(kSamples, 1e-3f);
+    const MatrixView<float> out{output.data(), kSamples, kColumns},
+        grad{gradient.data(), kSamples, kColumns};
+    const auto batch = [&](int s) {
+      return batches[static_cast<std::size_t>(s + 3) % kBatches].view();
+    };
     if (overlap) ahead.start(batch(-3));
     for (int s = -3; s < kSteps; ++s) {
       threads.barrier();
@@ -211,13 +237,19 @@ void route_ahead(benchmark::State& state) {
 }
 
 void bags(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"bag", "added_us"})->Args({1, 0})->Args({10, 0})->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
+  bench->ArgNames({"bag", "added_us"})
+      ->Args({1, 0})
+      ->Args({10, 0})
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Unit(benchmark::kMillisecond);
 }
 
 void cuts(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"bag", "cut"})->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
   for (const int bag : {1, 10})
-    for (const Cut cut : {Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid, Cut::replicated})
+    for (const Cut cut :
+         {Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid, Cut::replicated})
       bench->Args({bag, static_cast<int>(cut)});
 }
 

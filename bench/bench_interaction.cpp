@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dot interaction against the two limits that it can meet, measured in the same run and interleaved: oneDNN's sgemm rate for its useful
-// arithmetic (the triangle's products alone), and a plain copy for its bytes (input read, output written; backward: both inputs read,
-// gradient written). `share` is the slower of the two limits' time over the time taken.
+// Dot interaction against the two limits that it can meet, measured in the same run and
+// interleaved: oneDNN's sgemm rate for its useful arithmetic (the triangle's products alone), and a
+// plain copy for its bytes (input read, output written; backward: both inputs read, gradient
+// written). `share` is the slower of the two limits' time over the time taken.
 #include <tessera/host/backend.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/table/buffer.hpp>
@@ -30,7 +31,8 @@ double seconds(const auto& f) {
 }
 
 double median(std::vector<double>& times) {
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
   return times[times.size() / 2];
 }
 
@@ -40,12 +42,14 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
   const int threads = static_cast<int>(state.range(1));
   const auto buffer = [&](std::int64_t columns) {
     Buffer<T, Host> made;
-    std::ranges::fill(made.resize(Host(), static_cast<std::size_t>(batch * columns)), from_float<T>(0.5f));
+    std::ranges::fill(made.resize(Host(), static_cast<std::size_t>(batch * columns)),
+                      from_float<T>(0.5f));
     return made;
   };
-  const Buffer<T, Host> x = buffer(Dot::input_columns()), dx = buffer(Dot::input_columns()), z = buffer(Dot::columns());
-  const MatrixView<T> x_view(x.data(), batch, Dot::input_columns()), dx_view(dx.data(), batch, Dot::input_columns()),
-      z_view(z.data(), batch, Dot::columns());
+  const Buffer<T, Host> x = buffer(Dot::input_columns()), dx = buffer(Dot::input_columns()),
+                        z = buffer(Dot::columns());
+  const MatrixView<T> x_view(x.data(), batch, Dot::input_columns()),
+      dx_view(dx.data(), batch, Dot::input_columns()), z_view(z.data(), batch, Dot::columns());
   const auto run = [&] {
     if (backward) {
       Dot::backward(x_view, z_view, dx_view, threads);
@@ -53,8 +57,11 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
       Dot::forward(x_view, z_view, threads);
     }
   };
-  const double flops = static_cast<double>(batch * vectors * (vectors - 1) * width) * (backward ? 2.0 : 1.0);
-  const double bytes = static_cast<double>(batch * (Dot::input_columns() * (backward ? 2 : 1) + Dot::columns())) * sizeof(T);
+  const double flops =
+      static_cast<double>(batch * vectors * (vectors - 1) * width) * (backward ? 2.0 : 1.0);
+  const double bytes =
+      static_cast<double>(batch * (Dot::input_columns() * (backward ? 2 : 1) + Dot::columns())) *
+      sizeof(T);
 
   constexpr std::int64_t m = 1024, n = 512, k = 512;
   std::vector<float> a(m * k, 0.5f), b(k * n, 0.5f), c(m * n);
@@ -64,7 +71,8 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
   };
   const std::int64_t half = static_cast<std::int64_t>(bytes / 2);
   Buffer<char, Host> from, to;
-  for (Buffer<char, Host>* side : {&from, &to}) std::ranges::fill(side->resize(Host(), static_cast<std::size_t>(half)), 1);
+  for (Buffer<char, Host>* side : {&from, &to})
+    std::ranges::fill(side->resize(Host(), static_cast<std::size_t>(half)), 1);
   const auto copy = [&] {
     detail::over_samples(half, threads, [&](std::int64_t begin, std::int64_t end) {
       std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));
@@ -81,7 +89,8 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
     own.push_back(seconds(run));
     state.SetIterationTime(own.back());
   }
-  const double time = median(own), gemm_rate = 2.0 * m * n * k / median(product_times), copy_time = median(copy_times);
+  const double time = median(own), gemm_rate = 2.0 * m * n * k / median(product_times),
+               copy_time = median(copy_times);
   state.counters["gflops"] = flops / time * 1e-9;
   state.counters["sgemm_gflops"] = gemm_rate * 1e-9;
   state.counters["GB_per_second"] = bytes / time * 1e-9;

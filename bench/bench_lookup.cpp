@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup against the limit with the same traffic (limits.hpp), run in turn. Counters: limit_share = median limit time / median time;
-// ids/s; bytes/s of rows read and pooled vectors written.
+// Lookup against the limit with the same traffic (limits.hpp), run in turn. Counters: limit_share =
+// median limit time / median time; ids/s; bytes/s of rows read and pooled vectors written.
 #include <tessera/host/lookup.hpp>
 
 #include <benchmark/benchmark.h>
@@ -30,7 +30,8 @@ template <Element T, int Width>
 void lookup(benchmark::State& state, Shape shape) {
   constexpr int row_bytes = Width * static_cast<int>(sizeof(T));
   const std::int64_t entries = shape.batch * shape.bag * shape.tables;
-  const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 64);  // other ids every time, as in training
+  // other ids every time, as in training
+  const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 64);
   const std::int64_t rows_of_table = shape.rows / shape.tables;
   HugeArray<T> arena(shape.rows * Width);
   HugeArray<float> output(shape.batch * shape.tables * Width);
@@ -39,7 +40,8 @@ void lookup(benchmark::State& state, Shape shape) {
   for (std::int64_t b = 0; b <= shape.batch * shape.tables; ++b) offsets.push_back(b * shape.bag);
   for (std::int64_t i = 0; i < ids.size(); ++i) {
     const std::int64_t table = i % entries / (shape.batch * shape.bag);
-    ids.data()[i] = static_cast<std::int32_t>(draw_id(1, static_cast<std::uint64_t>(i), rows_of_table, shape.skew));
+    ids.data()[i] = static_cast<std::int32_t>(
+        draw_id(1, static_cast<std::uint64_t>(i), rows_of_table, shape.skew));
     arena_rows.data()[i] = static_cast<std::int32_t>(ids.data()[i] + table * rows_of_table);
   }
 
@@ -47,19 +49,22 @@ void lookup(benchmark::State& state, Shape shape) {
   std::vector<LookupGroup<std::int32_t>> groups(static_cast<std::size_t>(shape.tables));
   const auto ours = [&](std::int64_t batch) {
     for (int t = 0; t < shape.tables; ++t)
-      groups[static_cast<std::size_t>(t)] = {.bags = {.ids = ids.data() + batch * entries,
-                                                      .offsets = shape.bag == 1 ? nullptr : offsets.data() + t * shape.batch,
-                                                      .bags = shape.batch,
-                                                      .row_bias = t * rows_of_table},
-                                             .output = output.data() + t * Width,
-                                             .output_stride = std::int64_t{Width} * shape.tables};
+      groups[static_cast<std::size_t>(t)] = {
+          .bags = {.ids = ids.data() + batch * entries,
+                   .offsets = shape.bag == 1 ? nullptr : offsets.data() + t * shape.batch,
+                   .bags = shape.batch,
+                   .row_bias = t * rows_of_table},
+          .output = output.data() + t * Width,
+          .output_stride = std::int64_t{Width} * shape.tables};
     if (shape.bag == 1)
-      for (int t = 0; t < shape.tables; ++t) groups[static_cast<std::size_t>(t)].bags.ids += t * shape.batch;
+      for (int t = 0; t < shape.tables; ++t)
+        groups[static_cast<std::size_t>(t)].bags.ids += t * shape.batch;
     run<Lookup<T, std::int32_t, Width>>(host, {.arena = arena.data(), .groups = groups});
   };
   const auto limit = [&](std::int64_t batch, int distance) {
     gather<row_bytes, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()),
-                             std::span<const std::int32_t>(arena_rows.data() + batch * entries, static_cast<std::size_t>(entries)),
+                             std::span<const std::int32_t>(arena_rows.data() + batch * entries,
+                                                           static_cast<std::size_t>(entries)),
                              shape.bag, output.data(), distance);
   };
   std::int64_t turn = 0;
@@ -77,18 +82,22 @@ void lookup(benchmark::State& state, Shape shape) {
   state.counters["limit_ms"] = median(limit_times) * 1e3;
   state.counters["ms"] = time * 1e3;
   state.counters["limit_share"] = median(limit_times) / time;
-  state.counters["best_share"] = std::ranges::min(limit_times) / std::ranges::min(times);  // where other work disturbs the medians
+  // where other work disturbs the medians
+  state.counters["best_share"] = std::ranges::min(limit_times) / std::ranges::min(times);
   state.counters["ids/s"] = static_cast<double>(entries) / time;
-  state.counters["bytes/s"] = static_cast<double>(entries * row_bytes + shape.batch * shape.tables * Width * 4) / time;
+  state.counters["bytes/s"] =
+      static_cast<double>(entries * row_bytes + shape.batch * shape.tables * Width * 4) / time;
 }
 
 template <Element T, int Width>
 void add(std::string_view element, Shape shape) {
-  const std::string name =
-      fmt::format("lookup{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}",
-                  shape.rows == Shape{}.rows ? "" : fmt::format("_of/rows:{}", shape.rows), element, Width, shape.bag,
-                  shape.skew == 0 ? "uniform" : fmt::format("zipf:{}", shape.skew), shape.batch, shape.tables, shape.threads);
-  benchmark::RegisterBenchmark(name.c_str(), [shape](benchmark::State& state) { lookup<T, Width>(state, shape); })
+  const std::string name = fmt::format(
+      "lookup{}/{}/width:{}/bag:{}/{}/batch:{}/tables:{}/threads:{}",
+      shape.rows == Shape{}.rows ? "" : fmt::format("_of/rows:{}", shape.rows), element, Width,
+      shape.bag, shape.skew == 0 ? "uniform" : fmt::format("zipf:{}", shape.skew), shape.batch,
+      shape.tables, shape.threads);
+  benchmark::RegisterBenchmark(name.c_str(),
+                               [shape](benchmark::State& state) { lookup<T, Width>(state, shape); })
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond)
       ->MinTime(0.15);
@@ -97,15 +106,18 @@ void add(std::string_view element, Shape shape) {
 /// Tables that fit into a core's cache, into the last one, and 8 GiB.
 template <int Width>
 void add_sizes() {
-  for (const std::int64_t bytes : {std::int64_t{256} << 10, std::int64_t{16} << 20, std::int64_t{8} << 30})
-    for (const std::int64_t bag : {1, 10}) add<float, Width>("fp32", {.bag = bag, .rows = bytes / (Width * 4)});
+  for (const std::int64_t bytes :
+       {std::int64_t{256} << 10, std::int64_t{16} << 20, std::int64_t{8} << 30})
+    for (const std::int64_t bag : {1, 10})
+      add<float, Width>("fp32", {.bag = bag, .rows = bytes / (Width * 4)});
 }
 
 template <int Width>
 void add_width() {
   for (const int threads : {1, 2})
     for (const std::int64_t bag : {1, 10, 40})
-      for (const double skew : {0.0, 1.05}) add<float, Width>("fp32", {.bag = bag, .skew = skew, .threads = threads});
+      for (const double skew : {0.0, 1.05})
+        add<float, Width>("fp32", {.bag = bag, .skew = skew, .threads = threads});
   for (const std::int64_t batch : {2048, 8192}) add<float, Width>("fp32", {.batch = batch});
   for (const std::int64_t bag : {1, 10}) add<BFloat16, Width>("bf16", {.bag = bag});
 }

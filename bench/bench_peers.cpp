@@ -1,14 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tessera beside PyTorch's C++ library in one process: the same ids, tables and threads, one call of each in turn, medians. Counters:
-// `ms`, `peer_ms`, `ratio` = peer_ms / ms; `limit_ms`, `limit_ratio` = peer_ms / limit_ms: the ratio of who does nothing else than the
-// least traffic of lookup and update, or of DLRM the arithmetic of MLPs and interaction in float, at the machine's rate in turn with both.
+// Tessera beside PyTorch's C++ library in one process: the same ids, tables and threads, one call
+// of each in turn, medians. Counters: `ms`, `peer_ms`, `ratio` = peer_ms / ms; `limit_ms`,
+// `limit_ratio` = peer_ms / limit_ms: the ratio of who does nothing else than the least traffic of
+// lookup and update, or of DLRM the arithmetic of MLPs and interaction in float, at the machine's
+// rate in turn with both.
 //   peer/lookup   at::embedding_bag, sum
 //   peer/update   forward, backward and a sparse optimizer step (torch::optim)
 //   peer/dlrm     a training step of DLRM with SGD (dlrm.hpp): EmbeddingBags with sparse gradients, Linear, bmm, the eager way
 //   peer/dlrm_bf16  the same beside Tessera's with dense layers in bfloat16; PyTorch's stay in float
-// PyTorch is measured at its best: freed memory stays with the process, so that a fresh output costs no page faults.
+// PyTorch is measured at its best: freed memory stays with the process, so that a fresh output
+// costs no page faults.
 #include <torch/torch.h>
 
 #include <benchmark/benchmark.h>
@@ -68,15 +71,19 @@ struct Workload {
         ids(batches * shape.batch * shape.bag),
         output(shape.batch * Width),
         gradient(output.size()) {
-    for (std::int64_t i = 0; i < ids.size(); ++i) ids.data()[i] = draw_id(1, static_cast<std::uint64_t>(i), shape.rows, shape.skew);
-    for (std::int64_t i = 0; i < gradient.size(); ++i) gradient.data()[i] = unit_float(random_word(2, i)) - 0.5f;
+    for (std::int64_t i = 0; i < ids.size(); ++i)
+      ids.data()[i] = draw_id(1, static_cast<std::uint64_t>(i), shape.rows, shape.skew);
+    for (std::int64_t i = 0; i < gradient.size(); ++i)
+      gradient.data()[i] = unit_float(random_word(2, i)) - 0.5f;
     for (std::int64_t b = 0; b <= shape.batch; ++b) offsets.push_back(b * shape.bag);
     at::set_num_threads(shape.threads);
     weights = at::from_blob(arena.data(), {shape.rows, Width});
     peer_gradient = at::from_blob(gradient.data(), {shape.batch, Width});
     peer_offsets = at::from_blob(offsets.data(), {shape.batch}, at::kLong);
   }
-  const std::int64_t* batch_ids(std::int64_t batch) const { return ids.data() + batch % batches * shape.batch * shape.bag; }
+  const std::int64_t* batch_ids(std::int64_t batch) const {
+    return ids.data() + batch % batches * shape.batch * shape.bag;
+  }
   PeerTable table() const {
     return {.optimizer = "",
             .width = Width,
@@ -92,7 +99,8 @@ struct Workload {
             .output = output.data()};
   }
   at::Tensor peer_forward(std::int64_t batch, bool sparse) const {
-    const at::Tensor indices = at::from_blob(const_cast<std::int64_t*>(batch_ids(batch)), {shape.batch * shape.bag}, at::kLong);
+    const at::Tensor indices = at::from_blob(const_cast<std::int64_t*>(batch_ids(batch)),
+                                             {shape.batch * shape.bag}, at::kLong);
     return std::get<0>(at::embedding_bag(weights, indices, peer_offsets, false, 0, sparse));
   }
 
@@ -110,7 +118,9 @@ void lookup(benchmark::State& state, Shape shape) {
   const Workload<Width> work(shape);
   LookupCase<Width, std::int64_t> ours(work.table());
   const at::NoGradGuard no_gradients;
-  duel(state, ours, [&](std::int64_t batch) { benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr()); });
+  duel(state, ours, [&](std::int64_t batch) {
+    benchmark::DoNotOptimize(work.peer_forward(batch, false).data_ptr());
+  });
 }
 
 template <int Width, Optimizer O>
@@ -137,27 +147,35 @@ class PeerDlrm {
  public:
   PeerDlrm(std::int64_t batch, bool large_top)
       : bottom_(mlp({13, 512, 256, Width}, true)),
-        top_(mlp(large_top ? std::vector<std::int64_t>{kTop, 1024, 1024, 512, 256, 1} : std::vector<std::int64_t>{kTop, 512, 256, 1},
+        top_(mlp(large_top ? std::vector<std::int64_t>{kTop, 1024, 1024, 512, 256, 1}
+                           : std::vector<std::int64_t>{kTop, 512, 256, 1},
                  false)),
         offsets_(at::arange(batch, at::kLong)),
         pairs_(at::tril_indices(kTables + 1, kTables + 1, -1)) {
     std::vector<at::Tensor> parameters = bottom_->parameters();
     for (const at::Tensor& p : top_->parameters()) parameters.push_back(p);
     for (int t = 0; t < kTables; ++t) {
-      tables_.push_back(torch::nn::EmbeddingBag(torch::nn::EmbeddingBagOptions(kRows, Width).mode(torch::kSum).sparse(true)));
+      tables_.push_back(torch::nn::EmbeddingBag(
+          torch::nn::EmbeddingBagOptions(kRows, Width).mode(torch::kSum).sparse(true)));
       parameters.push_back(tables_.back()->weight);
     }
     optimizer_ = std::make_unique<torch::optim::SGD>(parameters, 1e-3);
   }
 
   void step(const ClickBatch<std::int32_t>& batch) {
-    const at::Tensor dense = at::from_blob(const_cast<float*>(batch.dense.data()), {batch.size, 13});
-    const at::Tensor labels = at::from_blob(const_cast<float*>(batch.labels.data()), {batch.size, 1});
-    const at::Tensor ids = at::from_blob(const_cast<std::int32_t*>(batch.ids.data()), {kTables, batch.size}, at::kInt).to(at::kLong);
+    const at::Tensor dense =
+        at::from_blob(const_cast<float*>(batch.dense.data()), {batch.size, 13});
+    const at::Tensor labels =
+        at::from_blob(const_cast<float*>(batch.labels.data()), {batch.size, 1});
+    const at::Tensor ids =
+        at::from_blob(const_cast<std::int32_t*>(batch.ids.data()), {kTables, batch.size}, at::kInt)
+            .to(at::kLong);
     std::vector<at::Tensor> vectors{bottom_->forward(dense)};
-    for (int t = 0; t < kTables; ++t) vectors.push_back(tables_[static_cast<std::size_t>(t)](ids[t], offsets_));
+    for (int t = 0; t < kTables; ++t)
+      vectors.push_back(tables_[static_cast<std::size_t>(t)](ids[t], offsets_));
     const at::Tensor x = at::stack(vectors, 1);
-    const at::Tensor products = at::bmm(x, x.transpose(1, 2)).index({at::indexing::Slice(), pairs_[0], pairs_[1]});
+    const at::Tensor products =
+        at::bmm(x, x.transpose(1, 2)).index({at::indexing::Slice(), pairs_[0], pairs_[1]});
     const at::Tensor y = top_->forward(at::cat({vectors[0], products}, 1));
     at::binary_cross_entropy_with_logits(y, labels).backward();
     optimizer_->step();
@@ -184,19 +202,26 @@ class PeerDlrm {
 };
 
 template <int Width>
-void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_top, DensePrecision precision) {
+void dlrm(benchmark::State& state, std::int64_t batch, int threads, bool large_top,
+          DensePrecision precision) {
   if (!supported(precision)) return state.SkipWithError("this processor multiplies no bfloat16");
   at::set_num_threads(threads);
   PeerDlrm<Width> peer(batch, large_top);
   DlrmCase<Width> ours(batch, threads, large_top, precision);
-  duel(state, ours, [&](std::int64_t i) { peer.step(ours.batches()[static_cast<std::size_t>(i) % ours.batches().size()]); });
+  duel(state, ours, [&](std::int64_t i) {
+    peer.step(ours.batches()[static_cast<std::size_t>(i) % ours.batches().size()]);
+  });
   state.counters["samples_per_second"] = static_cast<double>(batch) / state.counters["ms"] * 1e3;
-  state.counters["peer_samples_per_second"] = static_cast<double>(batch) / state.counters["peer_ms"] * 1e3;
+  state.counters["peer_samples_per_second"] =
+      static_cast<double>(batch) / state.counters["peer_ms"] * 1e3;
 }
 
 template <class F>
 void add(const std::string& name, double min_time, F f) {
-  benchmark::RegisterBenchmark(name.c_str(), f)->UseManualTime()->Unit(benchmark::kMillisecond)->MinTime(min_time);
+  benchmark::RegisterBenchmark(name.c_str(), f)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond)
+      ->MinTime(min_time);
 }
 
 template <int Width>
@@ -205,11 +230,15 @@ void add_tables() {
     for (const std::int64_t bag : {1, 10})
       for (const double skew : {0.0, 1.05}) {
         const Shape shape{.bag = bag, .skew = skew, .threads = threads};
-        const std::string name = fmt::format("width:{}/bag:{}/{}/threads:{}", Width, bag, skew == 0 ? "uniform" : "zipf:1.05", threads);
-        add("peer/lookup/" + name, 0.3, [shape](benchmark::State& state) { lookup<Width>(state, shape); });
-        add("peer/update/sgd/" + name, 0.5, [shape](benchmark::State& state) { update<Width, Sgd>(state, shape); });
+        const std::string name = fmt::format("width:{}/bag:{}/{}/threads:{}", Width, bag,
+                                             skew == 0 ? "uniform" : "zipf:1.05", threads);
+        add("peer/lookup/" + name, 0.3,
+            [shape](benchmark::State& state) { lookup<Width>(state, shape); });
+        add("peer/update/sgd/" + name, 0.5,
+            [shape](benchmark::State& state) { update<Width, Sgd>(state, shape); });
         if (threads == 2)
-          add("peer/update/adagrad/" + name, 0.5, [shape](benchmark::State& state) { update<Width, Adagrad>(state, shape); });
+          add("peer/update/adagrad/" + name, 0.5,
+              [shape](benchmark::State& state) { update<Width, Adagrad>(state, shape); });
       }
 }
 
@@ -219,9 +248,12 @@ void add_dlrm() {
     for (const std::int64_t batch : {2048, 8192})
       for (const int threads : {1, 2})
         for (const auto precision : {DensePrecision::float32, DensePrecision::bfloat16})
-          add(fmt::format("peer/dlrm{}/width:{}/batch:{}/top:{}/threads:{}", precision == DensePrecision::bfloat16 ? "_bf16" : "", Width,
-                          batch, large_top ? "large" : "small", threads),
-              3.0, [=](benchmark::State& state) { dlrm<Width>(state, batch, threads, large_top, precision); });
+          add(fmt::format("peer/dlrm{}/width:{}/batch:{}/top:{}/threads:{}",
+                          precision == DensePrecision::bfloat16 ? "_bf16" : "", Width, batch,
+                          large_top ? "large" : "small", threads),
+              3.0, [=](benchmark::State& state) {
+                dlrm<Width>(state, batch, threads, large_top, precision);
+              });
 }
 
 }  // namespace

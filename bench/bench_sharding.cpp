@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sharding strategies measured on thread ranks: policies x widths x hotness x ranks, the time of each stage, bytes and messages per rank,
-// balance, and what the cost model predicts.
+// Sharding strategies measured on thread ranks: policies x widths x hotness x ranks, the time of
+// each stage, bytes and messages per rank, balance, and what the cost model predicts.
 //   bench_sharding                               Google Benchmark; predictions with this machine's constants: measured once (two minutes)
 //                                                and kept in the user's cache, or with --machine FILE those of a file
 //   bench_sharding --calibrate [--out FOLDER]    fits the model's constants to this machine again; writes machine.json and machine.hpp, too
@@ -58,7 +58,8 @@ Cluster calibrate() {
                .flops = 1e11,
                .concurrent_ranks = cores()};
   std::vector<Case> cases = cases_of(calibration_models(), {1, 2, 4}, base);
-  std::erase_if(cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
+  std::erase_if(
+      cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
   measure_in_turn(cases, measure_on_threads);
   base = fit(observations_of(cases), base);
   print_stages(cases, base);
@@ -71,9 +72,12 @@ Cluster calibrate() {
 /// Models of other shapes than those of the calibration.
 void honesty(const Cluster& constants) {
   const std::vector<ShardingModel> models{
-      make_model("26 one-hot, width 16", 8192, 1.05, {{4, 800'000, 16, 1}, {6, 100'000, 16, 1}, {10, 5000, 16, 1}, {6, 50, 16, 1}}),
-      make_model("26 one-hot, width 64", 4096, 1.05, {{4, 400'000, 64, 1}, {6, 50'000, 64, 1}, {10, 5000, 64, 1}, {6, 50, 64, 1}}),
-      make_model("multi-hot, widths 8-32", 4096, 1.05, {{2, 500'000, 32, 20}, {6, 100'000, 16, 5}, {12, 10'000, 8, 1}}),
+      make_model("26 one-hot, width 16", 8192, 1.05,
+                 {{4, 800'000, 16, 1}, {6, 100'000, 16, 1}, {10, 5000, 16, 1}, {6, 50, 16, 1}}),
+      make_model("26 one-hot, width 64", 4096, 1.05,
+                 {{4, 400'000, 64, 1}, {6, 50'000, 64, 1}, {10, 5000, 64, 1}, {6, 50, 64, 1}}),
+      make_model("multi-hot, widths 8-32", 4096, 1.05,
+                 {{2, 500'000, 32, 20}, {6, 100'000, 16, 5}, {12, 10'000, 8, 1}}),
       make_model("uniform ids, width 128", 2048, 0, {{2, 300'000, 128, 8}, {4, 100'000, 128, 1}}),
       make_model("one large, many small", 4096, 1.1, {{1, 2'000'000, 32, 10}, {20, 2000, 16, 2}})};
   std::vector<Case> cases = cases_of(models, {2, 4}, constants);
@@ -82,7 +86,8 @@ void honesty(const Cluster& constants) {
     double predicted, measured;
   };
   std::vector<Step> steps;
-  fmt::print("{:<24} {:>5} {:<24} {:>12} {:>12} {:>6}   work of", "model", "ranks", "plan", "predicted ms", "measured ms", "ratio");
+  fmt::print("{:<24} {:>5} {:<24} {:>12} {:>12} {:>6}   work of", "model", "ranks", "plan",
+             "predicted ms", "measured ms", "ratio");
   for (const char* stage : kStageNames) fmt::print(" {:.8}", stage);
   fmt::print("\n");
   for (const Case& c : cases) {
@@ -92,8 +97,9 @@ void honesty(const Cluster& constants) {
     const Prediction p = predict(c.plan.layout, cluster, c.workload);
     const Measured m = joined(c.rounds);
     steps.push_back({p.step_seconds, m.step_seconds});
-    fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}         ", c.model, cluster.ranks, c.plan.name, 1e3 * p.step_seconds,
-               1e3 * m.step_seconds, p.step_seconds / m.step_seconds);
+    fmt::print("{:<24} {:>5} {:<24} {:>12.3f} {:>12.3f} {:>6.2f}         ", c.model, cluster.ranks,
+               c.plan.name, 1e3 * p.step_seconds, 1e3 * m.step_seconds,
+               p.step_seconds / m.step_seconds);
     cluster.node_latency = cluster.launch_seconds = 0;  // waiting is no work
     const StageTimes work = work_of(predict(c.plan.layout, cluster, c.workload));
     for (const StageMember stage : kStages) fmt::print(" {:>8.2f}", work.*stage / (m.work.*stage));
@@ -106,13 +112,15 @@ void honesty(const Cluster& constants) {
   for (std::size_t a = 0; a < cases.size(); ++a) {
     close += std::abs(steps[a].predicted / steps[a].measured - 1) <= 0.25;
     for (std::size_t b = 0; b < cases.size(); ++b)
-      if (cases[a].model == cases[b].model && cases[a].plan.layout.ranks() == cases[b].plan.layout.ranks() &&
+      if (cases[a].model == cases[b].model &&
+          cases[a].plan.layout.ranks() == cases[b].plan.layout.ranks() &&
           steps[a].measured > 1.2 * steps[b].measured) {
         ++compared;
         ordered += steps[a].predicted > steps[b].predicted;
       }
   }
-  fmt::print("within 25 %: {} of {}; order right: {} of {} pairs that differ by more than 20 %\n", close, cases.size(), ordered, compared);
+  fmt::print("within 25 %: {} of {}; order right: {} of {} pairs that differ by more than 20 %\n",
+             close, cases.size(), ordered, compared);
 }
 
 }  // namespace
@@ -143,8 +151,9 @@ int main(int argc, char** argv) try {
     constants = plan::read_constants(machine);
   } else if (const auto kept = plan::cached_constants()) {
     constants = *kept;
-  } else if (const bool only_names =
-                 std::any_of(rest.begin(), rest.end(), [](const char* a) { return std::string(a).starts_with("--benchmark_list"); });
+  } else if (const bool only_names = std::any_of(
+                 rest.begin(), rest.end(),
+                 [](const char* a) { return std::string(a).starts_with("--benchmark_list"); });
              only_names || want_honesty) {
     constants = {cpu_host(1, cores()), "of another machine (a 2-core x86-64 server)"};
   } else {
@@ -158,7 +167,8 @@ int main(int argc, char** argv) try {
   benchmark::Initialize(&count, rest.data());
   if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
   benchmark::AddCustomContext("constants", constants.source);
-  for (const int ranks : {1, 2, 4}) register_plans("threads", ranks, constants.cluster, measure_on_threads);
+  for (const int ranks : {1, 2, 4})
+    register_plans("threads", ranks, constants.cluster, measure_on_threads);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 } catch (const std::exception& error) {

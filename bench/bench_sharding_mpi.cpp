@@ -21,11 +21,13 @@ int main(int argc, char** argv) {
   using namespace tessera;
   benchmark::Initialize(&argc, argv);
   return run_mpi_rank([](MpiCommunicator& c) {
-    bench::register_plans("mpi", c.size(), cpu_host(c.size(), 0), [&c](const Layout& layout, const Workload& workload, int steps) {
-      return bench::measure(c, layout, workload, steps);
-    });
+    bench::register_plans("mpi", c.size(), cpu_host(c.size(), 0),
+                          [&c](const Layout& layout, const Workload& workload, int steps) {
+                            return bench::measure(c, layout, workload, steps);
+                          });
     Silent silent;
     benchmark::ConsoleReporter console;
-    benchmark::RunSpecifiedBenchmarks(c.rank() == 0 ? static_cast<benchmark::BenchmarkReporter*>(&console) : &silent);
+    benchmark::RunSpecifiedBenchmarks(
+        c.rank() == 0 ? static_cast<benchmark::BenchmarkReporter*>(&console) : &silent);
   });
 }

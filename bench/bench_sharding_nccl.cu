@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plans of bench_sharding on all GPUs of this machine, a thread and an NCCL rank each; or the cost model's constants, fitted to them.
+// The plans of bench_sharding on all GPUs of this machine, a thread and an NCCL rank each; or the
+// cost model's constants, fitted to them.
 //   bench_sharding_nccl [Google Benchmark's options]
 //   bench_sharding_nccl --calibrate [FOLDER]     writes machine.json and machine.hpp
 #include "gpu_calibration.hpp"
@@ -30,7 +31,8 @@ auto on_gpus(int ranks, F f) {
     gpu::check(cudaSetDevice(threads.rank()), "choosing GPU {}", threads.rank());
     const gpu::Stream stream;
     const Cuda backend({.stream = stream.get()});
-    NcclCommunicator communicator(share_nccl_id(threads), threads.rank(), ranks, {.stream = stream.get()});
+    NcclCommunicator communicator(share_nccl_id(threads), threads.rank(), ranks,
+                                  {.stream = stream.get()});
     auto mine = f(communicator, backend);
     if (threads.rank() == 0) result = std::move(mine);
   });
@@ -38,8 +40,9 @@ auto on_gpus(int ranks, F f) {
 }
 
 bench::Measured measure_on_gpus(const Layout& layout, const Workload& workload, int steps) {
-  return on_gpus(layout.ranks(),
-                 [&](NcclCommunicator& c, const Cuda& backend) { return bench::measure(c, layout, workload, steps, backend); });
+  return on_gpus(layout.ranks(), [&](NcclCommunicator& c, const Cuda& backend) {
+    return bench::measure(c, layout, workload, steps, backend);
+  });
 }
 
 }  // namespace
@@ -53,10 +56,14 @@ int main(int argc, char** argv) try {
   Cluster base = dgx_a100(devices);
   if (argc > 1 && std::string_view(argv[1]) == "--calibrate") {
     const auto collective = [](int ranks) {
-      return on_gpus(ranks, [](NcclCommunicator& c, const Cuda& backend) { return bench::collective_seconds(c, backend); });
+      return on_gpus(ranks, [](NcclCommunicator& c, const Cuda& backend) {
+        return bench::collective_seconds(c, backend);
+      });
     };
     // t(ranks) = launch + (ranks - 1) latency
-    base.node_latency = devices == 2 ? collective(2) : std::max(0.0, collective(devices) - collective(2)) / (devices - 2);
+    base.node_latency = devices == 2
+                            ? collective(2)
+                            : std::max(0.0, collective(devices) - collective(2)) / (devices - 2);
     bench::calibrate_gpus({1, 2, devices}, base, argc > 2 ? argv[2] : ".", measure_on_gpus);
     return 0;
   }

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fits the constants of the cost model to measured work. Work (seconds of a stage, summed over the ranks) is linear in the constants (in a
-// bandwidth's inverse), so what a constant multiplies is the prediction with all others switched off. The fit is least squares of relative
-// errors without negative constants, repeated with less weight for what lies far off: a disturbed measurement does not pull the rest.
+// Fits the constants of the cost model to measured work. Work (seconds of a stage, summed over the
+// ranks) is linear in the constants (in a bandwidth's inverse), so what a constant multiplies is
+// the prediction with all others switched off. The fit is least squares of relative errors without
+// negative constants, repeated with less weight for what lies far off: a disturbed measurement does
+// not pull the rest.
 #pragma once
 
 #include <tessera/core/error.hpp>
@@ -19,17 +21,22 @@
 namespace tessera::bench {
 
 using StageMember = double StageTimes::*;
-inline constexpr std::array<StageMember, 6> kStages{
-    &StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble, &StageTimes::exchange_gradients,
-    &StageTimes::update};
-inline constexpr std::array<const char*, 6> kStageNames{"route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
+inline constexpr std::array<StageMember, 6> kStages{&StageTimes::route,
+                                                    &StageTimes::lookup,
+                                                    &StageTimes::exchange,
+                                                    &StageTimes::assemble,
+                                                    &StageTimes::exchange_gradients,
+                                                    &StageTimes::update};
+inline constexpr std::array<const char*, 6> kStageNames{
+    "route", "lookup", "exchange", "assemble", "exchange_gradients", "update"};
 
 inline double median_of(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
 }
 
-/// What one plan's stages took: seconds of work, summed over its ranks. A stage of 0 s was not measured.
+/// What one plan's stages took: seconds of work, summed over its ranks. A stage of 0 s was not
+/// measured.
 struct Observation {
   Layout layout;
   Workload workload;
@@ -52,14 +59,18 @@ inline constexpr std::array<Constant, 11> kConstants{{{&Cluster::stream_bandwidt
                                                       {&Cluster::vector_seconds, false},
                                                       {&Cluster::merge_seconds, false},
                                                       {&Cluster::block_seconds, false}}};
-inline constexpr double kNever = std::numeric_limits<double>::infinity();  // bytes/s of a bandwidth that is switched off
-inline constexpr double kMost = 1e15;                                      // bytes/s of one whose cost the fit does not see
+// bytes/s of a bandwidth that is switched off
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+// bytes/s of one whose cost the fit does not see
+inline constexpr double kMost = 1e15;
 
-/// A cluster with nothing but one constant, at 1 (second, or byte per second); none: nothing at all.
+/// A cluster with nothing but one constant, at 1 (second, or byte per second); none: nothing at
+/// all.
 inline Cluster with_one(Cluster c, std::size_t constant) {
   c.network_bandwidth = kNever;
   c.network_latency = c.node_latency = c.launch_seconds = 0;
-  for (std::size_t k = 0; k < kConstants.size(); ++k) c.*kConstants[k].member = k == constant ? 1 : kConstants[k].inverse ? kNever : 0;
+  for (std::size_t k = 0; k < kConstants.size(); ++k)
+    c.*kConstants[k].member = k == constant ? 1 : kConstants[k].inverse ? kNever : 0;
   return c;
 }
 
@@ -71,23 +82,27 @@ inline StageTimes work_of(const Prediction& p) {
   return sum;
 }
 
-/// `base` with the constants of kConstants fitted, but for those that no observation depends on; its latencies are taken as they are, ranks
-/// from each observation's layout. Throws InvalidArgument where nothing was measured, or a time is negative or no number.
+/// `base` with the constants of kConstants fitted, but for those that no observation depends on;
+/// its latencies are taken as they are, ranks from each observation's layout. Throws
+/// InvalidArgument where nothing was measured, or a time is negative or no number.
 inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
   constexpr std::size_t n = kConstants.size();
-  std::vector<std::array<double, n>> rows;  // what each constant adds to a stage, in units of what was measured
+  // what each constant adds to a stage, in units of what was measured
+  std::vector<std::array<double, n>> rows;
   std::vector<double> goals, weights;
   for (const Observation& o : observations) {
     Cluster cluster = base;
     cluster.ranks = o.layout.ranks();
     std::array<StageTimes, n> parts;
-    for (std::size_t k = 0; k < n; ++k) parts[k] = work_of(predict(o.layout, with_one(cluster, k), o.workload));
+    for (std::size_t k = 0; k < n; ++k)
+      parts[k] = work_of(predict(o.layout, with_one(cluster, k), o.workload));
     Cluster latencies = with_one(cluster, n);
     latencies.launch_seconds = base.launch_seconds, latencies.node_latency = base.node_latency;
     const StageTimes fixed = work_of(predict(o.layout, latencies, o.workload));
     for (const StageMember stage : kStages) {
       const double measured = o.work.*stage;
-      require(std::isfinite(measured) && measured >= 0, "fit: a stage took {} s; times are finite and not negative", measured);
+      require(std::isfinite(measured) && measured >= 0,
+              "fit: a stage took {} s; times are finite and not negative", measured);
       if (measured == 0) continue;
       auto& row = rows.emplace_back();
       for (std::size_t k = 0; k < n; ++k) row[k] = parts[k].*stage / measured;
@@ -103,7 +118,8 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
     std::array<std::array<double, n>, n> products{};
     std::array<double, n> right{}, scale{};
     for (std::size_t i = 0; i < rows.size(); ++i)
-      for (std::size_t k = 0; k < n; ++k) scale[k] += weights[i] * trust[i] * rows[i][k] * rows[i][k];
+      for (std::size_t k = 0; k < n; ++k)
+        scale[k] += weights[i] * trust[i] * rows[i][k] * rows[i][k];
     for (double& s : scale) s = s > 0 ? 1 / std::sqrt(s) : 0;
     for (std::size_t i = 0; i < rows.size(); ++i)
       for (std::size_t k = 0; k < n; ++k) {
@@ -130,12 +146,15 @@ inline Cluster fit(const std::vector<Observation>& observations, Cluster base) {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       double predicted = 0;
       for (std::size_t k = 0; k < n; ++k) predicted += rows[i][k] * x[k];
-      trust[i] = 1 / std::max(0.1, std::abs(predicted - goals[i]));  // beyond 10 % an error counts once, not squared
+      // beyond 10 % an error counts once, not squared
+      trust[i] = 1 / std::max(0.1, std::abs(predicted - goals[i]));
     }
   }
   for (std::size_t k = 0; k < n; ++k)
     if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row[k] > 0; }))
-      base.*kConstants[k].member = !kConstants[k].inverse ? x[k] : x[k] > 1 / kMost ? 1 / x[k] : kMost;
+      base.*kConstants[k].member = !kConstants[k].inverse ? x[k]
+                                   : x[k] > 1 / kMost     ? 1 / x[k]
+                                                          : kMost;
   return base;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of a DLRM of 26 tables of 100,000 rows, as a trainer would write it stage by stage, with the time of every stage.
+// One rank of a DLRM of 26 tables of 100,000 rows, as a trainer would write it stage by stage, with
+// the time of every stage.
 #pragma once
 
 #include <tessera/data/synthetic.hpp>
@@ -22,17 +23,20 @@ namespace tessera::bench {
 
 inline constexpr int kTables = 26;
 inline constexpr std::int64_t kRows = 100'000;
-inline constexpr std::array<std::string_view, kTables> kNames{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
-                                                              "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"};
+inline constexpr std::array<std::string_view, kTables> kNames{
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m",
+    "n", "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z"};
 template <int Width>
 inline constexpr auto kSpecs = [] {
   std::array<TableSpec, kTables> specs;
-  for (std::size_t i = 0; i < kTables; ++i) specs[i] = {.name = kNames[i], .rows = kRows, .width = Width};
+  for (std::size_t i = 0; i < kTables; ++i)
+    specs[i] = {.name = kNames[i], .rows = kRows, .width = Width};
   return specs;
 }();
 
 enum Stage { lookup, interaction, mlp, update, exchange, stages };
-inline constexpr std::array<const char*, stages> kStageNames{"lookup_ms", "interaction_ms", "mlp_ms", "update_ms", "exchange_ms"};
+inline constexpr std::array<const char*, stages> kStageNames{"lookup_ms", "interaction_ms",
+                                                             "mlp_ms", "update_ms", "exchange_ms"};
 
 /// Adds the time since the last lap to a stage.
 class Laps {
@@ -56,7 +60,8 @@ class Laps {
   std::array<double, stages> seconds_{};
 };
 
-/// Rank `communicator.rank()` and its part of a global batch, with one of 8 batches prepared per step in turn.
+/// Rank `communicator.rank()` and its part of a global batch, with one of 8 batches prepared per
+/// step in turn.
 template <int Width>
 class DlrmRank {
   using TablePlan = Plan<TableWise<Tables<kSpecs<Width>>>>;
@@ -70,7 +75,8 @@ class DlrmRank {
         global_batch_(batch),
         local_batch_(batch / communicator.size()),
         embeddings_(communicator, Host({.threads = threads}), {.learning_rate = 1e-3f}),
-        bottom_({13, 512, 256, Width}, {.last_relu = true, .precision = precision, .threads = threads}),
+        bottom_({13, 512, 256, Width},
+                {.last_relu = true, .precision = precision, .threads = threads}),
         top_(large_top ? std::vector<std::int64_t>{Dot::columns(), 1024, 1024, 512, 256, 1}
                        : std::vector<std::int64_t>{Dot::columns(), 512, 256, 1},
              {.precision = precision, .threads = threads}),
@@ -81,15 +87,18 @@ class DlrmRank {
         dz_(floats(Dot::columns())),
         y_(floats(1)),
         dy_(floats(1)) {
-    const SyntheticClicks clicks(std::vector<SyntheticFeature>(kTables, {.rows = kRows, .alpha = 1.05}));
+    const SyntheticClicks clicks(
+        std::vector<SyntheticFeature>(kTables, {.rows = kRows, .alpha = 1.05}));
     for (std::int64_t b = 0; b < 8; ++b)
-      clicks.generate((b * communicator.size() + communicator.rank()) * local_batch_, local_batch_, batches_.emplace_back());
+      clicks.generate((b * communicator.size() + communicator.rank()) * local_batch_, local_batch_,
+                      batches_.emplace_back());
   }
 
   void step(int i, Laps& laps) {
     const ClickBatch<std::int32_t>& batch = batches_[static_cast<std::size_t>(i) % batches_.size()];
     const std::int64_t n = local_batch_, embedded = Dot::input_columns() - Width;
-    const MatrixView<float> x(x_.data(), n, Dot::input_columns()), dx(dx_.data(), n, Dot::input_columns()), z(z_.data(), n, Dot::columns()),
+    const MatrixView<float> x(x_.data(), n, Dot::input_columns()),
+        dx(dx_.data(), n, Dot::input_columns()), z(z_.data(), n, Dot::columns()),
         dz(dz_.data(), n, Dot::columns()), y(y_.data(), n, 1), dy(dy_.data(), n, 1);
     laps.begin();
     bottom_.forward(batch.dense_view(), x.column_range(0, Width));
@@ -122,11 +131,14 @@ class DlrmRank {
     laps.lap(update);
   }
 
-  /// Floating-point operations of a step in the MLPs, whose first layer needs no gradient of its input, and in the interaction.
+  /// Floating-point operations of a step in the MLPs, whose first layer needs no gradient of its
+  /// input, and in the interaction.
   double operations_per_sample() {
-    std::int64_t products = 3 * Width * kTables * (kTables + 1) / 2 - bottom_.weight(0).rows * bottom_.weight(0).columns;
+    std::int64_t products = 3 * Width * kTables * (kTables + 1) / 2 -
+                            bottom_.weight(0).rows * bottom_.weight(0).columns;
     for (Mlp<>* mlp : {&bottom_, &top_})
-      for (int l = 0; l < mlp->layers(); ++l) products += 3 * mlp->weight(l).rows * mlp->weight(l).columns;
+      for (int l = 0; l < mlp->layers(); ++l)
+        products += 3 * mlp->weight(l).rows * mlp->weight(l).columns;
     return 2.0 * static_cast<double>(products);
   }
 
@@ -134,10 +146,12 @@ class DlrmRank {
   const std::vector<ClickBatch<std::int32_t>>& batches() const { return batches_; }
 
  private:
-  using Floats = Buffer<float, Host>;  // its vectors begin at cache lines, as those of a std::vector may not
+  // its vectors begin at cache lines, as those of a std::vector may not
+  using Floats = Buffer<float, Host>;
   Floats floats(std::int64_t columns) const {
     Floats buffer;
-    std::ranges::fill(buffer.resize(Host(), static_cast<std::size_t>(local_batch_ * columns)), 0.1f);
+    std::ranges::fill(buffer.resize(Host(), static_cast<std::size_t>(local_batch_ * columns)),
+                      0.1f);
     return buffer;
   }
 

@@ -15,14 +15,17 @@
 
 namespace tessera::bench {
 
-/// Fits `base` to plans on these numbers of ranks, by run(layout, workload, steps), and writes machine.json and machine.hpp.
+/// Fits `base` to plans on these numbers of ranks, by run(layout, workload, steps), and writes
+/// machine.json and machine.hpp.
 template <class Run>
-void calibrate_gpus(std::initializer_list<int> ranks, Cluster base, const std::string& folder, Run run) {
+void calibrate_gpus(std::initializer_list<int> ranks, Cluster base, const std::string& folder,
+                    Run run) {
   // Next to no data: what is left is launches.
   const ShardingModel nothing = make_model("", 1, 0, {{1, 16, 16, 1}});
   Cluster one = base;
   one.ranks = 1;
-  base.launch_seconds = run(layouts_of(nothing, one).front().layout, nothing.workload, 50).work.lookup;
+  base.launch_seconds =
+      run(layouts_of(nothing, one).front().layout, nothing.workload, 50).work.lookup;
   std::vector<ShardingModel> models = calibration_models();
   for (ShardingModel& m : models) m.workload.batch *= 8;  // a GPU has more to keep busy
   std::vector<Case> cases = cases_of(models, ranks, base);

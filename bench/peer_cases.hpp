@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What bench_peers and peers.py run of Tessera in the process of its peers, in turn with them, and what bounds it (limits.hpp).
+// What bench_peers and peers.py run of Tessera in the process of its peers, in turn with them, and
+// what bounds it (limits.hpp).
 #pragma once
 
 #include <tessera/host/lookup.hpp>
@@ -40,7 +41,8 @@ struct Case {
 template <int Width, IdType Id>
 class LookupCase : public Case {
  public:
-  explicit LookupCase(const PeerTable& table) : table_(table), host_({.threads = static_cast<int>(table.threads)}) {
+  explicit LookupCase(const PeerTable& table)
+      : table_(table), host_({.threads = static_cast<int>(table.threads)}) {
     for (std::int64_t b = 0; b <= table.batch; ++b) offsets_.push_back(b * table.bag);
     distance_ = best_distance([&](int d) { gather_rows(turn_++, d); });
   }
@@ -53,10 +55,13 @@ class LookupCase : public Case {
  protected:
   std::span<const Id> ids(std::int64_t batch) const {
     const std::int64_t entries = table_.batch * table_.bag;
-    return {static_cast<const Id*>(table_.ids) + batch % table_.batches * entries, static_cast<std::size_t>(entries)};
+    return {static_cast<const Id*>(table_.ids) + batch % table_.batches * entries,
+            static_cast<std::size_t>(entries)};
   }
   Bags<Id> bags(std::int64_t batch) const {
-    return {.ids = ids(batch).data(), .offsets = table_.bag == 1 ? nullptr : offsets_.data(), .bags = table_.batch};
+    return {.ids = ids(batch).data(),
+            .offsets = table_.bag == 1 ? nullptr : offsets_.data(),
+            .bags = table_.batch};
   }
 
   PeerTable table_;
@@ -65,15 +70,16 @@ class LookupCase : public Case {
 
  private:
   void gather_rows(std::int64_t batch, int distance) const {
-    gather<Width * 4, Width>(host_.threads(), reinterpret_cast<const char*>(table_.weights), ids(batch), table_.bag, table_.output,
-                             distance);
+    gather<Width * 4, Width>(host_.threads(), reinterpret_cast<const char*>(table_.weights),
+                             ids(batch), table_.bag, table_.output, distance);
   }
 
   std::vector<std::int64_t> offsets_;
   int distance_ = 0;
 };
 
-/// Lookup and update; the bound also reads the gradient once, and reads and writes each distinct row and its state.
+/// Lookup and update; the bound also reads the gradient once, and reads and writes each distinct
+/// row and its state.
 template <int Width, IdType Id, Optimizer O>
 class StepCase : public LookupCase<Width, Id> {
   using Base = LookupCase<Width, Id>;
@@ -82,33 +88,40 @@ class StepCase : public LookupCase<Width, Id> {
  public:
   explicit StepCase(const PeerTable& table)
       : Base(table),
-        state_{.arena = table.weights, .rows = table.rows, .width = Width, .segments = {&segment_, 1}},
+        state_{
+            .arena = table.weights, .rows = table.rows, .width = Width, .segments = {&segment_, 1}},
         segment_{.rows = table.rows} {
     written_[0] = reinterpret_cast<char*>(table.weights);
     for (std::size_t k = 0; k < O::element_states; ++k) {
-      state_.element_state[k] = states_.emplace_back(std::make_unique<HugeArray<float>>(table.rows * Width))->data();
+      state_.element_state[k] =
+          states_.emplace_back(std::make_unique<HugeArray<float>>(table.rows * Width))->data();
       written_[k + 1] = reinterpret_cast<char*>(state_.element_state[k]);
     }
     for (std::size_t k = 0; k < O::row_states; ++k)
-      state_.row_state[k] = row_states_[k] = states_.emplace_back(std::make_unique<HugeArray<float>>(table.rows))->data();
-    for (std::int64_t b = 0; b < table.batches; ++b) distinct_.push_back(distinct_ids(Base::ids(b), table.rows));
+      state_.row_state[k] = row_states_[k] =
+          states_.emplace_back(std::make_unique<HugeArray<float>>(table.rows))->data();
+    for (std::int64_t b = 0; b < table.batches; ++b)
+      distinct_.push_back(distinct_ids(Base::ids(b), table.rows));
     distance_ = best_distance([&](int d) { write_rows(Base::turn_++, d); });
   }
   void run(std::int64_t batch) override {
     Base::run(batch);
     const GradientGroup<Id> group{Base::bags(batch), table_.gradient, Width};
-    tessera::run<Update<float, Id, Width, O>>(host_, {.state = state_, .step = O{}.at(0.01f, 1), .groups = {&group, 1}});
+    tessera::run<Update<float, Id, Width, O>>(
+        host_, {.state = state_, .step = O{}.at(0.01f, 1), .groups = {&group, 1}});
   }
   void limit(std::int64_t batch) override {
     Base::limit(batch);
-    kept_ = read_stream(host_.threads(), {table_.gradient, static_cast<std::size_t>(table_.batch * Width)});
+    kept_ = read_stream(host_.threads(),
+                        {table_.gradient, static_cast<std::size_t>(table_.batch * Width)});
     write_rows(batch, distance_);
   }
 
  private:
   void write_rows(std::int64_t batch, int distance) const {
     const std::span<const Id> rows = distinct_[static_cast<std::size_t>(batch % table_.batches)];
-    gather_modify_write<Width * 4, O::element_states + 1, O::row_states>(host_.threads(), written_, row_states_, rows, distance);
+    gather_modify_write<Width * 4, O::element_states + 1, O::row_states>(
+        host_.threads(), written_, row_states_, rows, distance);
   }
 
   ArenaState<float, O> state_;
@@ -125,8 +138,11 @@ class StepCase : public LookupCase<Width, Id> {
 template <int Width>
 class DlrmCase : public Case {
  public:
-  DlrmCase(std::int64_t batch, int threads, bool large_top, DensePrecision precision = DensePrecision::float32)
-      : threads_(threads), communicator_(group_, 0), rank_(communicator_, threads, batch, large_top, precision) {
+  DlrmCase(std::int64_t batch, int threads, bool large_top,
+           DensePrecision precision = DensePrecision::float32)
+      : threads_(threads),
+        communicator_(group_, 0),
+        rank_(communicator_, threads, batch, large_top, precision) {
     operations_ = static_cast<double>(batch) * rank_.operations_per_sample();
   }
   void run(std::int64_t batch) override { rank_.step(static_cast<int>(batch), laps_); }

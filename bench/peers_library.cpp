@@ -23,7 +23,8 @@ std::unique_ptr<Case> table_case(const PeerTable& table) {
   if (optimizer.empty()) return std::make_unique<LookupCase<Width, Id>>(table);
   if (optimizer == "sgd") return std::make_unique<StepCase<Width, Id, Sgd>>(table);
   if (optimizer == "adagrad") return std::make_unique<StepCase<Width, Id, Adagrad>>(table);
-  if (optimizer == "rowwise_adagrad") return std::make_unique<StepCase<Width, Id, RowWiseAdagrad>>(table);
+  if (optimizer == "rowwise_adagrad")
+    return std::make_unique<StepCase<Width, Id, RowWiseAdagrad>>(table);
   throw InvalidArgument(fmt::format("no optimizer '{}' here", optimizer));
 }
 
@@ -54,12 +55,14 @@ extern "C" {
 Case* tessera_table(const PeerTable* table) {
   return made([&] {
     return with_width(table->width, [&]<int Width>() {
-      return table->id_bytes == 4 ? table_case<Width, std::int32_t>(*table) : table_case<Width, std::int64_t>(*table);
+      return table->id_bytes == 4 ? table_case<Width, std::int32_t>(*table)
+                                  : table_case<Width, std::int64_t>(*table);
     });
   });
 }
 
-Case* tessera_dlrm(std::int64_t width, std::int64_t batch, std::int64_t threads, std::int64_t large_top) {
+Case* tessera_dlrm(std::int64_t width, std::int64_t batch, std::int64_t threads,
+                   std::int64_t large_top) {
   return made([&] {
     return with_width(width, [&]<int Width>() -> std::unique_ptr<Case> {
       return std::make_unique<DlrmCase<Width>>(batch, static_cast<int>(threads), large_top != 0);

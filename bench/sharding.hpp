@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Steps of the embeddings alone, under any layout, on ranks of any communicator: the time of every stage, what it sends, and what the
-// cost model predicts for it.
+// Steps of the embeddings alone, under any layout, on ranks of any communicator: the time of every
+// stage, what it sends, and what the cost model predicts for it.
 #pragma once
 
 #include "calibration.hpp"
@@ -45,10 +45,11 @@ struct ShardingModel {
 };
 
 inline constexpr std::array<std::string_view, 64> kTableNames{
-    "t0",  "t1",  "t2",  "t3",  "t4",  "t5",  "t6",  "t7",  "t8",  "t9",  "t10", "t11", "t12", "t13", "t14", "t15",
-    "t16", "t17", "t18", "t19", "t20", "t21", "t22", "t23", "t24", "t25", "t26", "t27", "t28", "t29", "t30", "t31",
-    "t32", "t33", "t34", "t35", "t36", "t37", "t38", "t39", "t40", "t41", "t42", "t43", "t44", "t45", "t46", "t47",
-    "t48", "t49", "t50", "t51", "t52", "t53", "t54", "t55", "t56", "t57", "t58", "t59", "t60", "t61", "t62", "t63"};
+    "t0",  "t1",  "t2",  "t3",  "t4",  "t5",  "t6",  "t7",  "t8",  "t9",  "t10", "t11", "t12",
+    "t13", "t14", "t15", "t16", "t17", "t18", "t19", "t20", "t21", "t22", "t23", "t24", "t25",
+    "t26", "t27", "t28", "t29", "t30", "t31", "t32", "t33", "t34", "t35", "t36", "t37", "t38",
+    "t39", "t40", "t41", "t42", "t43", "t44", "t45", "t46", "t47", "t48", "t49", "t50", "t51",
+    "t52", "t53", "t54", "t55", "t56", "t57", "t58", "t59", "t60", "t61", "t62", "t63"};
 
 struct TableGroup {
   int count;
@@ -56,12 +57,18 @@ struct TableGroup {
   int width, hotness;
 };
 
-inline ShardingModel make_model(std::string name, std::int64_t batch, double skew, std::initializer_list<TableGroup> groups) {
-  ShardingModel model{std::move(name), {}, {.batch = batch, .skew = skew, .id_bytes = 4, .memory = memory_cost_of<Adagrad>}};
+inline ShardingModel make_model(std::string name, std::int64_t batch, double skew,
+                                std::initializer_list<TableGroup> groups) {
+  ShardingModel model{
+      std::move(name),
+      {},
+      {.batch = batch, .skew = skew, .id_bytes = 4, .memory = memory_cost_of<Adagrad>}};
   for (const TableGroup& g : groups)
     for (int i = 0; i < g.count; ++i)
-      model.tables.push_back(
-          {.name = kTableNames.at(model.tables.size()), .rows = g.rows, .width = g.width, .hotness = static_cast<double>(g.hotness)});
+      model.tables.push_back({.name = kTableNames.at(model.tables.size()),
+                              .rows = g.rows,
+                              .width = g.width,
+                              .hotness = static_cast<double>(g.hotness)});
   return model;
 }
 
@@ -86,7 +93,9 @@ template <class T, class Backend>
 class Filled {
  public:
   Filled(const Backend& backend, const std::vector<T>& values) {
-    if (!values.empty()) backend.copy(buffer_.resize(backend, values.size()).data(), values.data(), values.size() * sizeof(T));
+    if (!values.empty())
+      backend.copy(buffer_.resize(backend, values.size()).data(), values.data(),
+                   values.size() * sizeof(T));
   }
   std::span<T> span() const { return buffer_.span(); }
 
@@ -94,10 +103,12 @@ class Filled {
   Buffer<T, Backend> buffer_;
 };
 
-/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on all ranks. On backends other than the host
-/// (one rank, then) work is the time until the backend has done it.
+/// Collective: every rank of `inner` calls it with the same arguments. The result is the same on
+/// all ranks. On backends other than the host (one rank, then) work is the time until the backend
+/// has done it.
 template <class Inner, class Backend = Host>
-Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps, const Backend& backend = Backend()) {
+Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps,
+                 const Backend& backend = Backend()) {
   using Comm = CountingCommunicator<Inner>;
   using Embeddings = ShardedCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
   Comm communicator(inner);
@@ -106,9 +117,12 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   std::vector<SyntheticFeature> features;
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
     const TableSpec& table = layout.tables[layout.feature_table[f]];
-    const auto hotness = static_cast<std::int32_t>(layout.features[f].hotness > 0 ? layout.features[f].hotness : table.hotness);
-    features.push_back(
-        {.rows = table.rows, .alpha = table.skew < 0 ? workload.skew : table.skew, .min_hotness = hotness, .max_hotness = hotness});
+    const auto hotness = static_cast<std::int32_t>(
+        layout.features[f].hotness > 0 ? layout.features[f].hotness : table.hotness);
+    features.push_back({.rows = table.rows,
+                        .alpha = table.skew < 0 ? workload.skew : table.skew,
+                        .min_hotness = hotness,
+                        .max_hotness = hotness});
   }
   const SyntheticClicks clicks(features, {.dense_columns = 0, .scatter_ids = !workload.sorted_ids});
   ClickBatch<std::int32_t> drawn;
@@ -119,7 +133,11 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
     clicks.generate(b * workload.batch + first, n, drawn);
     ids.emplace_back(backend, drawn.ids);
     offsets.emplace_back(backend, drawn.offsets);
-    batches.push_back({.features = drawn.features, .batch = n, .ids = ids.back().span(), .offsets = offsets.back().span(), .weights = {}});
+    batches.push_back({.features = drawn.features,
+                       .batch = n,
+                       .ids = ids.back().span(),
+                       .offsets = offsets.back().span(),
+                       .weights = {}});
   }
   const std::vector<float> small(static_cast<std::size_t>(n * layout.columns()), 1e-3f);
   const Filled<float, Backend> output(backend, small), gradient(backend, small);
@@ -132,7 +150,8 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   std::vector<double> whole;
   const auto run_steps = [&](bool staged) {
     for (int i = -2; i < steps; ++i) {
-      const KeyedJagged<std::int32_t>& batch = batches[static_cast<std::size_t>(i + 2) % batches.size()];
+      const KeyedJagged<std::int32_t>& batch =
+          batches[static_cast<std::size_t>(i + 2) % batches.size()];
       std::array<double, kStages.size()> seconds{}, worked{};
       communicator.inner().barrier();
       auto last = Clock::now();
@@ -189,10 +208,12 @@ Measured measure(Inner& inner, const Layout& layout, const Workload& workload, i
   }
   const Traffic total = communicator.total();
   const auto per_step = static_cast<std::uint64_t>(steps + 2);
-  double bytes = static_cast<double>(total.bytes / per_step), messages = static_cast<double>(total.messages / per_step);
+  double bytes = static_cast<double>(total.bytes / per_step),
+         messages = static_cast<double>(total.messages / per_step);
   communicator.inner().all_reduce(std::span<double>(&bytes, 1), Reduction::max);
   communicator.inner().all_reduce(std::span<double>(&messages, 1), Reduction::max);
-  m.traffic = {.messages = static_cast<std::uint64_t>(messages), .bytes = static_cast<std::uint64_t>(bytes)};
+  m.traffic = {.messages = static_cast<std::uint64_t>(messages),
+               .bytes = static_cast<std::uint64_t>(bytes)};
   double most = median_of(own[1]) + median_of(own[5]), sum = most;
   communicator.inner().all_reduce(std::span<double>(&most, 1), Reduction::max);
   communicator.inner().all_reduce(std::span<double>(&sum, 1));
@@ -209,9 +230,11 @@ double collective_seconds(Comm& communicator, const Backend& backend = Backend()
   std::vector<double> rounds;
   for (int round = 0; round < 21; ++round) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int i = 0; i < 100; ++i) communicator.template all_to_all<float>(send.span(), ones, receive.span(), ones);
+    for (int i = 0; i < 100; ++i)
+      communicator.template all_to_all<float>(send.span(), ones, receive.span(), ones);
     backend.synchronize();
-    rounds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
+    rounds.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 100);
   }
   return median_of(rounds);
 }
@@ -231,21 +254,27 @@ inline std::vector<NamedLayout> layouts_of(const ShardingModel& model, const Clu
     all.push_back({std::string(to_string(s)), uncut});
   }
   PlanChoice grid;
-  for (std::size_t t = 0; t < model.tables.size(); ++t) grid.tables.push_back({Cut::grid, 2, {0, 0}});
+  for (std::size_t t = 0; t < model.tables.size(); ++t)
+    grid.tables.push_back({Cut::grid, 2, {0, 0}});
   uncut.shards = shards_of(grid, uncut);
   all.push_back({"grid of 2 columns", uncut});
   return all;
 }
 
 inline std::vector<ShardingModel> calibration_models() {
-  return {make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),  make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
-          make_model("", 8192, 0, {{4, 500'000, 16, 8}}),     make_model("", 8192, 0, {{8, 200'000, 64, 1}}),
-          make_model("", 4096, 1.05, {{4, 200'000, 64, 10}}), make_model("", 4096, 0, {{2, 400'000, 128, 4}}),
-          make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),  make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
+  return {make_model("", 8192, 1.05, {{8, 200'000, 16, 1}}),
+          make_model("", 8192, 1.05, {{4, 200'000, 16, 10}}),
+          make_model("", 8192, 0, {{4, 500'000, 16, 8}}),
+          make_model("", 8192, 0, {{8, 200'000, 64, 1}}),
+          make_model("", 4096, 1.05, {{4, 200'000, 64, 10}}),
+          make_model("", 4096, 0, {{2, 400'000, 128, 4}}),
+          make_model("", 2048, 1.05, {{32, 20'000, 32, 1}}),
+          make_model("", 512, 1.05, {{32, 1000, 16, 1}})};
 }
 
-/// The same plan measured several times, in turn with others: medians of the stages; of the steps the fastest round, since other work on
-/// the machine, or on the one it is a part of, only ever adds to the time.
+/// The same plan measured several times, in turn with others: medians of the stages; of the steps
+/// the fastest round, since other work on the machine, or on the one it is a part of, only ever
+/// adds to the time.
 inline Measured joined(const std::vector<Measured>& rounds) {
   const auto median = [&](auto&& value) {
     std::vector<double> values;
@@ -277,7 +306,8 @@ void measure_in_turn(std::vector<Case>& cases, Run run) {
 }
 
 /// Layouts of every model on every number of ranks but what says the same twice.
-inline std::vector<Case> cases_of(const std::vector<ShardingModel>& models, std::initializer_list<int> ranks, Cluster cluster) {
+inline std::vector<Case> cases_of(const std::vector<ShardingModel>& models,
+                                  std::initializer_list<int> ranks, Cluster cluster) {
   std::vector<Case> cases;
   for (const int r : ranks)
     for (const ShardingModel& model : models) {
@@ -285,7 +315,8 @@ inline std::vector<Case> cases_of(const std::vector<ShardingModel>& models, std:
       cluster.ranks_per_node = 0;
       for (NamedLayout& plan : layouts_of(model, cluster))
         if (plan.name.rfind("memory", 0) != 0)
-          cases.push_back({model.name, std::move(plan), model.workload});  // whole tables once is enough
+          cases.push_back(
+              {model.name, std::move(plan), model.workload});  // whole tables once is enough
     }
   return cases;
 }
@@ -298,11 +329,14 @@ inline void print_stages(const std::vector<Case>& cases, const Cluster& constant
       Cluster cluster = constants;
       cluster.ranks = c.plan.layout.ranks();
       const double measured = joined(c.rounds).work.*kStages[s];
-      if (cluster.ranks > 1 || measured > 0) ratios.push_back(work_of(predict(c.plan.layout, cluster, c.workload)).*kStages[s] / measured);
+      if (cluster.ranks > 1 || measured > 0)
+        ratios.push_back(work_of(predict(c.plan.layout, cluster, c.workload)).*kStages[s] /
+                         measured);
     }
     std::sort(ratios.begin(), ratios.end());
-    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n", kStageNames[s],
-               ratios[ratios.size() / 10], ratios[ratios.size() / 2], ratios[ratios.size() - 1 - ratios.size() / 10]);
+    fmt::print("{:<20} predicted/measured: 10 % below {:.2f}, median {:.2f}, 10 % above {:.2f}\n",
+               kStageNames[s], ratios[ratios.size() / 10], ratios[ratios.size() / 2],
+               ratios[ratios.size() - 1 - ratios.size() / 10]);
   }
 }
 
@@ -312,25 +346,33 @@ inline std::vector<Observation> observations_of(const std::vector<Case>& cases) 
   return all;
 }
 
-/// "16 tables: 2 of 400000 rows, ...; 16 columns, 1 id per sample; batch 8192, ids by a power law of 1.05".
+/// "16 tables: 2 of 400000 rows, ...; 16 columns, 1 id per sample; batch 8192, ids by a power law
+/// of 1.05".
 inline std::string describe(const ShardingModel& model) {
   std::string groups;
   for (std::size_t t = 0, end = 0; t < model.tables.size(); t = end) {
-    for (end = t; end < model.tables.size() && model.tables[end].rows == model.tables[t].rows;) ++end;
-    groups += fmt::format("{}{} of {} rows", groups.empty() ? "" : ", ", end - t, model.tables[t].rows);
+    for (end = t; end < model.tables.size() && model.tables[end].rows == model.tables[t].rows;)
+      ++end;
+    groups +=
+        fmt::format("{}{} of {} rows", groups.empty() ? "" : ", ", end - t, model.tables[t].rows);
   }
   const TableSpec& first = model.tables.front();
-  return fmt::format("{} tables ({}) of {} columns, {} id{} per sample and table, batch {}, ids by a power law of {}", model.tables.size(),
-                     groups, first.width, first.hotness, first.hotness == 1 ? "" : "s", model.workload.batch, model.workload.skew);
+  return fmt::format(
+      "{} tables ({}) of {} columns, {} id{} per sample and table, batch {}, ids by a power law of "
+      "{}",
+      model.tables.size(), groups, first.width, first.hotness, first.hotness == 1 ? "" : "s",
+      model.workload.batch, model.workload.skew);
 }
 
-/// Registers policies x widths x hotness for `ranks` ranks; run(layout, workload, steps) measures one.
+/// Registers policies x widths x hotness for `ranks` ranks; run(layout, workload, steps) measures
+/// one.
 template <class Run>
 void register_plans(const std::string& prefix, int ranks, const Cluster& constants, Run run) {
   for (const int width : {16, 64})
     for (const int hotness : {1, 10}) {
-      const ShardingModel model =
-          make_model("", 8192, 1.05, {{2, 400'000, width, hotness}, {6, 100'000, width, hotness}, {8, 1000, width, hotness}});
+      const ShardingModel model = make_model(
+          "", 8192, 1.05,
+          {{2, 400'000, width, hotness}, {6, 100'000, width, hotness}, {8, 1000, width, hotness}});
       Cluster cluster = constants;
       cluster.ranks = ranks;
       const std::string what = fmt::format("{} ranks ({}): {}", ranks, prefix, describe(model));
@@ -348,7 +390,9 @@ void register_plans(const std::string& prefix, int ranks, const Cluster& constan
           state.counters["memory_balance"] = p.memory_imbalance();
           state.counters["time_balance"] = m.time_imbalance;
         };
-        benchmark::RegisterBenchmark(fmt::format("{}/ranks:{}/width:{}/hotness:{}/{}", prefix, ranks, width, hotness, plan.name).c_str(),
+        benchmark::RegisterBenchmark(fmt::format("{}/ranks:{}/width:{}/hotness:{}/{}", prefix,
+                                                 ranks, width, hotness, plan.name)
+                                         .c_str(),
                                      body)
             ->Iterations(1)
             ->UseManualTime()

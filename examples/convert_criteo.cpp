@@ -28,7 +28,8 @@ namespace {
 using namespace tessera;
 
 constexpr std::size_t kBlock = 4096;
-/// Beside the layout's files: the value that each row stands for, and how the integers were shifted and scaled.
+/// Beside the layout's files: the value that each row stands for, and how the integers were shifted
+/// and scaled.
 constexpr const char* kOriginals = "criteo.safetensors";
 
 struct Options {
@@ -46,7 +47,8 @@ void write_originals(const std::filesystem::path& path, const CriteoEncoder& enc
     values.emplace_back(of_rows.begin(), of_rows.end());
   }
   for (int f = 0; f < kCriteoCategories; ++f)
-    writer.add<std::int64_t>(fmt::format("cat_{}", f), {std::ssize(values[static_cast<std::size_t>(f)])},
+    writer.add<std::int64_t>(fmt::format("cat_{}", f),
+                             {std::ssize(values[static_cast<std::size_t>(f)])},
                              values[static_cast<std::size_t>(f)]);
   writer.add<float>("shift", {kCriteoIntegers}, encoder.shift());
   writer.add<float>("scale", {kCriteoIntegers}, encoder.scale());
@@ -57,7 +59,8 @@ void to_binary(const Options& options) {
   CriteoPasses file(options.from, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
   file.read([](std::span<const CriteoRecord>) {});
   const std::int64_t lines = file.records();
-  const std::int64_t train = lines - std::llround(static_cast<double>(lines) * options.test_fraction);
+  const std::int64_t train =
+      lines - std::llround(static_cast<double>(lines) * options.test_fraction);
   require<DataError>(train > 0, "file '{}' holds no clicks to train on", options.from);
   CriteoStatistics statistics;
   std::int64_t left = train;
@@ -66,13 +69,16 @@ void to_binary(const Options& options) {
     statistics.add(records.first(static_cast<std::size_t>(count)));
     left -= count;
   });
-  const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
-  BinaryDatasetWriter writer(options.to, kCriteoIntegers, {encoder.rows().begin(), encoder.rows().end()});
+  const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count},
+                              statistics);
+  BinaryDatasetWriter writer(options.to, kCriteoIntegers,
+                             {encoder.rows().begin(), encoder.rows().end()});
   ClickBatch<std::int32_t> batch;
   left = train;
   file.read([&](std::span<const CriteoRecord> records) {
     const auto count = static_cast<std::size_t>(std::min(left, std::ssize(records)));
-    for (const auto& [part, of_part] : {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
+    for (const auto& [part, of_part] :
+         {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
       encoder.encode(of_part, batch);
       writer.add(part, batch);
     }
@@ -83,17 +89,20 @@ void to_binary(const Options& options) {
   fmt::print("{} training and {} test samples in '{}'\n", train, lines - train, options.to);
 }
 
-/// Turns rows and numbers back into what they were made from; without the file of originals, into the rows and whole numbers.
+/// Turns rows and numbers back into what they were made from; without the file of originals, into
+/// the rows and whole numbers.
 class Decoder {
  public:
   explicit Decoder(const std::filesystem::path& path) {
     scale_.fill(1.0f);
     if (!std::filesystem::exists(path)) return;
     const SafetensorsReader reader(path);
-    for (int f = 0; f < kCriteoCategories; ++f) values_.push_back(reader.read<std::int64_t>(fmt::format("cat_{}", f)));
+    for (int f = 0; f < kCriteoCategories; ++f)
+      values_.push_back(reader.read<std::int64_t>(fmt::format("cat_{}", f)));
     for (const auto& [name, array] : {std::pair("shift", &shift_), std::pair("scale", &scale_)}) {
       const std::vector<float> numbers = reader.read<float>(name);
-      require<DataError>(numbers.size() == array->size(), "file '{}': tensor '{}' must have {} numbers", reader.name(), name,
+      require<DataError>(numbers.size() == array->size(),
+                         "file '{}': tensor '{}' must have {} numbers", reader.name(), name,
                          array->size());
       std::copy(numbers.begin(), numbers.end(), array->begin());
     }
@@ -103,20 +112,25 @@ class Decoder {
     CriteoRecord record;
     record.label = batch.labels[static_cast<std::size_t>(sample)] != 0.0f;
     for (int i = 0; i < kCriteoIntegers; ++i) {
-      const double log = batch.dense[static_cast<std::size_t>(sample * kCriteoIntegers + i)] / static_cast<double>(scale_[i]) + shift_[i];
+      const double log = batch.dense[static_cast<std::size_t>(sample * kCriteoIntegers + i)] /
+                             static_cast<double>(scale_[i]) +
+                         shift_[i];
       // A missing integer lies at -1.
-      record.integers[i] =
-          log < -0.5 ? CriteoRecord::kMissing : static_cast<std::int32_t>(std::clamp(std::round(std::exp(log) - 1), 0.0, 2147483647.0));
+      record.integers[i] = log < -0.5 ? CriteoRecord::kMissing
+                                      : static_cast<std::int32_t>(std::clamp(
+                                            std::round(std::exp(log) - 1), 0.0, 2147483647.0));
     }
     for (int f = 0; f < kCriteoCategories; ++f) {
-      const auto row = static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(f * batch.size + sample)]);
+      const auto row =
+          static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(f * batch.size + sample)]);
       if (row == CriteoEncoder::kMissingRow) {
         record.missing_categories |= 1u << f;
       } else if (row == CriteoEncoder::kRareRow || values_.empty()) {
         record.categories[f] = static_cast<std::uint32_t>(row);
       } else {
         const std::vector<std::int64_t>& values = values_[static_cast<std::size_t>(f)];
-        require<DataError>(row < values.size(), "'{}' has no value for row {} of category {}", kOriginals, row, f);
+        require<DataError>(row < values.size(), "'{}' has no value for row {} of category {}",
+                           kOriginals, row, f);
         record.categories[f] = static_cast<std::uint32_t>(values[row]);
       }
     }
@@ -138,13 +152,15 @@ void to_tsv(const Options& options) {
   std::int64_t written = 0;
   for (const char* part : {"train", "test"}) {
     const BinaryDataset data(folder, spec, part);
-    require<DataError>(std::ssize(data.rows()) == kCriteoCategories && data.dense_columns() == kCriteoIntegers,
-                       "'{}' has {} categories and {} numbers; Criteo's have {} and {}", options.from, data.rows().size(),
-                       data.dense_columns(), kCriteoCategories, kCriteoIntegers);
+    require<DataError>(
+        std::ssize(data.rows()) == kCriteoCategories && data.dense_columns() == kCriteoIntegers,
+        "'{}' has {} categories and {} numbers; Criteo's have {} and {}", options.from,
+        data.rows().size(), data.dense_columns(), kCriteoCategories, kCriteoIntegers);
     for (std::int64_t first = 0; first < data.size(); first += kBlock) {
       data.read(first, std::min<std::int64_t>(kBlock, data.size() - first), batch);
       std::string text;
-      for (std::int64_t s = 0; s < batch.size; ++s) append_criteo_line(text, decoder.record(batch, s));
+      for (std::int64_t s = 0; s < batch.size; ++s)
+        append_criteo_line(text, decoder.record(batch, s));
       file << text;
     }
     written += data.size();
@@ -158,29 +174,43 @@ void to_tsv(const Options& options) {
 
 int main(int argc, char** argv) try {
   Options options;
-  CLI::App app("Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.", "convert_criteo");
+  CLI::App app(
+      "Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.",
+      "convert_criteo");
   app.require_subcommand(1);
-  CLI::App* binary = app.add_subcommand("to-binary", "FILE, a Criteo click file, to the folder DIR");
+  CLI::App* binary =
+      app.add_subcommand("to-binary", "FILE, a Criteo click file, to the folder DIR");
   binary->add_option("FILE", options.from)->required();
   binary->add_option("DIR", options.to)->required();
-  binary->add_option("--test-fraction", options.test_fraction, "Share of the samples, the last ones, for the test")
+  binary
+      ->add_option("--test-fraction", options.test_fraction,
+                   "Share of the samples, the last ones, for the test")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
-  binary->add_option("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows")
+  binary
+      ->add_option("--max-rows", options.max_rows,
+                   "Cap of every table's rows; values beyond it share rows")
       ->check(CLI::Range(std::int64_t{3}, std::int64_t{2147483646}))
       ->capture_default_str();
-  binary->add_option("--min-count", options.min_count, "Values that training holds less often share row 1 of their table")
+  binary
+      ->add_option("--min-count", options.min_count,
+                   "Values that training holds less often share row 1 of their table")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->capture_default_str();
-  binary->add_flag("--skip-bad-lines", options.skip_bad_lines, "Leave out lines that are no clicks");
-  CLI::App* tsv = app.add_subcommand(
-      "to-tsv",
-      "The folder DIR to FILE. Values come back where DIR holds criteo.safetensors, else rows; rare values as 1; integers nearly");
+  binary->add_flag("--skip-bad-lines", options.skip_bad_lines,
+                   "Leave out lines that are no clicks");
+  CLI::App* tsv =
+      app.add_subcommand("to-tsv",
+                         "The folder DIR to FILE. Values come back where DIR holds "
+                         "criteo.safetensors, else rows; rare values as 1; integers nearly");
   tsv->add_option("DIR", options.from)->required();
   tsv->add_option("FILE", options.to)->required();
   for (CLI::App* command : {binary, tsv})
-    for (CLI::Option* path : command->get_options([](const CLI::Option* option) { return option->get_positional(); }))
-      path->check([](const std::string& text) { return std::string(text.empty() ? "the name is empty" : ""); });
+    for (CLI::Option* path :
+         command->get_options([](const CLI::Option* option) { return option->get_positional(); }))
+      path->check([](const std::string& text) {
+        return std::string(text.empty() ? "the name is empty" : "");
+      });
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -190,7 +220,8 @@ int main(int argc, char** argv) try {
     return 2;
   }
   *binary ? to_binary(options) : to_tsv(options);
-  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "cannot write to standard output: {}", std::strerror(errno));
+  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                 "cannot write to standard output: {}", std::strerror(errno));
   return 0;
 } catch (const std::exception& error) {
   std::fflush(stdout);

@@ -27,13 +27,17 @@
 namespace ts = tessera;
 
 // [tables]
-// Row 0 of each is shared by texts that have no row of their own. A film has several genres: their vectors are averaged.
-using Plan = ts::Plan<ts::TableWise<ts::Table<"user", 1000, 8>, ts::Table<"genre", 50, 8, ts::Mean>>>;
-using Embeddings = ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::SelfCommunicator>;
+// Row 0 of each is shared by texts that have no row of their own. A film has several genres: their
+// vectors are averaged.
+using Plan =
+    ts::Plan<ts::TableWise<ts::Table<"user", 1000, 8>, ts::Table<"genre", 50, 8, ts::Mean>>>;
+using Embeddings =
+    ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::SelfCommunicator>;
 // [tables end]
 
 // [reader]
-/// A file of lines CLICKED,PRICE,USER,GENRE|GENRE|... after a line of titles. No quotes: fields hold no commas.
+/// A file of lines CLICKED,PRICE,USER,GENRE|GENRE|... after a line of titles. No quotes: fields
+/// hold no commas.
 class CsvReader {
  public:
   explicit CsvReader(const std::string& path) : path_(path), file_(path) {
@@ -41,7 +45,8 @@ class CsvReader {
     if (!std::getline(file_, titles)) throw ts::DataError(fmt::format("cannot read '{}'", path));
   }
 
-  /// Up to `samples` lines: labels, numbers, and keys feature by feature, as KeyedJagged has them. False at the end of the file.
+  /// Up to `samples` lines: labels, numbers, and keys feature by feature, as KeyedJagged has them.
+  /// False at the end of the file.
   bool read(int samples, ts::ClickBatch<std::int64_t>& batch) {
     batch.labels.clear(), batch.dense.clear(), batch.ids.clear(), batch.offsets.assign(1, 0);
     std::vector<std::int64_t> genres, ends;
@@ -73,7 +78,8 @@ class CsvReader {
     float value = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
     if (error != std::errc() || end != field.data() + field.size())
-      throw ts::DataError(fmt::format("file '{}', line {}: '{}' is not a number", path_, line_ + 1, field));
+      throw ts::DataError(
+          fmt::format("file '{}', line {}: '{}' is not a number", path_, line_ + 1, field));
     return value;
   }
 
@@ -83,12 +89,14 @@ class CsvReader {
 };
 // [reader end]
 
-/// One pass over the file; returns the AUC from the 61st batch on, each sample scored before it is trained on.
+/// One pass over the file; returns the AUC from the 61st batch on, each sample scored before it is
+/// trained on.
 double train(const std::string& path) {
   constexpr int kSamples = 64, kColumns = 17;  // price, user, genres
   // [model]
   ts::SelfCommunicator ranks;
-  ts::Vocabulary vocabulary(ranks, {.tables = {{.rows = 1000}, {.rows = 50}}});  // as the plan's: feature i has table i
+  // as the plan's: feature i has table i
+  ts::Vocabulary vocabulary(ranks, {.tables = {{.rows = 1000}, {.rows = 50}}});
   Embeddings embeddings(ranks, ts::Host(), {.learning_rate = 0.1f, .seed = 1});
   ts::Mlp<kColumns, 16, 1> mlp;
   ts::DenseParameters parameters(1, mlp);
@@ -104,17 +112,20 @@ double train(const std::string& path) {
     // [step]
     ts::KeyedJagged<std::int64_t> ids = batch.keyed();  // of keys so far
     rows.resize(batch.ids.size());
-    for (const auto& [table, row] : vocabulary.learn(ids, std::span(rows)))  // rows that now stand for another text begin anew
+    // rows that now stand for another text begin anew
+    for (const auto& [table, row] : vocabulary.learn(ids, std::span(rows)))
       embeddings.reset_rows(static_cast<int>(table), std::span(&row, 1));
     ids.ids = rows;
 
-    // Price stands in column 0 of the MLP's input; the vectors are looked up straight into the columns after it.
+    // Price stands in column 0 of the MLP's input; the vectors are looked up straight into the
+    // columns after it.
     const ts::MatrixView<float> input(x.data(), n, kColumns), gradient(dx.data(), n, kColumns);
     for (int s = 0; s < n; ++s) input(s, 0) = batch.dense[s];
     const auto pooled = embeddings.forward(ids, input.column_range(1, 16));
     mlp.forward(input, {y.data(), n, 1});
     if (step >= 60) auc.add(std::span(y.data(), n), batch.labels);
-    ts::BinaryCrossEntropyWithLogits{}.forward_backward({y.data(), n, 1}, batch.labels, {dy.data(), n, 1});
+    ts::BinaryCrossEntropyWithLogits{}.forward_backward({y.data(), n, 1}, batch.labels,
+                                                        {dy.data(), n, 1});
     mlp.backward({dy.data(), n, 1}, gradient);
     dense.step(parameters, 0.05f);
     embeddings.backward(pooled, gradient.column_range(1, 16));
@@ -130,16 +141,20 @@ void make_up(const std::filesystem::path& path) {
   std::mt19937 random(1);
   file << "clicked,price,user,genres\n";
   for (int i = 0; i < 6400; ++i) {
-    const unsigned user = random() % 40, price = random() % 100, first = random() % 5, second = random() % 5;
-    const unsigned percent = 5 + (user % 4 == 0 ? 35 : 0) + (first == 0 || second == 0 ? 35 : 0) + (price < 30 ? 15 : 0);
+    const unsigned user = random() % 40, price = random() % 100, first = random() % 5,
+                   second = random() % 5;
+    const unsigned percent =
+        5 + (user % 4 == 0 ? 35 : 0) + (first == 0 || second == 0 ? 35 : 0) + (price < 30 ? 15 : 0);
     const bool clicked = random() % 100 < percent;
-    file << clicked << ',' << 0.01 * price << ",user-" << user << ',' << kGenres[first] << '|' << kGenres[second] << '\n';
+    file << clicked << ',' << 0.01 * price << ",user-" << user << ',' << kGenres[first] << '|'
+         << kGenres[second] << '\n';
   }
 }
 
 int main(int argc, char** argv) try {
   if (argc > 1) return fmt::print("AUC {:.3f}\n", train(argv[1])), 0;
-  const std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("tessera_{}.csv", std::random_device()());
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     fmt::format("tessera_{}.csv", std::random_device()());
   make_up(path);
   const double auc = train(path.string());
   std::filesystem::remove(path);

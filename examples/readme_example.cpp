@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small DLRM trained on four ranks, each a thread: the README's listing, and the steps of docs/tutorial.md.
+// A small DLRM trained on four ranks, each a thread: the README's listing, and the steps of
+// docs/tutorial.md.
 // clang-format off
 // [headers]
 #include <tessera/data/synthetic.hpp>  // made-up clicks, in a ClickBatch
@@ -20,19 +21,23 @@ namespace ts = tessera;
 using Query = ts::Table<"query", 200'000, 16>;  // name, rows, width
 using User = ts::Table<"user", 50'000, 16>;
 using Country = ts::Table<"country", 250, 16>;
-using Plan = ts::Plan<ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::Replicated<Country>>;  // checked as it compiles
+// checked as it compiles
+using Plan = ts::Plan<ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::Replicated<Country>>;
 using Embeddings = ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator>;
 
 void step(Embeddings& embeddings, const ts::KeyedJagged<int>& ids, const auto& model) {
-  const auto pooled = embeddings.forward(ids);        // [batch, 48], looked up on whatever ranks hold the rows
-  embeddings.backward(pooled, model(pooled.values));  // the model returns the gradient; rows are updated here
+  // [batch, 48], looked up on whatever ranks hold the rows
+  const auto pooled = embeddings.forward(ids);
+  // the model returns the gradient; rows are updated here
+  embeddings.backward(pooled, model(pooled.values));
 }
 // [readme end]
 
 // [model]
 using Dot = ts::DotFor<Plan>;  // the dot products of three vectors of 16
 
-void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int n) {  // n: samples of each rank per step
+// n: samples of each rank per step
+void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int n) {
   Embeddings embeddings(comm, ts::Host(), {.learning_rate = 0.1f, .seed = 42});
   ts::Mlp<Dot::columns(), 64, 1> top;
   ts::DenseParameters parameters(42, top);
@@ -56,9 +61,11 @@ void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int 
   // [dense end]
   // [loop]
   for (int s = 0; s < 1000; ++s) {
-    clicks.generate((s * comm.size() + comm.rank()) * n, n, batch);  // this rank's samples of the global batch
+    // this rank's samples of the global batch
+    clicks.generate((s * comm.size() + comm.rank()) * n, n, batch);
     step(embeddings, batch.keyed(), model);
-    comm.all_reduce(std::span(&loss, 1));  // each rank has its share of the mean: their sum is the loss
+    // each rank has its share of the mean: their sum is the loss
+    comm.all_reduce(std::span(&loss, 1));
     if (comm.rank() == 0 && s % 250 == 249) std::printf("step %d: loss %.3f\n", s + 1, loss);
   }
 }

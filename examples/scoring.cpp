@@ -29,7 +29,8 @@
 namespace ts = tessera;
 
 // [model]
-// What both programs share, as a header of theirs would hold it. Plan and optimizer are not part of it.
+// What both programs share, as a header of theirs would hold it. Plan and optimizer are not part of
+// it.
 using User = ts::Table<"user", 2000, 8>;
 using Item = ts::Table<"item", 1000, 8>;
 using Top = ts::Mlp<16, 16, 1>;
@@ -40,7 +41,8 @@ ts::CheckpointContents contents_of(Embeddings& embeddings, Top& top) {
   contents.add(embeddings);
   for (int l = 0; l < top.layers(); ++l) {
     const ts::MatrixView<float> weight = top.weight(l);
-    contents.add(fmt::format("top.{}.weight", l), {weight.rows, weight.columns}, std::span(weight.data, weight.rows * weight.columns));
+    contents.add(fmt::format("top.{}.weight", l), {weight.rows, weight.columns},
+                 std::span(weight.data, weight.rows * weight.columns));
     contents.add(fmt::format("top.{}.bias", l), {weight.rows}, top.bias(l));
   }
   return contents;
@@ -53,16 +55,19 @@ const ts::SyntheticClicks& clicks() {
 }
 
 // [scorer]
-/// A loaded model, which nothing changes: any number of scorers share it. One rank; Sgd has no state, so that no memory is spent on
-/// Adagrad's.
+/// A loaded model, which nothing changes: any number of scorers share it. One rank; Sgd has no
+/// state, so that no memory is spent on Adagrad's.
 struct Model {
   using Plan = ts::Plan<ts::TableWise<User, Item>>;
   using Embeddings = ts::EmbeddingCollection<Plan, ts::Sgd, ts::Host, ts::SelfCommunicator>;
 
-  explicit Model(const std::filesystem::path& directory) : embeddings(ranks, ts::Host({.threads = 1}), {}) {
+  explicit Model(const std::filesystem::path& directory)
+      : embeddings(ranks, ts::Host({.threads = 1}), {}) {
     const auto latest = ts::latest_checkpoint(directory);
-    if (!latest) throw ts::DataError(fmt::format("there is no checkpoint in '{}'", directory.string()));
-    // The checkpoint has Adagrad's sums, which this model lacks. All else must be in both, of the same shape.
+    if (!latest)
+      throw ts::DataError(fmt::format("there is no checkpoint in '{}'", directory.string()));
+    // The checkpoint has Adagrad's sums, which this model lacks. All else must be in both, of the
+    // same shape.
     ts::load_checkpoint(ranks, *latest, contents_of(embeddings, top), {.extra = {"*.sum"}});
   }
 
@@ -72,10 +77,13 @@ struct Model {
   ts::DenseParameters parameters{0, top};
 };
 
-/// What a thread needs of its own: the memory of a batch, and the layers, which remember the last one.
+/// What a thread needs of its own: the memory of a batch, and the layers, which remember the last
+/// one.
 class Scorer {
  public:
-  explicit Scorer(const Model& model) : model_(model) { std::ranges::copy(model.parameters.values(), parameters_.values().begin()); }
+  explicit Scorer(const Model& model) : model_(model) {
+    std::ranges::copy(model.parameters.values(), parameters_.values().begin());
+  }
 
   /// Probabilities of a click.
   std::vector<float> score(const ts::KeyedJagged<std::int32_t>& ids) {
@@ -98,8 +106,8 @@ class Scorer {
 void train(const std::filesystem::path& directory) {
   ts::run_ranks(4, [&](ts::ThreadCommunicator& rank) {
     using Plan = ts::Plan<ts::RowWise<User>, ts::TableWise<Item>>;
-    ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator> embeddings(rank, ts::Host(),
-                                                                                                   {.learning_rate = 0.1f, .seed = 1});
+    ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator> embeddings(
+        rank, ts::Host(), {.learning_rate = 0.1f, .seed = 1});
     Top top;
     ts::DenseParameters parameters(1, top);
     constexpr int kSamples = 64, kSteps = 300;
@@ -109,8 +117,8 @@ void train(const std::filesystem::path& directory) {
       clicks().generate((step * rank.size() + rank.rank()) * kSamples, kSamples, batch);
       const auto pooled = embeddings.forward(batch.keyed());
       top.forward(pooled.values, {y.data(), kSamples, 1});
-      ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward({y.data(), kSamples, 1}, batch.labels,
-                                                                                {dy.data(), kSamples, 1});
+      ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
+          {y.data(), kSamples, 1}, batch.labels, {dy.data(), kSamples, 1});
       top.backward({dy.data(), kSamples, 1}, {gradient.data(), kSamples, 16});
       rank.all_reduce(parameters.gradients());
       ts::DenseSgd().step(parameters, 0.2f);
@@ -130,9 +138,11 @@ bool score(const std::filesystem::path& directory) {
   p = Scorer(model).score(batch.keyed());
   second.join();
   double sum[2] = {0, 0}, count[2] = {0, 0};
-  for (std::size_t s = 0; s < p.size(); ++s) sum[batch.labels[s] > 0] += p[s], ++count[batch.labels[s] > 0];
+  for (std::size_t s = 0; s < p.size(); ++s)
+    sum[batch.labels[s] > 0] += p[s], ++count[batch.labels[s] > 0];
   const double others = sum[0] / count[0], clicked = sum[1] / count[1];
-  fmt::print("mean probability {:.2f} where there was a click, {:.2f} where there was none\n", clicked, others);
+  fmt::print("mean probability {:.2f} where there was a click, {:.2f} where there was none\n",
+             clicked, others);
   return clicked > others + 0.05 && other == p;
 }
 
@@ -141,8 +151,8 @@ int main(int argc, char** argv) try {
   if (mode == "train") return train(argv[2]), 0;
   if (mode == "score") return score(argv[2]) ? 0 : 1;
   if (argc != 1) return fmt::print(stderr, "scoring [train DIR | score DIR]\n"), 2;
-  const std::filesystem::path directory =
-      std::filesystem::temp_directory_path() / fmt::format("tessera_scoring_{}", std::random_device()());
+  const std::filesystem::path directory = std::filesystem::temp_directory_path() /
+                                          fmt::format("tessera_scoring_{}", std::random_device()());
   train(directory);
   const bool good = score(directory);
   std::filesystem::remove_all(directory);

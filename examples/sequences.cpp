@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A history of items, weighted by its likeness to the item that is shown: docs/first_day/sequences.md.
+// A history of items, weighted by its likeness to the item that is shown:
+// docs/first_day/sequences.md.
 #include <tessera/dense/loss.hpp>
 #include <tessera/tessera.hpp>
 
@@ -18,12 +19,15 @@ namespace ts = tessera;
 // [tables]
 constexpr int kWidth = 8;
 using Plan = ts::Plan<ts::RowWise<ts::Table<"item", 400, kWidth>>>;  // one table with one feature
-using Items = ts::EmbeddingCollection<Plan, ts::Adagrad, ts::Host, ts::ThreadCommunicator, ts::InitializeWith<ts::Normal>>;
+using Items = ts::EmbeddingCollection<Plan, ts::Adagrad, ts::Host, ts::ThreadCommunicator,
+                                      ts::InitializeWith<ts::Normal>>;
 // [tables end]
 
-/// Samples of two tastes: a history is of even items or of odd ones, and a click follows where the shown item is of the same kind.
+/// Samples of two tastes: a history is of even items or of odd ones, and a click follows where the
+/// shown item is of the same kind.
 struct Batch {
-  std::vector<std::int32_t> ids;    ///< the shown item of each sample, then all histories, one after another
+  /// the shown item of each sample, then all histories, one after another
+  std::vector<std::int32_t> ids;
   std::vector<std::int64_t> begin;  ///< history of sample s: ids [begin[s], begin[s + 1])
   std::vector<float> labels;
 
@@ -31,7 +35,9 @@ struct Batch {
     ids.clear(), labels.clear(), begin.assign(1, samples);
     std::vector<std::int32_t> histories;
     for (int s = 0; s < samples; ++s) {
-      const auto item = [&](unsigned kind) { return static_cast<std::int32_t>(2 * (random() % 200) + kind); };
+      const auto item = [&](unsigned kind) {
+        return static_cast<std::int32_t>(2 * (random() % 200) + kind);
+      };
       const unsigned taste = random() % 2, shown = random() % 2, length = 1 + random() % 10;
       ids.push_back(item(shown));
       labels.push_back(taste == shown ? 1.0f : 0.0f);
@@ -49,8 +55,10 @@ float dot(const float* a, const float* b) {
   return sum;
 }
 
-/// score_j = target . history_j, p = softmax(score), logit = target . sum_j p_j history_j = sum_j p_j score_j.
-float attend(const float* target, ts::MatrixView<const float> history, std::vector<float>& score, std::vector<float>& p) {
+/// score_j = target . history_j, p = softmax(score), logit = target . sum_j p_j history_j = sum_j
+/// p_j score_j.
+float attend(const float* target, ts::MatrixView<const float> history, std::vector<float>& score,
+             std::vector<float>& p) {
   score.resize(history.rows), p.resize(history.rows);
   for (std::int64_t j = 0; j < history.rows; ++j) score[j] = dot(target, history.row(j));
   const float most = *std::max_element(score.begin(), score.end());
@@ -60,9 +68,12 @@ float attend(const float* target, ts::MatrixView<const float> history, std::vect
   return logit;
 }
 
-/// Adds the gradients of target and history, from that of the logit: d logit / d score_j = p_j (1 + score_j - logit).
-void attend_backward(const float* target, ts::MatrixView<const float> history, std::span<const float> score, std::span<const float> p,
-                     float logit, float logit_gradient, float* target_gradient, ts::MatrixView<float> history_gradient) {
+/// Adds the gradients of target and history, from that of the logit: d logit / d score_j = p_j (1 +
+/// score_j - logit).
+void attend_backward(const float* target, ts::MatrixView<const float> history,
+                     std::span<const float> score, std::span<const float> p, float logit,
+                     float logit_gradient, float* target_gradient,
+                     ts::MatrixView<float> history_gradient) {
   for (std::int64_t j = 0; j < history.rows; ++j) {
     const float g = logit_gradient * p[j] * (1 + score[j] - logit);
     for (int i = 0; i < kWidth; ++i) {
@@ -76,7 +87,8 @@ void attend_backward(const float* target, ts::MatrixView<const float> history, s
 /// Returns the loss over the global batch before each step.
 std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
   constexpr int kSamples = 64;
-  Items items(rank, ts::Host(), {.learning_rate = 0.1f, .seed = 3, .initialize = {.standard_deviation = 0.3f}});
+  Items items(rank, ts::Host(),
+              {.learning_rate = 0.1f, .seed = 3, .initialize = {.standard_deviation = 0.3f}});
   std::mt19937 random(static_cast<unsigned>(rank.rank()));
   Batch batch;
   std::vector<double> losses;
@@ -85,20 +97,28 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
   for (int step = 0; step < steps; ++step) {
     batch.draw(kSamples, random);
     // [step]
-    // Every position is a "sample" of the one feature: no offsets, one id in each bag, so that nothing is pooled.
+    // Every position is a "sample" of the one feature: no offsets, one id in each bag, so that
+    // nothing is pooled.
     const auto positions = static_cast<std::int64_t>(batch.ids.size());
-    const auto found = items.forward(ts::KeyedJagged<std::int32_t>{1, positions, batch.ids, {}, {}});  // [positions, width]
+    // [positions, width]
+    const auto found =
+        items.forward(ts::KeyedJagged<std::int32_t>{1, positions, batch.ids, {}, {}});
     gradient.assign(positions * kWidth, 0.0f);
     const ts::MatrixView<float> d(gradient.data(), positions, kWidth);
-    const auto history = [&](auto matrix, int s) { return matrix.row_range(batch.begin[s], batch.begin[s + 1] - batch.begin[s]); };
+    const auto history = [&](auto matrix, int s) {
+      return matrix.row_range(batch.begin[s], batch.begin[s + 1] - batch.begin[s]);
+    };
     const ts::MatrixView<const float> vectors = found.values;
 
-    for (int s = 0; s < kSamples; ++s) logits[s] = attend(vectors.row(s), history(vectors, s), scores[s], p[s]);
-    double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward({logits.data(), kSamples, 1}, batch.labels,
-                                                                                            {dlogits.data(), kSamples, 1});
     for (int s = 0; s < kSamples; ++s)
-      attend_backward(vectors.row(s), history(vectors, s), scores[s], p[s], logits[s], dlogits[s], d.row(s), history(d, s));
-    items.backward(found, d);  // an item that stands at several positions gets the sum of their gradients
+      logits[s] = attend(vectors.row(s), history(vectors, s), scores[s], p[s]);
+    double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
+        {logits.data(), kSamples, 1}, batch.labels, {dlogits.data(), kSamples, 1});
+    for (int s = 0; s < kSamples; ++s)
+      attend_backward(vectors.row(s), history(vectors, s), scores[s], p[s], logits[s], dlogits[s],
+                      d.row(s), history(d, s));
+    // an item that stands at several positions gets the sum of their gradients
+    items.backward(found, d);
     // [step end]
     rank.all_reduce(std::span(&loss, 1));
     losses.push_back(loss);

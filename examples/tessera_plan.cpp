@@ -29,33 +29,41 @@ using namespace tessera;
 using namespace plan;
 
 struct Options {
-  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg, json;
+  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg,
+                           json;
   int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
-  double memory = -1, reserve = 0, skew = -1, memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
+  double memory = -1, reserve = 0, skew = -1,
+         memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
   std::vector<std::string> pins, forbidden;
 };
 
-constexpr std::array<Cut, 5> kCuts{Cut::replicated, Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid};
+constexpr std::array<Cut, 5> kCuts{Cut::replicated, Cut::table_wise, Cut::column_wise,
+                                   Cut::row_wise, Cut::grid};
 
 Cut cut_named(const std::string& name) {
   for (const Cut cut : kCuts)
     if (to_string(cut) == name) return cut;
-  throw CLI::ValidationError(fmt::format("there is no policy '{}': replicated, table-wise, column-wise, row-wise, grid", name));
+  throw CLI::ValidationError(fmt::format(
+      "there is no policy '{}': replicated, table-wise, column-wise, row-wise, grid", name));
 }
 
 int number(const std::string& text, int least, int most, const std::string& pin) {
-  const bool digits = !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
+  const bool digits =
+      !text.empty() && text.size() < 6 && text.find_first_not_of("0123456789") == text.npos;
   require<CLI::ValidationError>(digits && std::stoi(text) >= least && std::stoi(text) <= most,
-                                "--pin {}: '{}' is not a number from {} to {}", pin, text, least, most);
+                                "--pin {}: '{}' is not a number from {} to {}", pin, text, least,
+                                most);
   return std::stoi(text);
 }
 
 /// TABLE=POLICY, POLICY:PARTS or POLICY@RANK
 TablePin parse_pin(const std::string& text, Model& model, int ranks) {
   const auto equals = text.rfind('=');
-  require<CLI::ValidationError>(equals != text.npos, "--pin {}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3", text);
+  require<CLI::ValidationError>(
+      equals != text.npos,
+      "--pin {}: write TABLE=POLICY, TABLE=column-wise:4 or TABLE=table-wise@3", text);
   std::string how = text.substr(equals + 1);
   TablePin pin{.table = model.keep(text.substr(0, equals))};
   if (const auto at = how.find('@'); at != how.npos) {
@@ -67,10 +75,12 @@ TablePin parse_pin(const std::string& text, Model& model, int ranks) {
     how.resize(colon);
   }
   pin.cut = cut_named(how);
-  const auto table = std::find_if(model.tables.begin(), model.tables.end(), [&](const TableSpec& t) { return t.name == pin.table; });
+  const auto table = std::find_if(model.tables.begin(), model.tables.end(),
+                                  [&](const TableSpec& t) { return t.name == pin.table; });
   require(table != model.tables.end(), "--pin: '{}' has no table '{}'", model.name, pin.table);
-  require(pin.parts == 0 || table->width % pin.parts == 0, "--pin {}: {} parts do not divide the {} columns of '{}'", text, pin.parts,
-          table->width, pin.table);
+  require(pin.parts == 0 || table->width % pin.parts == 0,
+          "--pin {}: {} parts do not divide the {} columns of '{}'", text, pin.parts, table->width,
+          pin.table);
   return pin;
 }
 
@@ -88,13 +98,18 @@ std::int64_t gib(double value) { return static_cast<std::int64_t>(value * 1024 *
 Constants constants_of(const Options& options) {
   Constants constants;
   if (options.cluster == "dgx-a100" || options.cluster == "hgx-h200") {
-    constants = {options.cluster == "dgx-a100" ? dgx_a100(8) : hgx_h200(8),
-                 options.cluster + ", from data sheets and assumptions: never measured with this library"};
+    constants = {
+        options.cluster == "dgx-a100" ? dgx_a100(8) : hgx_h200(8),
+        options.cluster + ", from data sheets and assumptions: never measured with this library"};
   } else if (options.cluster == "cpu") {
-    constants = {cpu_host(8, 0), "cpu, of a 2-core x86-64 server; bench_sharding measures this machine's, for --cluster host"};
+    constants = {cpu_host(8, 0),
+                 "cpu, of a 2-core x86-64 server; bench_sharding measures this machine's, for "
+                 "--cluster host"};
   } else if (options.cluster == "host") {
     const std::optional<Constants> own = cached_constants();
-    require(own.has_value(), "--cluster host: this machine's constants were not measured yet (no {}): run bench_sharding once",
+    require(own.has_value(),
+            "--cluster host: this machine's constants were not measured yet (no {}): run "
+            "bench_sharding once",
             machine_cache());
     constants = *own;
   } else {
@@ -116,11 +131,15 @@ void write(const std::string& path, const std::string& text, const char* option)
 
 nlohmann::ordered_json json_of(const Report& report) {
   const Prediction& planned = report.chosen().prediction;
-  nlohmann::ordered_json json{{"model", report.model.name},
-                              {"cluster", to_json(report.cluster)},
-                              {"constants", {{"source", report.source}, {"measured", report.measured}}}};
-  for (const StepPart& part : step_parts) json["step"][std::string(part.name)] = planned.stages.*part.seconds;
-  if (report.runner_up.seconds >= 0) json["runner_up"] = {{"name", report.runner_up.name}, {"step_seconds", report.runner_up.seconds}};
+  nlohmann::ordered_json json{
+      {"model", report.model.name},
+      {"cluster", to_json(report.cluster)},
+      {"constants", {{"source", report.source}, {"measured", report.measured}}}};
+  for (const StepPart& part : step_parts)
+    json["step"][std::string(part.name)] = planned.stages.*part.seconds;
+  if (report.runner_up.seconds >= 0)
+    json["runner_up"] = {{"name", report.runner_up.name},
+                         {"step_seconds", report.runner_up.seconds}};
   for (const CutReason& r : report.reasons)
     json["tables"].push_back({{"name", report.model.tables[static_cast<std::size_t>(r.table)].name},
                               {"features", features_text(report, r.table)},
@@ -142,7 +161,8 @@ nlohmann::ordered_json json_of(const Report& report) {
   return json;
 }
 
-Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut, const CostModel& model, std::int64_t room, bool traffic) {
+Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
+                    const CostModel& model, std::int64_t room, bool traffic) {
   Candidate c{std::move(name), std::move(choice), uncut, {}, true};
   c.layout.shards = shards_of(c.choice, uncut);
   c.prediction = predict(c.layout, model, traffic);
@@ -151,14 +171,16 @@ Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut, co
 }
 
 /// Why no plan fits, and what each change by itself would do.
-std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workload& workload, const PlanConstraints& constraints,
-                        const Options& options) {
+std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workload& workload,
+                        const PlanConstraints& constraints, const Options& options) {
   const PlanFault fault = explain_no_fit(uncut, cluster, workload, constraints);
   std::int64_t all = 0;
   for (const TableSpec& t : uncut.tables) all += workload.memory.of({0, t.rows, 0, t.width});
-  std::string text = fmt::format("no plan fits: the tables take {}, the largest, '{}', {}; {} ranks have {} each for tables",
-                                 bytes_text(all), fault.name, bytes_text(fault.found), cluster.ranks, bytes_text(fault.limit));
-  if (fault.remedy == PlanFault::Remedy::lift_constraints) return text + "; without --pin and --forbid a plan would fit";
+  std::string text = fmt::format(
+      "no plan fits: the tables take {}, the largest, '{}', {}; {} ranks have {} each for tables",
+      bytes_text(all), fault.name, bytes_text(fault.found), cluster.ranks, bytes_text(fault.limit));
+  if (fault.remedy == PlanFault::Remedy::lift_constraints)
+    return text + "; without --pin and --forbid a plan would fit";
   std::vector<std::string> remedies;
   if (fault.remedy == PlanFault::Remedy::free_reserve) remedies.push_back("a smaller --reserve");
   Workload half = workload;
@@ -166,12 +188,15 @@ std::string no_fit_text(const Layout& uncut, const Cluster& cluster, const Workl
   half.memory.per_element -= 2;
   if (options.element_bytes == 4 && bytes_by_rows(uncut, half.memory, cluster.ranks) <= fault.limit)
     remedies.push_back("--element-bytes 2 (tables of 16-bit elements)");
-  if (const std::int64_t ranks = ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit); ranks > 0)
+  if (const std::int64_t ranks = ranks_that_fit(uncut, workload.memory, cluster.ranks, fault.limit);
+      ranks > 0)
     remedies.push_back(fmt::format("--ranks {}", ranks));
   if (remedies.empty()) return text + "; no number of ranks would help: each needs more memory";
   text += "; what would do: " + remedies.front();
   for (std::size_t i = 1; i < remedies.size(); ++i) text += ", or " + remedies[i];
-  return text + (constraints.pins.empty() && constraints.forbidden.empty() ? "" : ", without --pin and --forbid");
+  return text + (constraints.pins.empty() && constraints.forbidden.empty()
+                     ? ""
+                     : ", without --pin and --forbid");
 }
 
 /// Tables x ranks that are planned in about a minute.
@@ -179,13 +204,16 @@ constexpr std::int64_t kMostPlaces = 2'000'000;
 
 void run(const Options& options) {
   const bool drawn = !options.page.empty() || !options.svg.empty();
-  require<CLI::ValidationError>(!drawn || options.ranks <= kMostDrawnRanks, "--page and --svg draw at most {} ranks; take --json for {}",
+  require<CLI::ValidationError>(!drawn || options.ranks <= kMostDrawnRanks,
+                                "--page and --svg draw at most {} ranks; take --json for {}",
                                 kMostDrawnRanks, options.ranks);
   Model model = read_model(options.file, options.model, options.width);
   require(std::ssize(model.tables) * options.ranks <= kMostPlaces,
-          "{}: {} tables on {} ranks are more than is planned in one piece ({} x {} is over {}): plan for fewer ranks, or join small "
+          "{}: {} tables on {} ranks are more than is planned in one piece ({} x {} is over {}): "
+          "plan for fewer ranks, or join small "
           "tables of one width",
-          options.file, model.tables.size(), options.ranks, model.tables.size(), options.ranks, kMostPlaces);
+          options.file, model.tables.size(), options.ranks, model.tables.size(), options.ranks,
+          kMostPlaces);
   Workload workload = model.workload;
   if (options.batch > 0) workload.batch = options.batch;
   if (options.skew >= 0) workload.skew = options.skew;
@@ -193,26 +221,36 @@ void run(const Options& options) {
   workload.memory = memory_cost(options.optimizer, options.element_bytes);
   const Constants constants = constants_of(options);
   const Cluster& cluster = constants.cluster;
-  PlanConstraints constraints{
-      .reserve = gib(options.reserve), .memory_balance = options.memory_balance, .memory_share = options.memory_share};
-  for (const std::string& pin : options.pins) constraints.pins.push_back(parse_pin(pin, model, options.ranks));
-  for (const std::string& name : options.forbidden) constraints.forbidden.push_back(cut_named(name));
+  PlanConstraints constraints{.reserve = gib(options.reserve),
+                              .memory_balance = options.memory_balance,
+                              .memory_share = options.memory_share};
+  for (const std::string& pin : options.pins)
+    constraints.pins.push_back(parse_pin(pin, model, options.ranks));
+  for (const std::string& name : options.forbidden)
+    constraints.forbidden.push_back(cut_named(name));
 
   const Layout uncut = uncut_layout(cluster.topology(), model.tables, model.features);
   require(uncut.fault.ok(), "{}: {}", options.file, describe(uncut.fault));
   const CostModel costs(uncut.tables, uncut.features, uncut.feature_table, cluster, workload);
-  const std::int64_t room = std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
+  const std::int64_t room =
+      std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
   Report report{model, cluster, workload, constants.source, constants.measured};
   PlanChoice choice = Planner(uncut, costs, constraints).search();
-  if (!choice.fits) throw InvalidArgument(no_fit_text(uncut, cluster, workload, constraints, options));
-  report.candidates.push_back(candidate("planned", std::move(choice), uncut, costs, room, !options.page.empty()));
+  if (!choice.fits)
+    throw InvalidArgument(no_fit_text(uncut, cluster, workload, constraints, options));
+  report.candidates.push_back(
+      candidate("planned", std::move(choice), uncut, costs, room, !options.page.empty()));
   for (const Strategy s : all_strategies)
-    report.candidates.push_back(candidate(std::string(to_string(s)), strategy_choice(s, uncut), uncut, costs, room, false));
-  report.runner_up = runner_up(report.chosen().layout, costs, cluster.memory_per_rank == 0 ? 0 : std::max<std::int64_t>(room, 1));
-  report.reasons = explain_cuts(report.chosen().layout, costs, constraints, largest_tables(model, workload, options.tables));
+    report.candidates.push_back(
+        candidate(std::string(to_string(s)), strategy_choice(s, uncut), uncut, costs, room, false));
+  report.runner_up = runner_up(report.chosen().layout, costs,
+                               cluster.memory_per_rank == 0 ? 0 : std::max<std::int64_t>(room, 1));
+  report.reasons = explain_cuts(report.chosen().layout, costs, constraints,
+                                largest_tables(model, workload, options.tables));
 
-  fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name, model.tables.size(), model.features.size(), cluster.ranks,
-             workload.batch, text_of(report));
+  fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name,
+             model.tables.size(), model.features.size(), cluster.ranks, workload.batch,
+             text_of(report));
   write(options.header, header_of(report), "--header");
   if (!options.page.empty()) write(options.page, page_of(report), "--page");
   if (!options.svg.empty()) write(options.svg, svg_of(report), "--svg");
@@ -230,42 +268,62 @@ CLI::Option* between(CLI::Option* option, double least, double most) {
 
 std::optional<Options> parse(int argc, char** argv) {
   Options o;
-  CLI::App app("Chooses how embedding tables are cut over ranks, and prints, draws and writes the plan.", "tessera_plan");
+  CLI::App app(
+      "Chooses how embedding tables are cut over ranks, and prints, draws and writes the plan.",
+      "tessera_plan");
   app.option_defaults()->always_capture_default();
-  app.add_option("model", o.file, "Tables: JSON, or a feature specification in YAML")->required()->option_text("FILE");
-  app.add_option("--model", o.model, "Name of the model, in a file of several")->option_text("NAME");
-  app.add_option("--width", o.width, "Of tables for which the file names none")->check(CLI::Range(1, 65536));
-  app.add_option("--cluster", o.cluster, "dgx-a100, hgx-h200, cpu, host (as bench_sharding measured this machine), or a file of constants");
+  app.add_option("model", o.file, "Tables: JSON, or a feature specification in YAML")
+      ->required()
+      ->option_text("FILE");
+  app.add_option("--model", o.model, "Name of the model, in a file of several")
+      ->option_text("NAME");
+  app.add_option("--width", o.width, "Of tables for which the file names none")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--cluster", o.cluster,
+                 "dgx-a100, hgx-h200, cpu, host (as bench_sharding measured this machine), or a "
+                 "file of constants");
   app.add_option("--ranks", o.ranks)->check(CLI::Range(1, 32767));
-  app.add_option("--ranks-per-node", o.ranks_per_node, "0: one node")->check(CLI::Range(0, 32767))->option_text("N [the cluster's]");
-  between(app.add_option("--memory", o.memory, "GiB per rank; 0: no limit"), 0, 1e9)->option_text("GIB [the cluster's]");
+  app.add_option("--ranks-per-node", o.ranks_per_node, "0: one node")
+      ->check(CLI::Range(0, 32767))
+      ->option_text("N [the cluster's]");
+  between(app.add_option("--memory", o.memory, "GiB per rank; 0: no limit"), 0, 1e9)
+      ->option_text("GIB [the cluster's]");
   between(app.add_option("--reserve", o.reserve, "GiB per rank that tables may not use"), 0, 1e9);
   app.add_option("--batch", o.batch, "Samples of a step, over all ranks")
       ->check(CLI::PositiveNumber)
       ->option_text("B [the file's, or 65536]");
-  between(app.add_option("--skew", o.skew, "Exponent of the ids' power law"), 0, 16)->option_text("A [the file's, or 1.05]");
-  app.add_option("--optimizer", o.optimizer)->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
-  app.add_option("--element-bytes", o.element_bytes, "4, or 2 for tables of 16-bit elements")->check(CLI::IsMember({2, 4}));
-  app.add_option("--pin", o.pins, "TABLE=POLICY, TABLE=column-wise:4, TABLE=table-wise@3; may be repeated")
+  between(app.add_option("--skew", o.skew, "Exponent of the ids' power law"), 0, 16)
+      ->option_text("A [the file's, or 1.05]");
+  app.add_option("--optimizer", o.optimizer)
+      ->check(CLI::IsMember({"sgd", "adagrad", "rowwise-adagrad", "adam"}));
+  app.add_option("--element-bytes", o.element_bytes, "4, or 2 for tables of 16-bit elements")
+      ->check(CLI::IsMember({2, 4}));
+  app.add_option("--pin", o.pins,
+                 "TABLE=POLICY, TABLE=column-wise:4, TABLE=table-wise@3; may be repeated")
       ->allow_extra_args(false)
       ->option_text("PIN");
   app.add_option("--forbid", o.forbidden, "A policy that no other table may get; may be repeated")
       ->allow_extra_args(false)
       ->option_text("POLICY");
   between(
-      app.add_option("--memory-balance", o.memory_balance, "How much slower a step counts whose fullest rank holds twice an even share"), 0,
-      1e9);
-  between(app.add_option("--memory-share", o.memory_share,
-                         "No rank holds more even shares than this, where a plan can do so; 0: no such limit"),
+      app.add_option("--memory-balance", o.memory_balance,
+                     "How much slower a step counts whose fullest rank holds twice an even share"),
+      0, 1e9);
+  between(app.add_option(
+              "--memory-share", o.memory_share,
+              "No rank holds more even shares than this, where a plan can do so; 0: no such limit"),
           0, 1e9);
   app.add_option("--tables", o.tables, "Tables to print and to explain, largest first");
-  app.add_option("--header", o.header, "Write a C++ header with the plan as a type")->option_text("FILE");
+  app.add_option("--header", o.header, "Write a C++ header with the plan as a type")
+      ->option_text("FILE");
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");
   app.add_option("--svg", o.svg, "Write the drawing alone")->option_text("FILE");
   app.add_option("--json", o.json, "Write rectangles and predictions")->option_text("FILE");
   for (CLI::Option* option : app.get_options())  // a script's variable that is not set
     if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) { return std::string(text.empty() ? "the value is empty" : ""); });
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "the value is empty" : "");
+      });
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

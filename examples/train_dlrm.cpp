@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks that are
-// threads or processes.
+// Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks
+// that are threads or processes.
 //   train_dlrm --help
 #include "train_dlrm/clicks.hpp"
 #include "train_dlrm/options.hpp"
@@ -35,7 +35,8 @@ namespace {
 
 using namespace dlrm;
 
-nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks, const Result& result) {
+nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks,
+                               const Result& result) {
   nlohmann::ordered_json json{{"auc", result.auc},
                               {"logloss", result.logloss},
                               {"samples_per_second", result.samples_per_second},
@@ -72,39 +73,49 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
 }
 
 void print(const Clicks& clicks, const Result& result) {
-  fmt::print("{} parameters in embeddings, {} in linear layers\n", grouped(result.embedding_parameters), grouped(result.dense_parameters));
+  fmt::print("{} parameters in embeddings, {} in linear layers\n",
+             grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
-    fmt::print("test AUC without {:<8} {:.4f}\n", f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
-  if (clicks.test_samples() > 0) fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
+    fmt::print("test AUC without {:<8} {:.4f}\n",
+               f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
+  if (clicks.test_samples() > 0)
+    fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
   fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
-  if (std::isfinite(result.best_auc)) fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
+  if (std::isfinite(result.best_auc))
+    fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
 }
 
 /// What this process does; only that of rank 0 speaks.
 void run(const Options& options, Ranks& ranks) {
   const bool speaks = ranks.first_is_here();
   std::optional<ResultFile> json;
-  if (speaks && !options.json.empty()) json.emplace(options.json);  // before the training, so that a bad path costs no time
+  // before the training, so that a bad path costs no time
+  if (speaks && !options.json.empty()) json.emplace(options.json);
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
   if (speaks)
-    fmt::print("data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width {}, {}, {}\n",
-               clicks->description(), grouped(clicks->train_samples()), grouped(clicks->test_samples()), ranks.size(),
-               options.threads_per_rank, options.plan, options.embedding_width, options.interaction, options.optimizer);
+    fmt::print(
+        "data: {}\n{} training samples, {} test samples; {} ranks of {} thread(s), plan {}, width "
+        "{}, {}, {}\n",
+        clicks->description(), grouped(clicks->train_samples()), grouped(clicks->test_samples()),
+        ranks.size(), options.threads_per_rank, options.plan, options.embedding_width,
+        options.interaction, options.optimizer);
   check_output();
   const Result result = train(options, *clicks, ranks);
   if (!speaks) return;
   print(*clicks, result);
   // A file's name may be bytes that are no UTF-8.
   if (json)
-    json->write(to_json(options, ranks.size(), *clicks, result).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+    json->write(to_json(options, ranks.size(), *clicks, result)
+                    .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
                 '\n');
 }
 
-/// Before MPI runs: all ranks usually have the same bad options, and the launcher ends the others, within two seconds, when the first one
-/// has said so. A rank that is alone with them speaks later.
+/// Before MPI runs: all ranks usually have the same bad options, and the launcher ends the others,
+/// within two seconds, when the first one has said so. A rank that is alone with them speaks later.
 void let_first_rank_speak() {
   for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* const rank = std::getenv(variable); rank != nullptr && std::string_view(rank) != "0")
+    if (const char* const rank = std::getenv(variable);
+        rank != nullptr && std::string_view(rank) != "0")
       return std::this_thread::sleep_for(std::chrono::seconds(3));
 }
 

@@ -19,7 +19,8 @@
 namespace ts = tessera;
 
 // [optimizer]
-/// FTRL-Proximal (McMahan et al. 2013). A weight is a function of z and n; it is exactly 0 while |z| <= l1.
+/// FTRL-Proximal (McMahan et al. 2013). A weight is a function of z and n; it is exactly 0 while
+/// |z| <= l1.
 struct Ftrl {
   float l1 = 0.01f, l2 = 0.01f, beta = 1;
   static constexpr int element_states = 2, row_states = 0;
@@ -47,15 +48,20 @@ static_assert(ts::Optimizer<Ftrl>);
 // [optimizer end]
 
 // [tables]
-// The same three features twice: one weight per id for the wide part, a vector of 8 for the deep part.
-using WidePlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 1>, ts::Table<"item", 1000, 1>>, ts::TableWise<ts::Table<"city", 20, 1>>>;
-using DeepPlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 8>, ts::Table<"item", 1000, 8>>, ts::TableWise<ts::Table<"city", 20, 8>>>;
+// The same three features twice: one weight per id for the wide part, a vector of 8 for the deep
+// part.
+using WidePlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 1>, ts::Table<"item", 1000, 1>>,
+                          ts::TableWise<ts::Table<"city", 20, 1>>>;
+using DeepPlan = ts::Plan<ts::RowWise<ts::Table<"user", 2000, 8>, ts::Table<"item", 1000, 8>>,
+                          ts::TableWise<ts::Table<"city", 20, 8>>>;
 using Wide = ts::EmbeddingCollection<WidePlan, Ftrl, ts::Host, ts::ThreadCommunicator>;
-using Deep = ts::EmbeddingCollection<DeepPlan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator>;
+using Deep =
+    ts::EmbeddingCollection<DeepPlan, ts::RowWiseAdagrad, ts::Host, ts::ThreadCommunicator>;
 // [tables end]
 
 /// Returns the loss over the global batch before each step, the same on every rank.
-std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClicks& clicks, int steps) {
+std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClicks& clicks,
+                          int steps) {
   constexpr int kSamples = 128;  // of each rank
   // [model]
   Wide wide(rank, ts::Host(), {.learning_rate = 0.1f});
@@ -64,26 +70,31 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
   ts::DenseParameters parameters(2, mlp);
   ts::DenseAdagrad dense;
   // [model end]
-  std::vector<float> logits(kSamples), logit_gradients(kSamples), wide_gradients(3 * kSamples), deep_gradients(24 * kSamples);
-  const ts::MatrixView<float> y(logits.data(), kSamples, 1), dy(logit_gradients.data(), kSamples, 1);
+  std::vector<float> logits(kSamples), logit_gradients(kSamples), wide_gradients(3 * kSamples),
+      deep_gradients(24 * kSamples);
+  const ts::MatrixView<float> y(logits.data(), kSamples, 1),
+      dy(logit_gradients.data(), kSamples, 1);
   std::vector<double> losses;
   ts::ClickBatch<std::int32_t> batch;
   for (int step = 0; step < steps; ++step) {
     clicks.generate((step * rank.size() + rank.rank()) * kSamples, kSamples, batch);
     // [step]
-    const auto wide_part = wide.forward(batch.keyed());  // [samples, 3]: their sum is the wide logit
+    // [samples, 3]: their sum is the wide logit
+    const auto wide_part = wide.forward(batch.keyed());
     const auto deep_part = deep.forward(batch.keyed());  // [samples, 24]
     mlp.forward(deep_part.values, y);
     for (int s = 0; s < kSamples; ++s)
       for (int f = 0; f < 3; ++f) logits[s] += wide_part.values(s, f);
 
     // The share of this rank in the mean over the global batch: the ranks' sum is the loss.
-    double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(y, batch.labels, dy);
+    double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
+        y, batch.labels, dy);
     rank.all_reduce(std::span(&loss, 1));
     losses.push_back(loss);
 
     for (int s = 0; s < kSamples; ++s)
-      for (int f = 0; f < 3; ++f) wide_gradients[3 * s + f] = logit_gradients[s];  // each weight was added to the logit
+      for (int f = 0; f < 3; ++f)
+        wide_gradients[3 * s + f] = logit_gradients[s];  // each weight was added to the logit
     mlp.backward(dy, {deep_gradients.data(), kSamples, 24});
     rank.all_reduce(parameters.gradients());
     dense.step(parameters, 0.05f);
@@ -95,7 +106,8 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
 }
 
 int main() {
-  const ts::SyntheticClicks clicks({{.rows = 2000}, {.rows = 1000}, {.rows = 20}}, {.dense_columns = 0});
+  const ts::SyntheticClicks clicks({{.rows = 2000}, {.rows = 1000}, {.rows = 20}},
+                                   {.dense_columns = 0});
   constexpr int kSteps = 200;
   std::vector<double> losses;
   ts::run_ranks(2, [&](ts::ThreadCommunicator& rank) {
@@ -107,6 +119,7 @@ int main() {
     for (int i = 0; i < 20; ++i) sum += losses[first + i];
     return sum / 20;
   };
-  for (const int first : {0, 80, kSteps - 20}) fmt::print("steps {:>3} to {:>3}: loss {:.3f}\n", first, first + 19, mean_of_20(first));
+  for (const int first : {0, 80, kSteps - 20})
+    fmt::print("steps {:>3} to {:>3}: loss {:.3f}\n", first, first + 19, mean_of_20(first));
   return mean_of_20(kSteps - 20) < mean_of_20(0) - 0.03 ? 0 : 1;
 }

@@ -29,7 +29,7 @@ done
 [ ${#stages[@]} -gt 0 ] || stages=("${all_stages[@]}")
 
 source cmake/install_packages.sh
-install_packages g++ cmake ninja-build ccache git python3 clang clang-format libomp-dev libclang-rt-14-dev libfmt-dev doctest-dev \
+install_packages g++ cmake ninja-build ccache git python3 clang clang-format-19 libomp-dev libclang-rt-14-dev libfmt-dev doctest-dev \
   libbenchmark-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev nlohmann-json3-dev libopenmpi-dev openmpi-bin || exit 1
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 

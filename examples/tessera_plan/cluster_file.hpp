@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tessera::Cluster as JSON and as a line of C++. Keys are the names of its members; "measured" says on what machine they were measured,
-// and when. The constants of this machine are kept in one file of the user's cache, measured once.
+// A tessera::Cluster as JSON and as a line of C++. Keys are the names of its members; "measured"
+// says on what machine they were measured, and when. The constants of this machine are kept in one
+// file of the user's cache, measured once.
 #pragma once
 
 #include <tessera/core/error.hpp>
@@ -79,23 +80,30 @@ inline nlohmann::ordered_json to_json(const tessera::Cluster& cluster) {
 
 /// This machine, today.
 inline Calibration this_machine() {
-  Calibration machine{.processor = "unknown processor", .cores = static_cast<int>(std::thread::hardware_concurrency()), .date = {}};
+  Calibration machine{.processor = "unknown processor",
+                      .cores = static_cast<int>(std::thread::hardware_concurrency()),
+                      .date = {}};
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
-    if (const auto colon = line.find(": "); line.rfind("model name", 0) == 0 && colon != line.npos) {
+    if (const auto colon = line.find(": ");
+        line.rfind("model name", 0) == 0 && colon != line.npos) {
       machine.processor = line.substr(colon + 2);
       break;
     }
   const std::time_t now = std::time(nullptr);
   std::tm day{};
   std::array<char, 16> text{};
-  if (gmtime_r(&now, &day) != nullptr) machine.date.assign(text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &day));
+  if (gmtime_r(&now, &day) != nullptr)
+    machine.date.assign(text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d", &day));
   return machine;
 }
 
-inline bool same_machine(const Calibration& a, const Calibration& b) { return a.processor == b.processor && a.cores == b.cores; }
+inline bool same_machine(const Calibration& a, const Calibration& b) {
+  return a.processor == b.processor && a.cores == b.cores;
+}
 
-/// Reads a file of constants. Members that it does not name keep their defaults. Throws tessera::DataError.
+/// Reads a file of constants. Members that it does not name keep their defaults. Throws
+/// tessera::DataError.
 inline Constants read_constants(const std::string& path) {
   using tessera::DataError;
   std::ifstream file(path);
@@ -107,7 +115,8 @@ inline Constants read_constants(const std::string& path) {
     nlohmann::json json = nlohmann::json::parse(file);
     tessera::require<DataError>(json.is_object(), "{}: a cluster is a JSON object", path);
     if (const auto at = json.find("measured"); at != json.end()) {
-      measured = {at->at("processor").get<std::string>(), at->at("cores").get<int>(), at->at("date").get<std::string>()};
+      measured = {at->at("processor").get<std::string>(), at->at("cores").get<int>(),
+                  at->at("date").get<std::string>()};
       constants.measured = true;
       json.erase(at);
     }
@@ -116,21 +125,29 @@ inline Constants read_constants(const std::string& path) {
       if (given == json.end()) return missing.push_back(member);
       using Value = std::decay_t<decltype(to)>;
       const std::string_view name(member);
-      const double most = std::is_integral_v<Value> ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1) : 1e300;
-      const double least = name.ends_with("bandwidth") || name == "flops" ? 1 : 0;  // what times are divided by
-      tessera::require<DataError>(given->is_number() && given->template get<double>() >= least && given->template get<double>() <= most,
-                                  "{}: '{}' must be a number from {} to {}", path, member, least, most);
+      const double most = std::is_integral_v<Value>
+                              ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1)
+                              : 1e300;
+      // what times are divided by
+      const double least = name.ends_with("bandwidth") || name == "flops" ? 1 : 0;
+      tessera::require<DataError>(given->is_number() && given->template get<double>() >= least &&
+                                      given->template get<double>() <= most,
+                                  "{}: '{}' must be a number from {} to {}", path, member, least,
+                                  most);
       to = given->template get<Value>();
       json.erase(given);
     });
-    for (const auto& [key, value] : json.items()) throw DataError(fmt::format("{}: a cluster has no '{}'", path, key));
+    for (const auto& [key, value] : json.items())
+      throw DataError(fmt::format("{}: a cluster has no '{}'", path, key));
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: {}", path, error.what()));
   }
   const bool here = same_machine(measured, this_machine());
-  constants.source = !constants.measured ? fmt::format("{}, which does not say that they were measured", path)
-                                         : fmt::format("measured on {} ({}, {} cores, {}; {})", here ? "this machine" : "another machine",
-                                                       measured.processor, measured.cores, measured.date, path);
+  constants.source = !constants.measured
+                         ? fmt::format("{}, which does not say that they were measured", path)
+                         : fmt::format("measured on {} ({}, {} cores, {}; {})",
+                                       here ? "this machine" : "another machine",
+                                       measured.processor, measured.cores, measured.date, path);
   if (!missing.empty()) {
     constants.source += "; not in the file, so an A100's:";
     for (const std::string& name : missing) constants.source += " " + name;
@@ -139,36 +156,42 @@ inline Constants read_constants(const std::string& path) {
   return constants;
 }
 
-inline tessera::Cluster read_cluster(const std::string& path) { return read_constants(path).cluster; }
+inline tessera::Cluster read_cluster(const std::string& path) {
+  return read_constants(path).cluster;
+}
 
-/// The file of this machine's constants: $TESSERA_MACHINE, or tessera/machine.json in $XDG_CACHE_HOME or ~/.cache. Empty: there is no
-/// place.
+/// The file of this machine's constants: $TESSERA_MACHINE, or tessera/machine.json in
+/// $XDG_CACHE_HOME or ~/.cache. Empty: there is no place.
 inline std::string machine_cache() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
   if (std::string file = variable("TESSERA_MACHINE"); !file.empty()) return file;
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) return cache + "/tessera/machine.json";
+  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
+    return cache + "/tessera/machine.json";
   const std::string user = variable("HOME");
   return user.empty() ? "" : user + "/.cache/tessera/machine.json";
 }
 
-/// This machine's constants, where they were measured. A home that several machines share has those of one, and serves no other; a file
-/// that TESSERA_MACHINE names is taken as it is.
+/// This machine's constants, where they were measured. A home that several machines share has those
+/// of one, and serves no other; a file that TESSERA_MACHINE names is taken as it is.
 inline std::optional<Constants> cached_constants() {
   const std::string path = machine_cache();
   if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
   Constants constants = read_constants(path);
-  if (std::getenv("TESSERA_MACHINE") == nullptr && constants.source.rfind("measured on this machine", 0) != 0) return std::nullopt;
+  if (std::getenv("TESSERA_MACHINE") == nullptr &&
+      constants.source.rfind("measured on this machine", 0) != 0)
+    return std::nullopt;
   return constants;
 }
 
 /// `tessera::Cluster{.ranks = 8, ...}`
 inline std::string to_cpp(const tessera::Cluster& cluster) {
   std::string text;
-  for_each_member(cluster,
-                  [&](const char* name, const auto& value) { text += fmt::format("{}.{} = {}", text.empty() ? "" : ", ", name, value); });
+  for_each_member(cluster, [&](const char* name, const auto& value) {
+    text += fmt::format("{}.{} = {}", text.empty() ? "" : ", ", name, value);
+  });
   return "tessera::Cluster{" + text + "}";
 }
 
@@ -184,16 +207,20 @@ inline void replace_file(const std::string& path, const std::string& text) {
 }
 
 inline std::string machine_text(const tessera::Cluster& cluster, const Calibration& measured) {
-  nlohmann::ordered_json json{{"measured", {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}}}};
+  nlohmann::ordered_json json{
+      {"measured",
+       {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}}}};
   json.update(to_json(cluster));
   return json.dump(1) + "\n";
 }
 
 /// FOLDER/machine.json, and machine.hpp with a constant of it.
-inline void write_machine(const std::string& folder, const tessera::Cluster& cluster, const Calibration& measured) {
+inline void write_machine(const std::string& folder, const tessera::Cluster& cluster,
+                          const Calibration& measured) {
   replace_file(folder + "/machine.json", machine_text(cluster, measured));
   replace_file(folder + "/machine.hpp",
-               "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include <tessera/sharding/cluster.hpp>\n\n"
+               "// Written by bench_sharding --calibrate.\n#pragma once\n\n#include "
+               "<tessera/sharding/cluster.hpp>\n\n"
                "inline constexpr auto kMachine = " +
                    to_cpp(cluster) + ";\n");
   fmt::print("wrote {0}/machine.json and {0}/machine.hpp\n", folder);
@@ -202,7 +229,8 @@ inline void write_machine(const std::string& folder, const tessera::Cluster& clu
 /// Keeps this machine's constants where `cached_constants` finds them. Returns the path.
 inline std::string write_machine_cache(const tessera::Cluster& cluster) {
   const std::string path = machine_cache();
-  tessera::require<tessera::Error>(!path.empty(), "no place for this machine's constants: set TESSERA_MACHINE to a file");
+  tessera::require<tessera::Error>(
+      !path.empty(), "no place for this machine's constants: set TESSERA_MACHINE to a file");
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, error);

@@ -29,8 +29,10 @@ std::string_view trimmed(std::string_view s) {
 
 std::string unquoted(std::string_view s) {
   s = trimmed(s);
-  if (!s.empty() && s.front() == '&') s = trimmed(s.substr(std::min(s.find(' '), s.size())));  // an anchor says nothing here
-  if (s.size() >= 2 && (s.front() == '"' || s.front() == '\'') && s.back() == s.front()) s = s.substr(1, s.size() - 2);
+  // an anchor says nothing here
+  if (!s.empty() && s.front() == '&') s = trimmed(s.substr(std::min(s.find(' '), s.size())));
+  if (s.size() >= 2 && (s.front() == '"' || s.front() == '\'') && s.back() == s.front())
+    s = s.substr(1, s.size() - 2);
   return std::string(s);
 }
 
@@ -44,7 +46,8 @@ std::vector<Line> lines_of(std::string_view text, const std::string& path) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (const auto comment = raw.find(" #"); comment != raw.npos) raw = raw.substr(0, comment);
     if (trimmed(raw).empty() || trimmed(raw).front() == '#' || trimmed(raw) == "---") continue;
-    require<DataError>(raw.find('\t') == raw.npos, "{}:{}: YAML is not indented by tabs", path, number);
+    require<DataError>(raw.find('\t') == raw.npos, "{}:{}: YAML is not indented by tabs", path,
+                       number);
     Line line{.number = number, .indent = raw.find_first_not_of(' ')};
     raw = trimmed(raw);
     if (raw.front() == '-' && (raw.size() == 1 || raw[1] == ' ')) {
@@ -68,9 +71,11 @@ std::vector<Line> lines_of(std::string_view text, const std::string& path) {
 template <class T>
 T number(const Line& line, const std::string& path) {
   T value{};
-  const auto [end, error] = std::from_chars(line.value.data(), line.value.data() + line.value.size(), value);
-  require<DataError>(error == std::errc() && end == line.value.data() + line.value.size() && value > 0,
-                     "{}:{}: {} '{}' is not a positive number", path, line.number, line.key, line.value);
+  const auto [end, error] =
+      std::from_chars(line.value.data(), line.value.data() + line.value.size(), value);
+  require<DataError>(
+      error == std::errc() && end == line.value.data() + line.value.size() && value > 0,
+      "{}:{}: {} '{}' is not a positive number", path, line.number, line.key, line.value);
   return value;
 }
 
@@ -106,7 +111,8 @@ std::vector<CategoricalFeature> read_feature_spec(std::string_view text, const s
         feature_indent = line.indent;
         features[feature].name = feature;
       } else if (line.key == "cardinality") {
-        if (line.value != "null" && line.value != "~") features[feature].cardinality = number<std::int64_t>(line, path);
+        if (line.value != "null" && line.value != "~")
+          features[feature].cardinality = number<std::int64_t>(line, path);
       } else if (line.key == "hotness") {
         features[feature].hotness = number<double>(line, path);
       } else if (line.key == "alpha") {
@@ -119,8 +125,10 @@ std::vector<CategoricalFeature> read_feature_spec(std::string_view text, const s
   std::vector<CategoricalFeature> result;
   for (const std::string& name : order) {
     const auto found = features.find(name);
-    require<DataError>(found != features.end(), "{}: channel_spec names '{}', which feature_spec lacks", path, name);
-    require<DataError>(found->second.cardinality > 0, "{}: feature '{}' has no cardinality", path, name);
+    require<DataError>(found != features.end(),
+                       "{}: channel_spec names '{}', which feature_spec lacks", path, name);
+    require<DataError>(found->second.cardinality > 0, "{}: feature '{}' has no cardinality", path,
+                       name);
     result.push_back(found->second);
   }
   return result;

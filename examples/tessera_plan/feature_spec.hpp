@@ -15,9 +15,11 @@ struct CategoricalFeature {
   double hotness = 1, skew = -1;
 };
 
-/// The categorical features of a feature specification as NVIDIA's DeepLearningExamples write it (channel_spec.categorical and
-/// feature_spec.NAME.cardinality, optionally hotness and alpha), in the channel's order. Reads the YAML that such files are made of: nested
-/// mappings, lists of scalars with or without indent, [a, b], comments, anchors. Throws tessera::DataError with the line.
+/// The categorical features of a feature specification as NVIDIA's DeepLearningExamples write it
+/// (channel_spec.categorical and feature_spec.NAME.cardinality, optionally hotness and alpha), in
+/// the channel's order. Reads the YAML that such files are made of: nested mappings, lists of
+/// scalars with or without indent, [a, b], comments, anchors. Throws tessera::DataError with the
+/// line.
 std::vector<CategoricalFeature> read_feature_spec(std::string_view text, const std::string& path);
 
 }  // namespace plan

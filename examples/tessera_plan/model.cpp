@@ -22,12 +22,14 @@ namespace {
 using namespace tessera;
 using Json = nlohmann::ordered_json;
 
-/// Names stand in C++, in pages and in lines of text: without line ends and the like. Throws DataError with the place.
+/// Names stand in C++, in pages and in lines of text: without line ends and the like. Throws
+/// DataError with the place.
 std::string checked_name(std::string name, const std::string& place) {
   require<DataError>(!name.empty(), "{}: the name is empty", place);
   for (const char c : name)
     require<DataError>(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f,
-                       "{}: a name with the control character {:#04x}; names are one line", place, static_cast<unsigned char>(c));
+                       "{}: a name with the control character {:#04x}; names are one line", place,
+                       static_cast<unsigned char>(c));
   return name;
 }
 
@@ -38,7 +40,9 @@ class Node {
 
   const Json& json() const { return json_; }
   const std::string& path() const { return path_; }
-  bool has(const char* key) const { return json_.is_object() && json_.contains(key) && !json_.at(key).is_null(); }
+  bool has(const char* key) const {
+    return json_.is_object() && json_.contains(key) && !json_.at(key).is_null();
+  }
   Node at(const std::string& key) const {
     require<DataError>(json_.is_object() && json_.contains(key), "{}: '{}' is missing", path_, key);
     return {json_.at(key), path_ + "." + key};
@@ -46,19 +50,22 @@ class Node {
   std::vector<Node> list() const {
     require<DataError>(json_.is_array(), "{}: must be a list", path_);
     std::vector<Node> items;
-    for (std::size_t i = 0; i < json_.size(); ++i) items.push_back({json_[i], fmt::format("{}[{}]", path_, i)});
+    for (std::size_t i = 0; i < json_.size(); ++i)
+      items.push_back({json_[i], fmt::format("{}[{}]", path_, i)});
     return items;
   }
   double number(double least, double most) const {
     require<DataError>(json_.is_number(), "{}: must be a number", path_);
     const double value = json_.get<double>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value, least, most);
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value,
+                       least, most);
     return value;
   }
   std::int64_t whole(std::int64_t least, std::int64_t most) const {
     require<DataError>(json_.is_number_integer(), "{}: must be a whole number", path_);
     const auto value = json_.get<std::int64_t>();
-    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value, least, most);
+    require<DataError>(value >= least && value <= most, "{}: {} is not in {} .. {}", path_, value,
+                       least, most);
     return value;
   }
   std::string text() const {
@@ -82,14 +89,22 @@ std::string known(const Json& object) {
   return fmt::format("{}", fmt::join(keys, ", "));
 }
 
-/// One table, and a feature for each of `hotness`; without names of their own these are NAME, NAME_1, ...
-void add_table(Model& model, const std::string& name, std::int64_t rows, int width, const std::vector<double>& hotness, double skew,
-               Pooling pooling = Pooling::sum, const std::vector<std::string>& names = {}) {
+/// One table, and a feature for each of `hotness`; without names of their own these are NAME,
+/// NAME_1, ...
+void add_table(Model& model, const std::string& name, std::int64_t rows, int width,
+               const std::vector<double>& hotness, double skew, Pooling pooling = Pooling::sum,
+               const std::vector<std::string>& names = {}) {
   require<DataError>(model.features.size() + hotness.size() <= kMostFeatures,
-                     "table '{}': more than {} features in all, which is what a plan is made for; join tables of one kind", name,
-                     kMostFeatures);
+                     "table '{}': more than {} features in all, which is what a plan is made for; "
+                     "join tables of one kind",
+                     name, kMostFeatures);
   const std::string_view table = model.keep(name);
-  model.tables.push_back({.name = table, .rows = rows, .width = width, .pooling = pooling, .hotness = hotness.front(), .skew = skew});
+  model.tables.push_back({.name = table,
+                          .rows = rows,
+                          .width = width,
+                          .pooling = pooling,
+                          .hotness = hotness.front(),
+                          .skew = skew});
   for (std::size_t f = 0; f < hotness.size(); ++f)
     model.features.push_back({.name = !names.empty() ? model.keep(names[f])
                                       : f == 0       ? table
@@ -115,41 +130,50 @@ std::vector<std::string> feature_names(const Node& table, std::vector<double>& h
   if (!table.has("features")) return names;
   for (const Node& feature : table.at("features").list()) names.push_back(feature.name());
   if (hotness.size() == 1) hotness.assign(names.size(), hotness.front());
-  require<DataError>(!names.empty() && names.size() == hotness.size(), "{}.features: {} names, but {} values of hotness", table.path(),
-                     names.size(), hotness.size());
+  require<DataError>(!names.empty() && names.size() == hotness.size(),
+                     "{}.features: {} names, but {} values of hotness", table.path(), names.size(),
+                     hotness.size());
   return names;
 }
 
-/// {"tables": [{"name", "rows", "width", "hotness": 1 or [1, 10], "features": [NAME, NAME], "skew", "pooling"}], "workload": {...},
-/// "dense": {...}}
+/// {"tables": [{"name", "rows", "width", "hotness": 1 or [1, 10], "features": [NAME, NAME], "skew",
+/// "pooling"}], "workload": {...}, "dense": {...}}
 void read_tables(Model& model, const Node& root, int width) {
   for (const Node& table : root.at("tables").list()) {
     const std::string pooling = table.has("pooling") ? table.at("pooling").text() : "sum";
-    require<DataError>(pooling == "sum" || pooling == "mean", "{}.pooling: '{}' is neither sum nor mean", table.path(), pooling);
+    require<DataError>(pooling == "sum" || pooling == "mean",
+                       "{}.pooling: '{}' is neither sum nor mean", table.path(), pooling);
     std::vector<double> hotness = hotness_of(table);
     const std::vector<std::string> names = feature_names(table, hotness);
     add_table(model, table.at("name").name(), table.at("rows").whole(1, kMostRows),
-              table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width, hotness,
-              table.has("skew") ? table.at("skew").number(0, 16) : -1, pooling == "mean" ? Pooling::mean : Pooling::sum, names);
+              table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width,
+              hotness, table.has("skew") ? table.at("skew").number(0, 16) : -1,
+              pooling == "mean" ? Pooling::mean : Pooling::sum, names);
   }
   if (root.has("workload")) {
     const Node workload = root.at("workload");
     if (workload.has("skew")) model.workload.skew = workload.at("skew").number(0, 16);
-    if (workload.has("batch")) model.workload.batch = workload.at("batch").whole(1, std::int64_t{1} << 40);
+    if (workload.has("batch"))
+      model.workload.batch = workload.at("batch").whole(1, std::int64_t{1} << 40);
     if (workload.has("sorted_ids")) {
-      require<DataError>(workload.at("sorted_ids").json().is_boolean(), "{}.sorted_ids: must be true or false", workload.path());
+      require<DataError>(workload.at("sorted_ids").json().is_boolean(),
+                         "{}.sorted_ids: must be true or false", workload.path());
       model.workload.sorted_ids = workload.at("sorted_ids").json().get<bool>();
     }
   }
   if (root.has("dense")) {
     const Node dense = root.at("dense");
-    if (dense.has("flops_per_sample")) model.workload.dense_flops = dense.at("flops_per_sample").number(0, 1e18);
-    if (dense.has("bytes_per_sample")) model.workload.dense_bytes = dense.at("bytes_per_sample").number(0, 1e18);
-    if (dense.has("parameters")) model.workload.dense_parameters = dense.at("parameters").whole(0, std::int64_t{1} << 50);
+    if (dense.has("flops_per_sample"))
+      model.workload.dense_flops = dense.at("flops_per_sample").number(0, 1e18);
+    if (dense.has("bytes_per_sample"))
+      model.workload.dense_bytes = dense.at("bytes_per_sample").number(0, 1e18);
+    if (dense.has("parameters"))
+      model.workload.dense_parameters = dense.at("parameters").whole(0, std::int64_t{1} << 50);
   }
 }
 
-/// A model of NVIDIA Merlin's synthetic ones: groups of equal tables; each hotness of a group is a feature of each of its tables.
+/// A model of NVIDIA Merlin's synthetic ones: groups of equal tables; each hotness of a group is a
+/// feature of each of its tables.
 void read_groups(Model& model, const Node& root, const Node& entry) {
   double columns = 0, hidden = 0;
   int number = 0;
@@ -159,14 +183,20 @@ void read_groups(Model& model, const Node& root, const Node& entry) {
     const int width = static_cast<int>(group.at("width").whole(1, 1 << 16));
     for (std::int64_t i = group.at("num_tables").whole(1, 100'000); i > 0; --i)
       add_table(model, fmt::format("t{}", number++), rows, width, hotness, -1);
-    columns +=
-        static_cast<double>(width) * static_cast<double>(group.at("num_tables").whole(1, 100'000)) * static_cast<double>(hotness.size());
+    columns += static_cast<double>(width) *
+               static_cast<double>(group.at("num_tables").whole(1, 100'000)) *
+               static_cast<double>(hotness.size());
   }
   Workload& w = model.workload;
   if (entry.has("mlp_sizes")) {
-    // The interaction averages runs of `stride` columns; numbers are appended; then come the hidden layers and one logit.
-    const double stride = entry.has("interact_stride") ? entry.at("interact_stride").number(1, 1e6) : 1;
-    double in = std::ceil(columns / stride) + (entry.has("num_numerical_features") ? entry.at("num_numerical_features").number(0, 1e9) : 0);
+    // The interaction averages runs of `stride` columns; numbers are appended; then come the hidden
+    // layers and one logit.
+    const double stride =
+        entry.has("interact_stride") ? entry.at("interact_stride").number(1, 1e6) : 1;
+    double in =
+        std::ceil(columns / stride) + (entry.has("num_numerical_features")
+                                           ? entry.at("num_numerical_features").number(0, 1e9)
+                                           : 0);
     double parameters = 0;
     std::vector<double> sizes;
     for (const Node& size : entry.at("mlp_sizes").list()) sizes.push_back(size.number(1, 1e9));
@@ -178,14 +208,17 @@ void read_groups(Model& model, const Node& root, const Node& entry) {
       hidden += out;
       in = out;
     }
-    require<DataError>(parameters <= 1e18, "{}: {} dense parameters are too many", entry.path(), parameters);
+    require<DataError>(parameters <= 1e18, "{}: {} dense parameters are too many", entry.path(),
+                       parameters);
     w.dense_parameters = static_cast<std::int64_t>(parameters);
-    w.dense_bytes = 4 * (2 * columns + 6 * hidden);  // vectors read, their gradients written; activations and gradients of the layers
+    // vectors read, their gradients written; activations and gradients of the layers
+    w.dense_bytes = 4 * (2 * columns + 6 * hidden);
   }
   if (root.has("common") && root.at("common").has("id_distribution")) {
     const Node ids = root.at("common").at("id_distribution");
     if (ids.has("alpha_flag_default")) w.skew = ids.at("alpha_flag_default").number(0, 16);
-    if (ids.has("ids_are_frequency_sorted")) w.sorted_ids = ids.at("ids_are_frequency_sorted").json() == true;
+    if (ids.has("ids_are_frequency_sorted"))
+      w.sorted_ids = ids.at("ids_are_frequency_sorted").json() == true;
   }
 }
 
@@ -195,15 +228,18 @@ void read_cardinalities(Model& model, const Node& root, const Node& set, int wid
   std::vector<Node> sizes;
   for (const auto& [key, value] : set.json().items())
     if (key.rfind("multi_hot_sizes", 0) == 0) sizes = set.at(key).list();
-  require<DataError>(sizes.empty() || sizes.size() == rows.size(), "{}: {} cardinalities, but {} multi-hot sizes", set.path(), rows.size(),
+  require<DataError>(sizes.empty() || sizes.size() == rows.size(),
+                     "{}: {} cardinalities, but {} multi-hot sizes", set.path(), rows.size(),
                      sizes.size());
-  if (root.has("embedding_dim")) width = static_cast<int>(root.at("embedding_dim").whole(1, 1 << 16));
+  if (root.has("embedding_dim"))
+    width = static_cast<int>(root.at("embedding_dim").whole(1, 1 << 16));
   for (std::size_t i = 0; i < rows.size(); ++i)
     add_table(model, fmt::format("cat_{}", i), rows[i].whole(1, kMostRows), width,
               {sizes.empty() ? 1 : sizes[i].number(0.001, kMostHotness)}, -1);
 }
 
-void read_json(Model& model, const std::string& text, const std::string& path, const std::string& which, int width) {
+void read_json(Model& model, const std::string& text, const std::string& path,
+               const std::string& which, int width) {
   Json json;
   try {
     json = Json::parse(text);
@@ -214,11 +250,13 @@ void read_json(Model& model, const std::string& text, const std::string& path, c
   for (const char* key : {"models", "sets"}) {
     if (!root.has(key)) continue;
     const Node all = root.at(key);
-    require<DataError>(all.has(which.c_str()), "{}: --model must name one of: {}", path, known(all.json()));
+    require<DataError>(all.has(which.c_str()), "{}: --model must name one of: {}", path,
+                       known(all.json()));
     model.name = checked_name(which, path + ": --model");
     const Node entry = all.at(which);
     if (entry.has("tables")) return read_tables(model, entry, width);
-    return std::string_view(key) == "models" ? read_groups(model, root, entry) : read_cardinalities(model, root, entry, width);
+    return std::string_view(key) == "models" ? read_groups(model, root, entry)
+                                             : read_cardinalities(model, root, entry, width);
   }
   if (root.has("name")) model.name = root.at("name").name();
   read_tables(model, root, width);
@@ -234,7 +272,8 @@ Model read_model(const std::string& path, const std::string& which, int width) {
   Model model;
   model.name = "model";
   const auto ends_with = [&](std::string_view end) {
-    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+    return path.size() >= end.size() &&
+           path.compare(path.size() - end.size(), end.size(), end) == 0;
   };
   if (ends_with(".yaml") || ends_with(".yml")) {
     for (const CategoricalFeature& f : read_feature_spec(text, path))
@@ -245,9 +284,11 @@ Model read_model(const std::string& path, const std::string& which, int width) {
   require<DataError>(!model.tables.empty(), "{}: there are no tables", path);
   std::set<std::string_view> tables, features;
   for (const TableSpec& t : model.tables)
-    require<DataError>(tables.insert(t.name).second, "{}: the name '{}' stands twice among the tables", path, t.name);
+    require<DataError>(tables.insert(t.name).second,
+                       "{}: the name '{}' stands twice among the tables", path, t.name);
   for (const FeatureSpec& f : model.features)
-    require<DataError>(features.insert(f.name).second, "{}: the name '{}' stands twice among the features", path, f.name);
+    require<DataError>(features.insert(f.name).second,
+                       "{}: the name '{}' stands twice among the features", path, f.name);
   return model;
 }
 

@@ -28,8 +28,9 @@ struct Model {
   std::string_view keep(std::string text) { return names.emplace_back(std::move(text)); }
 };
 
-/// Reads a model from a JSON file (docs/cost_model.md lists the formats) or a feature specification in YAML. `which`: its name, in a file
-/// of several. `width`: of tables for which the file names none. Throws tessera::DataError with the file and the place.
+/// Reads a model from a JSON file (docs/cost_model.md lists the formats) or a feature specification
+/// in YAML. `which`: its name, in a file of several. `width`: of tables for which the file names
+/// none. Throws tessera::DataError with the file and the place.
 Model read_model(const std::string& path, const std::string& which, int width);
 
 }  // namespace plan

@@ -36,24 +36,29 @@ struct Report {
 };
 
 /// The largest tables first, at most `most`.
-std::vector<int> largest_tables(const Model& model, const tessera::Workload& workload, std::size_t most);
+std::vector<int> largest_tables(const Model& model, const tessera::Workload& workload,
+                                std::size_t most);
 
 /// "all", or ranks with commas between.
 std::string ranks_text(const Report& report, int table);
 
-/// "item, history x 50": the features that read a table, with the ids per sample of each that has more or less than one.
+/// "item, history x 50": the features that read a table, with the ids per sample of each that has
+/// more or less than one.
 std::string features_text(const Report& report, int table);
 
-/// For a terminal: the plan's tables with the reasons of their cuts, the comparison, and what the prediction is worth.
+/// For a terminal: the plan's tables with the reasons of their cuts, the comparison, and what the
+/// prediction is worth.
 std::string text_of(const Report& report);
 
 /// A header with `using Plan = ...`: the same rectangles on the same ranks.
 std::string header_of(const Report& report);
 
-/// The plan's rectangles coloured by rank, memory and predicted time of every rank: a picture of its own.
+/// The plan's rectangles coloured by rank, memory and predicted time of every rank: a picture of
+/// its own.
 std::string svg_of(const Report& report);
 
-/// The picture, the traffic matrix, the comparison and the tables on one page that needs nothing else.
+/// The picture, the traffic matrix, the comparison and the tables on one page that needs nothing
+/// else.
 std::string page_of(const Report& report);
 
 /// The most ranks of a page or a picture.

@@ -49,7 +49,8 @@ struct Fragment {
   double height = 0;
 };
 
-/// Every table as a box, its height by the logarithm of its rows and its width by that of its columns, cut as the plan cuts it.
+/// Every table as a box, its height by the logarithm of its rows and its width by that of its
+/// columns, cut as the plan cuts it.
 Fragment tables_fragment(const Report& report) {
   const Layout& layout = report.chosen().layout;
   std::vector<std::vector<const Shard*>> shards(layout.tables.size());
@@ -57,13 +58,16 @@ Fragment tables_fragment(const Report& report) {
   const double unit = layout.tables.size() > 400 ? 0.35 : layout.tables.size() > 100 ? 0.6 : 1;
   std::vector<std::size_t> order(layout.tables.size());
   for (std::size_t t = 0; t < order.size(); ++t) order[t] = t;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return layout.tables[a].rows > layout.tables[b].rows; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return layout.tables[a].rows > layout.tables[b].rows;
+  });
   const double label = unit < 1 ? 2 : 13;
   Fragment f;
   double x = 0, y = 0, row_height = 0;
   for (const std::size_t t : order) {
     const TableSpec& table = layout.tables[t];
-    const double w = unit * (10 + 10 * std::log2(1.0 + table.width)), h = unit * (8 + 14 * std::log10(static_cast<double>(table.rows)));
+    const double w = unit * (10 + 10 * std::log2(1.0 + table.width)),
+                 h = unit * (8 + 14 * std::log10(static_cast<double>(table.rows)));
     if (x + w > kPageWidth) {
       x = 0;
       y += row_height + label + 6;
@@ -75,11 +79,15 @@ Fragment tables_fragment(const Report& report) {
       const double rows = static_cast<double>(table.rows);
       f.svg += fmt::format(
           R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}" stroke="#fff" stroke-width=".6"><title>{}: rows [{}, {}), columns [{}, {}), {}, {}</title></rect>)",
-          x + w * r.column_begin / table.width, y + h * static_cast<double>(r.row_begin) / rows, w * r.width() / table.width,
-          h * static_cast<double>(r.rows()) / rows, colour(s->rank), escaped(table.name), r.row_begin, r.row_end, r.column_begin,
-          r.column_end, s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank), bytes_text(report.workload.memory.of(r)));
+          x + w * r.column_begin / table.width, y + h * static_cast<double>(r.row_begin) / rows,
+          w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
+          escaped(table.name), r.row_begin, r.row_end, r.column_begin, r.column_end,
+          s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
+          bytes_text(report.workload.memory.of(r)));
     }
-    if (unit == 1) f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11, escaped(table.name));
+    if (unit == 1)
+      f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11,
+                           escaped(table.name));
     f.svg += '\n';
     x += w + 4;
   }
@@ -88,10 +96,12 @@ Fragment tables_fragment(const Report& report) {
 }
 
 /// Colours of step_parts.
-constexpr std::array<const char*, step_parts.size()> kColours{"#4e79a7", "#f28e2b", "#e15759", "#76b7b2",
-                                                              "#b07aa1", "#59a14f", "#9c755f", "#bab0ac"};
+constexpr std::array<const char*, step_parts.size()> kColours{
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#b07aa1", "#59a14f", "#9c755f", "#bab0ac"};
 
-double seconds_of(const StageTimes& s, const Workload& workload) { return s.total(workload.overlap_route); }
+double seconds_of(const StageTimes& s, const Workload& workload) {
+  return s.total(workload.overlap_route);
+}
 
 /// Memory (left) and predicted time by part (right) of every rank.
 Fragment ranks_fragment(const Report& report) {
@@ -100,25 +110,31 @@ Fragment ranks_fragment(const Report& report) {
   const double bar = ranks > 64 ? 3 : ranks > 16 ? 8 : 14, half = kPageWidth / 2 - 40;
   double most_time = 1e-30;
   for (const StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
-  const double capacity = std::max(static_cast<double>(report.cluster.memory_per_rank), static_cast<double>(p.most_bytes()));
+  const double capacity = std::max(static_cast<double>(report.cluster.memory_per_rank),
+                                   static_cast<double>(p.most_bytes()));
   Fragment f;
   f.svg = fmt::format(
       R"(<text x="30" y="10">memory per rank (most: {}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {:.3f} ms)</text>)",
-      bytes_text(p.most_bytes()), report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
+      bytes_text(p.most_bytes()),
+      report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
       kPageWidth / 2 + 30, 1e3 * most_time);
   for (std::size_t r = 0; r < ranks; ++r) {
     const double y = 18 + static_cast<double>(r) * (bar + 1);
     if (bar > 4)
-      f.svg += fmt::format(R"(<text x="0" y="{0:.1f}">{1}</text><text x="{2}" y="{0:.1f}">{1}</text>)", y + bar - 1, r, kPageWidth / 2);
-    f.svg += fmt::format(R"(<rect x="30" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}: {}</title></rect>)", y,
-                         half * static_cast<double>(p.bytes[r]) / capacity, bar, colour(static_cast<int>(r)), r, bytes_text(p.bytes[r]));
+      f.svg +=
+          fmt::format(R"(<text x="0" y="{0:.1f}">{1}</text><text x="{2}" y="{0:.1f}">{1}</text>)",
+                      y + bar - 1, r, kPageWidth / 2);
+    f.svg += fmt::format(
+        R"(<rect x="30" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}: {}</title></rect>)",
+        y, half * static_cast<double>(p.bytes[r]) / capacity, bar, colour(static_cast<int>(r)), r,
+        bytes_text(p.bytes[r]));
     double x = kPageWidth / 2 + 30;
     for (std::size_t s = 0; s < step_parts.size(); ++s) {
       const double seconds = p.ranks[r].*step_parts[s].seconds, w = half * seconds / most_time;
       if (seconds <= 0) continue;
-      f.svg +=
-          fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {:.3f} ms</title></rect>)", x,
-                      y, w, bar, kColours[s], r, step_parts[s].name, 1e3 * seconds);
+      f.svg += fmt::format(
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}, {}: {:.3f} ms</title></rect>)",
+          x, y, w, bar, kColours[s], r, step_parts[s].name, 1e3 * seconds);
       x += w;
     }
     f.svg += '\n';
@@ -129,15 +145,18 @@ Fragment ranks_fragment(const Report& report) {
     if (p.stages.*step_parts[s].seconds <= 0) continue;
     const double w = 22 + 5 * static_cast<double>(step_parts[s].name.size());
     if (x + w > kPageWidth) x = kPageWidth / 2 + 30, f.height += 13;
-    f.svg += fmt::format(R"(<rect x="{0}" y="{1}" width="9" height="9" fill="{2}"/><text x="{3}" y="{4}">{5}</text>)", x, f.height,
-                         kColours[s], x + 12, f.height + 9, step_parts[s].name);
+    f.svg += fmt::format(
+        R"(<rect x="{0}" y="{1}" width="9" height="9" fill="{2}"/><text x="{3}" y="{4}">{5}</text>)",
+        x, f.height, kColours[s], x + 12, f.height + 9, step_parts[s].name);
     x += w;
   }
   f.height += 14;
   return f;
 }
 
-std::string shade(double share) { return fmt::format("rgb({:.0f},{:.0f},255)", 245 - 200 * share, 248 - 150 * share); }
+std::string shade(double share) {
+  return fmt::format("rgb({:.0f},{:.0f},255)", 245 - 200 * share, 248 - 150 * share);
+}
 
 /// "12.3": bytes in the unit of the most, without its name.
 std::string in_unit_of(double most, double bytes) {
@@ -145,51 +164,61 @@ std::string in_unit_of(double most, double bytes) {
   return fmt::format("{:.{}f}", bytes, bytes >= 100 ? 0 : 1);
 }
 
-/// Bytes from rank (down) to rank (right): ids, vectors and gradients of a step. Many ranks are drawn in groups of neighbours.
+/// Bytes from rank (down) to rank (right): ids, vectors and gradients of a step. Many ranks are
+/// drawn in groups of neighbours.
 Fragment traffic_fragment(const Report& report) {
   const Prediction& p = report.chosen().prediction;
-  const std::size_t ranks = p.bytes.size(), group = (ranks + 63) / 64, count = (ranks + group - 1) / group;
+  const std::size_t ranks = p.bytes.size(), group = (ranks + 63) / 64,
+                    count = (ranks + group - 1) / group;
   std::vector<double> bytes(count * count);
   double all = 0;
   for (std::size_t from = 0; from < ranks; ++from)
     for (std::size_t to = 0; to < ranks; ++to) {
       if (from == to) continue;  // stays on its rank
       const std::size_t i = from * ranks + to;
-      const double sent = p.id_traffic[i] + p.vector_traffic[i] + p.vector_traffic[to * ranks + from];
+      const double sent =
+          p.id_traffic[i] + p.vector_traffic[i] + p.vector_traffic[to * ranks + from];
       bytes[from / group * count + to / group] += sent;
       all += sent;
     }
   const double most = std::max(1.0, *std::max_element(bytes.begin(), bytes.end()));
-  const double cell = std::clamp(640.0 / static_cast<double>(count), 8.0, 40.0), left = 70, top = 34,
-               side = cell * static_cast<double>(count);
+  const double cell = std::clamp(640.0 / static_cast<double>(count), 8.0, 40.0), left = 70,
+               top = 34, side = cell * static_cast<double>(count);
   const auto name = [&](std::size_t i) {
-    return group == 1 ? fmt::format("{}", i) : fmt::format("{}-{}", i * group, std::min(ranks, (i + 1) * group) - 1);
+    return group == 1 ? fmt::format("{}", i)
+                      : fmt::format("{}-{}", i * group, std::min(ranks, (i + 1) * group) - 1);
   };
   Fragment f;
   f.svg = fmt::format(
       R"svg(<text x="{:.0f}" y="10" text-anchor="middle">to rank</text><text transform="translate(10,{:.0f}) rotate(-90)" text-anchor="middle">from rank</text>)svg",
       left + side / 2, top + side / 2);
-  const std::size_t label = cell * static_cast<double>(group == 1 ? 1 : 2) < 24 || group > 1 ? (count + 15) / 16 : 1;
+  const std::size_t label =
+      cell * static_cast<double>(group == 1 ? 1 : 2) < 24 || group > 1 ? (count + 15) / 16 : 1;
   for (std::size_t i = 0; i < count; i += label)
     f.svg += fmt::format(
         R"(<text x="{0:.1f}" y="{1:.0f}" text-anchor="middle">{2}</text><text x="{3:.0f}" y="{4:.1f}" text-anchor="end">{2}</text>)",
-        left + (static_cast<double>(i) + 0.5) * cell, top - 6, group == 1 ? name(i) : fmt::format("{}", i * group), left - 5,
+        left + (static_cast<double>(i) + 0.5) * cell, top - 6,
+        group == 1 ? name(i) : fmt::format("{}", i * group), left - 5,
         top + (static_cast<double>(i) + 0.5) * cell + 4);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const double x = left + static_cast<double>(i % count) * cell, y = top + static_cast<double>(i / count) * cell;
-    f.svg += fmt::format(R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"><title>{} to {}: {}</title></rect>)", x, y,
-                         cell - 0.5, cell - 0.5, shade(bytes[i] / most), name(i / count), name(i % count),
-                         bytes_text(static_cast<std::int64_t>(bytes[i])));
+    const double x = left + static_cast<double>(i % count) * cell,
+                 y = top + static_cast<double>(i / count) * cell;
+    f.svg += fmt::format(
+        R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}"><title>{} to {}: {}</title></rect>)",
+        x, y, cell - 0.5, cell - 0.5, shade(bytes[i] / most), name(i / count), name(i % count),
+        bytes_text(static_cast<std::int64_t>(bytes[i])));
     if (count <= 16)
-      f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>)", x + cell / 2,
-                           y + cell / 2 + 4, bytes[i] > 0.6 * most ? "#fff" : "#333",
-                           i / count == i % count && group == 1 ? "-" : in_unit_of(most, bytes[i]));
+      f.svg += fmt::format(
+          R"(<text x="{:.1f}" y="{:.1f}" text-anchor="middle" fill="{}" pointer-events="none">{}</text>)",
+          x + cell / 2, y + cell / 2 + 4, bytes[i] > 0.6 * most ? "#fff" : "#333",
+          i / count == i % count && group == 1 ? "-" : in_unit_of(most, bytes[i]));
   }
   // The scale: from nothing to the most.
   const double x = left + side + 30;
   const std::string unit = bytes_text(static_cast<std::int64_t>(most));
   for (int i = 0; i < 10; ++i)
-    f.svg += fmt::format(R"(<rect x="{:.0f}" y="{:.0f}" width="18" height="12" fill="{}"/>)", x, top + 12 * (9 - i), shade((i + 0.5) / 10));
+    f.svg += fmt::format(R"(<rect x="{:.0f}" y="{:.0f}" width="18" height="12" fill="{}"/>)", x,
+                         top + 12 * (9 - i), shade((i + 0.5) / 10));
   f.svg += fmt::format(
       R"(<text x="{0:.0f}" y="{1:.0f}">{2} (most)</text><text x="{0:.0f}" y="{3:.0f}">0</text><text x="{4:.0f}" y="{5:.0f}">numbers: {6}</text><text x="{4:.0f}" y="{7:.0f}">all together: {8} a step</text>)",
       x + 24, top + 9, unit, top + 120, x, top + 144, unit.substr(unit.find(' ') + 1), top + 160,
@@ -198,19 +227,23 @@ Fragment traffic_fragment(const Report& report) {
   return f;
 }
 
-/// One bar of a step's parts, `scale` pixels a second; one that is longer than `most` pixels is cut and marked.
+/// One bar of a step's parts, `scale` pixels a second; one that is longer than `most` pixels is cut
+/// and marked.
 std::string step_bar(const Candidate& c, double scale, double most) {
   std::string bar;
   double left = most;
   for (std::size_t s = 0; s < step_parts.size() && left > 0; ++s) {
-    const double seconds = c.prediction.stages.*step_parts[s].seconds, w = std::min(left, scale * seconds);
+    const double seconds = c.prediction.stages.*step_parts[s].seconds,
+                 w = std::min(left, scale * seconds);
     if (seconds <= 0) continue;
-    bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {:.3f} ms"></i>)", kColours[s], w, step_parts[s].name,
-                       1e3 * seconds);
+    bar += fmt::format(R"(<i style="background:{};width:{:.1f}px" title="{}: {:.3f} ms"></i>)",
+                       kColours[s], w, step_parts[s].name, 1e3 * seconds);
     left -= w;
   }
   return fmt::format(R"(<span class="bar{}">{}</span>{})", c.fits ? "" : " pale", bar,
-                     c.prediction.stages.total() * scale > most ? "<b title=\"longer than drawn\"> &raquo; cut</b>" : "");
+                     c.prediction.stages.total() * scale > most
+                         ? "<b title=\"longer than drawn\"> &raquo; cut</b>"
+                         : "");
 }
 
 std::string svg(const std::string& body, double height) {
@@ -226,29 +259,38 @@ std::string svg(const std::string& body, double height) {
 std::string svg_of(const Report& report) {
   const Fragment tables = tables_fragment(report), ranks = ranks_fragment(report);
   const std::string background =
-      fmt::format(R"(<rect x="-10" y="-10" width="{}" height="{:.0f}" fill="#fff"/>)", kPageWidth + 20, tables.height + ranks.height + 60);
-  return svg(background + tables.svg + fmt::format("<g transform=\"translate(0,{:.0f})\">{}</g>", tables.height + 12, ranks.svg),
-             tables.height + ranks.height + 20);
+      fmt::format(R"(<rect x="-10" y="-10" width="{}" height="{:.0f}" fill="#fff"/>)",
+                  kPageWidth + 20, tables.height + ranks.height + 60);
+  return svg(
+      background + tables.svg +
+          fmt::format("<g transform=\"translate(0,{:.0f})\">{}</g>", tables.height + 12, ranks.svg),
+      tables.height + ranks.height + 20);
 }
 
 namespace {
 
-/// The plans beside each other, on one scale: the slowest, or four times the planned step where a plan takes longer.
+/// The plans beside each other, on one scale: the slowest, or four times the planned step where a
+/// plan takes longer.
 std::string comparison(const Report& report) {
   constexpr double kLength = 400;
   const double planned = report.chosen().prediction.stages.total();
   double slowest = planned;
-  for (const Candidate& c : report.candidates) slowest = std::max(slowest, c.prediction.stages.total());
+  for (const Candidate& c : report.candidates)
+    slowest = std::max(slowest, c.prediction.stages.total());
   const double scale = kLength / std::min(slowest, 4 * planned);
   std::string rows;
   for (const Candidate& c : report.candidates) {
     const Prediction& p = c.prediction;
     rows += fmt::format(
-        "<tr><td>{}</td><td>{:.3f}</td><td>{:+.1f} %</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
-        escaped(c.name), 1e3 * p.step_seconds, 100 * (p.step_seconds / report.chosen().prediction.step_seconds - 1),
-        step_bar(c, scale, kLength), bytes_text(p.most_bytes()), p.memory_imbalance(), p.time_imbalance(), c.fits ? "" : "does not fit");
+        "<tr><td>{}</td><td>{:.3f}</td><td>{:+.1f} "
+        "%</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.3f}</td><td>{}</td></tr>\n",
+        escaped(c.name), 1e3 * p.step_seconds,
+        100 * (p.step_seconds / report.chosen().prediction.step_seconds - 1),
+        step_bar(c, scale, kLength), bytes_text(p.most_bytes()), p.memory_imbalance(),
+        p.time_imbalance(), c.fits ? "" : "does not fit");
   }
-  return "<table><tr><th>plan</th><th>step, ms</th><th></th><th></th><th>fullest rank</th><th>memory, max/mean</th><th>time, max/mean</th>"
+  return "<table><tr><th>plan</th><th>step, ms</th><th></th><th></th><th>fullest "
+         "rank</th><th>memory, max/mean</th><th>time, max/mean</th>"
          "<th></th></tr>\n" +
          rows + "</table>\n";
 }
@@ -259,26 +301,35 @@ std::string parts_table(const Report& report) {
   std::string rows;
   for (std::size_t s = 0; s < step_parts.size(); ++s)
     if (const double seconds = p.stages.*step_parts[s].seconds; seconds > 0)
-      rows += fmt::format(R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{:.3f}</td><td>{:.1f} %</td></tr>
+      rows += fmt::format(
+          R"(<tr><td><i style="background:{};width:9px"></i> {}</td><td>{:.3f}</td><td>{:.1f} %</td></tr>
 )",
-                          kColours[s], step_parts[s].name, 1e3 * seconds, 100 * seconds / p.step_seconds);
+          kColours[s], step_parts[s].name, 1e3 * seconds, 100 * seconds / p.step_seconds);
   if (const double hidden = p.stages.total() - seconds_of(p.stages, report.workload); hidden > 0)
-    rows += fmt::format("<tr><td>route beside the dense layers</td><td>-{:.3f}</td><td></td></tr>\n", 1e3 * hidden);
-  return fmt::format("<table><tr><th>part</th><th>ms</th><th></th></tr>\n{}<tr><th>step</th><th>{:.3f}</th><th></th></tr></table>\n", rows,
-                     1e3 * p.step_seconds);
+    rows += fmt::format(
+        "<tr><td>route beside the dense layers</td><td>-{:.3f}</td><td></td></tr>\n", 1e3 * hidden);
+  return fmt::format(
+      "<table><tr><th>part</th><th>ms</th><th></th></tr>\n{}<tr><th>step</th><th>{:.3f}</th><th></"
+      "th></tr></table>\n",
+      rows, 1e3 * p.step_seconds);
 }
 
 std::string tables_table(const Report& report) {
   std::string rows;
   for (const CutReason& r : report.reasons) {
     const TableSpec& t = report.model.tables[static_cast<std::size_t>(r.table)];
-    rows += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                        escaped(t.name), t.rows, t.width, bytes_text(r.bytes), escaped(features_text(report, r.table)), describe(r.cut),
-                        ranks_text(report, r.table), escaped(describe(r)));
+    rows += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
+        "td></tr>\n",
+        escaped(t.name), t.rows, t.width, bytes_text(r.bytes),
+        escaped(features_text(report, r.table)), describe(r.cut), ranks_text(report, r.table),
+        escaped(describe(r)));
   }
   if (report.model.tables.size() > report.reasons.size())
-    rows += fmt::format("<tr><td colspan=\"8\">and {} smaller tables</td></tr>\n", report.model.tables.size() - report.reasons.size());
-  return "<table><tr><th>table</th><th>rows</th><th>width</th><th>bytes</th><th>features (x ids per sample)</th><th>cut</th><th>ranks</th>"
+    rows += fmt::format("<tr><td colspan=\"8\">and {} smaller tables</td></tr>\n",
+                        report.model.tables.size() - report.reasons.size());
+  return "<table><tr><th>table</th><th>rows</th><th>width</th><th>bytes</th><th>features (x ids "
+         "per sample)</th><th>cut</th><th>ranks</th>"
          "<th>why, with the other tables as they are</th></tr>\n" +
          rows + "</table>\n";
 }
@@ -286,7 +337,8 @@ std::string tables_table(const Report& report) {
 }  // namespace
 
 std::string page_of(const Report& report) {
-  const Fragment tables = tables_fragment(report), ranks = ranks_fragment(report), traffic = traffic_fragment(report);
+  const Fragment tables = tables_fragment(report), ranks = ranks_fragment(report),
+                 traffic = traffic_fragment(report);
   const Prediction& p = report.chosen().prediction;
   std::string margin = describe_margin(report.runner_up, p.step_seconds, report.measured);
   margin[0] = 'R';
@@ -310,11 +362,12 @@ std::string page_of(const Report& report) {
 <p>The planner's plan beside plain strategies, on one scale; colours as above; pale: does not fit.</p>
 {14}</body></html>
 )",
-                     escaped(report.model.name), report.cluster.ranks, report.model.tables.size(), report.model.features.size(),
-                     report.workload.batch, 1e3 * p.step_seconds, escaped(margin), escaped(report.source),
-                     svg(tables.svg, tables.height + 4), tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
-                     p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "", svg(traffic.svg, traffic.height + 4),
-                     comparison(report));
+                     escaped(report.model.name), report.cluster.ranks, report.model.tables.size(),
+                     report.model.features.size(), report.workload.batch, 1e3 * p.step_seconds,
+                     escaped(margin), escaped(report.source), svg(tables.svg, tables.height + 4),
+                     tables_table(report), parts_table(report), svg(ranks.svg, ranks.height + 4),
+                     p.bytes.size() > 64 ? ", each cell a group of neighbouring ranks" : "",
+                     svg(traffic.svg, traffic.height + 4), comparison(report));
 }
 
 }  // namespace plan

@@ -33,7 +33,8 @@ std::string ranks_text(const Report& report, int table) {
     if (s.table == table) ranks.push_back(s.rank);
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  const bool all = !ranks.empty() && (ranks.front() == every_rank || ranks.size() == static_cast<std::size_t>(layout.ranks()));
+  const bool all = !ranks.empty() && (ranks.front() == every_rank ||
+                                      ranks.size() == static_cast<std::size_t>(layout.ranks()));
   return all ? "all" : fmt::format("{}", fmt::join(ranks, ","));
 }
 
@@ -42,36 +43,50 @@ std::string features_text(const Report& report, int table) {
   const TableSpec& spec = report.model.tables[static_cast<std::size_t>(table)];
   for (const FeatureSpec& f : report.model.features)
     if (f.table == spec.name)
-      text += fmt::format("{}{}{}", text.empty() ? "" : ", ", f.name, f.hotness == 1 ? "" : fmt::format(" x {}", f.hotness));
+      text += fmt::format("{}{}{}", text.empty() ? "" : ", ", f.name,
+                          f.hotness == 1 ? "" : fmt::format(" x {}", f.hotness));
   return text;
 }
 
 std::string text_of(const Report& report) {
   const Candidate& best = report.chosen();
-  std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", "table", "rows", "width", "bytes", "cut", "ranks");
+  std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", "table", "rows", "width",
+                                "bytes", "cut", "ranks");
   for (const CutReason& reason : report.reasons) {
     const TableSpec& table = report.model.tables[static_cast<std::size_t>(reason.table)];
-    out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", table.name, table.rows, table.width, bytes_text(reason.bytes),
-                       describe(reason.cut), ranks_text(report, reason.table));
+    out += fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", table.name, table.rows,
+                       table.width, bytes_text(reason.bytes), describe(reason.cut),
+                       ranks_text(report, reason.table));
   }
   if (report.model.tables.size() > report.reasons.size())
-    out += fmt::format("... and {} smaller tables\n", report.model.tables.size() - report.reasons.size());
+    out += fmt::format("... and {} smaller tables\n",
+                       report.model.tables.size() - report.reasons.size());
   out += "\nwhy each table is cut so, with the other tables as they are:\n";
   for (const CutReason& reason : report.reasons)
-    out += fmt::format("{}: {}: {}\n", report.model.tables[static_cast<std::size_t>(reason.table)].name, describe(reason.cut),
-                       describe(reason));
-  out += fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7} {:>7}\n", "plan", "step ms", "route", "lookup",
-                     "exchanges", "assemble", "update", "dense", "dense sum", "most bytes", "memory", "time");
+    out += fmt::format("{}: {}: {}\n",
+                       report.model.tables[static_cast<std::size_t>(reason.table)].name,
+                       describe(reason.cut), describe(reason));
+  out +=
+      fmt::format("\n{:<24} {:>9} {:>7} {:>7} {:>9} {:>9} {:>7} {:>7} {:>9} {:>10} {:>7} {:>7}\n",
+                  "plan", "step ms", "route", "lookup", "exchanges", "assemble", "update", "dense",
+                  "dense sum", "most bytes", "memory", "time");
   for (const Candidate& c : report.candidates) {
     const StageTimes& s = c.prediction.stages;
-    out += fmt::format("{:<24} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>10} {:>7.3f} {:>7.3f}{}\n",
-                       c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup, 1e3 * (s.exchange + s.exchange_gradients),
-                       1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense, 1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()),
-                       c.prediction.memory_imbalance(), c.prediction.time_imbalance(), c.fits ? "" : "  does not fit");
+    out += fmt::format(
+        "{:<24} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>7.3f} {:>9.3f} {:>10} "
+        "{:>7.3f} {:>7.3f}{}\n",
+        c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup,
+        1e3 * (s.exchange + s.exchange_gradients), 1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense,
+        1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
+        c.prediction.time_imbalance(), c.fits ? "" : "  does not fit");
   }
-  out += "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the ranks\n\n";
-  out += fmt::format("predicted step: {}\n{}\nconstants: {}\n", describe_step(best.prediction, report.workload),
-                     describe_margin(report.runner_up, best.prediction.step_seconds, report.measured), report.source);
+  out +=
+      "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
+      "ranks\n\n";
+  out += fmt::format(
+      "predicted step: {}\n{}\nconstants: {}\n", describe_step(best.prediction, report.workload),
+      describe_margin(report.runner_up, best.prediction.step_seconds, report.measured),
+      report.source);
   return out;
 }
 
@@ -87,7 +102,8 @@ std::string quoted(std::string_view text) {
 }
 
 std::string spec(const TableSpec& t) {
-  std::string s = fmt::format("{{.name = {}, .rows = {}, .width = {}", quoted(t.name), t.rows, t.width);
+  std::string s =
+      fmt::format("{{.name = {}, .rows = {}, .width = {}", quoted(t.name), t.rows, t.width);
   if (t.pooling == Pooling::mean) s += ", .pooling = tessera::Pooling::mean";
   if (t.hotness != 1) s += fmt::format(", .hotness = {}", t.hotness);
   if (t.skew >= 0) s += fmt::format(", .skew = {}", t.skew);
@@ -109,18 +125,21 @@ std::string header_of(const Report& report) {
   for (const auto& [how, tables] : groups) {
     const auto& [cut, parts, places] = how;
     const std::string name = fmt::format("kTables{}", number++);
-    arrays += fmt::format("inline constexpr std::array<tessera::TableSpec, {}> {}{{{{\n", tables.size(), name);
+    arrays += fmt::format("inline constexpr std::array<tessera::TableSpec, {}> {}{{{{\n",
+                          tables.size(), name);
     for (const std::size_t t : tables) arrays += "    " + spec(best.layout.tables[t]) + ",\n";
     arrays += "}};\n";
     const std::string list = fmt::format("{}", fmt::join(places, ", "));
-    const std::string policy = cut == Cut::replicated    ? "Replicated<"
-                               : cut == Cut::row_wise    ? "RowWise<"
-                               : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
-                               : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
-                                                         : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
+    const std::string policy =
+        cut == Cut::replicated    ? "Replicated<"
+        : cut == Cut::row_wise    ? "RowWise<"
+        : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
+        : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
+                                  : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
     entries += fmt::format("    tessera::{}tessera::Tables<{}>>,\n", policy, name);
   }
-  arrays += fmt::format("inline constexpr std::array<tessera::FeatureSpec, {}> kFeatures{{{{\n", best.layout.features.size());
+  arrays += fmt::format("inline constexpr std::array<tessera::FeatureSpec, {}> kFeatures{{{{\n",
+                        best.layout.features.size());
   for (const FeatureSpec& f : best.layout.features) {
     arrays += fmt::format("    {{.name = {}, .table = {}", quoted(f.name), quoted(f.table));
     if (f.pooling == Pooling::mean) arrays += ", .pooling = tessera::Pooling::mean";
@@ -145,7 +164,8 @@ inline constexpr auto kCluster = {};
 
 }}  // namespace planned
 )",
-                     report.model.name, report.cluster.ranks, 1e3 * best.prediction.step_seconds, arrays, entries, to_cpp(report.cluster));
+                     report.model.name, report.cluster.ranks, 1e3 * best.prediction.step_seconds,
+                     arrays, entries, to_cpp(report.cluster));
 }
 
 }  // namespace plan

@@ -19,19 +19,24 @@ class HostBackend final : public RankBackend {
   AnyCommunicator main() override { return any(main_); }
   AnyCommunicator gradients() override { return any(gradients_); }
   AnyCommunicator routing() override { return any(routing_); }
-  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
+                                        const std::vector<std::int64_t>& rows,
                                         std::int64_t max_batch) override {
     return std::make_unique<Model>(communicators, options, rows, max_batch);
   }
 
  private:
-  AnyCommunicator any(ThreadCommunicator* threads) { return threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self_); }
+  AnyCommunicator any(ThreadCommunicator* threads) {
+    return threads != nullptr ? AnyCommunicator(*threads) : AnyCommunicator(self_);
+  }
 
   ThreadCommunicator *main_, *gradients_, *routing_;
   SelfCommunicator self_;
 };
 
-std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing) {
+std::unique_ptr<RankBackend> make_host_backend(ThreadCommunicator* main,
+                                               ThreadCommunicator* gradients,
+                                               ThreadCommunicator* routing) {
   return std::make_unique<HostBackend>(main, gradients, routing);
 }
 
@@ -45,10 +50,12 @@ std::map<std::string, RankBackendFactory*>& backends() {
 RankBackendFactory& backend_of(const Options& options) {
   const auto found = backends().find(options.backend);
   require(found != backends().end(),
-          "--backend {}: this program was built without it; configure with -DTESSERA_CUDA=ON where there is nvcc, and build again",
+          "--backend {}: this program was built without it; configure with -DTESSERA_CUDA=ON where "
+          "there is nvcc, and build again",
           options.backend);
   require(options.backend != "host" || supported(dense_precision(options)),
-          "--dense-precision {}: on this processor oneDNN cannot (it needs AVX-512); leave it out", options.dense_precision);
+          "--dense-precision {}: on this processor oneDNN cannot (it needs AVX-512); leave it out",
+          options.dense_precision);
   return *found->second;
 }
 

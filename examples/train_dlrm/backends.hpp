@@ -17,7 +17,8 @@
 
 namespace dlrm {
 
-/// One rank's side of a backend: how its memory moves between ranks, and the model in it. Outlives both.
+/// One rank's side of a backend: how its memory moves between ranks, and the model in it. Outlives
+/// both.
 class RankBackend {
  public:
   virtual ~RankBackend() = default;
@@ -26,19 +27,23 @@ class RankBackend {
   virtual tessera::AnyCommunicator gradients() = 0;
   virtual tessera::AnyCommunicator routing() = 0;
   /// Collective. `max_batch`: samples of a rank at most.
-  virtual std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+  virtual std::unique_ptr<RankModel> make_model(Communicators& communicators,
+                                                const Options& options,
+                                                const std::vector<std::int64_t>& rows,
                                                 std::int64_t max_batch) = 0;
 };
 
-/// Of thread ranks, for the rank itself and for threads that sum gradients and route ahead; null: there is one rank, or ranks are no
-/// threads.
-using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main, tessera::ThreadCommunicator* gradients,
+/// Of thread ranks, for the rank itself and for threads that sum gradients and route ahead; null:
+/// there is one rank, or ranks are no threads.
+using RankBackendFactory = std::unique_ptr<RankBackend>(tessera::ThreadCommunicator* main,
+                                                        tessera::ThreadCommunicator* gradients,
                                                         tessera::ThreadCommunicator* routing);
 
 /// What --backend names. Those that need a library put themselves here: optional_cuda.cu.
 std::map<std::string, RankBackendFactory*>& backends();
 
-/// Throws tessera::InvalidArgument if this program was built without the backend of the options, or this processor lacks what they need.
+/// Throws tessera::InvalidArgument if this program was built without the backend of the options, or
+/// this processor lacks what they need.
 RankBackendFactory& backend_of(const Options& options);
 
 }  // namespace dlrm

@@ -25,12 +25,15 @@ namespace {
 using namespace tessera;
 
 std::int64_t test_part(std::int64_t samples, double fraction) {
-  const auto test = static_cast<std::int64_t>(std::llround(static_cast<double>(samples) * fraction));
-  require(samples - test >= 1, "{} samples with a test fraction of {} leave nothing to train on", samples, fraction);
+  const auto test =
+      static_cast<std::int64_t>(std::llround(static_cast<double>(samples) * fraction));
+  require(samples - test >= 1, "{} samples with a test fraction of {} leave nothing to train on",
+          samples, fraction);
   return test;
 }
 
-/// Made on the fly by whoever needs them; each sample is seen once an epoch, the test samples are those behind the training samples.
+/// Made on the fly by whoever needs them; each sample is seen once an epoch, the test samples are
+/// those behind the training samples.
 class Synthetic final : public Clicks {
  public:
   explicit Synthetic(const Options& options)
@@ -38,14 +41,18 @@ class Synthetic final : public Clicks {
         with_keys_(options.vocabulary),
         test_(test_part(options.samples, options.test_fraction)),
         train_(options.samples - test_),
-        checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows, options.seed)) {
-    for (const SyntheticFeature& feature : generator_.features()) rows_.push_back(feature.rows + options.vocabulary);
+        checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows,
+                              options.seed)) {
+    for (const SyntheticFeature& feature : generator_.features())
+      rows_.push_back(feature.rows + options.vocabulary);
   }
 
   const std::vector<std::int64_t>& rows() const override { return rows_; }
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
-  std::string description() const override { return "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped"; }
+  std::string description() const override {
+    return "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped";
+  }
 
   void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override {
     generator_.generate(first, count, batch);
@@ -76,8 +83,8 @@ class Synthetic final : public Clicks {
   std::vector<std::int64_t> rows_;
 };
 
-/// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power of four, walked until the value
-/// falls into the range.
+/// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power
+/// of four, walked until the value falls into the range.
 class Permutation {
  public:
   Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
@@ -94,17 +101,20 @@ class Permutation {
   std::uint64_t once(std::uint64_t x) const {
     const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
     std::uint64_t left = x >> half_, right = x & mask;
-    for (int round = 0; round < 4; ++round) left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
+    for (int round = 0; round < 4; ++round)
+      left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
     return left << half_ | right;
   }
   std::uint64_t n_, key_;
   int half_ = 1;
 };
 
-/// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random order.
+/// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random
+/// order.
 class CriteoFile final : public Clicks {
  public:
-  explicit CriteoFile(const Options& options) : seed_(options.seed), path_(options.data), raw_(options.vocabulary) {
+  explicit CriteoFile(const Options& options)
+      : seed_(options.seed), path_(options.data), raw_(options.vocabulary) {
     CriteoPasses file(path_, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
     file.read([](std::span<const CriteoRecord>) {});
     const std::int64_t lines = file.records();
@@ -117,12 +127,14 @@ class CriteoFile final : public Clicks {
     std::int64_t left = train_;
     file.read([&](std::span<const CriteoRecord> records) {
       const auto count = std::min(left, static_cast<std::int64_t>(records.size()));
-      const std::span<const CriteoRecord> of_training = records.first(static_cast<std::size_t>(count));
+      const std::span<const CriteoRecord> of_training =
+          records.first(static_cast<std::size_t>(count));
       statistics.add(of_training);
       checksum_ = criteo_checksum(of_training, checksum_);
       left -= count;
     });
-    const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count}, statistics);
+    const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count},
+                                statistics);
     if (!raw_)
       for (int f = 0; f < kCriteoCategories; ++f)
         for (const std::uint32_t value : encoder.values(f)) checksum_ = mix64(checksum_ ^ value);
@@ -137,7 +149,8 @@ class CriteoFile final : public Clicks {
       for (std::size_t i = 0; i < records.size(); ++i) {
         Sample& sample = samples_[samples_.size() - records.size() + i];
         sample.missing = records[i].missing_categories;
-        for (int f = 0; f < kCriteoCategories; ++f) sample.ids[f] = static_cast<std::int32_t>(records[i].categories[f]);
+        for (int f = 0; f < kCriteoCategories; ++f)
+          sample.ids[f] = static_cast<std::int32_t>(records[i].categories[f]);
       }
     });
   }
@@ -146,15 +159,21 @@ class CriteoFile final : public Clicks {
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
-    return bad_lines_ == 0 ? path_ : fmt::format("{} ({} bad lines skipped; {})", path_, bad_lines_, first_bad_line_);
+    return bad_lines_ == 0
+               ? path_
+               : fmt::format("{} ({} bad lines skipped; {})", path_, bad_lines_, first_bad_line_);
   }
 
   void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
     const Permutation order(train_, random_word(seed_, epoch));
-    fill(count, batch, [&](std::int64_t i) -> const Sample& { return samples_[static_cast<std::size_t>(order(first + i))]; });
+    fill(count, batch, [&](std::int64_t i) -> const Sample& {
+      return samples_[static_cast<std::size_t>(order(first + i))];
+    });
   }
   void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
-    fill(count, batch, [&](std::int64_t i) -> const Sample& { return samples_[static_cast<std::size_t>(train_ + first + i)]; });
+    fill(count, batch, [&](std::int64_t i) -> const Sample& {
+      return samples_[static_cast<std::size_t>(train_ + first + i)];
+    });
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
   std::uint64_t checksum() const override { return checksum_; }
@@ -170,7 +189,8 @@ class CriteoFile final : public Clicks {
   void append(const Batch& batch) {
     for (std::int64_t s = 0; s < batch.size; ++s) {
       Sample& sample = samples_.emplace_back();
-      for (int f = 0; f < kCriteoCategories; ++f) sample.ids[f] = batch.ids[static_cast<std::size_t>(f * batch.size + s)];
+      for (int f = 0; f < kCriteoCategories; ++f)
+        sample.ids[f] = batch.ids[static_cast<std::size_t>(f * batch.size + s)];
       std::copy_n(batch.dense.begin() + s * kCriteoIntegers, kCriteoIntegers, sample.dense.begin());
       sample.label = batch.labels[static_cast<std::size_t>(s)];
     }
@@ -190,11 +210,14 @@ class CriteoFile final : public Clicks {
       const Sample& sample = sample_at(s);
       batch.labels[static_cast<std::size_t>(s)] = sample.label;
       std::copy_n(sample.dense.begin(), kCriteoIntegers, batch.dense.begin() + s * kCriteoIntegers);
-      for (int f = 0; f < kCriteoCategories; ++f) batch.ids[static_cast<std::size_t>(f * count + s)] = sample.ids[f];
+      for (int f = 0; f < kCriteoCategories; ++f)
+        batch.ids[static_cast<std::size_t>(f * count + s)] = sample.ids[f];
       if (!raw_) continue;
       for (int f = 0; f < kCriteoCategories; ++f)  // a missing category is a key of its own
         batch.keys[static_cast<std::size_t>(f * count + s)] =
-            (sample.missing >> f & 1) != 0 ? -1 : std::int64_t{static_cast<std::uint32_t>(sample.ids[f])};
+            (sample.missing >> f & 1) != 0
+                ? -1
+                : std::int64_t{static_cast<std::uint32_t>(sample.ids[f])};
     }
   }
 
@@ -209,7 +232,8 @@ class CriteoFile final : public Clicks {
   std::vector<Sample> samples_;
 };
 
-/// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches ask for it, in a random order.
+/// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches
+/// ask for it, in a random order.
 class BinaryFolder final : public Clicks {
  public:
   explicit BinaryFolder(const Options& options)
@@ -221,9 +245,10 @@ class BinaryFolder final : public Clicks {
         test_(path_, spec_, "test"),
         rows_(train_.rows()) {
     for (std::int64_t& rows : rows_) rows += options.vocabulary;
-    require<DataError>(std::ssize(train_.rows()) == kCriteoCategories && train_.dense_columns() == kCriteoIntegers,
-                       "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_, train_.rows().size(),
-                       train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
+    require<DataError>(
+        std::ssize(train_.rows()) == kCriteoCategories && train_.dense_columns() == kCriteoIntegers,
+        "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_,
+        train_.rows().size(), train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
     checksum_ = checksum_of_training();
   }
@@ -236,7 +261,8 @@ class BinaryFolder final : public Clicks {
   void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
     const Permutation order(train_.size(), random_word(seed_, epoch));
     std::vector<std::int64_t> samples(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) samples[static_cast<std::size_t>(i)] = order(first + i);
+    for (std::int64_t i = 0; i < count; ++i)
+      samples[static_cast<std::size_t>(i)] = order(first + i);
     train_.gather(samples, batch);
     if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
@@ -249,7 +275,8 @@ class BinaryFolder final : public Clicks {
   void check_test(std::int64_t first, std::int64_t count) const override {
     constexpr std::int64_t kBlock = 8192;
     ClickBatch<std::int32_t> batch;
-    for (const std::int64_t end = first + count; first < end; first += kBlock) test_.read(first, std::min(kBlock, end - first), batch);
+    for (const std::int64_t end = first + count; first < end; first += kBlock)
+      test_.read(first, std::min(kBlock, end - first), batch);
   }
 
  private:
@@ -281,7 +308,8 @@ class BinaryFolder final : public Clicks {
 std::unique_ptr<Clicks> make_clicks(const Options& options) {
   if (options.data.empty()) return std::make_unique<Synthetic>(options);
   std::error_code ignored;
-  if (std::filesystem::is_directory(options.data, ignored)) return std::make_unique<BinaryFolder>(options);
+  if (std::filesystem::is_directory(options.data, ignored))
+    return std::make_unique<BinaryFolder>(options);
   return std::make_unique<CriteoFile>(options);
 }
 

@@ -21,7 +21,8 @@ struct Batch : tessera::ClickBatch<std::int32_t> {
   }
 };
 
-/// Clicks for training and for the test: 26 one-hot categories and 13 numbers a sample. Shared by all ranks, which only read.
+/// Clicks for training and for the test: 26 one-hot categories and 13 numbers a sample. Shared by
+/// all ranks, which only read.
 class Clicks {
  public:
   virtual ~Clicks() = default;
@@ -33,13 +34,17 @@ class Clicks {
   virtual std::string description() const = 0;
 
   /// Samples [first, first + count) of an epoch, in the order of that epoch.
-  virtual void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const = 0;
+  virtual void train_batch(int epoch, std::int64_t first, std::int64_t count,
+                           Batch& batch) const = 0;
   virtual void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const = 0;
-  /// What no model can surpass on the test samples, where that is known: the AUC of the probabilities that the labels were drawn from.
+  /// What no model can surpass on the test samples, where that is known: the AUC of the
+  /// probabilities that the labels were drawn from.
   virtual double best_auc() const = 0;
-  /// Tells training data apart that have as many samples. The same on every machine; of a folder larger than memory, of some samples.
+  /// Tells training data apart that have as many samples. The same on every machine; of a folder
+  /// larger than memory, of some samples.
   virtual std::uint64_t checksum() const = 0;
-  /// Reads test samples [first, first + count) of what is else read only when a batch asks for it. Throws tessera::DataError for a fault.
+  /// Reads test samples [first, first + count) of what is else read only when a batch asks for it.
+  /// Throws tessera::DataError for a fault.
   virtual void check_test(std::int64_t /*first*/, std::int64_t /*count*/) const {}
 };
 

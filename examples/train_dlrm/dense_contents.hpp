@@ -18,8 +18,9 @@ namespace dlrm {
 
 /// Adds the layers by name, and the dense optimizer's state.
 template <class Backend, class Layers, class Parameters, class Optimizers>
-void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom, const Interaction& interaction, Layers& top,
-               Parameters& parameters, Optimizers& optimizer) {
+void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom,
+               const Interaction& interaction, Layers& top, Parameters& parameters,
+               Optimizers& optimizer) {
   const auto add_layers = [&](const char* name, Layers& mlp) {
     for (int l = 0; l < mlp.layers(); ++l) {
       const tessera::MatrixView<float> weight = mlp.weight(l);
@@ -29,13 +30,16 @@ void add_dense(tessera::CheckpointContents& contents, const Backend& backend, La
     }
   };
   add_layers("bottom", bottom);
-  for (const DenseTensor& tensor : interaction.tensors()) contents.add(backend, tensor.name, tensor.shape, tensor.values);
+  for (const DenseTensor& tensor : interaction.tensors())
+    contents.add(backend, tensor.name, tensor.shape, tensor.values);
   add_layers("top", top);
   std::visit(
       [&](auto& chosen) {
         for (const tessera::DenseState& state : chosen.states(parameters))
-          contents.add(backend, fmt::format("dense.{}", state.name), {parameters.size()}, state.values);
-        if constexpr (requires { chosen.steps(); }) contents.add_number("dense.step", chosen.steps());
+          contents.add(backend, fmt::format("dense.{}", state.name), {parameters.size()},
+                       state.values);
+        if constexpr (requires { chosen.steps(); })
+          contents.add_number("dense.step", chosen.steps());
       },
       optimizer);
 }

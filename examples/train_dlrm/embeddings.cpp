@@ -11,8 +11,10 @@ namespace dlrm {
 // Widths of whole tables, and of their halves under a plan that cuts columns.
 using HostWidths = tessera::Widths<4, 8, 16, 32, 64, 128>;
 
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
-                                            const tessera::Layout& layout, const EmbeddingOptions& options) {
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer,
+                                            tessera::AnyCommunicator& communicator,
+                                            const tessera::Layout& layout,
+                                            const EmbeddingOptions& options) {
   const tessera::Host backend({.threads = options.threads}), routing({.threads = options.threads});
   return make_embeddings_of<HostWidths>(optimizer, communicator, layout, options, backend, routing);
 }

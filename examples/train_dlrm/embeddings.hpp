@@ -23,7 +23,8 @@ class CheckpointContents;
 
 namespace dlrm {
 
-inline constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "adagrad", "rowwise-adagrad", "adam"};
+inline constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "adagrad", "rowwise-adagrad",
+                                                             "adam"};
 inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
@@ -45,19 +46,23 @@ struct EmbeddingOptions {
   bool deduplicate;
 };
 
-/// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is chosen on the command line and what is
-/// compiled. A step costs two virtual calls. A trainer that knows its plan needs nothing like it: see readme_example.cpp.
+/// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
+/// chosen on the command line and what is compiled. A step costs two virtual calls. A trainer that
+/// knows its plan needs nothing like it: see readme_example.cpp.
 class Embeddings {
  public:
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
   virtual tessera::MemoryCost memory_cost() const = 0;
-  /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of their step.
+  /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
+  /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;
   /// Looks this rank's samples up: output [batch, 26*width], any stride.
-  virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
+  virtual void forward(const tessera::KeyedJagged<std::int32_t>& ids,
+                       tessera::MatrixView<float> output) = 0;
   /// The same for samples that get no backward.
-  virtual void evaluate(const tessera::KeyedJagged<std::int32_t>& ids, tessera::MatrixView<float> output) = 0;
+  virtual void evaluate(const tessera::KeyedJagged<std::int32_t>& ids,
+                        tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward.
@@ -66,8 +71,11 @@ class Embeddings {
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
 
-/// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown optimizer.
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer, tessera::AnyCommunicator& communicator,
-                                            const tessera::Layout& layout, const EmbeddingOptions& options);
+/// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown
+/// optimizer.
+std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer,
+                                            tessera::AnyCommunicator& communicator,
+                                            const tessera::Layout& layout,
+                                            const EmbeddingOptions& options);
 
 }  // namespace dlrm

@@ -23,8 +23,11 @@ class Dot final : public Interaction {
  public:
   explicit Dot(int threads) : threads_(threads) {}
   std::int64_t columns() const override { return Products::columns(); }
-  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override { Products::forward(x, z, threads_); }
-  void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) override {
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
+    Products::forward(x, z, threads_);
+  }
+  void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
+                tessera::MatrixView<float> dx) override {
     Products::backward(x, dz, dx, threads_);
   }
 
@@ -37,15 +40,18 @@ class Dot final : public Interaction {
 std::unique_ptr<Interaction> make_interaction(const Options& options) {
   const int width = options.embedding_width, threads = options.threads_per_rank;
   if (options.interaction == "cross") {
-    const tessera::CrossOptions cross{.layers = options.cross_layers, .rank = options.cross_rank, .threads = threads};
-    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>((kFeatures + 1) * width, cross);
+    const tessera::CrossOptions cross{
+        .layers = options.cross_layers, .rank = options.cross_rank, .threads = threads};
+    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>(
+        (kFeatures + 1) * width, cross);
   }
   std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
     if (width == Width) found = std::make_unique<Dot<Width>>(threads);
   };
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
-  (std::make_index_sequence<kWidths.size()>{});
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
+  }(std::make_index_sequence<kWidths.size()>{});
   tessera::require(found != nullptr, "no dot interaction of width {} is compiled in", width);
   return found;
 }

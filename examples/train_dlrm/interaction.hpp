@@ -25,7 +25,8 @@ struct DenseTensor {
   std::span<float> values;
 };
 
-/// What makes the top layers' input of a sample's 27 vectors, in a backend's memory; a layer of its dense parameters, which may have none.
+/// What makes the top layers' input of a sample's 27 vectors, in a backend's memory; a layer of its
+/// dense parameters, which may have none.
 class Interaction {
  public:
   virtual ~Interaction() = default;
@@ -34,7 +35,8 @@ class Interaction {
   /// z [batch, columns()] from x [batch, 27*width], which stays as it is until backward.
   virtual void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) = 0;
   /// dx from dz, and the gradients of the parameters; x is that of the last forward.
-  virtual void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) = 0;
+  virtual void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
+                        tessera::MatrixView<float> dx) = 0;
 
   virtual std::int64_t parameter_count() const { return 0; }
   virtual void bind(std::span<float>, std::span<float>) {}
@@ -51,8 +53,11 @@ class CrossOf final : public Interaction {
   explicit CrossOf(Arguments&&... arguments) : cross_(std::forward<Arguments>(arguments)...) {}
 
   std::int64_t columns() const override { return cross_.width(); }
-  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override { cross_.forward(x, z); }
-  void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz, tessera::MatrixView<float> dx) override {
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
+    cross_.forward(x, z);
+  }
+  void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz,
+                tessera::MatrixView<float> dx) override {
     cross_.backward(dz, dx);
   }
   std::int64_t parameter_count() const override { return cross_.parameter_count(); }
@@ -61,7 +66,9 @@ class CrossOf final : public Interaction {
     values_ = values;
     gradients_ = gradients;
   }
-  int initialize(std::uint64_t seed, int first_layer) override { return cross_.initialize(seed, first_layer); }
+  int initialize(std::uint64_t seed, int first_layer) override {
+    return cross_.initialize(seed, first_layer);
+  }
   std::span<const float> gradients() const override { return gradients_; }
   std::vector<DenseTensor> tensors() const override {
     std::vector<DenseTensor> all;

@@ -32,27 +32,33 @@
 
 namespace dlrm {
 
-/// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the categories, dot products of all pairs of these
-/// 27 vectors or cross layers over all of them (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as
-/// the plan says.
+/// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the
+/// categories, dot products of all pairs of these 27 vectors or cross layers over all of them
+/// (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as the
+/// plan says.
 ///
 ///   numbers -> bottom MLP -> | vector 0 | vectors 1..26 | <- embeddings         one buffer [batch, 27*width]
 ///                                       interaction -> top MLP -> logit
 class Model final : public RankModel {
  public:
-  Model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch)
+  Model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+        std::int64_t max_batch)
       : communicator_(communicators.main),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
         interaction_(make_interaction(options)),
-        bottom_(sizes(13, options.bottom_mlp, width_), {.last_relu = true, .precision = dense_precision(options), .threads = threads_}),
-        top_(sizes(interaction_->columns(), options.top_mlp, 1), {.precision = dense_precision(options), .threads = threads_}),
+        bottom_(sizes(13, options.bottom_mlp, width_),
+                {.last_relu = true, .precision = dense_precision(options), .threads = threads_}),
+        top_(sizes(interaction_->columns(), options.top_mlp, 1),
+             {.precision = dense_precision(options), .threads = threads_}),
         parameters_(options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         buckets_(options.bucket_kib == 0
                      ? nullptr
-                     : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(), options.bucket_kib * 1024)),
-        embeddings_(make_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
+                     : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
+                                                 options.bucket_kib * 1024)),
+        embeddings_(make_embeddings(options.optimizer, communicator_,
+                                    make_layout(options, communicator_.size(), rows),
                                     EmbeddingOptions(options, communicators.routing))),
         vectors_(floats(max_batch * (kFeatures + 1) * width_)),
         vector_gradients_(floats(max_batch * (kFeatures + 1) * width_)),
@@ -71,20 +77,25 @@ class Model final : public RankModel {
 
   bool gradients_finite() const override {
     const std::span<const float> gradients = parameters_.gradients();
-    return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
+    return std::all_of(gradients.begin(), gradients.end(),
+                       [](float g) { return std::isfinite(g); });
   }
 
-  void start(const tessera::ClickBatch<std::int32_t>& batch) override { embeddings_->start(batch.keyed()); }
+  void start(const tessera::ClickBatch<std::int32_t>& batch) override {
+    embeddings_->start(batch.keyed());
+  }
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) override {
     run_forward(batch, nullptr, false);
     return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
   }
 
-  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
+  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch,
+             float dense_rate, float embedding_rate,
              const tessera::ClickBatch<std::int32_t>* next) override {
     run_forward(batch, next, true);
     const std::int64_t n = batch.size;
-    const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, products(n).columns),
+    const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1),
+        d_products(product_gradients_.data(), n, products(n).columns),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
     const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
     loss_ += loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
@@ -96,7 +107,8 @@ class Model final : public RankModel {
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); }, optimizer_);
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); },
+               optimizer_);
     embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
   }
 
@@ -106,7 +118,8 @@ class Model final : public RankModel {
   using Buckets = tessera::BucketedAllReduce<tessera::AnyCommunicator>;
   using DenseOptimizer = std::variant<tessera::DenseSgd, tessera::DenseAdagrad, tessera::DenseAdam>;
 
-  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
+  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden,
+                                         std::int64_t last) {
     hidden.insert(hidden.begin(), first);
     hidden.push_back(last);
     return hidden;
@@ -120,24 +133,31 @@ class Model final : public RankModel {
   }
 
   /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
-  void run_forward(const tessera::ClickBatch<std::int32_t>& batch, const tessera::ClickBatch<std::int32_t>* next, bool train) {
+  void run_forward(const tessera::ClickBatch<std::int32_t>& batch,
+                   const tessera::ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
-    train ? embeddings_->forward(batch.keyed(), pooled) : embeddings_->evaluate(batch.keyed(), pooled);
+    train ? embeddings_->forward(batch.keyed(), pooled)
+          : embeddings_->evaluate(batch.keyed(), pooled);
     if (next != nullptr) start(*next);
     interaction_->forward(vectors(n), products(n));
     top_.forward(products(n), {logits_.data(), n, 1});
   }
 
-  using Floats = tessera::Buffer<float, tessera::Host>;  // its vectors begin at cache lines, as those of a std::vector may not
+  // its vectors begin at cache lines, as those of a std::vector may not
+  using Floats = tessera::Buffer<float, tessera::Host>;
   static Floats floats(std::int64_t count) {
     Floats buffer;
     std::ranges::fill(buffer.resize(tessera::Host(), static_cast<std::size_t>(count)), 0.0f);
     return buffer;
   }
-  tessera::MatrixView<float> vectors(std::int64_t n) { return {vectors_.data(), n, (kFeatures + 1) * width_}; }
-  tessera::MatrixView<float> products(std::int64_t n) { return {products_.data(), n, interaction_->columns()}; }
+  tessera::MatrixView<float> vectors(std::int64_t n) {
+    return {vectors_.data(), n, (kFeatures + 1) * width_};
+  }
+  tessera::MatrixView<float> products(std::int64_t n) {
+    return {products_.data(), n, interaction_->columns()};
+  }
 
   tessera::AnyCommunicator& communicator_;
   int threads_;

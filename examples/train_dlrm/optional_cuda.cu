@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and others to sum gradients and to route ahead on.
+// The trainer's model on a GPU. Ranks are threads that share it; each has a stream, and others to
+// sum gradients and to route ahead on.
 #include "backends.hpp"
 #include "cuda_embeddings.hpp"
 #include "dense_contents.hpp"
@@ -38,8 +39,11 @@ class CudaDot final : public Interaction {
  public:
   explicit CudaDot(const Cuda& backend) : backend_(backend) {}
   std::int64_t columns() const override { return Products::columns(); }
-  void forward(MatrixView<const float> x, MatrixView<float> z) override { Products::forward(backend_, x, z); }
-  void backward(MatrixView<const float> x, MatrixView<const float> dz, MatrixView<float> dx) override {
+  void forward(MatrixView<const float> x, MatrixView<float> z) override {
+    Products::forward(backend_, x, z);
+  }
+  void backward(MatrixView<const float> x, MatrixView<const float> dz,
+                MatrixView<float> dx) override {
     Products::backward(backend_, x, dz, dx);
   }
 
@@ -50,25 +54,29 @@ class CudaDot final : public Interaction {
 std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const Cuda& backend) {
   const int width = options.embedding_width;
   if (options.interaction == "cross")
-    return std::make_unique<CrossOf<CudaCross>>(backend, (kFeatures + 1) * width,
-                                                CudaCrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
+    return std::make_unique<CrossOf<CudaCross>>(
+        backend, (kFeatures + 1) * width,
+        CudaCrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
   std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
     if (width == Width) found = std::make_unique<CudaDot<Width>>(backend);
   };
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
-  (std::make_index_sequence<kWidths.size()>{});
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
+  }(std::make_index_sequence<kWidths.size()>{});
   require(found != nullptr, "no dot interaction of width {} is compiled in", width);
   return found;
 }
 
-/// How values of batches come to the GPU: through page-locked memory of two turns, so that the host waits for a copy only where it is two
-/// ahead of it.
+/// How values of batches come to the GPU: through page-locked memory of two turns, so that the host
+/// waits for a copy only where it is two ahead of it.
 template <class T>
 class Outbox {
  public:
   Outbox(const Cuda& backend, std::int64_t most)
-      : backend_(backend), turns_{{backend, static_cast<std::size_t>(most)}, {backend, static_cast<std::size_t>(most)}} {}
+      : backend_(backend),
+        turns_{{backend, static_cast<std::size_t>(most)},
+               {backend, static_cast<std::size_t>(most)}} {}
 
   void send(std::span<const T> values, T* to) {
     turn_ ^= 1;
@@ -86,24 +94,30 @@ class Outbox {
   int turn_ = 0;
 };
 
-/// Model on a GPU: the same layers, the same first values, the same step. In a step of one rank the host waits for nothing.
+/// Model on a GPU: the same layers, the same first values, the same step. In a step of one rank the
+/// host waits for nothing.
 class CudaModel final : public RankModel {
  public:
-  CudaModel(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows, std::int64_t max_batch,
-            const Cuda& backend, const Cuda& gradients, const Cuda& routing)
+  CudaModel(Communicators& communicators, const Options& options,
+            const std::vector<std::int64_t>& rows, std::int64_t max_batch, const Cuda& backend,
+            const Cuda& gradients, const Cuda& routing)
       : communicator_(communicators.main),
         backend_(backend),
         width_(options.embedding_width),
         interaction_(make_cuda_interaction(options, backend)),
-        bottom_(backend_, sizes(13, options.bottom_mlp, width_), {.last_relu = true, .precision = dense_precision(options)}),
-        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1), {.precision = dense_precision(options)}),
+        bottom_(backend_, sizes(13, options.bottom_mlp, width_),
+                {.last_relu = true, .precision = dense_precision(options)}),
+        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1),
+             {.precision = dense_precision(options)}),
         parameters_(backend_, options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
-        buckets_(options.bucket_kib == 0 ? nullptr
-                                         : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
-                                                                     options.bucket_kib * 1024, backend_, gradients)),
-        embeddings_(make_cuda_embeddings(options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
-                                         EmbeddingOptions(options, communicators.routing), backend, routing)),
+        buckets_(options.bucket_kib == 0
+                     ? nullptr
+                     : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
+                                                 options.bucket_kib * 1024, backend_, gradients)),
+        embeddings_(make_cuda_embeddings(
+            options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
+            EmbeddingOptions(options, communicators.routing), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
         products_(max_batch * interaction_->columns(), backend_.stream()),
@@ -112,7 +126,8 @@ class CudaModel final : public RankModel {
         logit_gradients_(max_batch, backend_.stream()),
         labels_(max_batch, backend_.stream()),
         numbers_(max_batch * 13, backend_.stream()),
-        ids_{{max_batch * kFeatures, backend_.stream()}, {max_batch * kFeatures, backend_.stream()}},
+        ids_{{max_batch * kFeatures, backend_.stream()},
+             {max_batch * kFeatures, backend_.stream()}},
         send_labels_(backend_, max_batch),
         send_numbers_(backend_, max_batch * 13),
         send_ids_(backend_, max_batch * kFeatures),
@@ -130,9 +145,11 @@ class CudaModel final : public RankModel {
 
   bool gradients_finite() const override {
     std::vector<float> gradients(parameters_.gradients().size());
-    backend_.copy(gradients.data(), parameters_.gradients().data(), gradients.size() * sizeof(float));
+    backend_.copy(gradients.data(), parameters_.gradients().data(),
+                  gradients.size() * sizeof(float));
     backend_.synchronize();
-    return std::all_of(gradients.begin(), gradients.end(), [](float g) { return std::isfinite(g); });
+    return std::all_of(gradients.begin(), gradients.end(),
+                       [](float g) { return std::isfinite(g); });
   }
 
   void start(const ClickBatch<std::int32_t>& batch) override {
@@ -148,15 +165,17 @@ class CudaModel final : public RankModel {
     return host_logits_;
   }
 
-  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
-             const ClickBatch<std::int32_t>* next) override {
+  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate,
+             float embedding_rate, const ClickBatch<std::int32_t>* next) override {
     run_forward(batch, next, true);
     const std::int64_t n = batch.size;
     send_labels_.send(batch.labels, labels_.data());
-    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1), d_products(product_gradients_.data(), n, interaction_->columns()),
+    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1),
+        d_products(product_gradients_.data(), n, interaction_->columns()),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
-    CudaBinaryCrossEntropy{global_batch}.forward_backward(backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)},
-                                                          d_logits, loss_.data());
+    CudaBinaryCrossEntropy{global_batch}.forward_backward(
+        backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)}, d_logits,
+        loss_.data());
     const auto ready = [&](std::span<const float> part) {
       if (buckets_ && !part.empty()) buckets_->ready(part);
     };
@@ -179,32 +198,44 @@ class CudaModel final : public RankModel {
 
  private:
   using Buckets = BucketedAllReduce<AnyCommunicator>;
-  using DenseOptimizer = std::variant<CudaDenseOptimizer<Sgd>, CudaDenseOptimizer<Adagrad>, CudaDenseOptimizer<Adam>>;
+  using DenseOptimizer =
+      std::variant<CudaDenseOptimizer<Sgd>, CudaDenseOptimizer<Adagrad>, CudaDenseOptimizer<Adam>>;
 
-  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden, std::int64_t last) {
+  static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden,
+                                         std::int64_t last) {
     hidden.insert(hidden.begin(), first);
     hidden.push_back(last);
     return hidden;
   }
   DenseOptimizer make_optimizer(const Options& options) const {
-    if (options.dense_optimizer == "sgd") return CudaDenseOptimizer<Sgd>(backend_, {}, options.weight_decay);
-    if (options.dense_optimizer == "adagrad") return CudaDenseOptimizer<Adagrad>(backend_, {.epsilon = 1e-8f}, options.weight_decay);
+    if (options.dense_optimizer == "sgd")
+      return CudaDenseOptimizer<Sgd>(backend_, {}, options.weight_decay);
+    if (options.dense_optimizer == "adagrad")
+      return CudaDenseOptimizer<Adagrad>(backend_, {.epsilon = 1e-8f}, options.weight_decay);
     return CudaDenseOptimizer<Adam>(backend_, {}, options.weight_decay);
   }
-  MatrixView<float> vectors(std::int64_t n) const { return {vectors_.data(), n, (kFeatures + 1) * width_}; }
+  MatrixView<float> vectors(std::int64_t n) const {
+    return {vectors_.data(), n, (kFeatures + 1) * width_};
+  }
 
   /// Ids that are being routed stay as they are while the next ones come.
   KeyedJagged<std::int32_t> upload_ids(const ClickBatch<std::int32_t>& batch) {
     std::swap(ids_[0], ids_[1]);
     send_ids_.send(batch.ids, ids_[0].data());
-    return {.features = kFeatures, .batch = batch.size, .ids = {ids_[0].data(), batch.ids.size()}, .offsets = {}, .weights = {}};
+    return {.features = kFeatures,
+            .batch = batch.size,
+            .ids = {ids_[0].data(), batch.ids.size()},
+            .offsets = {},
+            .weights = {}};
   }
 
   /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
-  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next, bool train) {
+  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next,
+                   bool train) {
     const std::int64_t n = batch.size;
     send_numbers_.send(batch.dense, numbers_.data());
-    const KeyedJagged<std::int32_t> ids = started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
+    const KeyedJagged<std::int32_t> ids =
+        started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
     const MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
@@ -243,7 +274,9 @@ class Lane {
   const Cuda& backend() const { return backend_; }
   /// Another handle of the same stream, for who works beside the communicator's thread.
   Cuda handle() const { return Cuda({.stream = stream_.get()}); }
-  AnyCommunicator communicator() { return ranks_ ? AnyCommunicator(*ranks_) : AnyCommunicator(self_); }
+  AnyCommunicator communicator() {
+    return ranks_ ? AnyCommunicator(*ranks_) : AnyCommunicator(self_);
+  }
 
  private:
   gpu::Stream stream_;
@@ -259,19 +292,24 @@ class CudaBackend final : public RankBackend {
   AnyCommunicator main() override { return main_.communicator(); }
   AnyCommunicator gradients() override { return gradients_.communicator(); }
   AnyCommunicator routing() override { return routing_.communicator(); }
-  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+  std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
+                                        const std::vector<std::int64_t>& rows,
                                         std::int64_t max_batch) override {
-    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(), gradients_.handle(), routing_.backend());
+    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(),
+                                       gradients_.handle(), routing_.backend());
   }
 
  private:
   Lane main_, gradients_, routing_;
 };
 
-std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main, ThreadCommunicator* gradients, ThreadCommunicator* routing) {
+std::unique_ptr<RankBackend> make_cuda_backend(ThreadCommunicator* main,
+                                               ThreadCommunicator* gradients,
+                                               ThreadCommunicator* routing) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  require<Error>(error == cudaSuccess && count > 0, "--backend cuda: there is no GPU that CUDA can use here ({})",
+  require<Error>(error == cudaSuccess && count > 0,
+                 "--backend cuda: there is no GPU that CUDA can use here ({})",
                  error == cudaSuccess ? "no device" : cudaGetErrorString(error));
   return std::make_unique<CudaBackend>(main, gradients, routing);
 }

@@ -14,13 +14,14 @@ using namespace tessera;
 
 class MpiRank final : public Ranks {
  public:
-  MpiRank(MpiCommunicator& mpi, RankBackendFactory& make_backend) : mpi_(mpi), backend_(make_backend(nullptr, nullptr, nullptr)) {}
+  MpiRank(MpiCommunicator& mpi, RankBackendFactory& make_backend)
+      : mpi_(mpi), backend_(make_backend(nullptr, nullptr, nullptr)) {}
   int size() const override { return mpi_.size(); }
   bool first_is_here() const override { return mpi_.rank() == 0; }
   void run(const std::function<void(Communicators&)>& rank) override {
     MpiCommunicator gradients = mpi_.split(0), data = mpi_.split(0), routing = mpi_.split(0);
-    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients), AnyCommunicator(data), AnyCommunicator(routing),
-                                *backend_};
+    Communicators communicators{AnyCommunicator(mpi_), AnyCommunicator(gradients),
+                                AnyCommunicator(data), AnyCommunicator(routing), *backend_};
     rank(communicators);
   }
 
@@ -31,8 +32,8 @@ class MpiRank final : public Ranks {
 
 int launch_mpi(const Options& options, const std::function<void(Ranks&)>& job) {
   const auto run = [&](MpiCommunicator& mpi) {
-    require(options.ranks == 0 || options.ranks == mpi.size(), "--ranks {}: mpirun started {}; leave --ranks out", options.ranks,
-            mpi.size());
+    require(options.ranks == 0 || options.ranks == mpi.size(),
+            "--ranks {}: mpirun started {}; leave --ranks out", options.ranks, mpi.size());
     AnyCommunicator any(mpi);
     require_same(any, options.shared);
     require_threads(options.threads_per_rank);

@@ -38,7 +38,8 @@ constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 2> kInteractions{"dot", "cross"};
 
-constexpr int kMostThreads = 4096;  ///< more than any machine has; beyond it OpenMP ends the process
+/// more than any machine has; beyond it OpenMP ends the process
+constexpr int kMostThreads = 4096;
 
 /// One of a list of names or numbers, which --help shows.
 template <class Values>
@@ -46,7 +47,8 @@ CLI::Option* choose(CLI::Option* option, const Values& values, std::string stand
   std::vector<std::string> texts;
   for (const auto& value : values) texts.push_back(fmt::format("{}", value));
   if (standard.empty()) standard = option->get_default_str();
-  return option->check(CLI::IsMember(texts))->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), standard));
+  return option->check(CLI::IsMember(texts))
+      ->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), standard));
 }
 
 /// The text as a number of type T, exactly or rounded; no value where it is none, or does not fit.
@@ -54,7 +56,8 @@ template <class T>
 std::optional<T> number_of(const std::string& text) {
   T value{};
   if (!CLI::detail::lexical_cast(text, value)) return {};
-  if constexpr (std::is_unsigned_v<T>) {  // CLI11 takes -1, and what is too large, for the largest number
+  // CLI11 takes -1, and what is too large, for the largest number
+  if constexpr (std::is_unsigned_v<T>) {
     errno = 0;
     std::strtoull(text.c_str(), nullptr, 0);
     if (errno == ERANGE || text.find('-') != std::string::npos) return {};
@@ -68,7 +71,8 @@ std::optional<T> number_of(const std::string& text) {
 
 /// A number in [least, most], what --help calls it, and its default.
 template <class T>
-CLI::Option* limit(CLI::Option* option, T least, T most, const char* name, std::string standard = "") {
+CLI::Option* limit(CLI::Option* option, T least, T most, const char* name,
+                   std::string standard = "") {
   const auto check = [least, most](const std::string& text) -> std::string {
     const std::optional<T> value = number_of<T>(text);
     if (value && *value >= least && *value <= most) return {};
@@ -87,10 +91,10 @@ std::vector<std::int64_t> sizes_of(const char* name, const std::string& text) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
     const std::optional<std::int64_t> size = number_of<std::int64_t>(word);
-    tessera::require<CLI::ValidationError>(
-        size && *size >= 1 && *size <= kMostNeurons,
-        "{}: '{}' in '{}' is not a number from 1 to {}; give sizes with a comma between two, as in 512,256", name, word, text,
-        kMostNeurons);
+    tessera::require<CLI::ValidationError>(size && *size >= 1 && *size <= kMostNeurons,
+                                           "{}: '{}' in '{}' is not a number from 1 to {}; give "
+                                           "sizes with a comma between two, as in 512,256",
+                                           name, word, text, kMostNeurons);
     sizes.push_back(*size);
     begin = end + 1;
   }
@@ -101,27 +105,35 @@ template <class T>
 std::string text_of(const T& value) {
   return fmt::format("{}", value);
 }
-std::string text_of(const std::vector<std::int64_t>& sizes) { return fmt::format("{}", fmt::join(sizes, ",")); }
+std::string text_of(const std::vector<std::int64_t>& sizes) {
+  return fmt::format("{}", fmt::join(sizes, ","));
+}
 
-/// What is not given depends on the input: a file is small and seen several times, synthetic clicks are endless and seen once.
+/// What is not given depends on the input: a file is small and seen several times, synthetic clicks
+/// are endless and seen once.
 void resolve(Options& options, bool rate_given, bool dense_rate_given) {
-  tessera::require<CLI::ValidationError>(!options.vocabulary || options.loader != "first-rank",
-                                         "--loader first-rank hands out rows, which --vocabulary has yet to find");
+  tessera::require<CLI::ValidationError>(
+      !options.vocabulary || options.loader != "first-rank",
+      "--loader first-rank hands out rows, which --vocabulary has yet to find");
   const bool file = !options.data.empty();
-  if (options.max_rows == 0) options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
+  if (options.max_rows == 0)
+    options.max_rows = !file ? 10'000 : options.vocabulary ? 20'000 : 1'000'000;
   if (options.ranks == 0 && options.communicator == "threads") options.ranks = 4;
-  tessera::require<CLI::ValidationError>(options.ranks * options.threads_per_rank <= kMostThreads,
-                                         "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
-                                         options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
+  tessera::require<CLI::ValidationError>(
+      options.ranks * options.threads_per_rank <= kMostThreads,
+      "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
+      options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
   std::error_code ignored;
-  tessera::require<CLI::ValidationError>(options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
-                                         "--json: '{}' is what --data reads; give another file", options.json);
+  tessera::require<CLI::ValidationError>(
+      options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
+      "--json: '{}' is what --data reads; give another file", options.json);
   if (options.gradient_codec.empty()) options.gradient_codec = options.codec;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (!rate_given) {
     if (options.optimizer == "sgd") options.learning_rate = 10.0f;
-    if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad") options.learning_rate = 0.04f;
+    if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad")
+      options.learning_rate = 0.04f;
     if (options.optimizer == "adam") options.learning_rate = 0.01f;
   }
   if (!dense_rate_given) {
@@ -135,8 +147,10 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
-  CLI::App app("Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this process or processes.",
-               "train_dlrm");
+  CLI::App app(
+      "Trains a DLRM with sharded embeddings on click data, on ranks that are threads of this "
+      "process or processes.",
+      "train_dlrm");
   app.option_defaults()->always_capture_default();
   app.get_formatter()->column_width(44);
   // Most options, in the order of --help: those whose values all ranks must share.
@@ -154,102 +168,152 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data,
-                 "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a folder that convert_criteo or "
+                 "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a "
+                 "folder that convert_criteo or "
                  "NVIDIA's tools made")
       ->option_text("FILE|DIR [synthetic clicks]");
-  limit<std::int64_t>(add("--samples", options.samples, "Synthetic clicks, for training and test together"), 2, kMost, "N");
-  limit(add("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform"), 0.0, 16.0, "A");
-  limit(add("--test-fraction", options.test_fraction, "Share of the samples, the last ones, that test the model"), 0.0, 0.9, "F");
-  limit<std::int64_t>(add("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows"), 3, 2147483647, "N",
-                      "file 1000000, with --vocabulary 20000, synthetic 10000");
   limit<std::int64_t>(
-      add("--min-count", options.min_count, "Category values of a file that training holds less often share one row of their table"), 1,
+      add("--samples", options.samples, "Synthetic clicks, for training and test together"), 2,
       kMost, "N");
-  CLI::Option* vocabulary =
-      flag("--vocabulary", options.vocabulary,
-           "Give rows to categories while training sees them, --min-count times each, instead of counting a file's beforehand");
-  choose(add("--eviction", options.eviction, "Whose row a new category gets when a --vocabulary is full"), kEvictions)->needs(vocabulary);
-  flag("--skip-bad-lines", options.skip_bad_lines, "Count lines of a file that are no clicks, and go on");
+  limit(add("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform"),
+        0.0, 16.0, "A");
+  limit(add("--test-fraction", options.test_fraction,
+            "Share of the samples, the last ones, that test the model"),
+        0.0, 0.9, "F");
+  limit<std::int64_t>(
+      add("--max-rows", options.max_rows, "Cap of every table's rows; values beyond it share rows"),
+      3, 2147483647, "N", "file 1000000, with --vocabulary 20000, synthetic 10000");
+  limit<std::int64_t>(
+      add("--min-count", options.min_count,
+          "Category values of a file that training holds less often share one row of their table"),
+      1, kMost, "N");
+  CLI::Option* vocabulary = flag("--vocabulary", options.vocabulary,
+                                 "Give rows to categories while training sees them, --min-count "
+                                 "times each, instead of counting a file's beforehand");
+  choose(add("--eviction", options.eviction,
+             "Whose row a new category gets when a --vocabulary is full"),
+         kEvictions)
+      ->needs(vocabulary);
+  flag("--skip-bad-lines", options.skip_bad_lines,
+       "Count lines of a file that are no clicks, and go on");
 
   app.option_defaults()->group("Ranks");
-  choose(add("--communicator", options.communicator, "What ranks are: threads of this process, or processes of mpirun"), kCommunicators);
-  limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N", "threads 4, mpi as many as mpirun starts");
-  limit(app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 256, "T");
-  CLI::Option* timeout =
-      limit(add("--timeout", options.timeout, "Seconds that a rank waits for the others before it gives up and names them; 0: for ever"),
-            0.0, 1e8, "SECONDS", "threads 0, mpi 600");
+  choose(add("--communicator", options.communicator,
+             "What ranks are: threads of this process, or processes of mpirun"),
+         kCommunicators);
+  limit(app.add_option("--ranks", options.ranks, "Number of ranks"), 1, 256, "N",
+        "threads 4, mpi as many as mpirun starts");
+  limit(
+      app.add_option("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"),
+      1, 256, "T");
+  CLI::Option* timeout = limit(add("--timeout", options.timeout,
+                                   "Seconds that a rank waits for the others before it gives up "
+                                   "and names them; 0: for ever"),
+                               0.0, 1e8, "SECONDS", "threads 0, mpi 600");
   limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
-                          "Gradients of the linear layers are summed over the ranks during backward, in buckets of this size; 0: at "
+                          "Gradients of the linear layers are summed over the ranks during "
+                          "backward, in buckets of this size; 0: at "
                           "once, after it"),
                       0, 1 << 30, "N");
-  choose(add("--loader", options.loader, "Who reads training batches: each rank its part, or the first for all, ahead of time"), kLoaders);
+  choose(add("--loader", options.loader,
+             "Who reads training batches: each rank its part, or the first for all, ahead of time"),
+         kLoaders);
   flag("--overlap", options.overlap,
-       "Send the next batch's ids to their owners, on a thread of each rank, during the linear layers of this one")
+       "Send the next batch's ids to their owners, on a thread of each rank, during the linear "
+       "layers of this one")
       ->excludes(vocabulary);
-  choose(add("--backend", options.backend, "Where tables are and layers run; with cuda all ranks share one GPU"), kBackends);
+  choose(add("--backend", options.backend,
+             "Where tables are and layers run; with cuda all ranks share one GPU"),
+         kBackends);
   choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
-  choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs, "as --codec");
-  flag("--deduplicate", options.deduplicate, "Send each distinct id of a rank's batch once, and pool what comes back there");
+  choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
+         "as --codec");
+  flag("--deduplicate", options.deduplicate,
+       "Send each distinct id of a rank's batch once, and pool what comes back there");
 
   app.option_defaults()->group("Model");
   choose(add("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
   const auto layers = [&](const char* name, std::vector<std::int64_t>& sizes, const char* what) {
     shared.emplace_back(name, [&sizes] { return text_of(sizes); });
     const auto set = [&sizes, name](const std::string& text) { sizes = sizes_of(name, text); };
-    app.add_option_function<std::string>(name, set, what)->option_text(fmt::format("N,N... [{}]", text_of(sizes)));
+    app.add_option_function<std::string>(name, set, what)
+        ->option_text(fmt::format("N,N... [{}]", text_of(sizes)));
   };
   layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
   layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
   choose(add("--dense-precision", options.dense_precision,
-             "What both MLPs multiply; sums, parameters and their gradients stay fp32. bf16 needs AVX-512 or --backend cuda"),
+             "What both MLPs multiply; sums, parameters and their gradients stay fp32. bf16 needs "
+             "AVX-512 or --backend cuda"),
          kDensePrecisions);
   choose(add("--interaction", options.interaction,
-             "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross layers (DCNv2)"),
+             "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross "
+             "layers (DCNv2)"),
          kInteractions);
   const CLI::Option* cross[] = {
       limit(add("--cross-layers", options.cross_layers, "Of --interaction cross"), 1, 1000, "N"),
-      limit<std::int64_t>(add("--cross-rank", options.cross_rank, "Of its weights' two factors; 0: one full matrix"), 0, 1 << 20, "N")};
+      limit<std::int64_t>(add("--cross-rank", options.cross_rank,
+                              "Of its weights' two factors; 0: one full matrix"),
+                          0, 1 << 20, "N")};
 
   app.option_defaults()->group("Training");
   choose(add("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
-  const CLI::Option* rate = limit(add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
-                                  "sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01");
-  choose(add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"), kDenseOptimizers);
-  const CLI::Option* dense_rate = limit(add("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f, kMostRate,
-                                        "R", "sgd 0.1, adagrad 0.01, adam 0.001");
+  const CLI::Option* rate =
+      limit(add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate,
+            "R", "sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01");
+  choose(add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"),
+         kDenseOptimizers);
+  const CLI::Option* dense_rate =
+      limit(add("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f,
+            kMostRate, "R", "sgd 0.1, adagrad 0.01, adam 0.001");
   limit(add("--weight-decay", options.weight_decay, "Of the linear layers"), 0.0f, kMostRate, "R");
-  limit(add("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"), 0.0f, kMostRate, "B");
-  flag("--constant-rates", options.constant_rates, "Keep the learning rates; else they fall in a straight line to 0");
-  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"), 1, 1 << 30, "B",
-                      "file 256, synthetic 2048");
-  limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E", "file 3, synthetic 1");
-  limit<std::uint64_t>(add("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks"), 0,
-                       std::numeric_limits<std::uint64_t>::max(), "N");
+  limit(add("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"),
+        0.0f, kMostRate, "B");
+  flag("--constant-rates", options.constant_rates,
+       "Keep the learning rates; else they fall in a straight line to 0");
+  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"),
+                      1, 1 << 30, "B", "file 256, synthetic 2048");
+  limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
+        "file 3, synthetic 1");
+  limit<std::uint64_t>(
+      add("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks"), 0,
+      std::numeric_limits<std::uint64_t>::max(), "N");
 
   app.option_defaults()->group("Checkpoints");
-  CLI::Option* save = add("--save", options.save, "Save the model to folders of this one, at the end at least");
+  CLI::Option* save =
+      add("--save", options.save, "Save the model to folders of this one, at the end at least");
   save->option_text("DIR");
-  limit<std::int64_t>(add("--save-every", options.save_every, "Save every so many steps, too"), 1, kMost, "N", "at the end only")
+  limit<std::int64_t>(add("--save-every", options.save_every, "Save every so many steps, too"), 1,
+                      kMost, "N", "at the end only")
       ->needs(save);
-  limit(add("--keep", options.keep, "Remove all but the last so many checkpoints"), 1, 1'000'000, "N", "all")->needs(save);
-  CLI::Option* background = flag("--save-async", options.save_async, "Train on while checkpoints are written");
+  limit(add("--keep", options.keep, "Remove all but the last so many checkpoints"), 1, 1'000'000,
+        "N", "all")
+      ->needs(save);
+  CLI::Option* background =
+      flag("--save-async", options.save_async, "Train on while checkpoints are written");
   background->needs(save)->excludes(vocabulary);
-  limit(add("--save-increments", options.save_increments, "After a whole checkpoint save so many times only the rows that changed"), 0,
-        1'000'000, "N", "0")
+  limit(add("--save-increments", options.save_increments,
+            "After a whole checkpoint save so many times only the rows that changed"),
+        0, 1'000'000, "N", "0")
       ->needs(save)
       ->excludes(background)
       ->excludes(vocabulary);
-  flag("--resume", options.resume, "Go on from the last checkpoint in --save, under any plan and number of ranks; without one begin")
+  flag("--resume", options.resume,
+       "Go on from the last checkpoint in --save, under any plan and number of ranks; without one "
+       "begin")
       ->needs(save);
 
   app.option_defaults()->group("Results");
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
-  flag("--feature-check", options.feature_check, "After training, test again with each category's ids exchanged between samples");
+  flag("--feature-check", options.feature_check,
+       "After training, test again with each category's ids exchanged between samples");
 
-  for (CLI::Option* option : app.get_options())  // a script's variable that is not set, not a wish for the default
+  // a script's variable that is not set, not a wish for the default
+  for (CLI::Option* option : app.get_options())
     if (option->get_expected_max() > 0)
-      option->check([](const std::string& text) { return std::string(text.empty() ? "the value is empty" : ""); });
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "the value is empty" : "");
+      });
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -259,11 +323,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
   resolve(options, rate->count() > 0, dense_rate->count() > 0);
   for (const CLI::Option* option : cross)
-    tessera::require<CLI::ValidationError>(options.interaction == "cross" || option->count() == 0,
-                                           "{} is for --interaction cross; add that or leave it out", option->get_name());
-  tessera::require<CLI::ValidationError>(options.backend == "host" || options.communicator == "threads",
-                                         "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
-                                         options.backend, options.communicator);
+    tessera::require<CLI::ValidationError>(
+        options.interaction == "cross" || option->count() == 0,
+        "{} is for --interaction cross; add that or leave it out", option->get_name());
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.communicator == "threads",
+      "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
+      options.backend, options.communicator);
   for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
   return options;
 }

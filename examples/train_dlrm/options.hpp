@@ -10,7 +10,8 @@
 
 namespace dlrm {
 
-/// What the command line says. Rates and epochs that are not given depend on other options: `resolve` in options.cpp.
+/// What the command line says. Rates and epochs that are not given depend on other options:
+/// `resolve` in options.cpp.
 struct Options {
   std::string data;  ///< Criteo TSV file, or folder of a binary dataset; empty: synthetic clicks
   std::int64_t samples = 3'000'000;
@@ -64,10 +65,12 @@ struct Options {
   bool feature_check = false;
   std::string json;
 
-  std::vector<std::pair<std::string, std::string>> shared;  ///< what all ranks must be given alike: options and their values
+  /// what all ranks must be given alike: options and their values
+  std::vector<std::pair<std::string, std::string>> shared;
 };
 
-/// Parses and checks the command line. No value: help was printed. Throws CLI::Error or tessera::InvalidArgument.
+/// Parses and checks the command line. No value: help was printed. Throws CLI::Error or
+/// tessera::InvalidArgument.
 std::optional<Options> parse_options(int argc, const char* const* argv);
 
 }  // namespace dlrm

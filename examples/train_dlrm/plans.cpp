@@ -26,13 +26,16 @@ namespace {
 
 using namespace tessera;
 
-/// The tables of the given categories (from 1, as in Criteo's description); rows are known at run time.
+/// The tables of the given categories (from 1, as in Criteo's description); rows are known at run
+/// time.
 template <int Width, int... Categories>
-constexpr std::array<TableSpec, sizeof...(Categories)> kSpecs{TableSpec{kNames[Categories - 1], dynamic_rows, Width}...};
+constexpr std::array<TableSpec, sizeof...(Categories)> kSpecs{
+    TableSpec{kNames[Categories - 1], dynamic_rows, Width}...};
 template <int Width, int... Categories>
 using Some = Tables<kSpecs<Width, Categories...>>;
 template <int Width>
-using All = Some<Width, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26>;
+using All = Some<Width, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                 22, 23, 24, 25, 26>;
 
 /// Outputs stand in the order of the categories, whatever the order of the plan.
 constexpr auto kFeatureSpecs = [] {
@@ -53,12 +56,14 @@ using AllGrid = Plan<Grid<2, All<Width>>, InOrder>;
 template <int Width>
 using AllReplicated = Plan<Replicated<All<Width>>, InOrder>;
 
-/// Every policy at once, each where it fits the table sizes of Criteo's 1 TB logs: the largest tables are cut by rows, by columns, or
-/// both; tiny ones are copied to every rank; the rest stay whole, spread over the ranks, two of them together.
+/// Every policy at once, each where it fits the table sizes of Criteo's 1 TB logs: the largest
+/// tables are cut by rows, by columns, or both; tiny ones are copied to every rank; the rest stay
+/// whole, spread over the ranks, two of them together.
 template <int Width>
-using Mixed = Plan<RowWise<Some<Width, 1, 20>>, Grid<2, Some<Width, 22>>, ColumnWise<2, Some<Width, 10, 11, 21>>,
-                   Replicated<Some<Width, 6, 9, 13, 16, 17, 19, 25, 26>>,
-                   TableWise<Some<Width, 2, 3, 4, 5, 7, 12, 15, 18, 23, 24>, Fused<Some<Width, 8, 14>>>, InOrder>;
+using Mixed = Plan<
+    RowWise<Some<Width, 1, 20>>, Grid<2, Some<Width, 22>>, ColumnWise<2, Some<Width, 10, 11, 21>>,
+    Replicated<Some<Width, 6, 9, 13, 16, 17, 19, 25, 26>>,
+    TableWise<Some<Width, 2, 3, 4, 5, 7, 12, 15, 18, 23, 24>, Fused<Some<Width, 8, 14>>>, InOrder>;
 
 template <template <int> class PlanOfWidth>
 Layout layout_of(int width, const Topology& topology, const std::vector<TableRows>& rows) {
@@ -70,8 +75,9 @@ Layout layout_of(int width, const Topology& topology, const std::vector<TableRow
       found = true;
     }
   };
-  [&]<std::size_t... I>(std::index_sequence<I...>) { (try_width(std::integral_constant<int, kWidths[I]>{}), ...); }
-  (std::make_index_sequence<kWidths.size()>{});
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
+  }(std::make_index_sequence<kWidths.size()>{});
   require(found, "plans of width {} are not compiled in", width);
   return layout;
 }
@@ -83,12 +89,14 @@ MemoryCost memory_cost(std::string_view optimizer) {
   return memory_cost_of<Adam>;
 }
 
-/// What bench_sharding measured on this machine, else another host's. Processes on several machines, which must agree on a plan, take
-/// the latter unless all are told of one file.
+/// What bench_sharding measured on this machine, else another host's. Processes on several
+/// machines, which must agree on a plan, take the latter unless all are told of one file.
 plan::Constants constants_of(const Options& options, int ranks) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank);
+  const int cores =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank);
   plan::Constants constants{cpu_host(ranks, cores),
-                            "of a 2-core x86-64 server, not of this machine: run bench_sharding once, which measures and keeps them"};
+                            "of a 2-core x86-64 server, not of this machine: run bench_sharding "
+                            "once, which measures and keeps them"};
   const bool shared = std::getenv("TESSERA_MACHINE") != nullptr;
   if (options.communicator == "threads" || shared)
     if (auto measured = plan::cached_constants()) constants = std::move(*measured);
@@ -99,7 +107,9 @@ plan::Constants constants_of(const Options& options, int ranks) {
 }
 
 Workload workload_of(const Options& options) {
-  const auto wire_bytes = [](std::string_view codec) { return codec == "fp32" ? 4.0 : codec == "int8" ? 1.0 : 2.0; };
+  const auto wire_bytes = [](std::string_view codec) {
+    return codec == "fp32" ? 4.0 : codec == "int8" ? 1.0 : 2.0;
+  };
   return {.batch = options.batch_size,
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
@@ -109,14 +119,17 @@ Workload workload_of(const Options& options) {
 
 Layout planned(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
   std::vector<TableSpec> tables;
-  for (std::size_t f = 0; f < kFeatures; ++f) tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
-  return plan_layout(std::move(tables), {}, constants_of(options, ranks).cluster, workload_of(options));
+  for (std::size_t f = 0; f < kFeatures; ++f)
+    tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
+  return plan_layout(std::move(tables), {}, constants_of(options, ranks).cluster,
+                     workload_of(options));
 }
 
 }  // namespace
 
 Layout make_layout(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
-  require(rows.size() == kFeatures, "{} tables' rows are given, must be {}", rows.size(), kFeatures);
+  require(rows.size() == kFeatures, "{} tables' rows are given, must be {}", rows.size(),
+          kFeatures);
   const std::string_view plan = options.plan;
   const int width = options.embedding_width;
   const Topology topology{ranks};
@@ -136,16 +149,21 @@ std::string explain_plan(const Options& options, const Layout& layout) {
   if (options.plan != "auto") return {};
   const plan::Constants constants = constants_of(options, layout.ranks());
   const Workload workload = workload_of(options);
-  const CostModel model(layout.tables, layout.features, layout.feature_table, constants.cluster, workload);
+  const CostModel model(layout.tables, layout.features, layout.feature_table, constants.cluster,
+                        workload);
   const Prediction prediction = predict(layout, model);
   std::vector<int> tables(layout.tables.size());
   std::iota(tables.begin(), tables.end(), 0);
   std::string text = "why each table is cut so, with the other tables as they are:\n";
   for (const CutReason& reason : explain_cuts(layout, model, {}, tables))
     text +=
-        fmt::format("{:<6} {}: {}\n", layout.tables[static_cast<std::size_t>(reason.table)].name, describe(reason.cut), describe(reason));
-  return text + fmt::format("predicted step of the embeddings: {}\n{}\nconstants: {}\n", describe_step(prediction, workload),
-                            describe_margin(runner_up(layout, model, 0), prediction.step_seconds, constants.measured), constants.source);
+        fmt::format("{:<6} {}: {}\n", layout.tables[static_cast<std::size_t>(reason.table)].name,
+                    describe(reason.cut), describe(reason));
+  return text + fmt::format("predicted step of the embeddings: {}\n{}\nconstants: {}\n",
+                            describe_step(prediction, workload),
+                            describe_margin(runner_up(layout, model, 0), prediction.step_seconds,
+                                            constants.measured),
+                            constants.source);
 }
 
 }  // namespace dlrm

@@ -14,7 +14,8 @@
 namespace dlrm {
 
 inline tessera::DensePrecision dense_precision(const Options& options) {
-  return options.dense_precision == "bf16" ? tessera::DensePrecision::bfloat16 : tessera::DensePrecision::float32;
+  return options.dense_precision == "bf16" ? tessera::DensePrecision::bfloat16
+                                           : tessera::DensePrecision::float32;
 }
 
 /// One rank's model, whatever the backend.
@@ -23,16 +24,21 @@ class RankModel {
   virtual ~RankModel() = default;
   virtual Embeddings& embeddings() = 0;
   virtual std::int64_t dense_parameters() const = 0;
-  /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from the loss that they are not.
+  /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from
+  /// the loss that they are not.
   virtual bool gradients_finite() const = 0;
   /// Tells what a checkpoint must hold: tables, layers by name, and the optimizers' state.
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
-  /// Begins to route the batch of the next `train`, on a thread. It must outlive the model or its step.
+  /// Begins to route the batch of the next `train`, on a thread. It must outlive the model or its
+  /// step.
   virtual void start(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up together.
+  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up
+  /// together.
   virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// One step on this rank's part of a global batch of `global_batch` samples. `next`, where given, is started meanwhile.
-  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate, float embedding_rate,
+  /// One step on this rank's part of a global batch of `global_batch` samples. `next`, where given,
+  /// is started meanwhile.
+  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch,
+                     float dense_rate, float embedding_rate,
                      const tessera::ClickBatch<std::int32_t>* next) = 0;
   /// This rank's shares of the mean losses of the steps since the last call, added up.
   virtual double take_loss() = 0;

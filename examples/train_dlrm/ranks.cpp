@@ -34,19 +34,24 @@ class Threads final : public Ranks {
     if (size_ == 1) {
       SelfCommunicator self;
       const std::unique_ptr<RankBackend> backend = make_backend_(nullptr, nullptr, nullptr);
-      Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(self), backend->routing(), *backend};
+      Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(self),
+                                  backend->routing(), *backend};
       return rank(communicators);
     }
-    ThreadGroup gradient_group(size_, waiting_), data_group(size_, waiting_), routing_group(size_, waiting_);
+    ThreadGroup gradient_group(size_, waiting_), data_group(size_, waiting_),
+        routing_group(size_, waiting_);
     const auto run_rank = [&](ThreadCommunicator& threads) {
       const int r = threads.rank();
-      ThreadCommunicator gradients(gradient_group, r), data(data_group, r), routing(routing_group, r);
+      ThreadCommunicator gradients(gradient_group, r), data(data_group, r),
+          routing(routing_group, r);
       try {
         const std::unique_ptr<RankBackend> backend = make_backend_(&threads, &gradients, &routing);
-        Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(data), backend->routing(), *backend};
+        Communicators communicators{backend->main(), backend->gradients(), AnyCommunicator(data),
+                                    backend->routing(), *backend};
         rank(communicators);
       } catch (const std::exception& error) {
-        for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group}) group->fail(r, error.what());
+        for (ThreadGroup* group : {&gradient_group, &data_group, &routing_group})
+          group->fail(r, error.what());
         throw;
       }
     };
@@ -68,18 +73,22 @@ int launch_threads(const Options& options, const std::function<void(Ranks&)>& jo
 
 }  // namespace
 
-void require_same(AnyCommunicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts) {
+void require_same(AnyCommunicator& communicator,
+                  const std::vector<std::pair<std::string, std::string>>& facts) {
   const auto ranks = static_cast<std::size_t>(communicator.size());
   std::string own;  // no option can hold a zero byte
   for (const auto& [name, value] : facts) own += name + '\0' + value + '\0';
   const std::size_t size = own.size();
   std::vector<std::size_t> sizes(ranks);
-  communicator.all_gather(std::span<const std::size_t>(&size, 1), std::span(sizes), std::vector<std::size_t>(ranks, 1));
+  communicator.all_gather(std::span<const std::size_t>(&size, 1), std::span(sizes),
+                          std::vector<std::size_t>(ranks, 1));
   std::string all(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}), ' ');
   communicator.all_gather(std::span<const char>(own), std::span(all), sizes);
   const auto texts_of = [&](std::size_t rank) {
     std::istringstream text(
-        all.substr(std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0}), sizes[rank]));
+        all.substr(std::accumulate(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(rank),
+                                   std::size_t{0}),
+                   sizes[rank]));
     std::vector<std::string> texts;
     for (std::string next; std::getline(text, next, '\0');) texts.push_back(next);
     return texts;
@@ -90,8 +99,11 @@ void require_same(AnyCommunicator& communicator, const std::vector<std::pair<std
     std::string differences;
     for (std::size_t i = 0; i + 1 < std::min(first.size(), other.size()); i += 2)
       if (first[i + 1] != other[i + 1])
-        differences += fmt::format("; {} is {} on rank 0 and {} on rank {}", first[i], first[i + 1], other[i + 1], rank);
-    if (first.size() != other.size()) differences += fmt::format("; rank {} runs another version of this program than rank 0", rank);
+        differences += fmt::format("; {} is {} on rank 0 and {} on rank {}", first[i], first[i + 1],
+                                   other[i + 1], rank);
+    if (first.size() != other.size())
+      differences +=
+          fmt::format("; rank {} runs another version of this program than rank 0", rank);
     require(differences.empty(), "all ranks must have the same options and data{}", differences);
   }
 }
@@ -105,14 +117,16 @@ void require_threads(int count) {
   } catch (const std::system_error& error) {
     done.count_down();
     throw Error(
-        fmt::format("this process may start {} threads, but --ranks and --threads-per-rank need {} ({}): lower them, or raise the "
+        fmt::format("this process may start {} threads, but --ranks and --threads-per-rank need {} "
+                    "({}): lower them, or raise the "
                     "system's limit",
                     threads.size(), count, error.what()));
   }
 }
 
 std::chrono::nanoseconds timeout_of(const Options& options) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(options.timeout));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(options.timeout));
 }
 
 std::map<std::string, Launcher*>& launchers() {
@@ -123,7 +137,8 @@ std::map<std::string, Launcher*>& launchers() {
 int launch(const Options& options, const std::function<void(Ranks&)>& job) {
   const auto found = launchers().find(options.communicator);
   require(found != launchers().end(),
-          "--communicator {}: this program was built without it; install its library (docs/clusters.md) and configure and build again",
+          "--communicator {}: this program was built without it; install its library "
+          "(docs/clusters.md) and configure and build again",
           options.communicator);
   return found->second(options, job);
 }

@@ -17,14 +17,15 @@ namespace dlrm {
 
 class RankBackend;
 
-/// A rank's communicators: those of its background threads run beside `main`, which is why they are its own. All but `data` move the
-/// backend's memory.
+/// A rank's communicators: those of its background threads run beside `main`, which is why they are
+/// its own. All but `data` move the backend's memory.
 struct Communicators {
   tessera::AnyCommunicator main, gradients, data, routing;
   RankBackend& backend;
 };
 
-/// The ranks of a job that this process runs: all of them where ranks are threads, one where they are processes.
+/// The ranks of a job that this process runs: all of them where ranks are threads, one where they
+/// are processes.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -32,13 +33,15 @@ class Ranks {
   virtual int size() const = 0;
   /// Whether rank 0, the one that reports, is in this process.
   virtual bool first_is_here() const = 0;
-  /// Runs `rank` once for each rank here, at the same time. Throws what the first one that failed threw.
+  /// Runs `rank` once for each rank here, at the same time. Throws what the first one that failed
+  /// threw.
   virtual void run(const std::function<void(Communicators&)>& rank) = 0;
 };
 
-/// Throws tessera::InvalidArgument, on every rank, unless all have the same facts: option and value. Names those that differ, and the
-/// values. Collective.
-void require_same(tessera::AnyCommunicator& communicator, const std::vector<std::pair<std::string, std::string>>& facts);
+/// Throws tessera::InvalidArgument, on every rank, unless all have the same facts: option and
+/// value. Names those that differ, and the values. Collective.
+void require_same(tessera::AnyCommunicator& communicator,
+                  const std::vector<std::pair<std::string, std::string>>& facts);
 
 /// Throws tessera::Error if this process may not start so many threads: OpenMP would end it.
 void require_threads(int count);
@@ -49,7 +52,8 @@ std::chrono::nanoseconds timeout_of(const Options& options);
 /// Starts the ranks' engine, runs `job` once in this process, and returns the program's exit code.
 using Launcher = int(const Options& options, const std::function<void(Ranks&)>& job);
 
-/// What --communicator names. Files that need a library add theirs when the program starts; without the library they are not there.
+/// What --communicator names. Files that need a library add theirs when the program starts; without
+/// the library they are not there.
 std::map<std::string, Launcher*>& launchers();
 
 /// Throws tessera::InvalidArgument where `options.communicator` is not compiled in.

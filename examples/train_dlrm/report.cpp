@@ -29,31 +29,41 @@ std::string bytes_text(std::int64_t bytes) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
 }
 
-std::string range_text(std::int64_t begin, std::int64_t end) { return fmt::format("[{}, {})", begin, end); }
+std::string range_text(std::int64_t begin, std::int64_t end) {
+  return fmt::format("[{}, {})", begin, end);
+}
 
 }  // namespace
 
 std::string grouped(std::int64_t number) {
   std::string digits = std::to_string(number);
-  for (std::ptrdiff_t i = std::ssize(digits) - 3; i > (number < 0 ? 1 : 0); i -= 3) digits.insert(static_cast<std::size_t>(i), 1, ',');
+  for (std::ptrdiff_t i = std::ssize(digits) - 3; i > (number < 0 ? 1 : 0); i -= 3)
+    digits.insert(static_cast<std::size_t>(i), 1, ',');
   return digits;
 }
 
 void print_plan(const Layout& layout, const MemoryCost& cost) {
-  const auto bytes = [&](const Rectangle& r) { return r.elements() * cost.per_element + r.rows() * cost.per_row; };
-  fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", "table", "rows", "width", "rank", "holds rows", "columns", "bytes");
+  const auto bytes = [&](const Rectangle& r) {
+    return r.elements() * cost.per_element + r.rows() * cost.per_row;
+  };
+  fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", "table", "rows", "width", "rank",
+             "holds rows", "columns", "bytes");
   int last = -1;
   for (const Shard& shard : layout.shards) {
     const TableSpec& table = layout.tables[static_cast<std::size_t>(shard.table)];
     const Rectangle& r = shard.rectangle;
     const bool again = shard.table == last;
     last = shard.table;
-    fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", again ? "" : table.name, again ? "" : grouped(table.rows),
-               again ? "" : std::to_string(table.width), shard.rank == every_rank ? "every" : std::to_string(shard.rank),
-               range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end), bytes_text(bytes(r)));
+    fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", again ? "" : table.name,
+               again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
+               shard.rank == every_rank ? "every" : std::to_string(shard.rank),
+               range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
+               bytes_text(bytes(r)));
   }
   for (int rank = 0; rank < layout.ranks(); ++rank)
-    fmt::print("rank {:<3} holds {:>10}\n", rank, bytes_text(layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row));
+    fmt::print(
+        "rank {:<3} holds {:>10}\n", rank,
+        bytes_text(layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row));
 }
 
 void open_standard_streams() {
@@ -76,7 +86,8 @@ ResultFile::ResultFile(const std::filesystem::path& path) : path_(path) {
     ::fcntl(file_, F_SETFL, 0);
     return;
   }
-  if (std::filesystem::exists(status)) path_ = std::filesystem::canonical(path);  // what a link points to is replaced, not the link
+  // what a link points to is replaced, not the link
+  if (std::filesystem::exists(status)) path_ = std::filesystem::canonical(path);
   for (int i = 0; file_ < 0 && i < 100; ++i) {
     partial_ = path_;
     partial_ += fmt::format(".partial-{}-{}", ::getpid(), i);
@@ -107,12 +118,15 @@ void ResultFile::write(const std::string& text) {
 }
 
 void ResultFile::fail(int error) const {
-  throw DataError(fmt::format("--json: cannot write '{}': {}", path_.string(), std::strerror(error)));
+  throw DataError(
+      fmt::format("--json: cannot write '{}': {}", path_.string(), std::strerror(error)));
 }
 
 Progress::Progress(std::int64_t steps) : steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
-double Progress::seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+double Progress::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
+}
 
 void Progress::show(std::int64_t step, std::int64_t samples, double loss) {
   const auto now = Clock::now();
@@ -120,9 +134,10 @@ void Progress::show(std::int64_t step, std::int64_t samples, double loss) {
   if (now - shown_ < pause && step != steps_) return;
   shown_ = now;
   const double elapsed = seconds(), done = static_cast<double>(step) / static_cast<double>(steps_);
-  const std::string state =
-      fmt::format("{:>3.0f} %  step {}/{}  {} samples/s  loss {:.4f}  {:.0f} s left", std::floor(100 * done), step, steps_,
-                  grouped(static_cast<std::int64_t>(static_cast<double>(samples) / elapsed)), loss, elapsed / done * (1 - done));
+  const std::string state = fmt::format(
+      "{:>3.0f} %  step {}/{}  {} samples/s  loss {:.4f}  {:.0f} s left", std::floor(100 * done),
+      step, steps_, grouped(static_cast<std::int64_t>(static_cast<double>(samples) / elapsed)),
+      loss, elapsed / done * (1 - done));
   if (!terminal_) {
     fmt::print("{}\n", state);
   } else {

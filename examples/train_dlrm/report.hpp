@@ -13,20 +13,23 @@
 
 namespace dlrm {
 
-/// Prints which rank holds which rectangle of which table, and bytes per rank (optimizer state included).
+/// Prints which rank holds which rectangle of which table, and bytes per rank (optimizer state
+/// included).
 void print_plan(const tessera::Layout& layout, const tessera::MemoryCost& cost);
 
 /// 1234567 -> "1,234,567".
 std::string grouped(std::int64_t number);
 
-/// Keeps files that this program opens away from the numbers of standard streams that its caller closed: writing to those fails.
+/// Keeps files that this program opens away from the numbers of standard streams that its caller
+/// closed: writing to those fails.
 void open_standard_streams();
 
-/// Throws tessera::Error if what was printed is lost: standard output is closed, or its disk is full.
+/// Throws tessera::Error if what was printed is lost: standard output is closed, or its disk is
+/// full.
 void check_output();
 
-/// A file that appears, or is replaced, when it is complete; before that its content stands beside it under another name. Pipes and devices
-/// are written to as they are. Throws tessera::DataError.
+/// A file that appears, or is replaced, when it is complete; before that its content stands beside
+/// it under another name. Pipes and devices are written to as they are. Throws tessera::DataError.
 class ResultFile {
  public:
   /// Shows whether it can be written.

@@ -39,31 +39,36 @@ class Saver {
  public:
   using Vocabulary = std::optional<tessera::Vocabulary<tessera::AnyCommunicator>>;
 
-  Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator, RankModel& model, Vocabulary& vocabulary)
+  Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator,
+        RankModel& model, Vocabulary& vocabulary)
       : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
     if (options.save.empty()) return;
     tessera::on_all_ranks(communicator, [&] {
       check_folder(options.save);
       if (communicator.rank() != 0) return;
       lock_.emplace(options.save);
-      // Its checkpoints would lie among those of another training, and --resume would take the wrong one.
+      // Its checkpoints would lie among those of another training, and --resume would take the
+      // wrong one.
       const auto latest = tessera::latest_checkpoint(options.save);
       tessera::require<tessera::DataError>(
           options.resume || !latest,
-          "--save: '{}' holds checkpoints of an earlier training, up to '{}': go on with --resume, or give another folder", options.save,
-          latest ? latest->filename().string() : "");
+          "--save: '{}' holds checkpoints of an earlier training, up to '{}': go on with --resume, "
+          "or give another folder",
+          options.save, latest ? latest->filename().string() : "");
     });
     model.add_to(contents_);
     // What the position in the data and the learning rates depend on; all else may change.
-    position_ = fmt::format("{} training samples, batch size {}, {} epochs, seed {}", clicks.train_samples(), options.batch_size,
-                            options.epochs, options.seed);
+    position_ =
+        fmt::format("{} training samples, batch size {}, {} epochs, seed {}",
+                    clicks.train_samples(), options.batch_size, options.epochs, options.seed);
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
     if (options.save_increments > 0) changed_.emplace(contents_);
   }
 
-  /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done, of `steps`.
+  /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done, of
+  /// `steps`.
   std::int64_t resume(std::int64_t steps) {
     if (!options_.resume) return 0;
     std::optional<std::filesystem::path> latest;
@@ -73,25 +78,31 @@ class Saver {
       tessera::Manifest manifest = tessera::read_manifest(*latest).first;
       auto& texts = manifest.texts;
       const std::string position = texts["position"];
-      tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}", latest->string(), position, position_);
+      tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
+                       latest->string(), position, position_);
       // Checkpoints of earlier versions do not say what data they are of.
       tessera::require(!texts.contains("data") || texts["data"] == data_,
-                       "--resume: '{}' was saved while training on other data (checksum {}; now {}); give it its --data, --max-rows, "
+                       "--resume: '{}' was saved while training on other data (checksum {}; now "
+                       "{}); give it its --data, --max-rows, "
                        "--min-count and --power again",
                        latest->string(), texts["data"], data_);
-      tessera::require<tessera::DataError>(manifest.step <= steps, "--resume: '{}' is of step {}, and this training has {}",
+      tessera::require<tessera::DataError>(manifest.step <= steps,
+                                           "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
     });
     if (!latest) return 0;
     const Whole whole(contents_, vocabulary_);
     const std::int64_t step = tessera::load_checkpoint(communicator_, *latest, whole.contents).step;
-    if (vocabulary_) tessera::on_all_ranks(communicator_, [&] { tessera::load_vocabulary(*latest, *vocabulary_); });
+    if (vocabulary_)
+      tessera::on_all_ranks(communicator_,
+                            [&] { tessera::load_vocabulary(*latest, *vocabulary_); });
     if (communicator_.rank() == 0) fmt::print("resumed from {}\n", latest->string());
     unproven_ = step;
     return step;
   }
 
-  /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a saved one has been used.
+  /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a
+  /// saved one has been used.
   bool wants_look(std::int64_t step, bool last) const { return unproven_ || due(step, last); }
 
   /// The loss of what was saved last is a number: it stays, and what --keep has no room for goes.
@@ -101,7 +112,8 @@ class Saver {
     try {
       tessera::remove_old_checkpoints(options_.save, options_.keep, *step);
     } catch (const std::exception& error) {
-      fmt::print(stderr, "train_dlrm: warning: older checkpoints were not removed: {}\n", error.what());
+      fmt::print(stderr, "train_dlrm: warning: older checkpoints were not removed: {}\n",
+                 error.what());
     }
   }
 
@@ -109,11 +121,15 @@ class Saver {
   std::string advice() const {
     if (options_.save.empty()) return {};
     const std::vector<std::int64_t> steps = tessera::checkpoint_steps(options_.save);
-    const auto suspect = unproven_ ? std::lower_bound(steps.begin(), steps.end(), *unproven_) : steps.end();
+    const auto suspect =
+        unproven_ ? std::lower_bound(steps.begin(), steps.end(), *unproven_) : steps.end();
     if (suspect == steps.begin()) return {};
-    const auto name = [&](std::int64_t step) { return (std::filesystem::path(options_.save) / tessera::checkpoint_name(step)).string(); };
+    const auto name = [&](std::int64_t step) {
+      return (std::filesystem::path(options_.save) / tessera::checkpoint_name(step)).string();
+    };
     std::string text = fmt::format("; the last good checkpoint is '{}'", name(*std::prev(suspect)));
-    if (suspect != steps.end()) text += fmt::format(": remove '{}', which leads here, and use --resume", name(*suspect));
+    if (suspect != steps.end())
+      text += fmt::format(": remove '{}', which leads here, and use --resume", name(*suspect));
     return text;
   }
 
@@ -128,19 +144,23 @@ class Saver {
 
  private:
   bool due(std::int64_t step, bool last) const {
-    return !options_.save.empty() && (last || (options_.save_every > 0 && step % options_.save_every == 0));
+    return !options_.save.empty() &&
+           (last || (options_.save_every > 0 && step % options_.save_every == 0));
   }
 
   void save(std::int64_t step, bool last) {
     const bool now = due(step, last);
-    if (running_ && (now ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) {
+    if (running_ &&
+        (now ? running_->finish(communicator_), true : running_->poll(communicator_).has_value())) {
       running_.reset();
       unproven_ = running_step_;
     }
     if (!now) return;
-    const tessera::SaveOptions options{.finite = true, .locked = true};  // --keep waits for proven()
+    // --keep waits for proven()
+    const tessera::SaveOptions options{.finite = true, .locked = true};
     if (options_.save_async && !last) {
-      running_.emplace(communicator_, options_.save, contents_, step, tessera::AsyncSaveOptions{.save = options});
+      running_.emplace(communicator_, options_.save, contents_, step,
+                       tessera::AsyncSaveOptions{.save = options});
       running_step_ = step;
       return;
     }
@@ -148,7 +168,8 @@ class Saver {
       tessera::save_increment(communicator_, options_.save, *changed_, *base_, step, options);
       ++increments_;
     } else {
-      base_ = tessera::save_checkpoint(communicator_, options_.save, Whole(contents_, vocabulary_).contents, step, options);
+      base_ = tessera::save_checkpoint(communicator_, options_.save,
+                                       Whole(contents_, vocabulary_).contents, step, options);
       increments_ = 0;
       if (changed_) changed_->clear();
     }
@@ -159,16 +180,20 @@ class Saver {
   static void check_folder(const std::filesystem::path& folder) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
-    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
-    if (!error && !std::filesystem::is_directory(folder)) error = std::make_error_code(std::errc::not_a_directory);
-    tessera::require<tessera::DataError>(!error, "--save: cannot write to the folder '{}': {}", folder.string(), error.message());
+    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0)
+      error.assign(errno, std::generic_category());
+    if (!error && !std::filesystem::is_directory(folder))
+      error = std::make_error_code(std::errc::not_a_directory);
+    tessera::require<tessera::DataError>(!error, "--save: cannot write to the folder '{}': {}",
+                                         folder.string(), error.message());
   }
 
   /// The model and what the vocabulary knows now.
   struct Whole {
     tessera::CheckpointContents contents;
     std::optional<tessera::SavedVocabulary<Vocabulary::value_type>> saved;
-    Whole(const tessera::CheckpointContents& model, const Vocabulary& vocabulary) : contents(model) {
+    Whole(const tessera::CheckpointContents& model, const Vocabulary& vocabulary)
+        : contents(model) {
       if (vocabulary) saved.emplace(contents, *vocabulary);
     }
   };
@@ -181,7 +206,8 @@ class Saver {
   std::optional<tessera::FolderLock> lock_;  ///< on the first rank
   std::optional<tessera::AsyncSave> running_;
   std::int64_t running_step_ = 0;
-  std::optional<std::int64_t> unproven_;         ///< the step of the last checkpoint, until its model has given a loss
+  /// the step of the last checkpoint, until its model has given a loss
+  std::optional<std::int64_t> unproven_;
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;

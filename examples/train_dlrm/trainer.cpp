@@ -33,7 +33,8 @@ using namespace tessera;
 struct Part {
   std::int64_t first, count;
   Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c)
-      : first(begin + even_cut(size, c.size(), c.rank())), count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
+      : first(begin + even_cut(size, c.size(), c.rank())),
+        count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
 };
 
 struct Quality {
@@ -48,10 +49,12 @@ class Rank {
         clicks_(clicks),
         communicator_(communicators.main),
         data_(communicators.data),
-        model_(communicators.backend.make_model(communicators, options, clicks.rows(),
-                                                (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
+        model_(communicators.backend.make_model(
+            communicators, options, clicks.rows(),
+            (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
-    if (options.vocabulary) vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
+    if (options.vocabulary)
+      vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
   }
 
   void run(Result& result) {
@@ -68,7 +71,8 @@ class Rank {
       result.auc = quality.auc;
       result.logloss = quality.logloss;
       result.dense_parameters = model_->dense_parameters();
-      for (const TableSpec& table : model_->embeddings().layout().tables) result.embedding_parameters += table.rows * table.width;
+      for (const TableSpec& table : model_->embeddings().layout().tables)
+        result.embedding_parameters += table.rows * table.width;
     }
     if (!options_.feature_check) return;
     for (int f = 0; f <= kFeatures; ++f) {
@@ -80,22 +84,29 @@ class Rank {
  private:
   static constexpr int kNothing = -1;
 
-  static VocabularyOptions vocabulary_options(const Options& options, const std::vector<std::int64_t>& rows) {
+  static VocabularyOptions vocabulary_options(const Options& options,
+                                              const std::vector<std::int64_t>& rows) {
     const Eviction eviction = options.eviction == "none"     ? Eviction::none
                               : options.eviction == "oldest" ? Eviction::oldest
                                                              : Eviction::least_frequent;
-    VocabularyOptions made{.tables = {}, .feature_table = {}, .seed = options.seed, .threads = options.threads_per_rank};
-    const auto admit_after = static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
+    VocabularyOptions made{.tables = {},
+                           .feature_table = {},
+                           .seed = options.seed,
+                           .threads = options.threads_per_rank};
+    const auto admit_after =
+        static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
     for (const std::int64_t r : rows) made.tables.push_back({r, admit_after, eviction});
     return made;
   }
 
-  /// Raw keys become rows; in training the vocabulary learns them, and rows that changed hands start anew.
+  /// Raw keys become rows; in training the vocabulary learns them, and rows that changed hands
+  /// start anew.
   void to_rows(bool training) {
     if (!vocabulary_) return;
     if (!training) return vocabulary_->find(batch_.keyed_keys(), std::span(batch_.ids));
     std::vector<std::int64_t> rows;
-    const std::span<const ReusedRow> reused = vocabulary_->learn(batch_.keyed_keys(), std::span(batch_.ids));
+    const std::span<const ReusedRow> reused =
+        vocabulary_->learn(batch_.keyed_keys(), std::span(batch_.ids));
     for (std::size_t i = 0; i < reused.size(); ++i) {
       rows.push_back(reused[i].row);
       if (i + 1 < reused.size() && reused[i + 1].table == reused[i].table) continue;
@@ -107,8 +118,10 @@ class Rank {
   bool first() const { return communicator_.rank() == 0; }
 
   void train(Result& result) {
-    const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size, per_epoch = (samples + batch - 1) / batch;
-    const std::int64_t steps = per_epoch * options_.epochs, interval = std::max<std::int64_t>(1, steps / 400);
+    const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size,
+                       per_epoch = (samples + batch - 1) / batch;
+    const std::int64_t steps = per_epoch * options_.epochs,
+                       interval = std::max<std::int64_t>(1, steps / 400);
     Progress progress(steps);
     std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
@@ -116,13 +129,14 @@ class Rank {
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
-      loader.emplace(data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
-        if (at >= steps) return false;
-        clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
-        std::swap<ClickBatch<std::int32_t>>(whole, read);
-        ++at;
-        return true;
-      });
+      loader.emplace(
+          data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
+            if (at >= steps) return false;
+            clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
+            std::swap<ClickBatch<std::int32_t>>(whole, read);
+            ++at;
+            return true;
+          });
     const auto fetch = [&](std::int64_t at, Batch& to) {
       if (loader) return static_cast<void>(loader->next(to));
       const Part part(begin_of(at), size_of(at), communicator_);
@@ -138,10 +152,11 @@ class Rank {
       if (!options_.overlap) fetch(step, batch_);
       to_rows(true);
       const float rate = schedule(step, steps);
-      model_->train(batch_, size_of(step), rate * options_.dense_learning_rate, rate * options_.learning_rate,
-                    ahead ? &next_batch_ : nullptr);
+      model_->train(batch_, size_of(step), rate * options_.dense_learning_rate,
+                    rate * options_.learning_rate, ahead ? &next_batch_ : nullptr);
       seen += size_of(step);
-      if (ahead) std::swap(batch_, next_batch_);  // ids keep their addresses, as the routed step needs
+      // ids keep their addresses, as the routed step needs
+      if (ahead) std::swap(batch_, next_batch_);
       const bool last = ++step == steps;
       if (saver_.wants_look(step, last)) {
         look(step);
@@ -162,7 +177,9 @@ class Rank {
 
   /// Rates fall in a straight line to nothing, which averages the last steps' noise out.
   float schedule(std::int64_t step, std::int64_t steps) const {
-    return options_.constant_rates ? 1.0f : 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps));
+    return options_.constant_rates
+               ? 1.0f
+               : 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps));
   }
 
   /// Adds the losses since the last look up; ends a training that diverged.
@@ -170,9 +187,10 @@ class Rank {
     double sum = model_->take_loss();
     communicator_.all_reduce(std::span<double>(&sum, 1));
     loss_ += sum;
-    require<Error>(std::isfinite(loss_) && model_->gradients_finite(),
-                   "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}", step,
-                   options_.initial_bound > 1 ? "--initial-bound, then " : "", saver_.advice());
+    require<Error>(
+        std::isfinite(loss_) && model_->gradients_finite(),
+        "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}",
+        step, options_.initial_bound > 1 ? "--initial-bound, then " : "", saver_.advice());
   }
 
   /// Over all ranks, of the steps since the last report.
@@ -181,11 +199,13 @@ class Rank {
     return std::exchange(loss_, 0.0) / static_cast<double>(step - last_report_);
   }
 
-  /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's ids between samples (kFeatures: all).
+  /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's
+  /// ids between samples (kFeatures: all).
   Quality test(int without) {
     std::vector<float> logits, labels;
     for (std::int64_t begin = 0; begin < clicks_.test_samples(); begin += options_.batch_size) {
-      const Part part(begin, std::min(options_.batch_size, clicks_.test_samples() - begin), communicator_);
+      const Part part(begin, std::min(options_.batch_size, clicks_.test_samples() - begin),
+                      communicator_);
       clicks_.test_batch(part.first, part.count, batch_);
       to_rows(false);
       for (int f = 0; f < kFeatures; ++f)
@@ -203,16 +223,19 @@ class Rank {
     return {auc.value(), loss.value()};
   }
 
-  /// Each sample gets the category of another: with its distribution unchanged, only its bearing on the label is lost.
+  /// Each sample gets the category of another: with its distribution unchanged, only its bearing on
+  /// the label is lost.
   void exchange_ids(int feature) {
     const auto begin = batch_.ids.begin() + feature * batch_.size;
-    std::rotate(begin, begin + (batch_.size + feature) / 2 % std::max<std::int64_t>(batch_.size, 1), begin + batch_.size);
+    std::rotate(begin, begin + (batch_.size + feature) / 2 % std::max<std::int64_t>(batch_.size, 1),
+                begin + batch_.size);
   }
 
   std::vector<float> gather(const std::vector<float>& own) {
     const std::size_t ranks = static_cast<std::size_t>(communicator_.size()), count = own.size();
     std::vector<std::size_t> counts(ranks);
-    communicator_.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
+    communicator_.all_gather(std::span<const std::size_t>(&count, 1),
+                             std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
     std::vector<float> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
     communicator_.all_gather(std::span<const float>(own), std::span<float>(all), counts);
     return all;
@@ -234,14 +257,17 @@ class Rank {
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
   ranks.run([&](Communicators& communicators) {
-    require_same(communicators.main, {{"the number of training samples", std::to_string(clicks.train_samples())},
-                                      {"the number of test samples", std::to_string(clicks.test_samples())},
-                                      {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
+    require_same(
+        communicators.main,
+        {{"the number of training samples", std::to_string(clicks.train_samples())},
+         {"the number of test samples", std::to_string(clicks.test_samples())},
+         {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
     Rank rank(options, clicks, communicators);
     try {
       rank.run(result);
     } catch (const std::exception& error) {
-      communicators.routing.interrupt(error.what());  // here, before the model gives a batch up without saying why
+      // here, before the model gives a batch up without saying why
+      communicators.routing.interrupt(error.what());
       throw;
     }
   });

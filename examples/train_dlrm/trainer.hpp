@@ -18,10 +18,12 @@ struct Result {
   double seconds = 0, samples_per_second = 0;
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
-  std::vector<double> auc_without;  ///< of each category: its ids exchanged between samples; the last: of all categories
+  /// of each category: its ids exchanged between samples; the last: of all categories
+  std::vector<double> auc_without;
 };
 
-/// Trains, tests, prints what happens. The result is that of the process of rank 0. Throws what the first rank that failed here threw.
+/// Trains, tests, prints what happens. The result is that of the process of rank 0. Throws what the
+/// first rank that failed here threw.
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks);
 
 }  // namespace dlrm

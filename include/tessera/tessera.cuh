@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the backend Cuda. nvcc only. Dense layers:
-// tessera/cuda/dense.cuh (cuBLASLt).
+// Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the
+// backend Cuda. nvcc only. Dense layers: tessera/cuda/dense.cuh (cuBLASLt).
 #include <tessera/collection/compiled_once.hpp>
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Everything that needs the standard library, fmt and OpenMP alone. Linear layers: tessera/dense/mlp.hpp (oneDNN).
+// Everything that needs the standard library, fmt and OpenMP alone. Linear layers:
+// tessera/dense/mlp.hpp (oneDNN).
 #include <tessera/collection/embedding_collection.hpp>
 // before the next, for shorter errors
 #include <tessera/collection/compiled_once.hpp>

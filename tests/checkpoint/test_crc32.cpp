@@ -44,13 +44,15 @@ TEST_CASE("sums of several writers of strips and pieces are the checksums of the
     const auto bytes = std::as_bytes(std::span(file));
     ChunkSums all(size);
     // Rows of `stride` bytes, of which each of four writers has some columns.
-    const std::size_t stride = 1 + random() % 3000, cuts[] = {0, stride / 5, stride / 3, stride / 2, stride};
+    const std::size_t stride = 1 + random() % 3000,
+                      cuts[] = {0, stride / 5, stride / 3, stride / 2, stride};
     for (int writer = 0; writer < 4; ++writer) {
       ChunkSums own(size);
       {
         ChunkSums::Cursor cursor(own);
         for (std::size_t row = 0; row < size; row += stride) {
-          const std::size_t begin = std::min(size, row + cuts[writer]), end = std::min(size, row + cuts[writer + 1]);
+          const std::size_t begin = std::min(size, row + cuts[writer]),
+                            end = std::min(size, row + cuts[writer + 1]);
           if (random() % 3 == 0) cursor.flush();
           cursor.add(begin, bytes.subspan(begin, end - begin));
         }
@@ -58,6 +60,7 @@ TEST_CASE("sums of several writers of strips and pieces are the checksums of the
       for (std::uint64_t c = 0; c < chunks_of(size); ++c) all.combine(c, own.sum(c));
     }
     for (std::uint64_t c = 0; c < chunks_of(size); ++c)
-      CHECK(all.crc(c) == crc32(bytes.subspan(static_cast<std::size_t>(c * kChunkBytes), static_cast<std::size_t>(chunk_size(size, c)))));
+      CHECK(all.crc(c) == crc32(bytes.subspan(static_cast<std::size_t>(c * kChunkBytes),
+                                              static_cast<std::size_t>(chunk_size(size, c)))));
   }
 }

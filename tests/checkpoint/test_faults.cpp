@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every call of the system that a save makes, in turn, is where the process dies or where the call fails: afterwards there is a complete
-// checkpoint, the previous or the new one. This program's own pwrite, fsync and so on stand before the C library's.
+// Every call of the system that a save makes, in turn, is where the process dies or where the call
+// fails: afterwards there is a complete checkpoint, the previous or the new one. This program's own
+// pwrite, fsync and so on stand before the C library's.
 #include <checkpoint/models.hpp>
 
 #include <doctest/doctest.h>
@@ -38,7 +39,8 @@ std::string renamed_too_early;
 
 std::string path_of(int file) {
   char text[4096];
-  const ssize_t n = ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), text, sizeof(text));
+  const ssize_t n =
+      ::readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), text, sizeof(text));
   return {text, n < 0 ? 0 : static_cast<std::size_t>(n)};
 }
 
@@ -83,7 +85,9 @@ int renameat2(int from_folder, const char* from, int to_folder, const char* to, 
   }
   return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 }
-int mkdir(const char* path, mode_t mode) { return fails() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode)); }
+int mkdir(const char* path, mode_t mode) {
+  return fails() ? -1 : static_cast<int>(::syscall(SYS_mkdirat, AT_FDCWD, path, mode));
+}
 int rename(const char* from, const char* to) {
   return fails() ? -1 : static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
@@ -98,7 +102,10 @@ namespace {
 
 Layout layout(int ranks) {
   return make_layout({ranks}, {{"cut", 300, 12}, {"copied", 9, 4}}, {},
-                     {{0, {0, 100, 0, 12}, 0}, {0, {100, 300, 0, 5}, ranks - 1}, {0, {100, 300, 5, 12}, 0}, {1, {0, 9, 0, 4}, every_rank}});
+                     {{0, {0, 100, 0, 12}, 0},
+                      {0, {100, 300, 0, 5}, ranks - 1},
+                      {0, {100, 300, 5, 12}, 0},
+                      {1, {0, 9, 0, 4}, every_rank}});
 }
 
 template <class Comm>
@@ -121,7 +128,8 @@ std::int64_t whole_latest(const std::filesystem::path& folder) {
 
 std::int64_t partial_folders(const std::filesystem::path& folder) {
   std::int64_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) count += entry.path().filename().string()[0] == '.';
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    count += entry.path().filename().string()[0] == '.';
   return count;
 }
 
@@ -152,7 +160,8 @@ int in_child(auto&& work) {
 
 }  // namespace
 
-TEST_CASE("killed at any call, the previous or the new checkpoint is whole, and the next save succeeds") {
+TEST_CASE(
+    "killed at any call, the previous or the new checkpoint is whole, and the next save succeeds") {
   const TemporaryFolder temporary;
   const std::filesystem::path folder = temporary.path / "c";
   int previous = 0, next = 0;
@@ -187,7 +196,9 @@ TEST_CASE("killed at any call, the previous or the new checkpoint is whole, and 
   CHECK(next > 3);
 }
 
-TEST_CASE("any call that fails is an error on all ranks; the previous checkpoint stays and the next save succeeds") {
+TEST_CASE(
+    "any call that fails is an error on all ranks; the previous checkpoint stays and the next save "
+    "succeeds") {
   const TemporaryFolder temporary;
   const std::filesystem::path folder = temporary.path / "c";
   int refused = 0, clean = 0;
@@ -225,7 +236,8 @@ TEST_CASE("any call that fails is an error on all ranks; the previous checkpoint
       }
       if (failed > 0) {
         ++refused;
-        CHECK((text.find("No space left") != std::string::npos || text.find("Input/output error") != std::string::npos));
+        CHECK((text.find("No space left") != std::string::npos ||
+               text.find("Input/output error") != std::string::npos));
         clean += latest == 2 && partial_folders(folder) == 0;
       }
       SelfCommunicator c;
@@ -279,6 +291,7 @@ TEST_CASE("a full disk and a limit of file sizes show before anything is written
   CHECK(partial_folders(small) == 0);
   ::umount(small.c_str());
   REQUIRE(::mount("none", sealed.c_str(), "tmpfs", MS_RDONLY, "") == 0);
-  CHECK_THROWS_WITH_AS(save(c, sealed / "new", 1), doctest::Contains("Read-only file system"), DataError);
+  CHECK_THROWS_WITH_AS(save(c, sealed / "new", 1), doctest::Contains("Read-only file system"),
+                       DataError);
   ::umount(sealed.c_str());
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What other programs see: Python's standard library reads a checkpoint as examples/read_checkpoint.py shows; .npy files go out and
-// come back under another layout.
+// What other programs see: Python's standard library reads a checkpoint as
+// examples/read_checkpoint.py shows; .npy files go out and come back under another layout.
 #include <checkpoint/models.hpp>
 
 #include <tessera/checkpoint/npy.hpp>
@@ -28,7 +28,8 @@ std::string text_of(const std::filesystem::path& file) {
 /// The example, found from this program upwards; empty if it or Python is not there.
 std::string python_reader() {
   if (std::system("python3 -c '' 2>/dev/null") != 0) return {};
-  for (std::filesystem::path at = std::filesystem::read_symlink("/proc/self/exe"); at.has_relative_path(); at = at.parent_path())
+  for (std::filesystem::path at = std::filesystem::read_symlink("/proc/self/exe");
+       at.has_relative_path(); at = at.parent_path())
     if (const auto script = at / "examples" / "read_checkpoint.py"; std::filesystem::exists(script))
       return "python3 '" + script.string() + "' ";
   return {};
@@ -36,7 +37,10 @@ std::string python_reader() {
 
 Layout layout(int ranks) {
   return make_layout({ranks}, {{"t", 700, 12}, {"a/b", 9, 3}}, {},
-                     {{0, {0, 300, 0, 12}, 0}, {0, {300, 700, 0, 5}, ranks - 1}, {0, {300, 700, 5, 12}, 0}, {1, {0, 9, 0, 3}, every_rank}});
+                     {{0, {0, 300, 0, 12}, 0},
+                      {0, {300, 700, 0, 5}, ranks - 1},
+                      {0, {300, 700, 5, 12}, 0},
+                      {1, {0, 9, 0, 3}, every_rank}});
 }
 
 template <Element T>
@@ -57,8 +61,9 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   }
   const TemporaryFolder folder;
   const auto run = [&](const std::string& arguments) {
-    const int status =
-        std::system((reader + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'").c_str());
+    const int status = std::system((reader + arguments + " >'" + (folder.path / "out").string() +
+                                    "' 2>'" + (folder.path / "err").string() + "'")
+                                       .c_str());
     return status == 0;
   };
   const auto check_table = [&](const std::filesystem::path& checkpoint, auto expected) {
@@ -77,14 +82,18 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   save<float>(folder.path / "f", 10'000);
   save<BFloat16>(folder.path / "b", 1 << 30);
   save<Half>(folder.path / "h", 1 << 30);
-  check_table(folder.path / "f" / checkpoint_name(3), [](int row, int column) { return value<float>(5, "t", 0, row, column); });
-  check_table(folder.path / "b" / checkpoint_name(3),
-              [](int row, int column) { return to_float(value<BFloat16>(5, "t", 0, row, column)); });
-  check_table(folder.path / "h" / checkpoint_name(3), [](int row, int column) { return to_float(value<Half>(5, "t", 0, row, column)); });
+  check_table(folder.path / "f" / checkpoint_name(3),
+              [](int row, int column) { return value<float>(5, "t", 0, row, column); });
+  check_table(folder.path / "b" / checkpoint_name(3), [](int row, int column) {
+    return to_float(value<BFloat16>(5, "t", 0, row, column));
+  });
+  check_table(folder.path / "h" / checkpoint_name(3),
+              [](int row, int column) { return to_float(value<Half>(5, "t", 0, row, column)); });
   const std::filesystem::path checkpoint = folder.path / "f" / checkpoint_name(3);
   CHECK(run("'" + checkpoint.string() + "'"));
   const std::string listing = text_of(folder.path / "out");
-  for (const std::string part : {"step 3, 7 files, all checksums right", "t.weight ", "t.sum ", "a/b.weight ", "mlp.weight ", "[700, 12]"})
+  for (const std::string part : {"step 3, 7 files, all checksums right", "t.weight ", "t.sum ",
+                                 "a/b.weight ", "mlp.weight ", "[700, 12]"})
     CHECK(listing.find(part) != std::string::npos);
   if (std::system("python3 -c 'import torch' 2>/dev/null") == 0) {
     CHECK(run("'" + checkpoint.string() + "' --torch '" + (folder.path / "state").string() + "'"));
@@ -92,7 +101,8 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   } else {
     MESSAGE("no PyTorch: its part is left out");
   }
-  // Of an increment it shows what is there, and makes no tensor of it; names that leave the folder are refused.
+  // Of an increment it shows what is there, and makes no tensor of it; names that leave the folder
+  // are refused.
   const std::filesystem::path other = folder.path / "other";
   std::filesystem::copy(checkpoint, other);
   const auto write = [&](const Manifest& manifest) {
@@ -107,22 +117,27 @@ TEST_CASE("Python's standard library reads and checks a checkpoint") {
   manifest.base = checkpoint_name(1);
   write(manifest);
   CHECK(run("'" + other.string() + "'"));
-  CHECK(text_of(folder.path / "out").find("an increment: rows that are not listed here are those of step-000000000001") !=
+  CHECK(text_of(folder.path / "out")
+            .find("an increment: rows that are not listed here are those of step-000000000001") !=
         std::string::npos);
   refused(" --tensor t.weight", "only the rows that changed since step-000000000001");
-  refused(" --torch '" + (folder.path / "no").string() + "'", "only the rows that changed since step-000000000001");
+  refused(" --torch '" + (folder.path / "no").string() + "'",
+          "only the rows that changed since step-000000000001");
   manifest.base.clear();
   manifest.files[0].name = "../f/" + checkpoint_name(3) + "/" + manifest.files[0].name;
   write(manifest);
   refused("", "is no plain file name");
   // It finds damage, too.
-  std::fstream file(checkpoint / "0000-t-00002-of-00004.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(checkpoint / "0000-t-00002-of-00004.safetensors",
+                    std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(3000);
   const char old = static_cast<char>(file.peek());
   file.put(static_cast<char>(old ^ 16));
   file.close();
   CHECK(!run("'" + checkpoint.string() + "'"));
-  CHECK(text_of(folder.path / "err").find("0000-t-00002-of-00004.safetensors: chunk 0 is damaged") != std::string::npos);
+  CHECK(
+      text_of(folder.path / "err").find("0000-t-00002-of-00004.safetensors: chunk 0 is damaged") !=
+      std::string::npos);
 }
 
 TEST_CASE("npy files hold whole tables, and come back under another layout and precision") {
@@ -131,7 +146,8 @@ TEST_CASE("npy files hold whole tables, and come back under another layout and p
   run_ranks(2, [&](ThreadCommunicator& c) {
     Trained<RowWiseAdagrad, float, ThreadCommunicator> model(c, layout(2), 5);
     export_npy(c, folder, model.contents);
-    CHECK_THROWS_WITH_AS(export_npy(c, folder, model.contents), doctest::Contains("is there already"), DataError);
+    CHECK_THROWS_WITH_AS(export_npy(c, folder, model.contents),
+                         doctest::Contains("is there already"), DataError);
   });
   const std::string bytes = text_of(folder / "t.weight.npy");
   REQUIRE(bytes.size() == 128 + 700 * 12 * 4);
@@ -149,12 +165,14 @@ TEST_CASE("npy files hold whole tables, and come back under another layout and p
     CHECK(import_npy(c, folder, model.contents) == 5);
     CHECK(differences<float>(model.tables, 5) == 0);
     CHECK(model.dense[17] == 22.0f);
-    CHECK_THROWS_WITH_AS(import_npy(c, temporary.path, model.contents), doctest::Contains("has no file"), DataError);
+    CHECK_THROWS_WITH_AS(import_npy(c, temporary.path, model.contents),
+                         doctest::Contains("has no file"), DataError);
   });
   std::filesystem::resize_file(folder / "a_b.sum.npy", 150);
   run_ranks(2, [&](ThreadCommunicator& c) {
     Trained<RowWiseAdagrad, float, ThreadCommunicator> model(c, layout(2), 99);
-    CHECK_THROWS_WITH_AS(import_npy(c, folder, model.contents), doctest::Contains("a_b.sum.npy"), DataError);
+    CHECK_THROWS_WITH_AS(import_npy(c, folder, model.contents), doctest::Contains("a_b.sum.npy"),
+                         DataError);
     CHECK(model.is<float>(99));
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Snapshots that are written while updates go on hold the model as it was; a full checkpoint and an increment hold it as it is.
-// Random layouts, saved on some ranks and loaded on others.
+// Snapshots that are written while updates go on hold the model as it was; a full checkpoint and an
+// increment hold it as it is. Random layouts, saved on some ranks and loaded on others.
 #include <checkpoint/models.hpp>
 
 #include <tessera/checkpoint/async_save.hpp>
@@ -35,9 +35,8 @@ struct Values {
   std::mutex mutex;
   void add(Sharded& tables) {
     const std::lock_guard lock(mutex);
-    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
-      all[{std::string(table), array, row, column}] = x;
-    });
+    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column,
+                      float& x) { all[{std::string(table), array, row, column}] = x; });
   }
 };
 
@@ -49,16 +48,22 @@ void train(Sharded& tables, const Model& model, unsigned step, int rank) {
   for (const FeatureSpec& feature : model.features)
     for (int s = 0; s < batch; ++s)
       for (const TableSpec& table : model.tables)
-        if (table.name == feature.table) ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(table.rows)));
-  const auto pooled = tables.forward(KeyedJagged<std::int64_t>{
-      .features = static_cast<std::int64_t>(model.features.size()), .batch = batch, .ids = ids, .offsets = {}, .weights = {}});
+        if (table.name == feature.table)
+          ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(table.rows)));
+  const auto pooled = tables.forward(
+      KeyedJagged<std::int64_t>{.features = static_cast<std::int64_t>(model.features.size()),
+                                .batch = batch,
+                                .ids = ids,
+                                .offsets = {},
+                                .weights = {}});
   std::vector<float> gradient(static_cast<std::size_t>(batch * tables.columns()));
   for (float& g : gradient) g = static_cast<float>(random() % 100) * 0.01f;
   tables.backward(pooled, MatrixView<const float>(gradient.data(), batch, tables.columns()));
 }
 
 /// Adds what a checkpoint holds, read under another layout.
-void load_into(Values& values, const std::filesystem::path& checkpoint, const Layout& layout, std::int64_t steps) {
+void load_into(Values& values, const std::filesystem::path& checkpoint, const Layout& layout,
+               std::int64_t steps) {
   run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
     Sharded tables(c, Host{}, layout, {.seed = 4});
     std::vector<float> dense(10);
@@ -79,8 +84,10 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
     Random random(seed);
     Model model = random_model(random, false);
     for (TableSpec& table : model.tables) table.rows *= 40;
-    const Layout layout = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
-    const std::size_t memory = pick(random, 0, 1) ? std::size_t{1} << 20 : 600;  // room for a few rows: updates must wait
+    const Layout layout =
+        random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    // room for a few rows: updates must wait
+    const std::size_t memory = pick(random, 0, 1) ? std::size_t{1} << 20 : 600;
     const TemporaryFolder folder;
     Values then;
     std::atomic<std::int64_t> copied = 0;
@@ -92,7 +99,8 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
       contents.add("dense", {10}, std::span(dense));
       for (unsigned step = 0; step < 2; ++step) train(tables, model, step, c.rank());
       then.add(tables);
-      AsyncSave save(c, folder.path, contents, 2, {.save = {.max_file_bytes = 50'000}, .memory_bytes = memory});
+      AsyncSave save(c, folder.path, contents, 2,
+                     {.save = {.max_file_bytes = 50'000}, .memory_bytes = memory});
       dense.assign(10, -1.0f);
       for (unsigned step = 2; step < 12; ++step) train(tables, model, step, c.rank());
       CHECK(tables.steps() == 12);
@@ -108,8 +116,10 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
       copied += save.snapshot().rows_copied();
     });
     Values loaded;
-    load_into(loaded, folder.path / checkpoint_name(2),
-              random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3))), 2);
+    load_into(
+        loaded, folder.path / checkpoint_name(2),
+        random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3))),
+        2);
     INFO("seed " << seed << ", " << copied << " rows copied aside");
     CHECK(loaded.all == then.all);
   }
@@ -118,8 +128,8 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
 TEST_CASE("rows are copied aside before they change, and the writer gets them as they were") {
   SelfCommunicator c;
   const Model model{{{"t", 1000, 4}}, {{"t", "t"}}};
-  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 1000, 0, 4}, 0}}),
-                                                                {});
+  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(
+      c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 1000, 0, 4}, 0}}), {});
   fill(tables, 3);
   CheckpointContents contents;
   contents.add(tables);
@@ -127,7 +137,8 @@ TEST_CASE("rows are copied aside before they change, and the writer gets them as
   const std::vector<std::int64_t> ids{5, 7, 5, 999};
   const std::vector<float> gradient(16, 1.0f);
   for (int step = 0; step < 2; ++step) {
-    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{.features = 1, .batch = 4, .ids = ids, .offsets = {}, .weights = {}});
+    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{
+        .features = 1, .batch = 4, .ids = ids, .offsets = {}, .weights = {}});
     tables.backward(pooled, MatrixView<const float>(gradient.data(), 4, 4));
   }
   CHECK(differences<float>(tables, 3) == 3 * 5);
@@ -156,7 +167,9 @@ TEST_CASE("a save that is given up leaves the earlier ones, and training goes on
     CheckpointContents contents;
     contents.add("dense", {1 << 20}, std::span(dense));
     save_checkpoint(c, folder.path, contents, 1);
-    { const AsyncSave save(c, folder.path, contents, 2); }
+    {
+      const AsyncSave save(c, folder.path, contents, 2);
+    }
     c.barrier();
     CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
     c.barrier();
@@ -164,7 +177,8 @@ TEST_CASE("a save that is given up leaves the earlier ones, and training goes on
     save.finish(c);
     CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3});
   });
-  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), std::filesystem::directory_iterator()) == 2);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path),
+                      std::filesystem::directory_iterator()) == 2);
 }
 
 TEST_CASE("a full checkpoint and an increment") {
@@ -173,9 +187,11 @@ TEST_CASE("a full checkpoint and an increment") {
     Random random(seed);
     Model model = random_model(random, false);
     for (TableSpec& table : model.tables) table.rows *= 20;
-    const Layout layout = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    const Layout layout =
+        random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
     const TemporaryFolder folder;
-    const SaveOptions options{.keep = 2, .max_file_bytes = pick(random, 0, 1) ? std::uint64_t{1} << 30 : 5000};
+    const SaveOptions options{.keep = 2,
+                              .max_file_bytes = pick(random, 0, 1) ? std::uint64_t{1} << 30 : 5000};
     Values first, second;
     run_ranks(layout.ranks(), [&](ThreadCommunicator& c) {
       Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = seed});
@@ -195,7 +211,8 @@ TEST_CASE("a full checkpoint and an increment") {
       second.add(tables);
     });
     INFO("seed " << seed);
-    const Layout other = random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
+    const Layout other =
+        random_layout(random, model, pick(random, 1, 4), static_cast<Shape>(pick(random, 0, 3)));
     Values loaded;
     load_into(loaded, folder.path / checkpoint_name(3), other, 3);
     CHECK(loaded.all == first.all);
@@ -203,29 +220,35 @@ TEST_CASE("a full checkpoint and an increment") {
     CHECK(loaded.all == second.all);
     // The full one stays as long as an increment needs it.
     CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1, 3, 4});
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(1))) full += entry.file_size();
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(3))) increment += entry.file_size();
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(1)))
+      full += entry.file_size();
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path / checkpoint_name(3)))
+      increment += entry.file_size();
     // It cannot be replaced, and another full checkpoint of the same name is not the base.
     SelfCommunicator c;
     std::vector<float> dense(10);
     CheckpointContents contents;
     contents.add("dense", {10}, std::span(dense));
-    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1), doctest::Contains("'step-000000000003' beside it is an increment"),
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, contents, 1),
+                         doctest::Contains("'step-000000000003' beside it is an increment"),
                          DataError);
     load_into(loaded, folder.path / checkpoint_name(4), other, 4);
     std::filesystem::remove_all(folder.path / checkpoint_name(1));
     save_checkpoint(c, folder.path, contents, 1);
-    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(4), contents), doctest::Contains("is an increment of another"),
-                         DataError);
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(4), contents),
+                         doctest::Contains("is an increment of another"), DataError);
   }
   CHECK(increment < full * 3 / 4);
 }
 
-TEST_CASE("a user's tensors of any name come back from an increment as they were saved; so do the tables") {
+TEST_CASE(
+    "a user's tensors of any name come back from an increment as they were saved; so do the "
+    "tables") {
   const TemporaryFolder folder;
   SelfCommunicator c;
   const Model model{{{"t", 30, 4}}, {{"t", "t"}}};
-  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 30, 0, 4}, 0}}), {});
+  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(
+      c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 30, 0, 4}, 0}}), {});
   std::vector<float> gate{1, 2, 3, 4, 5, 6}, own{7, 8};
   std::vector<std::int64_t> numbers{2, 0, 1}, table_numbers{29};
   CheckpointContents contents;
@@ -240,18 +263,19 @@ TEST_CASE("a user's tensors of any name come back from an increment as they were
   const auto train_two_rows = [&] {
     const std::vector<std::int64_t> ids{28, 5};
     const std::vector<float> gradient(8, 1.0f);
-    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{.features = 1, .batch = 2, .ids = ids, .offsets = {}, .weights = {}});
+    const auto pooled = tables.forward(KeyedJagged<std::int64_t>{
+        .features = 1, .batch = 2, .ids = ids, .offsets = {}, .weights = {}});
     tables.backward(pooled, MatrixView<const float>(gradient.data(), 2, 4));
   };
   train_two_rows();
   std::map<std::tuple<std::string, int, std::int64_t, std::int64_t>, float> then, now;
   const auto note = [&](auto& values) {
-    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column, float& x) {
-      values[{std::string(table), array, row, column}] = x;
-    });
+    visit(tables, [&](std::string_view table, int array, std::int64_t row, std::int64_t column,
+                      float& x) { values[{std::string(table), array, row, column}] = x; });
   };
   note(then);
-  CHECK_THROWS_WITH_AS(save_increment(c, folder.path, changed, base, 1), doctest::Contains("has the same step"), DataError);
+  CHECK_THROWS_WITH_AS(save_increment(c, folder.path, changed, base, 1),
+                       doctest::Contains("has the same step"), DataError);
   save_increment(c, folder.path, changed, base, 2);
   const auto reload = [&] {
     fill(tables, 99);
@@ -270,24 +294,32 @@ TEST_CASE("a user's tensors of any name come back from an increment as they were
 
   // A mark that does not fit the base is refused.
   const auto file = folder.path / checkpoint_name(2) / "manifest.json";
-  const auto write = [&](const Manifest& manifest) { std::ofstream(file, std::ios::binary) << format_manifest(manifest); };
+  const auto write = [&](const Manifest& manifest) {
+    std::ofstream(file, std::ios::binary) << format_manifest(manifest);
+  };
   const Manifest good = read_manifest(folder.path / checkpoint_name(2)).first;
   CHECK(good.version == Manifest::kIncrements);
   CHECK(read_manifest(folder.path / checkpoint_name(1)).first.version == Manifest::kWhole);
   const auto tensor = [](Manifest& manifest, std::string_view name) -> StoredTensor& {
-    return *std::find_if(manifest.tensors.begin(), manifest.tensors.end(), [&](const StoredTensor& t) { return t.name == name; });
+    return *std::find_if(manifest.tensors.begin(), manifest.tensors.end(),
+                         [&](const StoredTensor& t) { return t.name == name; });
   };
   CHECK(tensor(const_cast<Manifest&>(good), "t.weight").row_numbers == "t.rows_");
   const auto refused = [&](const char* what, auto change) {
     Manifest bad = good;
     change(bad);
     write(bad);
-    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(2), contents), doctest::Contains(what), DataError);
+    CHECK_THROWS_WITH_AS(load_checkpoint(c, folder.path / checkpoint_name(2), contents),
+                         doctest::Contains(what), DataError);
   };
-  refused("the base 'step-000000000001' has no such tensor", [&](Manifest& bad) { tensor(bad, "t.weight").type = TensorType::u8; });
-  refused("the base 'step-000000000001' has no such tensor", [&](Manifest& bad) { tensor(bad, "t.weight").shape[1] = 3; });
-  refused("its row numbers 'gate.rows' must be", [&](Manifest& bad) { tensor(bad, "t.weight").row_numbers = "gate.rows"; });
-  refused("its row numbers 'none' must be", [&](Manifest& bad) { tensor(bad, "t.sum").row_numbers = "none"; });
+  refused("the base 'step-000000000001' has no such tensor",
+          [&](Manifest& bad) { tensor(bad, "t.weight").type = TensorType::u8; });
+  refused("the base 'step-000000000001' has no such tensor",
+          [&](Manifest& bad) { tensor(bad, "t.weight").shape[1] = 3; });
+  refused("its row numbers 'gate.rows' must be",
+          [&](Manifest& bad) { tensor(bad, "t.weight").row_numbers = "gate.rows"; });
+  refused("its row numbers 'none' must be",
+          [&](Manifest& bad) { tensor(bad, "t.sum").row_numbers = "none"; });
   refused("must be another tensor", [&](Manifest& bad) { bad.version = Manifest::kWhole; });
   write(good);
   reload();
@@ -296,7 +328,8 @@ TEST_CASE("a user's tensors of any name come back from an increment as they were
 TEST_CASE("increments of the first version, which mark nothing, are read") {
   const TemporaryFolder folder;
   const Model model{{{"t", 30, 4}}, {{"t", "t"}}};
-  const Layout layout = make_layout({2}, model.tables, {{"t", "t", Pooling::sum, false}}, {{0, {0, 11, 0, 4}, 0}, {0, {11, 30, 0, 4}, 1}});
+  const Layout layout = make_layout({2}, model.tables, {{"t", "t", Pooling::sum, false}},
+                                    {{0, {0, 11, 0, 4}, 0}, {0, {11, 30, 0, 4}, 1}});
   Values then, now;
   run_ranks(2, [&](ThreadCommunicator& c) {
     Sharded tables(c, Host{}, layout, {.learning_rate = 0.1f, .seed = 1});

@@ -32,7 +32,8 @@ Row through(const Row& row) {
 
 double half_step_of_256(const Row& row, std::size_t) {
   const auto [low, high] = std::minmax_element(row.begin(), row.end());
-  return (static_cast<double>(*high) - *low) / 510 * 1.0001 + std::max(std::abs(*low), std::abs(*high)) * 1.2e-7;
+  return (static_cast<double>(*high) - *low) / 510 * 1.0001 +
+         std::max(std::abs(*low), std::abs(*high)) * 1.2e-7;
 }
 
 struct ForgetsTheLastByte : Fp16 {
@@ -58,12 +59,16 @@ static_assert(!Codec<NoDecode> && !Codec<OddBytes> && !Codec<int> && Codec<Forge
 
 TEST_CASE("codecs obey the laws within their stated errors") {
   CHECK(laws::codec_laws<Fp32>([](const Row&, std::size_t) { return 0.0; }) == Faults{});
-  CHECK(laws::codec_laws<Bf16>([](const Row& r, std::size_t c) { return std::abs(r[c]) * 0x1p-8 + 1e-40; }) == Faults{});
+  CHECK(laws::codec_laws<Bf16>([](const Row& r, std::size_t c) {
+          return std::abs(r[c]) * 0x1p-8 + 1e-40;
+        }) == Faults{});
   CHECK(laws::codec_laws<Fp16>([](const Row& r, std::size_t c) {
-          return std::abs(r[c]) > 65519 ? std::numeric_limits<double>::infinity() : std::max(std::abs(r[c]) * 0x1p-11, 0x1p-25);
+          return std::abs(r[c]) > 65519 ? std::numeric_limits<double>::infinity()
+                                        : std::max(std::abs(r[c]) * 0x1p-11, 0x1p-25);
         }) == Faults{});
   CHECK(laws::codec_laws<Int8>(half_step_of_256) == Faults{});
-  CHECK_FALSE(laws::codec_laws<ForgetsTheLastByte>([](const Row&, std::size_t) { return 1e30; }).empty());
+  CHECK_FALSE(
+      laws::codec_laws<ForgetsTheLastByte>([](const Row&, std::size_t) { return 1e30; }).empty());
 }
 
 TEST_CASE("int8: constant rows, extremes, and rows that hold what no byte can say") {
@@ -104,17 +109,20 @@ TEST_CASE("encode and decode: samples, strides, added parts, threads") {
     for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<float>(i % 97) - 40;
     const std::vector<std::int32_t> samples{1, 4, 5, 17, 39};
     std::vector<std::byte> all(40 * Bf16::bytes(kWidth)), some(5 * Bf16::bytes(kWidth));
-    const EncodeRows<Bf16>::Job encode[] = {{source.data(), 7, all.data(), 40, kWidth, nullptr},
-                                            {source.data() + 1, 7, some.data(), 5, kWidth, samples.data()}};
+    const EncodeRows<Bf16>::Job encode[] = {
+        {source.data(), 7, all.data(), 40, kWidth, nullptr},
+        {source.data() + 1, 7, some.data(), 5, kWidth, samples.data()}};
     run<EncodeRows<Bf16>>(host, {encode});
-    const DecodeRows<Bf16>::Job decode[] = {{all.data(), target.data(), 6, 40, kWidth, nullptr, false},
-                                            {some.data(), target.data(), 6, 5, kWidth, samples.data(), true}};
+    const DecodeRows<Bf16>::Job decode[] = {
+        {all.data(), target.data(), 6, 40, kWidth, nullptr, false},
+        {some.data(), target.data(), 6, 5, kWidth, samples.data(), true}};
     run<DecodeRows<Bf16>>(host, {decode});
     for (std::size_t r = 0; r < 40; ++r)
       for (std::size_t c = 0; c < kWidth; ++c) expected[r * 6 + c] = source[r * 7 + c];
     for (const std::int32_t s : samples)
       for (std::size_t c = 0; c < kWidth; ++c)
-        expected[static_cast<std::size_t>(s) * 6 + c] += source[static_cast<std::size_t>(s) * 7 + c + 1];
+        expected[static_cast<std::size_t>(s) * 6 + c] +=
+            source[static_cast<std::size_t>(s) * 7 + c + 1];
     CHECK(target == expected);  // small whole numbers are exact in bf16
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that do not mean the same, on any backend: bodies of test_agreement.cpp and gpu/twin_cases.hpp.
+// Ranks that do not mean the same, on any backend: bodies of test_agreement.cpp and
+// gpu/twin_cases.hpp.
 #pragma once
 
 #include <support/small_model.hpp>
@@ -43,15 +44,18 @@ std::vector<std::string> texts(Run run) {
 template <class Backend, class... Policies>
 using E = EmbeddingsOn<Backend, CountingOn<Backend>, Policies...>;
 
-/// Every rank constructs what `layout_of(rank)` and `options_of(rank)` say; all must find the same fault.
+/// Every rank constructs what `layout_of(rank)` and `options_of(rank)` say; all must find the same
+/// fault.
 template <class Backend, class LayoutOf, class OptionsOf>
 void expect_difference(const std::string& text, LayoutOf layout_of, OptionsOf options_of) {
-  const auto found = texts<Backend>(
-      [&](CountingOn<Backend>& c, const Backend& backend) { E<Backend> e(c, backend, layout_of(c.rank()), options_of(c.rank())); });
+  const auto found = texts<Backend>([&](CountingOn<Backend>& c, const Backend& backend) {
+    E<Backend> e(c, backend, layout_of(c.rank()), options_of(c.rank()));
+  });
   for (int r = 0; r < 3; ++r) {
     CAPTURE(found[static_cast<std::size_t>(r)]);
     CHECK(found[static_cast<std::size_t>(r)].find(text) != std::string::npos);
-    CHECK(found[static_cast<std::size_t>(r)].find("here, on rank " + std::to_string(r)) != std::string::npos);
+    CHECK(found[static_cast<std::size_t>(r)].find("here, on rank " + std::to_string(r)) !=
+          std::string::npos);
   }
 }
 
@@ -99,13 +103,21 @@ void ranks_construct_different_things() {
       same_options);
   expect_difference<Backend>(
       "rank 2 does not have the feature 3 of rank 0",
-      [](int rank) { return rank != 2 ? layout(3) : with([](auto&, auto& f, auto&) { f[3].pooling = Pooling::sum; }); }, same_options);
+      [](int rank) {
+        return rank != 2 ? layout(3)
+                         : with([](auto&, auto& f, auto&) { f[3].pooling = Pooling::sum; });
+      },
+      same_options);
   expect_difference<Backend>(
       "rank 2 does not have the number of features of rank 0",
-      [](int rank) { return rank != 2 ? layout(3) : with([](auto&, auto& f, auto&) { f.pop_back(); }); }, same_options);
+      [](int rank) {
+        return rank != 2 ? layout(3) : with([](auto&, auto& f, auto&) { f.pop_back(); });
+      },
+      same_options);
   expect_difference<Backend>("rank 1 does not have the learning rate of rank 0", same_layout,
                              on(1, [](auto& o) { o.learning_rate = 0.5f; }));
-  expect_difference<Backend>("rank 2 does not have the seed of rank 0", same_layout, on(2, [](auto& o) { o.seed = 9; }));
+  expect_difference<Backend>("rank 2 does not have the seed of rank 0", same_layout,
+                             on(2, [](auto& o) { o.seed = 9; }));
   expect_difference<Backend>("ranks 1, 2 do not have the optimizer of rank 0", same_layout,
                              on(0, [](auto& o) { o.optimizer.epsilon = 0.5f; }));
 }
@@ -127,7 +139,8 @@ void expect_other_type(const std::string& text) {
 
 template <class Backend>
 void ranks_with_different_types() {
-  expect_other_type<Backend, ShardedCollection<Widths<>, Adagrad, Backend, CountingOn<Backend>>>("optimizer");
+  expect_other_type<Backend, ShardedCollection<Widths<>, Adagrad, Backend, CountingOn<Backend>>>(
+      "optimizer");
   expect_other_type<Backend, E<Backend, Storage<Half>>>("element type of the tables");
   expect_other_type<Backend, E<Backend, EncodeWith<Fp32, Bf16>>>("codecs");
 }
@@ -146,7 +159,8 @@ void ids_of_different_types() {
     }
   });
   CHECK(found[2].find("rank 0 gives ids of 8 bytes, this rank ids of 4") != std::string::npos);
-  for (const std::string& text : found) CHECK(text.find("bytes, this rank ids of") != std::string::npos);
+  for (const std::string& text : found)
+    CHECK(text.find("bytes, this rank ids of") != std::string::npos);
 }
 
 template <class Backend>
@@ -168,26 +182,31 @@ void stages_are_compared() {
   const auto another_forward = run([](auto& e, auto& given) { e.forward(given.keyed()); });
   for (const std::string& text : another_forward) {
     CAPTURE(text);
-    CHECK(text.find("rank 0 is at 'exchange_gradients' of step 2 with learning rate 0.01, but rank 1 at 'route' of step 2") !=
-          std::string::npos);
+    CHECK(text.find("rank 0 is at 'exchange_gradients' of step 2 with learning rate 0.01, but rank "
+                    "1 at 'route' of step 2") != std::string::npos);
   }
   const auto another_rate = run([](auto& e, auto&) { e.set_learning_rate(0.5f); });
   for (const std::string& text : another_rate)
-    CHECK(text.find("rank 1 at 'exchange_gradients' of step 2 with learning rate 0.5") != std::string::npos);
+    CHECK(text.find("rank 1 at 'exchange_gradients' of step 2 with learning rate 0.5") !=
+          std::string::npos);
 }
 
-/// Copies of a replicated table would drift apart: rates are compared where ranks meet anyway. `ahead`: by who routes with a communicator
-/// of his own, and is not asked for his rate.
+/// Copies of a replicated table would drift apart: rates are compared where ranks meet anyway.
+/// `ahead`: by who routes with a communicator of his own, and is not asked for his rate.
 template <class Backend>
 void learning_rates_are_compared() {
-  for (const auto& [place, ahead, stage] :
-       {std::tuple(every_rank, false, "update: "), {every_rank, true, "update: "}, {0, false, "route: "}}) {
+  for (const auto& [place, ahead, stage] : {std::tuple(every_rank, false, "update: "),
+                                            {every_rank, true, "update: "},
+                                            {0, false, "route: "}}) {
     std::vector<int> kept(3);
-    const auto found = texts<Backend>([&, place = place, ahead = ahead](CountingOn<Backend>& c, const Backend& backend) {
-      E<Backend> e(c, backend, make_layout({3}, {{"t", 3, 16}}, {}, {{0, {0, 3, 0, 16}, place}}), {.learning_rate = 0.5f});
+    const auto found = texts<Backend>([&, place = place, ahead = ahead](CountingOn<Backend>& c,
+                                                                        const Backend& backend) {
+      E<Backend> e(c, backend, make_layout({3}, {{"t", 3, 16}}, {}, {{0, {0, 3, 0, 16}, place}}),
+                   {.learning_rate = 0.5f});
       const Array<std::int64_t, Backend> ids(backend, std::vector<std::int64_t>{0, 1});
       const KeyedJagged<std::int64_t> batch{1, 2, ids.span(), {}, {}};
-      const Array<float, Backend> of_output(backend, std::vector<float>(32, 1.0f)), output(backend, std::vector<float>(32));
+      const Array<float, Backend> of_output(backend, std::vector<float>(32, 1.0f)),
+          output(backend, std::vector<float>(32));
       const MatrixView<const float> gradient(of_output.data(), 2, 16);
       e.backward(e.forward(batch), gradient);
       const std::vector<float> before = shards_of(e);
@@ -197,14 +216,16 @@ void learning_rates_are_compared() {
         ahead ? e.route(step, batch, c, backend) : e.route(step, batch);
         e.backward(e.forward_routed(step, {output.data(), 2, 16}), gradient);
       } catch (...) {
-        kept[static_cast<std::size_t>(c.rank())] = same_bits(shards_of(e), before) && e.steps() == 1;
+        kept[static_cast<std::size_t>(c.rank())] =
+            same_bits(shards_of(e), before) && e.steps() == 1;
         throw;
       }
     });
     for (std::size_t r = 0; r < 3; ++r) {
       CAPTURE(found[r]);
       CHECK(kept[r] == 1);
-      for (const char* part : {stage, "has learning rate 0.25", "has 0.5; every rank must set the same rate before the same step"})
+      for (const char* part : {stage, "has learning rate 0.25",
+                               "has 0.5; every rank must set the same rate before the same step"})
         CHECK((found[r].find(part) != std::string::npos ||
                found[r].find("has learning rate 0.5, but rank 1 has 0.25;") != std::string::npos));
     }
@@ -218,7 +239,8 @@ struct OnlyAllGather {
   int rank() const { return inner.rank(); }
   int size() const { return inner.size(); }
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     inner.all_gather(send, receive, counts);
   }
 };
@@ -231,14 +253,16 @@ std::vector<std::vector<float>> replicated_on_three(Wrap wrap) {
   std::vector<std::vector<float>> seen(3);
   on_thread_ranks<Backend>(3, [&](auto& threads, const Backend& backend) {
     auto c = wrap(threads);
-    using Replicas = EmbeddingCollection<Plan<Replicated<Query>, Replicated<User>>, RowWiseAdagrad, Backend, decltype(c)>;
+    using Replicas = EmbeddingCollection<Plan<Replicated<Query>, Replicated<User>>, RowWiseAdagrad,
+                                         Backend, decltype(c)>;
     typename Replicas::Options options;
     options.learning_rate = 0.5f;
     options.seed = 2;
     Replicas e(c, backend, options);
     std::vector<float>& mine = seen[static_cast<std::size_t>(c.rank())];
     for (std::int64_t step = 0; step < 3; ++step) {
-      const Array<std::int64_t, Backend> ids(backend, std::vector<std::int64_t>{step, c.rank() + step, 3, 4 + c.rank()});
+      const Array<std::int64_t, Backend> ids(
+          backend, std::vector<std::int64_t>{step, c.rank() + step, 3, 4 + c.rank()});
       const auto pooled = e.forward(KeyedJagged<std::int64_t>{2, 2, ids.span(), {}, {}});
       const std::vector<float> output = read(backend, pooled.values.data, 32);
       mine.insert(mine.end(), output.begin(), output.end());
@@ -266,8 +290,10 @@ void replicas_need_all_gather_alone() {
       EmbeddingsOn<Backend, OnlyAllGather<Comm>> e(c, backend, layout(2), {});
     });
   };
-  CHECK_THROWS_WITH_AS(without_all_to_all(), "EmbeddingCollection: the communicator lacks all_to_all, which this layout needs",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      without_all_to_all(),
+      "EmbeddingCollection: the communicator lacks all_to_all, which this layout needs",
+      InvalidArgument);
 }
 
 }  // namespace disagreeing

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Codecs under the collection, on any backend: bodies of test_codec_exchange.cpp and gpu/twin_cases.hpp.
+// Codecs under the collection, on any backend: bodies of test_codec_exchange.cpp and
+// gpu/twin_cases.hpp.
 #pragma once
 
 #include <support/mirrored_codec.hpp>
@@ -28,7 +29,8 @@ void a_users_codec_that_loses_nothing() {
   for (const int ranks : {1, 3})
     for (const bool replicated : {false, true}) {
       const auto plain = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated);
-      const auto coded = train_ranks_on<Backend, EncodeWith<Mirrored>>(ranks, enough_steps<Backend>, replicated, 2);
+      const auto coded = train_ranks_on<Backend, EncodeWith<Mirrored>>(ranks, enough_steps<Backend>,
+                                                                       replicated, 2);
       for (std::size_t r = 0; r < plain.size(); ++r) {
         CHECK(same_bits(coded[r].outputs, plain[r].outputs));
         CHECK(same_bits(coded[r].weight_gradients, plain[r].weight_gradients));
@@ -67,7 +69,9 @@ Measured one_step() {
     std::int64_t sent[] = {static_cast<std::int64_t>(c.traffic(Collective::all_to_all).messages),
                            static_cast<std::int64_t>(c.traffic(Collective::all_to_all).bytes)};
     c.all_reduce(std::span<std::int64_t>(sent));
-    if (c.rank() == 0) result.vectors = {2, static_cast<std::uint64_t>(sent[0]), static_cast<std::uint64_t>(sent[1])};
+    if (c.rank() == 0)
+      result.vectors = {2, static_cast<std::uint64_t>(sent[0]),
+                        static_cast<std::uint64_t>(sent[1])};
     if (c.rank() == 0) result.first_output = output.read();
     e.update(step, given.gradient);
     if (c.rank() == 0) result.shards = shards_of(e);
@@ -78,9 +82,11 @@ Measured one_step() {
 template <class Backend>
 void errors_and_bytes() {
   const Measured plain = one_step<Backend>();
-  const auto check = [&](const Measured& coded, double output_error, double update_error, double share) {
+  const auto check = [&](const Measured& coded, double output_error, double update_error,
+                         double share) {
     CHECK(coded.vectors.messages == plain.vectors.messages);
-    CHECK(static_cast<double>(coded.vectors.bytes) / static_cast<double>(plain.vectors.bytes) == doctest::Approx(share).epsilon(0.02));
+    CHECK(static_cast<double>(coded.vectors.bytes) / static_cast<double>(plain.vectors.bytes) ==
+          doctest::Approx(share).epsilon(0.02));
     const double first = largest_difference(coded.first_output, plain.first_output);
     const double second = largest_difference(coded.shards, plain.shards);
     CHECK(first <= output_error);
@@ -88,15 +94,17 @@ void errors_and_bytes() {
     CHECK(second <= update_error);
     CHECK((second > 0) == (update_error > 0));
   };
-  // Outputs are below 2 (sums of up to 3 rows within 1/sqrt(5) times weights up to 2, in up to 2 parts); an update is a sum of some
-  // hundreds of gradients of up to 1 in size, weighted by up to 2, whose errors are of both signs.
+  // Outputs are below 2 (sums of up to 3 rows within 1/sqrt(5) times weights up to 2, in up to 2
+  // parts); an update is a sum of some hundreds of gradients of up to 1 in size, weighted by up to
+  // 2, whose errors are of both signs.
   check(one_step<Backend, EncodeWith<Bf16>>(), 2 * 2 * 0x1p-8, 0.5, 0.5);
   check(one_step<Backend, EncodeWith<Fp32, Bf16>>(), 0, 0.5, 0.75);
   check(one_step<Backend, EncodeWith<Int8, Fp16>>(), 2 * 4.0 / 510, 0.1, (0.39 + 0.5) / 2);
 }
 
 template <class Backend>
-using Chosen = EmbeddingsOn<Backend, CountingOn<Backend>, EncodeWithOneOf<Fp32, Bf16, Int8>, DeduplicateIfAsked>;
+using Chosen = EmbeddingsOn<Backend, CountingOn<Backend>, EncodeWithOneOf<Fp32, Bf16, Int8>,
+                            DeduplicateIfAsked>;
 
 template <class Backend, class... Policies>
 void expect_chosen(const char* forward, const char* backward, bool deduplicate) {
@@ -115,8 +123,10 @@ void expect_chosen(const char* forward, const char* backward, bool deduplicate) 
     Chosen<Backend> found(c, backend, layout(3), by_name);
     const int steps = enough_steps<Backend> - 1;
     const Result a = train(expected, c.rank(), steps), b = train(found, c.rank(), steps);
-    require(same_bits(a.outputs, b.outputs) && same_bits(a.weight_gradients, b.weight_gradients) && same_bits(a.shards, b.shards),
-            "rank {}: codecs '{}' and '{}' give other bits when chosen by name", c.rank(), forward, backward);
+    require(same_bits(a.outputs, b.outputs) && same_bits(a.weight_gradients, b.weight_gradients) &&
+                same_bits(a.shards, b.shards),
+            "rank {}: codecs '{}' and '{}' give other bits when chosen by name", c.rank(), forward,
+            backward);
   });
 }
 
@@ -139,8 +149,11 @@ void wrong_choices_are_refused() {
     E e(alone.communicator, alone.backend, layout(1), options);
   };
   CHECK_THROWS_WITH_AS(construct("int8", false),
-                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'; name more in EncodeWithOneOf<...>", InvalidArgument);
-  CHECK_THROWS_WITH_AS(construct("", true), doctest::Contains("needs the policy DeduplicateIfAsked"), InvalidArgument);
+                       "there is no codec 'int8' to choose here, only 'fp32', 'bf16'; name more in "
+                       "EncodeWithOneOf<...>",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(construct("", true),
+                       doctest::Contains("needs the policy DeduplicateIfAsked"), InvalidArgument);
   // Ranks that choose differently are told so.
   on_ranks<Backend>(2, [](CountingOn<Backend>& c, const Backend& backend) {
     for (const bool codec : {true, false}) {
@@ -151,22 +164,26 @@ void wrong_choices_are_refused() {
         Chosen<Backend> e(c, backend, layout(2), options);
         throw Error("ranks differ, and nobody says so");
       } catch (const InvalidArgument& error) {
-        const std::string_view text = error.what(), what = codec ? "rank 1 does not have the codecs" : "the duplicate removal of rank 0";
+        const std::string_view text = error.what(), what = codec
+                                                               ? "rank 1 does not have the codecs"
+                                                               : "the duplicate removal of rank 0";
         if (text.find(what) == std::string_view::npos) throw;
       }
     }
   });
 }
 
-/// What each of four ranks sends in a whole step. One table of 8 rows x 8; rank r looks rows r and 7 - r up, so that all are asked for
-/// once.
+/// What each of four ranks sends in a whole step. One table of 8 rows x 8; rank r looks rows r and
+/// 7 - r up, so that all are asked for once.
 template <class Backend, class... Policies>
 std::vector<Traffic> step_traffic(const std::vector<Shard>& shards) {
   std::vector<Traffic> sent(4);
   on_ranks<Backend>(4, [&](CountingOn<Backend>& c, const Backend& backend) {
-    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> e(c, backend, make_layout({4}, {{"t", 8, 8}}, {}, shards), {});
+    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> e(
+        c, backend, make_layout({4}, {{"t", 8, 8}}, {}, shards), {});
     c.reset();  // the construction's
-    const Array<std::int64_t, Backend> ids(backend, std::vector<std::int64_t>{c.rank(), 7 - c.rank()});
+    const Array<std::int64_t, Backend> ids(backend,
+                                           std::vector<std::int64_t>{c.rank(), 7 - c.rank()});
     const Array<float, Backend> gradient(backend, std::vector<float>(16, 1.0f));
     const auto pooled = e.forward(KeyedJagged<std::int64_t>{1, 2, ids.span(), {}, {}});
     e.backward(pooled, {gradient.data(), 2, 8});
@@ -178,33 +195,43 @@ std::vector<Traffic> step_traffic(const std::vector<Shard>& shards) {
 
 template <class Backend>
 void traffic_counted_by_hand() {
-  // A slot has a header of 24 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs whole rows' gradients: shards that hold less
-  // than 16 columns of them tell each other theirs (op/mean_square.hpp), never encoded.
-  const auto check = [](const std::vector<Shard>& shards, const std::vector<Traffic>& expected, const std::vector<Traffic>& encoded) {
+  // A slot has a header of 24 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs
+  // whole rows' gradients: shards that hold less than 16 columns of them tell each other theirs
+  // (op/mean_square.hpp), never encoded.
+  const auto check = [](const std::vector<Shard>& shards, const std::vector<Traffic>& expected,
+                        const std::vector<Traffic>& encoded) {
     CHECK(step_traffic<Backend>(shards) == expected);
     CHECK(step_traffic<Backend, EncodeWith<Bf16>>(shards) == encoded);
   };
   static_assert(sizeof(SlotHeader) == 24);
-  SUBCASE("table-wise, on rank 0") {  // which sends two vectors to each; the others a header, two ids, two gradients
-    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 104}, {0, 3, 104}, {0, 3, 104}}, {{0, 3, 96}, {0, 3, 72}, {0, 3, 72}, {0, 3, 72}});
+  // which sends two vectors to each; the others a header, two ids, two gradients
+  SUBCASE("table-wise, on rank 0") {
+    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 104}, {0, 3, 104}, {0, 3, 104}},
+          {{0, 3, 96}, {0, 3, 72}, {0, 3, 72}, {0, 3, 72}});
   }
   SUBCASE("column-wise, on ranks 0 and 1") {
-    // They: a header, two ids and two half gradients to the other, two half vectors to all others, half of 8 rows' gradients.
-    check({{0, {0, 8, 0, 4}, 0}, {0, {0, 8, 4, 8}, 1}}, {{0, 7, 296}, {0, 7, 296}, {0, 6, 144}, {0, 6, 144}},
+    // They: a header, two ids and two half gradients to the other, two half vectors to all others,
+    // half of 8 rows' gradients.
+    check({{0, {0, 8, 0, 4}, 0}, {0, {0, 8, 4, 8}, 1}},
+          {{0, 7, 296}, {0, 7, 296}, {0, 6, 144}, {0, 6, 144}},
           {{0, 7, 232}, {0, 7, 232}, {0, 6, 112}, {0, 6, 112}});
   }
   SUBCASE("row-wise, two rows on each") {
-    // Headers to three. Ranks 0 and 2 own one of their ids and are asked for one by another rank; ranks 1 and 3: none and two.
+    // Headers to three. Ranks 0 and 2 own one of their ids and are asked for one by another rank;
+    // ranks 1 and 3: none and two.
     check({{0, {0, 2, 0, 8}, 0}, {0, {2, 4, 0, 8}, 1}, {0, {4, 6, 0, 8}, 2}, {0, {6, 8, 0, 8}, 3}},
-          {{0, 6, 144}, {0, 9, 216}, {0, 6, 144}, {0, 9, 216}}, {{0, 6, 112}, {0, 9, 152}, {0, 6, 112}, {0, 9, 152}});
+          {{0, 6, 144}, {0, 9, 216}, {0, 6, 144}, {0, 9, 216}},
+          {{0, 6, 112}, {0, 9, 152}, {0, 6, 112}, {0, 9, 152}});
   }
   SUBCASE("grid: two columns on two nodes of two ranks") {
-    // A header, an id, half a vector and half a gradient to each of the others; half of 4 rows' gradients to the rank with these rows.
-    check({{0, {0, 4, 0, 4}, 0}, {0, {4, 8, 0, 4}, 1}, {0, {0, 4, 4, 8}, 2}, {0, {4, 8, 4, 8}, 3}}, std::vector<Traffic>(4, {0, 13, 256}),
-          std::vector<Traffic>(4, {0, 13, 208}));
+    // A header, an id, half a vector and half a gradient to each of the others; half of 4 rows'
+    // gradients to the rank with these rows.
+    check({{0, {0, 4, 0, 4}, 0}, {0, {4, 8, 0, 4}, 1}, {0, {0, 4, 4, 8}, 2}, {0, {4, 8, 4, 8}, 3}},
+          std::vector<Traffic>(4, {0, 13, 256}), std::vector<Traffic>(4, {0, 13, 208}));
   }
   SUBCASE("replicated") {  // to each: how many rows at which rate, which two, their gradients
-    check({{0, {0, 8, 0, 8}, every_rank}}, std::vector<Traffic>(4, {0, 9, 288}), std::vector<Traffic>(4, {0, 9, 288}));
+    check({{0, {0, 8, 0, 8}, every_rank}}, std::vector<Traffic>(4, {0, 9, 288}),
+          std::vector<Traffic>(4, {0, 9, 288}));
   }
 }
 

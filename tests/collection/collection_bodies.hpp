@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// EmbeddingCollection as a trainer meets it, on any backend: bodies of test_collection.cpp and gpu/twin_cases.hpp.
+// EmbeddingCollection as a trainer meets it, on any backend: bodies of test_collection.cpp and
+// gpu/twin_cases.hpp.
 #pragma once
 
 #include <support/on_backend.hpp>
@@ -29,9 +30,11 @@ using B = Table<"b", 6, 4, Mean>;
 using P = Plan<TableWise<A>, RowWise<B>>;
 
 template <class Backend, class... Policies>
-using Collection = EmbeddingCollection<P, Sgd, Backend, typename ThreadRanks<Backend>::type, Policies...>;
+using Collection =
+    EmbeddingCollection<P, Sgd, Backend, typename ThreadRanks<Backend>::type, Policies...>;
 template <class PlanT, class Backend, class... Policies>
-using OneRank = EmbeddingCollection<PlanT, Sgd, Backend, typename Alone<Backend>::Comm, Policies...>;
+using OneRank =
+    EmbeddingCollection<PlanT, Sgd, Backend, typename Alone<Backend>::Comm, Policies...>;
 
 /// On every rank: one sample per rank; feature a: the given ids, feature b: id 0.
 template <class Backend, class... Policies, class F>
@@ -91,24 +94,27 @@ void bad_ids_are_thrown() {
 
 template <class Backend, class Policy>
 void expect_replaced(const std::vector<int>& stands_for, int ranks) {
-  on_ranks<Backend, Policy>(ranks, {2, 12, -3}, [&](auto& e, const auto& batch, auto& communicator) {
-    std::vector<float> before(40);
-    for (int i = 0; i < 40; ++i) before[i] = static_cast<float>(i);
-    e.tables().set("a", {before.data(), 10, 4});
-    const auto pooled = e.forward(batch);
-    CHECK(read(e.backend(), pooled.values.data, 4) == rows_of(before, stands_for));
-    CHECK(e.bad_ids()[0] == 2);
-    CHECK(e.bad_ids()[1] == 0);
-    const Array<float, Backend> gradient(e.backend(), std::vector<float>(8, 1.0f));
-    e.backward(pooled, {gradient.data(), 1, 8});
-    const std::vector<float> after = table_a(e);
-    if (std::isnan(after[0])) return;  // another rank holds the table
-    for (int r = 0; r < 10; ++r) {
-      int touched = 0;
-      for (const int row : stands_for) touched += row == r;
-      for (int c = 0; c < 4; ++c) CHECK(after[r * 4 + c] == before[r * 4 + c] - static_cast<float>(touched * communicator.size()));
-    }
-  });
+  on_ranks<Backend, Policy>(
+      ranks, {2, 12, -3}, [&](auto& e, const auto& batch, auto& communicator) {
+        std::vector<float> before(40);
+        for (int i = 0; i < 40; ++i) before[i] = static_cast<float>(i);
+        e.tables().set("a", {before.data(), 10, 4});
+        const auto pooled = e.forward(batch);
+        CHECK(read(e.backend(), pooled.values.data, 4) == rows_of(before, stands_for));
+        CHECK(e.bad_ids()[0] == 2);
+        CHECK(e.bad_ids()[1] == 0);
+        const Array<float, Backend> gradient(e.backend(), std::vector<float>(8, 1.0f));
+        e.backward(pooled, {gradient.data(), 1, 8});
+        const std::vector<float> after = table_a(e);
+        if (std::isnan(after[0])) return;  // another rank holds the table
+        for (int r = 0; r < 10; ++r) {
+          int touched = 0;
+          for (const int row : stands_for) touched += row == r;
+          for (int c = 0; c < 4; ++c)
+            CHECK(after[r * 4 + c] ==
+                  before[r * 4 + c] - static_cast<float>(touched * communicator.size()));
+        }
+      });
 }
 
 template <class Backend>
@@ -159,14 +165,17 @@ void first_values_depend_on_seed_and_place() {
 }
 
 struct RowNumber {
-  TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const { return static_cast<float>(key.row * 10 + key.column); }
+  TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const {
+    return static_cast<float>(key.row * 10 + key.column);
+  }
 };
 
 template <class Backend>
 void initializers() {
   Alone<Backend> alone;
   const auto first = [&](auto initializer) {
-    using C = OneRank<Plan<TableWise<Table<"t", 2000, 8>>>, Backend, InitializeWith<decltype(initializer)>>;
+    using C = OneRank<Plan<TableWise<Table<"t", 2000, 8>>>, Backend,
+                      InitializeWith<decltype(initializer)>>;
     typename C::Options options;
     options.initialize = initializer;
     C e{alone.communicator, alone.backend, options};
@@ -205,24 +214,25 @@ void wrong_calls() {
   std::vector<float> memory(64);
   const Array<float, Backend> backends_memory(backend, memory);
   float* const data = backends_memory.data();
-  check_message([&] { e.forward(KeyedJagged<std::int32_t>{1, 4, ids, {}, {}}); }, "1 features, the plan needs 2");
-  check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 3, ids, {}, {}}); }, "needs 6 ids, got 4");
-  check_message(
-      [&] {
-        e.forward(KeyedJagged<std::int32_t>{0, 0, ids, {}, {}});
-      },
-      "4 ids for 0 features x 0 samples; set the members features and batch");
-  check_message([&] { e.tables().get("ab", {memory.data(), 2, 2}); }, "the plan has no table 'ab'; it has 'a', 'b'");
-  // All tables are whole and of one width: a backend whose memory the host cannot read tells of offsets later, and of the feature's name.
+  check_message([&] { e.forward(KeyedJagged<std::int32_t>{1, 4, ids, {}, {}}); },
+                "1 features, the plan needs 2");
+  check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 3, ids, {}, {}}); },
+                "needs 6 ids, got 4");
+  check_message([&] { e.forward(KeyedJagged<std::int32_t>{0, 0, ids, {}, {}}); },
+                "4 ids for 0 features x 0 samples; set the members features and batch");
+  check_message([&] { e.tables().get("ab", {memory.data(), 2, 2}); },
+                "the plan has no table 'ab'; it has 'a', 'b'");
+  // All tables are whole and of one width: a backend whose memory the host cannot read tells of
+  // offsets later, and of the feature's name.
   const Array<std::int64_t, Backend> backwards(backend, std::vector<std::int64_t>{0, 3, 2, 4, 4});
-  check_message(
-      [&] {
-        look_up(e, KeyedJagged<std::int32_t>{2, 2, ids, backwards.span(), {}});
-      },
-      reports_at_once<Backend> ? "go backwards at feature 0, sample 1" : "go backwards at feature 0 ('a'), sample 1");
+  check_message([&] { look_up(e, KeyedJagged<std::int32_t>{2, 2, ids, backwards.span(), {}}); },
+                reports_at_once<Backend> ? "go backwards at feature 0, sample 1"
+                                         : "go backwards at feature 0 ('a'), sample 1");
   const Array<std::int64_t, Backend> beyond(backend, std::vector<std::int64_t>{0, 1, 2, 3, 5});
-  check_message([&] { look_up(e, KeyedJagged<std::int32_t>{2, 2, ids, beyond.span(), {}}); }, "last offset is 5");
-  check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 2, ids, {}, {data, 3}}); }, "3 weights for 4 ids");
+  check_message([&] { look_up(e, KeyedJagged<std::int32_t>{2, 2, ids, beyond.span(), {}}); },
+                "last offset is 5");
+  check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 2, ids, {}, {data, 3}}); },
+                "3 weights for 4 ids");
   check_message([&] { e.forward(batch, MatrixView<float>{data, 2, 7}); }, "must be [2, 8]");
   const auto pooled = e.forward(batch);
   check_message([&] { e.backward(pooled, {data, 1, 8}); }, "must be [2, 8]");
@@ -238,11 +248,14 @@ template <class Backend>
 void an_empty_batch_passes_through() {
   on_thread_ranks<Backend>(3, [](auto& communicator, const Backend& backend) {
     Collection<Backend> e{communicator, backend, {}};
-    for (const std::int64_t own : {std::int64_t{0}, static_cast<std::int64_t>(communicator.rank())}) {
-      const Array<std::int32_t, Backend> ids(backend, std::vector<std::int32_t>(static_cast<std::size_t>(2 * own), 1));
+    for (const std::int64_t own :
+         {std::int64_t{0}, static_cast<std::int64_t>(communicator.rank())}) {
+      const Array<std::int32_t, Backend> ids(
+          backend, std::vector<std::int32_t>(static_cast<std::size_t>(2 * own), 1));
       const auto pooled = e.forward(KeyedJagged<std::int32_t>{2, own, ids.span(), {}, {}});
       CHECK(pooled.values.rows == own);
-      const Array<float, Backend> gradient(backend, std::vector<float>(static_cast<std::size_t>(own * 8), 0.5f));
+      const Array<float, Backend> gradient(
+          backend, std::vector<float>(static_cast<std::size_t>(own * 8), 0.5f));
       e.backward(pooled, {gradient.data(), own, 8});
     }
   });
@@ -251,14 +264,16 @@ void an_empty_batch_passes_through() {
 template <class Backend>
 void open_rows_other_rates_wider_outputs() {
   Alone<Backend> alone;
-  using C = OneRank<Plan<TableWise<Table<"t", dynamic_rows, 2>>>, Backend, InitializeWith<Constant>>;
+  using C =
+      OneRank<Plan<TableWise<Table<"t", dynamic_rows, 2>>>, Backend, InitializeWith<Constant>>;
   typename C::Options options;
   options.learning_rate = 1.0f;
   options.rows = {{"t", 5}};
   C e{alone.communicator, alone.backend, options};
   CHECK(e.layout().tables[0].rows == 5);
   const Array<std::int32_t, Backend> ids(alone.backend, std::vector<std::int32_t>{4});
-  const Array<float, Backend> wide(alone.backend, std::vector<float>(6, -7.0f)), one(alone.backend, std::vector<float>{1, 1});
+  const Array<float, Backend> wide(alone.backend, std::vector<float>(6, -7.0f)),
+      one(alone.backend, std::vector<float>{1, 1});
   const KeyedJagged<std::int32_t> batch{1, 1, ids.span(), {}, {}};
   const MatrixView<float> output(wide.data() + 3, 1, 2, 6);
   for (const float rate : {1.0f, 0.25f}) {
@@ -281,10 +296,13 @@ std::vector<float> trained_in_stages(bool overlapped) {
     typename Collection<Backend>::template StepState<std::int32_t> steps[2];
     std::vector<Array<std::int32_t, Backend>> ids;
     for (int s = 0; s < 4; ++s)
-      ids.emplace_back(backend, std::vector<std::int32_t>{(s * 3 + communicator.rank()) % 10, s, s, (s + communicator.rank()) % 6});
+      ids.emplace_back(backend, std::vector<std::int32_t>{(s * 3 + communicator.rank()) % 10, s, s,
+                                                          (s + communicator.rank()) % 6});
     const Array<float, Backend> output(backend, std::vector<float>(16));
     const MatrixView<float> out{output.data(), 2, 8};
-    const auto batch = [&](int s) { return KeyedJagged<std::int32_t>{2, 2, ids[static_cast<std::size_t>(s)].span(), {}, {}}; };
+    const auto batch = [&](int s) {
+      return KeyedJagged<std::int32_t>{2, 2, ids[static_cast<std::size_t>(s)].span(), {}, {}};
+    };
     e.route(steps[0], batch(0));
     for (int s = 0; s < 4; ++s) {
       auto& now = steps[s % 2];
@@ -308,11 +326,13 @@ void two_steps_in_flight() {
   CHECK(trained_in_stages<Backend>(true) == trained_in_stages<Backend>(false));
 }
 
-/// What 50 updates, each far below the spacing of 16-bit numbers at 1, add to 64 x 64 elements on average.
+/// What 50 updates, each far below the spacing of 16-bit numbers at 1, add to 64 x 64 elements on
+/// average.
 template <class T, class Backend>
 double drift_of_16_bits() {
   Alone<Backend> alone;
-  using C = OneRank<Plan<TableWise<Table<"t", 64, 64>>>, Backend, Storage<T>, InitializeWith<Constant>>;
+  using C =
+      OneRank<Plan<TableWise<Table<"t", 64, 64>>>, Backend, Storage<T>, InitializeWith<Constant>>;
   typename C::Options options;
   options.learning_rate = 1.0f;
   options.seed = 5;

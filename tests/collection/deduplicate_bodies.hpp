@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Duplicate removal before the exchange, on any backend: bodies of test_deduplicate.cpp and gpu/twin_cases.hpp.
+// Duplicate removal before the exchange, on any backend: bodies of test_deduplicate.cpp and
+// gpu/twin_cases.hpp.
 #pragma once
 
 #include <support/small_model.hpp>
@@ -22,11 +23,14 @@ void as_with_them() {
   for (const bool one_hot : {false, true})
     for (const int ranks : {1, 3})
       for (const bool replicated : {false, true}) {
-        if (!Backend::host_readable && replicated != one_hot) continue;  // half of them, for the emulator's sake
+        // half of them, for the emulator's sake
+        if (!Backend::host_readable && replicated != one_hot) continue;
         CAPTURE(one_hot);
         CAPTURE(ranks);
-        const auto plain = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated, 1, one_hot),
-                   distinct = train_ranks_on<Backend, Deduplicate>(ranks, enough_steps<Backend>, replicated, 2, one_hot);
+        const auto plain = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated, 1,
+                                                   one_hot),
+                   distinct = train_ranks_on<Backend, Deduplicate>(ranks, enough_steps<Backend>,
+                                                                   replicated, 2, one_hot);
         for (std::size_t r = 0; r < plain.size(); ++r) {
           CHECK(largest_difference(distinct[r].outputs, plain[r].outputs) < 2e-5);
           CHECK(largest_difference(distinct[r].weight_gradients, plain[r].weight_gradients) < 1e-4);
@@ -37,11 +41,13 @@ void as_with_them() {
 
 template <class Backend>
 void bags_are_summed_in_the_order_of_ids() {
-  // The first step's outputs, before any update: sample by sample those of one rank that has the same batch.
+  // The first step's outputs, before any update: sample by sample those of one rank that has the
+  // same batch.
   const auto distinct = train_ranks_on<Backend, Deduplicate>(3, 1);
   const std::vector<float>& mine = distinct[2].outputs;
   std::vector<Shard> whole;
-  for (int t = 0; t < static_cast<int>(tables().size()); ++t) whole.push_back({t, {0, tables()[t].rows, 0, tables()[t].width}, 0});
+  for (int t = 0; t < static_cast<int>(tables().size()); ++t)
+    whole.push_back({t, {0, tables()[t].rows, 0, tables()[t].width}, 0});
   std::vector<float> alone;
   on_ranks<Backend>(1, [&](CountingOn<Backend>& c, const Backend& backend) {
     using E = EmbeddingsOn<Backend, CountingOn<Backend>>;
@@ -59,7 +65,8 @@ void bags_are_summed_in_the_order_of_ids() {
 
 template <class Backend>
 void rows_travel_encoded() {
-  const auto plain = train_ranks_on<Backend>(3, 1), coded = train_ranks_on<Backend, Deduplicate, EncodeWith<Bf16>>(3, 1);
+  const auto plain = train_ranks_on<Backend>(3, 1),
+             coded = train_ranks_on<Backend, Deduplicate, EncodeWith<Bf16>>(3, 1);
   for (std::size_t r = 0; r < 3; ++r) {
     // Up to 3 rows of elements up to 1/sqrt(5), weighted by up to 2.
     CHECK(largest_difference(coded[r].outputs, plain[r].outputs) < 3 * 2 * 0.45 * 0x1p-8);
@@ -75,7 +82,8 @@ void each_distinct_id_travels_once() {
     const std::vector<std::int64_t> ids{5, 5, 7, 5, 9, 7, 5, 5}, offsets{0, 3, 3, 8};
     const BatchOn<std::int64_t, Backend> batch(backend, {1, 3, ids, offsets, {}});
     typename E::template StepState<std::int64_t> step;
-    const Array<float, Backend> of_gradient(backend, std::vector<float>(24, 1.0f)), of_output(backend, std::vector<float>(24));
+    const Array<float, Backend> of_gradient(backend, std::vector<float>(24, 1.0f)),
+        of_output(backend, std::vector<float>(24));
     const MatrixView<const float> gradient(of_gradient.data(), 3, 8);
     const MatrixView<float> output(of_output.data(), 3, 8);
     c.reset();

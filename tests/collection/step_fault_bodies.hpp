@@ -57,7 +57,8 @@ typename E<Backend>::Options options() {
 
 /// Healthy steps, then `step` with the planned faults, on three ranks; what each saw.
 template <class Backend>
-std::vector<Seen> seen_on_three_ranks(const std::vector<Fault>& faults, ThreadGroupOptions group_options = {},
+std::vector<Seen> seen_on_three_ranks(const std::vector<Fault>& faults,
+                                      ThreadGroupOptions group_options = {},
                                       const Step<Backend>& step = plain_step<Backend>) {
   std::vector<Seen> seen(kRanks);
   const auto rank = [&](auto& threads, const Backend& backend) {
@@ -105,7 +106,8 @@ void a_rank_throws_at_any_collective() {
     CHECK_FALSE(rank.unchanged);  // the step does change every rank's tables
   }
   const std::uint64_t first = healthy[0].first_call, calls = healthy[0].calls;
-  CHECK(calls == 9);  // sizes, ids, vectors, gradients, weight gradients, three of replicas, mean squares
+  // sizes, ids, vectors, gradients, weight gradients, three of replicas, mean squares
+  CHECK(calls == 9);
   const auto one = [](int rank, std::uint64_t call) {
     Fault fault;
     fault.rank = rank;
@@ -115,9 +117,12 @@ void a_rank_throws_at_any_collective() {
   };
   for (std::uint64_t call = first; call < first + calls; ++call) {
     CAPTURE(call);
-    expect_all(seen_on_three_ranks<Backend>(one(static_cast<int>(call % kRanks), call)), "the cable is loose");
+    expect_all(seen_on_three_ranks<Backend>(one(static_cast<int>(call % kRanks), call)),
+               "the cable is loose");
   }
-  for (const Seen& rank : seen_on_three_ranks<Backend>(one(1, first + calls))) CHECK(rank.text.empty());  // one beyond
+  // one beyond
+  for (const Seen& rank : seen_on_three_ranks<Backend>(one(1, first + calls)))
+    CHECK(rank.text.empty());
 }
 
 template <class Backend>
@@ -138,21 +143,24 @@ void batches_do_not_fit() {
     const auto pooled = e.forward(given.keyed());
     e.backward(pooled, given.gradient.row_range(0, batch.samples - (rank == 1)));
   };
-  expect_all(seen_on_three_ranks<Backend>({}, {}, short_gradient), "backward: gradient is [9, 116], must be [10, 116]");
+  expect_all(seen_on_three_ranks<Backend>({}, {}, short_gradient),
+             "backward: gradient is [9, 116], must be [10, 116]");
   const Step<Backend> short_offsets = [](E<Backend>& e, const Batch& batch, int rank) {
     const Given given(e.backend(), batch, e.columns());
     KeyedJagged<std::int64_t> ids = given.keyed();
     if (rank == 0) ids.batch += 1;
     e.forward(ids);
   };
-  expect_all(seen_on_three_ranks<Backend>({}, {}, short_offsets), "KeyedJagged: 6 features x 10 samples need 61 offsets, got 55");
+  expect_all(seen_on_three_ranks<Backend>({}, {}, short_offsets),
+             "KeyedJagged: 6 features x 10 samples need 61 offsets, got 55");
   // Model-parallel input: ranks cut the global batch in different places.
   const Step<Backend> other_cuts = [](E<Backend>& e, const Batch&, int rank) {
     const std::int64_t features = static_cast<std::int64_t>(e.local_features().size());
     const std::vector<std::int64_t> ids(static_cast<std::size_t>(features * 9), 1);
     const std::vector<float> weights(ids.size(), 1.0f);
     const BatchOn<std::int64_t, Backend> given(e.backend(), {features, 9, ids, {}, weights});
-    const std::vector<std::int64_t> cut = rank == 1 ? std::vector<std::int64_t>{0, 2, 6, 9} : std::vector<std::int64_t>{0, 3, 6, 9};
+    const std::vector<std::int64_t> cut =
+        rank == 1 ? std::vector<std::int64_t>{0, 2, 6, 9} : std::vector<std::int64_t>{0, 3, 6, 9};
     e.forward_model_parallel(given.keyed(), cut);
   };
   expect_all(seen_on_three_ranks<Backend>({}, {}, other_cuts), "rank");
@@ -176,9 +184,12 @@ inline Batch joined(const std::vector<Batch>& parts, std::int64_t columns) {
   for (std::size_t f = 0; f < features().size(); ++f)
     for (const Batch& part : parts)
       for (std::int64_t s = 0; s < part.samples; ++s) {
-        const std::size_t bag = f * static_cast<std::size_t>(part.samples) + static_cast<std::size_t>(s);
-        all.ids.insert(all.ids.end(), part.ids.begin() + part.offsets[bag], part.ids.begin() + part.offsets[bag + 1]);
-        all.weights.insert(all.weights.end(), part.weights.begin() + part.offsets[bag], part.weights.begin() + part.offsets[bag + 1]);
+        const std::size_t bag =
+            f * static_cast<std::size_t>(part.samples) + static_cast<std::size_t>(s);
+        all.ids.insert(all.ids.end(), part.ids.begin() + part.offsets[bag],
+                       part.ids.begin() + part.offsets[bag + 1]);
+        all.weights.insert(all.weights.end(), part.weights.begin() + part.offsets[bag],
+                           part.weights.begin() + part.offsets[bag + 1]);
         all.offsets.push_back(static_cast<std::int64_t>(all.ids.size()));
       }
   for (const Batch& part : parts) {
@@ -191,7 +202,9 @@ inline Batch joined(const std::vector<Batch>& parts, std::int64_t columns) {
 template <class Backend>
 void ranks_run_out_of_data() {
   const std::vector<int> own_steps{5, 2, 4};
-  const auto samples = [&](int rank, int step) -> std::int64_t { return step < own_steps[static_cast<std::size_t>(rank)] ? 6 + rank : 0; };
+  const auto samples = [&](int rank, int step) -> std::int64_t {
+    return step < own_steps[static_cast<std::size_t>(rank)] ? 6 + rank : 0;
+  };
   std::vector<std::vector<float>> sharded(3), whole(1);
   const auto train = [&](std::vector<std::vector<float>>& results) {
     const int ranks = static_cast<int>(results.size());
@@ -200,8 +213,11 @@ void ranks_run_out_of_data() {
       E<Backend> e(c, backend, layout(ranks), options<Backend>());
       for (int step = 0; step < 5; ++step) {
         std::vector<Batch> parts;
-        for (int rank = 0; rank < 3; ++rank) parts.emplace_back(rank, step, samples(rank, step), e.columns());
-        plain_step<Backend>(e, ranks == 1 ? joined(parts, e.columns()) : parts[static_cast<std::size_t>(c.rank())], step);
+        for (int rank = 0; rank < 3; ++rank)
+          parts.emplace_back(rank, step, samples(rank, step), e.columns());
+        plain_step<Backend>(
+            e, ranks == 1 ? joined(parts, e.columns()) : parts[static_cast<std::size_t>(c.rank())],
+            step);
       }
       results[static_cast<std::size_t>(c.rank())] = whole_tables(e);
     });

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a collection does with input that no trainer means to give: the matrix in docs/errors.md, one test case for each line.
+// What a collection does with input that no trainer means to give: the matrix in docs/errors.md,
+// one test case for each line.
 #include <collection/bad_input_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 
@@ -17,7 +18,9 @@ template <class... Sources>
 struct CutsOnThree {
   using tables = TableList<Sources...>;
   static constexpr bool whole_rows = true;
-  static constexpr int count(const TableSpec&, const Topology& topology) { return topology.ranks == 3 ? 2 : 1; }
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return topology.ranks == 3 ? 2 : 1;
+  }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     const std::int32_t width = table.width / count(table, topology);
     return {{0, table.rows, i * width, (i + 1) * width}, {}};
@@ -29,13 +32,16 @@ struct CopiesOnThree {
   static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
-    return {{0, table.rows, 0, table.width}, {.kind = topology.ranks == 3 ? Place::Kind::every : Place::Kind::any}};
+    return {{0, table.rows, 0, table.width},
+            {.kind = topology.ranks == 3 ? Place::Kind::every : Place::Kind::any}};
   }
 };
 
 template <class Policy>
 void on_ranks(int ranks) {
-  run_ranks(ranks, [](ThreadCommunicator& c) { EmbeddingCollection<Plan<Policy>, Sgd, Host, ThreadCommunicator>(c, Host{}, {}); });
+  run_ranks(ranks, [](ThreadCommunicator& c) {
+    EmbeddingCollection<Plan<Policy>, Sgd, Host, ThreadCommunicator>(c, Host{}, {});
+  });
 }
 
 }  // namespace
@@ -43,52 +49,84 @@ void on_ranks(int ranks) {
 TEST_CASE("gradients that are NaN or infinite: a rejected step changes nothing on any rank") {
   bad_input::a_rejected_step_changes_nothing<Host>();
 }
-TEST_CASE("gradients that are NaN or infinite: counted or not, they are used") { bad_input::counted_or_not_they_are_used<Host>(); }
-TEST_CASE("offsets that go backwards, counts that are negative or huge") { bad_input::wrong_offsets_and_counts<Host>(); }
-TEST_CASE("ids around 2^31 and 2^32 are outside, whatever their low bits say") { bad_input::ids_around_2_31_and_2_32<Host>(); }
+TEST_CASE("gradients that are NaN or infinite: counted or not, they are used") {
+  bad_input::counted_or_not_they_are_used<Host>();
+}
+TEST_CASE("offsets that go backwards, counts that are negative or huge") {
+  bad_input::wrong_offsets_and_counts<Host>();
+}
+TEST_CASE("ids around 2^31 and 2^32 are outside, whatever their low bits say") {
+  bad_input::ids_around_2_31_and_2_32<Host>();
+}
 TEST_CASE("batches of no sample, bags of no id") { bad_input::no_sample_and_no_id<Host>(); }
-TEST_CASE("tables of no width or no rows, shards beyond them") { bad_input::tables_of_no_width_or_rows<Host>(); }
+TEST_CASE("tables of no width or no rows, shards beyond them") {
+  bad_input::tables_of_no_width_or_rows<Host>();
+}
 TEST_CASE("the gradient of a batch that is not the last one looked up, or of another collection") {
   bad_input::a_stale_or_foreign_step<Host>();
 }
 TEST_CASE("matrices whose rows overlap or that have no memory; states that are not there") {
   bad_input::matrices_that_overlap_or_are_nowhere<Host>();
 }
-TEST_CASE("a learning rate that is no number") { bad_input::a_learning_rate_that_is_no_number<Host>(); }
-TEST_CASE("constants of an optimizer that are no numbers") { bad_input::optimizer_constants_that_are_no_numbers<Host>(); }
+TEST_CASE("a learning rate that is no number") {
+  bad_input::a_learning_rate_that_is_no_number<Host>();
+}
+TEST_CASE("constants of an optimizer that are no numbers") {
+  bad_input::optimizer_constants_that_are_no_numbers<Host>();
+}
 
 TEST_CASE("tables for which there is no memory") {
   if (simt::has_asan || simt::has_tsan) return;  // which end the program where memory is refused
   const std::int64_t rows = std::int64_t{1} << 48;
   const auto collection = [&] {
     SelfCommunicator self;
-    bad_input::OneRank<Host>(self, Host(), make_layout({1}, {{"t", rows, 4}}, {}, {{0, {0, rows, 0, 4}, 0}}), {});
+    bad_input::OneRank<Host>(self, Host(),
+                             make_layout({1}, {{"t", rows, 4}}, {}, {{0, {0, rows, 0, 4}, 0}}), {});
   };
-  check_message(collection, "no memory for the tables of rank 0: 5629499534213120 bytes");  // 2^48 rows of 4 floats and one of state
+  // 2^48 rows of 4 floats and one of state
+  check_message(collection, "no memory for the tables of rank 0: 5629499534213120 bytes");
 }
 
-TEST_CASE("a policy that says whole_rows and cuts columns on three ranks, or copies tables on three ranks alone") {
-  check_message([] { on_ranks<CutsOnThree<Table<"t", 10, 4>>>(3); }, "table 't' is cut into columns by a policy that says whole_rows");
+TEST_CASE(
+    "a policy that says whole_rows and cuts columns on three ranks, or copies tables on three "
+    "ranks alone") {
+  check_message([] { on_ranks<CutsOnThree<Table<"t", 10, 4>>>(3); },
+                "table 't' is cut into columns by a policy that says whole_rows");
   check_message([] { on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(3); },
                 "a policy with whole_rows copies table 't' on 3 ranks, but not on two");
   on_ranks<CutsOnThree<Table<"t", 10, 4>>>(2);
   on_ranks<CopiesOnThree<Table<"t", 10, 4>>>(4);
 }
 
-TEST_CASE("rows that changed hands start anew, and only those") { bad_input::rows_that_changed_hands<Host>(); }
+TEST_CASE("rows that changed hands start anew, and only those") {
+  bad_input::rows_that_changed_hands<Host>();
+}
 
-TEST_CASE("stages that are left out or repeated: each wrong order is refused, and the tables stay") {
+TEST_CASE(
+    "stages that are left out or repeated: each wrong order is refused, and the tables stay") {
   stages::every_wrong_order_is_refused<Host>();
 }
-TEST_CASE("stages with a step of another collection") { stages::the_step_of_another_collection<Host>(); }
+TEST_CASE("stages with a step of another collection") {
+  stages::the_step_of_another_collection<Host>();
+}
 TEST_CASE("stages with gradients of another shape") { stages::gradients_of_other_shapes<Host>(); }
-TEST_CASE("gradients that are NaN through the stages: the rejected step changes nothing, and takes others") {
+TEST_CASE(
+    "gradients that are NaN through the stages: the rejected step changes nothing, and takes "
+    "others") {
   stages::rejected_through_the_stages<Host>();
 }
-TEST_CASE("the stages one by one are forward and backward, weight gradients too") { stages::stages_are_forward_and_backward<Host>(); }
-TEST_CASE("a forgotten backward is counted; stages that are compared refuse it") { stages::a_forgotten_backward<Host>(); }
-TEST_CASE("evaluation is forward, and leaves no trace") { stages::evaluation_is_forward_without_a_trace<Host>(); }
-TEST_CASE("an update that is too large changes no table") { stages::an_update_that_is_too_large_changes_nothing<Host>(); }
+TEST_CASE("the stages one by one are forward and backward, weight gradients too") {
+  stages::stages_are_forward_and_backward<Host>();
+}
+TEST_CASE("a forgotten backward is counted; stages that are compared refuse it") {
+  stages::a_forgotten_backward<Host>();
+}
+TEST_CASE("evaluation is forward, and leaves no trace") {
+  stages::evaluation_is_forward_without_a_trace<Host>();
+}
+TEST_CASE("an update that is too large changes no table") {
+  stages::an_update_that_is_too_large_changes_nothing<Host>();
+}
 TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel") {
   using bad_input::OnThree;
   std::vector<std::string> texts(2);
@@ -101,13 +139,18 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
       step.begin(&e);
       step.batch = 2;
       IdReport<Host> report(host, 1, c.rank());
-      step.inputs.prepare(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}}, std::vector<std::int64_t>{0, 2}, BadIds::throw_error,
-                          report, e.tables().routing().sizes_needed(false, false));
-      if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;  // as if so many ids had been checked, for which no test has memory
-      texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of(
-          [&] { Router<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing()).data_parallel(step); });
+      step.inputs.prepare(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}},
+                          std::vector<std::int64_t>{0, 2}, BadIds::throw_error, report,
+                          e.tables().routing().sizes_needed(false, false));
+      // as if so many ids had been checked, for which no test has memory
+      if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;
+      texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of([&] {
+        Router<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing())
+            .data_parallel(step);
+      });
       if (c.rank() == 1) throw Error(texts[1]);
     });
   };
-  check_message(on_two, "route: 4294967299 ids of feature 0 for one rank in one batch; at most 2^32 - 1");
+  check_message(on_two,
+                "route: 4294967299 ids of feature 0 for one rank in one batch; at most 2^32 - 1");
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// EmbeddingCollection as a trainer meets it: bad ids, wrong calls, storage types, first values, stages, learning rates.
+// EmbeddingCollection as a trainer meets it: bad ids, wrong calls, storage types, first values,
+// stages, learning rates.
 #include <collection/collection_bodies.hpp>
 
 #include <doctest/doctest.h>
@@ -10,7 +11,8 @@
 
 using namespace tessera;
 
-TEST_CASE("bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
+TEST_CASE(
+    "bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
   as_a_trainer::bad_ids_are_thrown<Host>();
 }
 TEST_CASE("bad ids: ZeroVector drops, Clamp and Wrap replace; all count; no row is polluted") {
@@ -19,25 +21,38 @@ TEST_CASE("bad ids: ZeroVector drops, Clamp and Wrap replace; all count; no row 
 TEST_CASE("a zero vector still counts in the divisor of a mean; an empty bag is zero") {
   as_a_trainer::a_zero_vector_counts_in_a_mean<Host>();
 }
-TEST_CASE("first values depend on seed, table, row and column alone") { as_a_trainer::first_values_depend_on_seed_and_place<Host>(); }
-TEST_CASE("initializers: constant, uniform, normal, a user's own") { as_a_trainer::initializers<Host>(); }
+TEST_CASE("first values depend on seed, table, row and column alone") {
+  as_a_trainer::first_values_depend_on_seed_and_place<Host>();
+}
+TEST_CASE("initializers: constant, uniform, normal, a user's own") {
+  as_a_trainer::initializers<Host>();
+}
 TEST_CASE("wrong calls say what is wrong") {
   as_a_trainer::wrong_calls<Host>();
   on_backend::check_message([] { Host{{.threads = 0}}; }, "0 threads");
 }
-TEST_CASE("an empty batch passes through, on all ranks and on one of them") { as_a_trainer::an_empty_batch_passes_through<Host>(); }
-TEST_CASE("rows known at run time, learning rate changed between steps, output into a wider matrix") {
+TEST_CASE("an empty batch passes through, on all ranks and on one of them") {
+  as_a_trainer::an_empty_batch_passes_through<Host>();
+}
+TEST_CASE(
+    "rows known at run time, learning rate changed between steps, output into a wider matrix") {
   as_a_trainer::open_rows_other_rates_wider_outputs<Host>();
 }
-TEST_CASE("two steps in flight: the next batch is routed before this one is finished, with the same result") {
+TEST_CASE(
+    "two steps in flight: the next batch is routed before this one is finished, with the same "
+    "result") {
   as_a_trainer::two_steps_in_flight<Host>();
 }
-TEST_CASE("16-bit tables: lookups are the stored values, updates round without bias") { as_a_trainer::sixteen_bit_tables<Host>(); }
+TEST_CASE("16-bit tables: lookups are the stored values, updates round without bias") {
+  as_a_trainer::sixteen_bit_tables<Host>();
+}
 
 TEST_CASE("fits: known while compiling") {
-  using Embeddings = EmbeddingCollection<Plan<RowWise<Table<"q", 900'000'000, 128>>>, RowWiseAdagrad, Host, ThreadCommunicator>;
+  using Embeddings = EmbeddingCollection<Plan<RowWise<Table<"q", 900'000'000, 128>>>,
+                                         RowWiseAdagrad, Host, ThreadCommunicator>;
   static_assert(fits<Embeddings, Cluster{.ranks = 8, .memory_per_rank = 80_GiB}>);
-  constexpr PlanFault fault = check_memory(Embeddings::plan::layout({4}), Embeddings::memory_cost, 80_GiB);
+  constexpr PlanFault fault =
+      check_memory(Embeddings::plan::layout({4}), Embeddings::memory_cost, 80_GiB);
   static_assert(fault.kind == PlanFault::Kind::does_not_fit);
   CHECK(std::string(fault.name) == "q");
 }

@@ -22,10 +22,12 @@ TEST_CASE("distinct ids: by definition, for any number of threads") {
     std::vector<DistinctIds<std::int64_t>::Job> jobs;
     for (std::size_t k = 0; k < 4; ++k) {
       for (std::size_t i = 0; i < 1000 * k; ++i)
-        ids[k].push_back(static_cast<std::int64_t>(random() % (100 * k)) * (std::int64_t{1} << (10 * k)) - 7);
+        ids[k].push_back(
+            static_cast<std::int64_t>(random() % (100 * k)) * (std::int64_t{1} << (10 * k)) - 7);
       distinct[k].resize(ids[k].size());
       index[k].resize(ids[k].size());
-      jobs.push_back({ids[k].data(), static_cast<std::int64_t>(ids[k].size()), distinct[k].data(), index[k].data(), -1});
+      jobs.push_back({ids[k].data(), static_cast<std::int64_t>(ids[k].size()), distinct[k].data(),
+                      index[k].data(), -1});
     }
     run<DistinctIds<std::int64_t>>(Host({.threads = threads}), {jobs});
     for (std::size_t k = 0; k < 4; ++k) {
@@ -34,17 +36,25 @@ TEST_CASE("distinct ids: by definition, for any number of threads") {
       CHECK(std::set<std::int64_t>(distinct[k].begin(), distinct[k].end()) == expected);
       CHECK(distinct[k].size() == expected.size());
       bool all = true;
-      for (std::size_t i = 0; i < ids[k].size(); ++i) all = all && distinct[k][static_cast<std::size_t>(index[k][i])] == ids[k][i];
+      for (std::size_t i = 0; i < ids[k].size(); ++i)
+        all = all && distinct[k][static_cast<std::size_t>(index[k][i])] == ids[k][i];
       CHECK(all);
     }
   }
 }
 
-TEST_CASE("training without duplicates in the exchange: as with them, to float tolerance") { without_duplicates::as_with_them<Host>(); }
-TEST_CASE("forward: a bag over several blocks of rows is summed in the order of its ids, as on one rank") {
+TEST_CASE("training without duplicates in the exchange: as with them, to float tolerance") {
+  without_duplicates::as_with_them<Host>();
+}
+TEST_CASE(
+    "forward: a bag over several blocks of rows is summed in the order of its ids, as on one "
+    "rank") {
   without_duplicates::bags_are_summed_in_the_order_of_ids<Host>();
 }
-TEST_CASE("with codecs: rows travel encoded; the error is that of the codec per id") { without_duplicates::rows_travel_encoded<Host>(); }
-TEST_CASE("traffic: each distinct id of a feature and a rank travels once, and one row comes back") {
+TEST_CASE("with codecs: rows travel encoded; the error is that of the codec per id") {
+  without_duplicates::rows_travel_encoded<Host>();
+}
+TEST_CASE(
+    "traffic: each distinct id of a feature and a rank travels once, and one row comes back") {
   without_duplicates::each_distinct_id_travels_once<Host>();
 }

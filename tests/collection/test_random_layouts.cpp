@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random tables cut into random rectangles on random ranks, random bags: against the definitions in double, and bit for bit between
-// layouts where the design promises it.
+// Random tables cut into random rectangles on random ranks, random bags: against the definitions in
+// double, and bit for bit between layouts where the design promises it.
 #include <tessera/tessera.hpp>
 
 #include <support/random_batches.hpp>
@@ -41,11 +41,12 @@ struct Run {
   template <class Id, class O>
   Result go() const {
     Result result;
-    for (const TableSpec& t : model.tables) result.tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));
+    for (const TableSpec& t : model.tables)
+      result.tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));
     const std::int64_t samples = static_cast<std::int64_t>(batches.front().front().size());
     result.output.resize(static_cast<std::size_t>(samples * layout.columns()));
-    std::vector<std::vector<std::vector<float>>> grad_weights(model.features.size(),
-                                                              std::vector<std::vector<float>>(static_cast<std::size_t>(samples)));
+    std::vector<std::vector<std::vector<float>>> grad_weights(
+        model.features.size(), std::vector<std::vector<float>>(static_cast<std::size_t>(samples)));
     run_ranks(layout.ranks(), [&](ThreadCommunicator& communicator) {
       ShardedCollection<Widths<4, 16>, O, Host, ThreadCommunicator> embeddings{
           communicator, Host{{.threads = threads}}, layout, {.learning_rate = 0.125f, .seed = 7}};
@@ -53,23 +54,33 @@ struct Run {
       const std::int64_t end = even_cut(samples, layout.ranks(), communicator.rank() + 1);
       std::vector<int> all;
       for (std::size_t f = 0; f < model.features.size(); ++f) all.push_back(static_cast<int>(f));
-      const std::vector<int> which(model_parallel ? std::vector<int>(embeddings.local_features().begin(), embeddings.local_features().end())
-                                                  : all);
+      const std::vector<int> which(model_parallel
+                                       ? std::vector<int>(embeddings.local_features().begin(),
+                                                          embeddings.local_features().end())
+                                       : all);
       const std::int64_t columns = layout.columns();
       for (std::size_t step = 0; step < batches.size(); ++step) {
-        const Input<Id> input(batches[step], which, model_parallel ? 0 : begin, model_parallel ? samples : end, one_hot);
-        const auto pooled = model_parallel ? embeddings.forward_model_parallel(input.view()) : embeddings.forward(input.view());
-        std::copy_n(pooled.values.data, (end - begin) * columns, result.output.data() + begin * columns);
+        const Input<Id> input(batches[step], which, model_parallel ? 0 : begin,
+                              model_parallel ? samples : end, one_hot);
+        const auto pooled = model_parallel ? embeddings.forward_model_parallel(input.view())
+                                           : embeddings.forward(input.view());
+        std::copy_n(pooled.values.data, (end - begin) * columns,
+                    result.output.data() + begin * columns);
         std::vector<float> of_weights(input.ids.size());
-        embeddings.backward(pooled, {gradients[step].data() + begin * columns, end - begin, columns}, of_weights);
+        embeddings.backward(
+            pooled, {gradients[step].data() + begin * columns, end - begin, columns}, of_weights);
         for (int rank = 0; rank < layout.ranks(); ++rank) {
           if (rank == communicator.rank()) {
             std::size_t i = 0;
             for (const int f : which)
-              for (std::int64_t s = model_parallel ? 0 : begin; s < (model_parallel ? samples : end); ++s) {
+              for (std::int64_t s = model_parallel ? 0 : begin;
+                   s < (model_parallel ? samples : end); ++s) {
                 auto& sum = grad_weights[f][s];
-                sum.resize(step == 0 || sum.size() != batches[step][f][s].ids.size() ? batches[step][f][s].ids.size() : sum.size());
-                for (float& x : sum) x = (model_parallel && step + 1 == batches.size() ? x : 0) + of_weights[i++];
+                sum.resize(step == 0 || sum.size() != batches[step][f][s].ids.size()
+                               ? batches[step][f][s].ids.size()
+                               : sum.size());
+                for (float& x : sum)
+                  x = (model_parallel && step + 1 == batches.size() ? x : 0) + of_weights[i++];
               }
           }
           communicator.barrier();
@@ -84,12 +95,15 @@ struct Run {
       for (int rank = 0; rank < layout.ranks(); ++rank) {
         if (rank == communicator.rank())
           for (std::size_t t = 0; t < model.tables.size(); ++t)
-            embeddings.tables().get(model.tables[t].name, {result.tables[t].data(), model.tables[t].rows, model.tables[t].width});
+            embeddings.tables().get(
+                model.tables[t].name,
+                {result.tables[t].data(), model.tables[t].rows, model.tables[t].width});
         communicator.barrier();
       }
     });
     for (const auto& of_feature : grad_weights)
-      for (const auto& bag : of_feature) result.weight_gradients.insert(result.weight_gradients.end(), bag.begin(), bag.end());
+      for (const auto& bag : of_feature)
+        result.weight_gradients.insert(result.weight_gradients.end(), bag.begin(), bag.end());
     return result;
   }
 };
@@ -99,12 +113,14 @@ Result initial(const Model& model) {
   const Layout whole = [&] {
     std::vector<Shard> shards;
     for (std::size_t t = 0; t < model.tables.size(); ++t)
-      shards.push_back({static_cast<int>(t), {0, model.tables[t].rows, 0, model.tables[t].width}, 0});
+      shards.push_back(
+          {static_cast<int>(t), {0, model.tables[t].rows, 0, model.tables[t].width}, 0});
     return make_layout({1}, model.tables, model.features, shards);
   }();
   Result result;
   SelfCommunicator self;
-  ShardedCollection<Widths<16>, Sgd, Host, SelfCommunicator> embeddings{self, Host{}, whole, {.seed = 7}};
+  ShardedCollection<Widths<16>, Sgd, Host, SelfCommunicator> embeddings{
+      self, Host{}, whole, {.seed = 7}};
   for (const TableSpec& t : model.tables) {
     result.tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));
     embeddings.tables().get(t.name, {result.tables.back().data(), t.rows, t.width});
@@ -119,7 +135,8 @@ bool close(const std::vector<float>& found, const std::vector<double>& expected)
   return true;
 }
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 /// Equal as numbers; the two zeros are one.
 bool same_values(const std::vector<float>& a, const std::vector<float>& b) { return a == b; }
@@ -135,7 +152,8 @@ void check(reference::Rule rule, unsigned seed, bool weights) {
   reference::Embeddings expected(model.tables, model.features, rule, 0.125);
   const Result start = initial(model);
   for (std::size_t t = 0; t < model.tables.size(); ++t)
-    std::copy(start.tables[t].begin(), start.tables[t].end(), expected.table(model.tables[t].name).weights.begin());
+    std::copy(start.tables[t].begin(), start.tables[t].end(),
+              expected.table(model.tables[t].name).weights.begin());
   std::vector<double> output, weight_gradients;
   for (int step = 0; step < 3; ++step) {
     batches.push_back(random_batch(random, model, samples, one_hot));
@@ -145,7 +163,8 @@ void check(reference::Rule rule, unsigned seed, bool weights) {
     weight_gradients.clear();
     for (std::size_t f = 0; f < model.features.size(); ++f)
       for (int s = 0; s < samples; ++s)
-        for (const double g : expected.weight_gradient(batches.back(), gradient, f, static_cast<std::size_t>(s)))
+        for (const double g :
+             expected.weight_gradient(batches.back(), gradient, f, static_cast<std::size_t>(s)))
           weight_gradients.push_back(model.features[f].weighted ? g : 0.0);
     expected.backward(batches.back(), gradient);
   }
@@ -157,16 +176,19 @@ void check(reference::Rule rule, unsigned seed, bool weights) {
       REQUIRE_MESSAGE(layout.fault.ok(), describe(layout.fault));
       const bool model_parallel = pick(random, 0, 1) == 1;
       const Run run{model, layout, batches, gradients, one_hot, model_parallel, pick(random, 1, 2)};
-      const Result result =
-          std::is_same_v<O, Sgd> && pick(random, 0, 1) ? run.template go<std::int32_t, Sgd>() : run.template go<std::int64_t, O>();
-      INFO("seed " << seed << ", shape " << static_cast<int>(shape) << ", ranks " << ranks << ", model parallel " << model_parallel);
+      const Result result = std::is_same_v<O, Sgd> && pick(random, 0, 1)
+                                ? run.template go<std::int32_t, Sgd>()
+                                : run.template go<std::int64_t, O>();
+      INFO("seed " << seed << ", shape " << static_cast<int>(shape) << ", ranks " << ranks
+                   << ", model parallel " << model_parallel);
       CHECK(close(result.output, output));
       CHECK(close(result.weight_gradients, weight_gradients));
       for (std::size_t t = 0; t < model.tables.size(); ++t) {
         CHECK(close(result.tables[t], expected.table(model.tables[t].name).weights));
         if (shape != Shape::replicated) CHECK(same_bits(result.tables[t], base.tables[t]));
       }
-      if (shape != Shape::replicated && (one_hot || shape == Shape::whole || shape == Shape::columns))
+      if (shape != Shape::replicated &&
+          (one_hot || shape == Shape::whole || shape == Shape::columns))
         CHECK(same_values(result.output, base.output));
     }
 }
@@ -177,11 +199,15 @@ TEST_CASE("SGD: any layout gives the definitions' answer") {
   for (unsigned seed = 0; seed < 16; ++seed) check<Sgd>(reference::Rule::sgd, seed, seed % 3 == 0);
 }
 TEST_CASE("Adagrad: any layout gives the definitions' answer") {
-  for (unsigned seed = 100; seed < 108; ++seed) check<Adagrad>(reference::Rule::adagrad, seed, seed % 3 == 0);
+  for (unsigned seed = 100; seed < 108; ++seed)
+    check<Adagrad>(reference::Rule::adagrad, seed, seed % 3 == 0);
 }
-TEST_CASE("row-wise Adagrad: any layout gives the definitions' answer, also where columns are cut") {
-  for (unsigned seed = 200; seed < 216; ++seed) check<RowWiseAdagrad>(reference::Rule::rowwise_adagrad, seed, seed % 3 == 0);
+TEST_CASE(
+    "row-wise Adagrad: any layout gives the definitions' answer, also where columns are cut") {
+  for (unsigned seed = 200; seed < 216; ++seed)
+    check<RowWiseAdagrad>(reference::Rule::rowwise_adagrad, seed, seed % 3 == 0);
 }
 TEST_CASE("Adam: any layout gives the definitions' answer") {
-  for (unsigned seed = 300; seed < 308; ++seed) check<Adam>(reference::Rule::adam, seed, seed % 3 == 0);
+  for (unsigned seed = 300; seed < 308; ++seed)
+    check<Adam>(reference::Rule::adam, seed, seed % 3 == 0);
 }

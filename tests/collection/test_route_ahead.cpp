@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The next batch is routed by another thread: the same bits, and faults that end all ranks. Threads that look up side by side.
+// The next batch is routed by another thread: the same bits, and faults that end all ranks. Threads
+// that look up side by side.
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
@@ -23,7 +24,9 @@ using E = Embeddings<ThreadCommunicator, Deduplicate>;
 using Ahead = RouteAhead<E, std::int64_t, ThreadCommunicator, Host>;
 constexpr int kSteps = 5;
 
-Batch batch_of(int rank, int step, const E& e) { return Batch(rank, step, samples_of(rank, step), e.columns()); }
+Batch batch_of(int rank, int step, const E& e) {
+  return Batch(rank, step, samples_of(rank, step), e.columns());
+}
 
 template <class F>
 std::vector<std::string> texts(F f) {
@@ -57,7 +60,8 @@ TEST_CASE("routing ahead gives the bits of routing in turn") {
     for (int step = 0; step < kSteps; ++step) {
       const Batch& batch = batches[static_cast<std::size_t>(step)];
       std::vector<float> output(batch.gradient.size());
-      const auto pooled = e.forward_routed(ahead.take(), {output.data(), batch.samples, e.columns()});
+      const auto pooled =
+          e.forward_routed(ahead.take(), {output.data(), batch.samples, e.columns()});
       if (step + 1 < kSteps) ahead.start(batches[static_cast<std::size_t>(step) + 1].keyed());
       mine.outputs.insert(mine.outputs.end(), output.begin(), output.end());
       e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
@@ -69,7 +73,8 @@ TEST_CASE("routing ahead gives the bits of routing in turn") {
     for (int step = 0; step < kSteps; ++step) {
       const Batch batch = batch_of(c.rank(), step, e);
       const auto pooled = e.forward(batch.keyed());
-      mine.outputs.insert(mine.outputs.end(), pooled.values.data, pooled.values.data + batch.samples * e.columns());
+      mine.outputs.insert(mine.outputs.end(), pooled.values.data,
+                          pooled.values.data + batch.samples * e.columns());
       e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
     }
     mine.shards = shards_of(e);
@@ -84,7 +89,7 @@ TEST_CASE("routing ahead gives the bits of routing in turn") {
 }
 
 TEST_CASE("a bad id in a batch that is routed ahead ends all ranks, when they take it") {
-  for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
+  for (const std::string& text : texts([](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
          Batch batch = batch_of(c.rank(), 0, e);
          Ahead ahead(e, second, Host{});
          if (c.rank() == 1) batch.ids[0] = 1'000'000;
@@ -97,7 +102,7 @@ TEST_CASE("a bad id in a batch that is routed ahead ends all ranks, when they ta
 }
 
 TEST_CASE("a rank that throws while batches are being routed ahead leaves nobody waiting") {
-  for (const std::string& text : texts([](ThreadCommunicator&c, ThreadCommunicator&second, E&e) {
+  for (const std::string& text : texts([](ThreadCommunicator& c, ThreadCommunicator& second, E& e) {
          const Batch batch = batch_of(c.rank(), 0, e);
          Ahead ahead(e, second, Host{});
          if (c.rank() != 2) ahead.start(batch.keyed());  // these wait for rank 2's
@@ -172,14 +177,17 @@ TEST_CASE("threads of each of two ranks look up side by side, with a communicato
     Embeddings<ThreadCommunicator, Deduplicate> e(c, Host{}, layout(2), {.seed = 7});
     const Batch batch(c.rank(), 0, 12, e.columns());
     const auto pooled = e.forward(batch.keyed());
-    const std::vector<float> expected(pooled.values.data, pooled.values.data + batch.gradient.size());
+    const std::vector<float> expected(pooled.values.data,
+                                      pooled.values.data + batch.gradient.size());
     std::array<ThreadCommunicator, 2> own{c.split(0), c.split(0)};
     std::array<std::thread, 2> threads;
     for (std::size_t t = 0; t < 2; ++t)
       threads[t] = std::thread([&, t] {
         Embeddings<ThreadCommunicator, Deduplicate>::StepState<std::int64_t> step;
         std::vector<float> output(batch.gradient.size());
-        for (int i = 0; i < 4; ++i) e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t], e.backend());
+        for (int i = 0; i < 4; ++i)
+          e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t],
+                     e.backend());
         same[2 * static_cast<std::size_t>(c.rank()) + t] = same_bits(output, expected);
       });
     for (std::thread& thread : threads) thread.join();

@@ -19,13 +19,15 @@ constexpr auto kNever = Barrier::Clock::time_point::max();
 
 }  // namespace
 
-TEST_CASE("a round that completes after a deadline, before the late thread breaks it, is complete") {
+TEST_CASE(
+    "a round that completes after a deadline, before the late thread breaks it, is complete") {
   Barrier barrier(2);
   CHECK(barrier.arrive(Barrier::Clock::now()) == Outcome::late);
   CHECK(barrier.arrive(kNever) == Outcome::complete);
   CHECK_FALSE(barrier.break_round(0));
   CHECK(barrier.round() == 1);
-  CHECK(barrier.arrive(Barrier::Clock::now() + 1ms) == Outcome::late);  // not broken: the next round waits
+  // not broken: the next round waits
+  CHECK(barrier.arrive(Barrier::Clock::now() + 1ms) == Outcome::late);
 }
 
 TEST_CASE("a round that the late thread breaks does not complete any more") {

@@ -25,7 +25,8 @@ TEST_CASE("the sums of one all-reduce, in as many as the buckets' size says") {
   constexpr std::size_t kCount = 1000;
   const std::vector<std::size_t> parts{300, 1, 0, 499, 200};  // from the end
   // In floats: every part by itself (the empty one is nothing), 300 + 500 + 200, all at once.
-  for (const auto& [floats, calls] : {std::pair<std::size_t, std::uint64_t>{1, 4}, {300, 3}, {5000, 1}}) {
+  for (const auto& [floats, calls] :
+       {std::pair<std::size_t, std::uint64_t>{1, 4}, {300, 3}, {5000, 1}}) {
     const std::size_t bucket = floats;  // clang captures no structured binding
     CAPTURE(bucket);
     std::atomic<int> wrong{0};
@@ -46,7 +47,9 @@ TEST_CASE("the sums of one all-reduce, in as many as the buckets' size says") {
         buckets.wait();
         c.all_reduce(std::span(expected));
         if (std::memcmp(gradients.data(), expected.data(), kCount * sizeof(float)) != 0) ++wrong;
-        if (counting.traffic(ts::Collective::all_reduce).calls != calls * static_cast<std::uint64_t>(step + 1)) ++wrong;
+        if (counting.traffic(ts::Collective::all_reduce).calls !=
+            calls * static_cast<std::uint64_t>(step + 1))
+          ++wrong;
       }
     });
     CHECK(wrong == 0);
@@ -61,8 +64,10 @@ TEST_CASE("what an all-reduce throws comes out of wait") {
   buckets.ready(std::span(gradients).last(4));
   group.fail(1, "the disk is full");
   buckets.ready(std::span(gradients).first(6));
-  CHECK_THROWS_WITH_AS(buckets.wait(), "all_reduce (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full",
-                       ts::CommunicatorError);
+  CHECK_THROWS_WITH_AS(
+      buckets.wait(),
+      "all_reduce (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full",
+      ts::CommunicatorError);
 }
 
 TEST_CASE("parts out of order, and a step that is not whole") {
@@ -72,5 +77,7 @@ TEST_CASE("parts out of order, and a step that is not whole") {
   ts::BucketedAllReduce buckets(c, std::span(gradients), 4);
   CHECK_THROWS_AS(buckets.ready(std::span(gradients).first(4)), ts::InvalidArgument);
   buckets.ready(std::span(gradients).last(4));
-  CHECK_THROWS_WITH_AS(buckets.wait(), "BucketedAllReduce: the first 6 gradients have not been announced", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(buckets.wait(),
+                       "BucketedAllReduce: the first 6 gradients have not been announced",
+                       ts::InvalidArgument);
 }

@@ -21,7 +21,8 @@ namespace ts = tessera;
 using Faults = std::vector<std::string>;
 using Counting = ts::CountingCommunicator<ts::ThreadCommunicator>;
 
-TEST_CASE("thread ranks split: ranks in order, data stays within a part, a part ends with its group") {
+TEST_CASE(
+    "thread ranks split: ranks in order, data stays within a part, a part ends with its group") {
   std::vector<int> sums(6);
   ts::run_ranks(6, [&](ts::ThreadCommunicator& c) {
     ts::ThreadCommunicator part = c.split(c.rank() % 2 == 0 ? 7 : -1);
@@ -62,16 +63,21 @@ TEST_CASE("hierarchical ranks obey the laws, on nodes of any size") {
       auto h = ts::make_hierarchical(c, per_node);
       CHECK(h.rank() == c.rank());
       CHECK(h.size() == c.size());
-      faults[static_cast<std::size_t>(c.rank())] = ts::laws::communicator_laws(h, {.seed = 5, .large = 5000});
+      faults[static_cast<std::size_t>(c.rank())] =
+          ts::laws::communicator_laws(h, {.seed = 5, .large = 5000});
     });
     for (const Faults& rank : faults) CHECK(rank == Faults{});
   }
   ts::run_ranks(3, [](ts::ThreadCommunicator& c) {
-    CHECK_THROWS_WITH_AS(ts::make_hierarchical(c, 2), "make_hierarchical: 3 ranks are no whole number of nodes of 2", ts::InvalidArgument);
+    CHECK_THROWS_WITH_AS(ts::make_hierarchical(c, 2),
+                         "make_hierarchical: 3 ranks are no whole number of nodes of 2",
+                         ts::InvalidArgument);
   });
 }
 
-TEST_CASE("messages and bytes between nodes: one message per other node and its sizes, instead of one per rank there") {
+TEST_CASE(
+    "messages and bytes between nodes: one message per other node and its sizes, instead of one "
+    "per rank there") {
   constexpr int kRanks = 8, kPerNode = 4;
   std::vector<std::vector<std::int32_t>> flat(kRanks), two_stage(kRanks);
   std::vector<ts::Traffic> across(kRanks);
@@ -90,14 +96,16 @@ TEST_CASE("messages and bytes between nodes: one message per other node and its 
   ts::run_ranks(kRanks, [&](ts::ThreadCommunicator& c) {
     const auto mine = static_cast<std::size_t>(c.rank());
     exchange(c, flat[mine]);
-    ts::ThreadCommunicator local = c.split(c.rank() / kPerNode), cross = c.split(c.rank() % kPerNode);
+    ts::ThreadCommunicator local = c.split(c.rank() / kPerNode),
+                           cross = c.split(c.rank() % kPerNode);
     ts::HierarchicalCommunicator<Counting> h{Counting(local), Counting(cross)};
     exchange(h, two_stage[mine]);
     across[mine] = h.cross().total();
   });
   CHECK(flat == two_stage);
   for (int r = 0; r < kRanks; ++r) {
-    // From this rank's node, for the rank in its place on the other node: one message with 1 + 4 sizes; flat: 4 messages.
+    // From this rank's node, for the rank in its place on the other node: one message with 1 + 4
+    // sizes; flat: 4 messages.
     const int other = (r + kPerNode) % kRanks;
     std::size_t elements = 0;
     for (int p = 0; p < kPerNode; ++p) elements += count(r / kPerNode * kPerNode + p, other);
@@ -118,10 +126,12 @@ TEST_CASE("what ranks do not agree about is found, within a node and between nod
     }
     return text;
   };
-  // Rank 3 expects an element too many from rank 0 and one too few from rank 1: the sum of the node is right.
+  // Rank 3 expects an element too many from rank 0 and one too few from rank 1: the sum of the node
+  // is right.
   CHECK(text_of([](auto& h) {
           const std::vector<std::size_t> out(4, 2);
-          const std::vector<std::size_t> in = h.rank() == 3 ? std::vector<std::size_t>{3, 1, 2, 2} : out;
+          const std::vector<std::size_t> in =
+              h.rank() == 3 ? std::vector<std::size_t>{3, 1, 2, 2} : out;
           const std::vector<float> send(8);
           std::vector<float> receive(8);
           h.all_to_all(send, out, std::span(receive), in);

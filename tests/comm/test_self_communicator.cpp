@@ -33,7 +33,8 @@ struct Idle {
 
 static_assert(ts::Communicator<OnlyAllReduce, ts::Collective::all_reduce>);
 static_assert(!ts::Communicator<OnlyAllReduce>);
-static_assert(!ts::Communicator<OnlyAllReduce, ts::Collective::all_reduce | ts::Collective::barrier>);
+static_assert(!ts::Communicator < OnlyAllReduce,
+              ts::Collective::all_reduce | ts::Collective::barrier >);
 static_assert(ts::explain_communicator<OnlyAllReduce, ts::Collective::all_reduce>());
 static_assert(!ts::Communicator<int, ts::Collective::none>);
 
@@ -53,12 +54,14 @@ TEST_CASE("bytes are copied wherever buffers lie to each other") {
   // `behind` bytes behind each other within their pages: from 1 to 31 they go in pieces of 2048.
   for (const std::size_t behind : {0, 1, 16, 31, 32, 4095})
     for (const std::size_t bytes : {0, 1, 2047, 2048, 2049, 5000}) {
-      const std::size_t begin = (4096 + page_offset(from.data()) + behind - page_offset(to.data())) % 4096;
+      const std::size_t begin =
+          (4096 + page_offset(from.data()) + behind - page_offset(to.data())) % 4096;
       std::fill(to.begin(), to.end(), std::uint8_t{0});
       REQUIRE((page_offset(to.data() + begin) + 4096 - page_offset(from.data())) % 4096 == behind);
       ts::copy_bytes(to.data() + begin, from.data(), bytes);
       std::size_t wrong = 0;
-      for (std::size_t i = 0; i < to.size(); ++i) wrong += to[i] != (i >= begin && i < begin + bytes ? from[i - begin] : 0);
+      for (std::size_t i = 0; i < to.size(); ++i)
+        wrong += to[i] != (i >= begin && i < begin + bytes ? from[i - begin] : 0);
       CHECK(wrong == 0);
     }
   ts::copy_bytes(nullptr, nullptr, 0);
@@ -72,17 +75,23 @@ TEST_CASE("the laws catch a communicator that moves nothing") {
 TEST_CASE("bad arguments of one rank") {
   ts::SelfCommunicator self;
   const std::vector<float> send(3);
-  const volatile std::size_t less = 2;  // not a constant: some compilers would warn of the copy that the check prevents
+  // not a constant: some compilers would warn of the copy that the check prevents
+  const volatile std::size_t less = 2;
   std::vector<float> receive(3), too_small(less);
   const std::vector<std::size_t> three{3}, two{2}, two_ranks{3, 0};
-  CHECK_THROWS_WITH_AS(self.all_to_all(send, two, std::span(receive), three),
-                       "all_to_all on rank 0: the counts of the send buffer add up to 2 elements, but it has 3", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      self.all_to_all(send, two, std::span(receive), three),
+      "all_to_all on rank 0: the counts of the send buffer add up to 2 elements, but it has 3",
+      ts::InvalidArgument);
   CHECK_THROWS_WITH_AS(self.all_to_all(send, three, std::span(receive), two_ranks),
-                       "all_to_all on rank 0: 2 counts for the receive buffer, but there are 1 ranks; give one per rank",
+                       "all_to_all on rank 0: 2 counts for the receive buffer, but there are 1 "
+                       "ranks; give one per rank",
                        ts::InvalidArgument);
   CHECK_THROWS_WITH_AS(self.all_to_all(send, three, std::span(too_small), two),
-                       "all_to_all on rank 0: 3 elements to send, but room to receive 2", ts::InvalidArgument);
+                       "all_to_all on rank 0: 3 elements to send, but room to receive 2",
+                       ts::InvalidArgument);
   CHECK_THROWS_AS(self.all_gather(send, std::span(too_small), two), ts::InvalidArgument);
   CHECK_THROWS_AS(self.reduce_scatter(send, std::span(too_small), three), ts::InvalidArgument);
-  CHECK_THROWS_WITH_AS(self.broadcast(std::span(receive), 1), "broadcast on rank 0: root 1 is not a rank (0..0)", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(self.broadcast(std::span(receive), 1),
+                       "broadcast on rank 0: root 1 is not a rank (0..0)", ts::InvalidArgument);
 }

@@ -21,7 +21,8 @@ using Faults = std::vector<std::string>;
 
 namespace {
 
-/// Runs `function` on all ranks and returns the text that each rank's exception carried ("" where it threw none).
+/// Runs `function` on all ranks and returns the text that each rank's exception carried ("" where
+/// it threw none).
 template <class Function>
 Faults texts_of_ranks(int ranks, Function function, ts::ThreadGroupOptions options = {}) {
   Faults texts(static_cast<std::size_t>(ranks));
@@ -42,7 +43,9 @@ Faults texts_of_ranks(int ranks, Function function, ts::ThreadGroupOptions optio
   return texts;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -52,7 +55,8 @@ TEST_CASE("thread ranks obey the laws") {
     std::vector<Faults> faults(static_cast<std::size_t>(ranks));
     ts::run_ranks(ranks, [&](ts::ThreadCommunicator& c) {
       for (std::uint32_t seed = 1; seed <= 3; ++seed) {
-        const auto found = ts::laws::communicator_laws(c, {.seed = seed, .large = ranks <= 4 ? 100'000u : 5'000u});
+        const auto found =
+            ts::laws::communicator_laws(c, {.seed = seed, .large = ranks <= 4 ? 100'000u : 5'000u});
         auto& mine = faults[static_cast<std::size_t>(c.rank())];
         mine.insert(mine.end(), found.begin(), found.end());
       }
@@ -126,7 +130,9 @@ TEST_CASE("a rank that throws ends all, and its own exception is thrown") {
       for (int rank = 0; rank < 4; ++rank)
         if (rank != failing)
           CHECK(texts[static_cast<std::size_t>(rank)] ==
-                fmt::format("barrier (call 11) on rank {} cannot finish: rank {} failed: the disk is full", rank, failing));
+                fmt::format(
+                    "barrier (call 11) on rank {} cannot finish: rank {} failed: the disk is full",
+                    rank, failing));
     }
 }
 
@@ -140,7 +146,8 @@ TEST_CASE("something thrown that is no exception, and a rank that leaves early")
     if (c.rank() != 2) c.barrier();
   });
   for (int rank = 0; rank < 2; ++rank)
-    CHECK(has(texts[static_cast<std::size_t>(rank)], "rank 2 failed: it has returned from its function and takes part in no further"));
+    CHECK(has(texts[static_cast<std::size_t>(rank)],
+              "rank 2 failed: it has returned from its function and takes part in no further"));
   CHECK(texts[2].empty());
 }
 
@@ -150,7 +157,8 @@ TEST_CASE("ranks that disagree all throw the same text") {
   };
   all_say(texts_of_ranks(3,
                          [](ts::ThreadCommunicator& c) {
-                           std::vector<std::size_t> send{1, 2, 3}, receive(3, static_cast<std::size_t>(c.rank()) + 1);
+                           std::vector<std::size_t> send{1, 2, 3},
+                               receive(3, static_cast<std::size_t>(c.rank()) + 1);
                            if (c.rank() == 2) receive[1] = 7;
                            std::vector<double> from(6), to(receive[0] + receive[1] + receive[2]);
                            c.barrier();
@@ -169,11 +177,13 @@ TEST_CASE("ranks that disagree all throw the same text") {
                            std::vector<float> values(c.rank() == 3 ? 9 : 8);
                            c.all_reduce(std::span(values));
                          }),
-          "all_reduce (call 1): rank 0 has 8 elements, but rank 3 has 9 elements; all ranks must make the same calls in the same order");
+          "all_reduce (call 1): rank 0 has 8 elements, but rank 3 has 9 elements; all ranks must "
+          "make the same calls in the same order");
   all_say(texts_of_ranks(2,
                          [](ts::ThreadCommunicator& c) {
                            const std::vector<std::size_t> counts{c.rank() == 0 ? 1u : 2u, 2};
-                           std::vector<float> from(counts[0] + counts[1]), to(c.rank() == 0 ? 1 : 2);
+                           std::vector<float> from(counts[0] + counts[1]),
+                               to(c.rank() == 0 ? 1 : 2);
                            c.reduce_scatter(from, std::span(to), counts);
                          }),
           "reduce_scatter (call 1): rank 1 sends 2 elements to rank 0, which expects 1");
@@ -182,14 +192,16 @@ TEST_CASE("ranks that disagree all throw the same text") {
                            float value = 0;
                            c.broadcast(std::span(&value, 1), c.rank() == 1 ? 1 : 0);
                          }),
-          "broadcast (call 1): rank 0 names the root 0, but rank 1 names the root 1; all ranks must make the same calls in the same order");
-  all_say(
-      texts_of_ranks(2,
-                     [](ts::ThreadCommunicator& c) {
-                       float value = 0;
-                       c.all_reduce(std::span(&value, 1), c.rank() == 1 ? ts::Reduction::max : ts::Reduction::sum);
-                     }),
-      "all_reduce (call 1): rank 0 asks for the sum, but rank 1 asks for the max; all ranks must make the same calls in the same order");
+          "broadcast (call 1): rank 0 names the root 0, but rank 1 names the root 1; all ranks "
+          "must make the same calls in the same order");
+  all_say(texts_of_ranks(2,
+                         [](ts::ThreadCommunicator& c) {
+                           float value = 0;
+                           c.all_reduce(std::span(&value, 1),
+                                        c.rank() == 1 ? ts::Reduction::max : ts::Reduction::sum);
+                         }),
+          "all_reduce (call 1): rank 0 asks for the sum, but rank 1 asks for the max; all ranks "
+          "must make the same calls in the same order");
   const Faults calls = texts_of_ranks(3, [](ts::ThreadCommunicator& c) {
     float value = 0;
     if (c.rank() == 2)
@@ -197,7 +209,8 @@ TEST_CASE("ranks that disagree all throw the same text") {
     else
       c.all_reduce(std::span(&value, 1));
   });
-  for (const std::string& text : calls) CHECK(has(text, "rank 0 calls all_reduce, but rank 2 calls barrier"));
+  for (const std::string& text : calls)
+    CHECK(has(text, "rank 0 calls all_reduce, but rank 2 calls barrier"));
   const Faults types = texts_of_ranks(2, [](ts::ThreadCommunicator& c) {
     float single = 0;
     std::int32_t integer = 0;
@@ -206,7 +219,8 @@ TEST_CASE("ranks that disagree all throw the same text") {
     else
       c.all_reduce(std::span(&integer, 1));
   });
-  for (const std::string& text : types) CHECK(has(text, "rank 0 has elements of kind f, but rank 1 has elements of kind i"));
+  for (const std::string& text : types)
+    CHECK(has(text, "rank 0 has elements of kind f, but rank 1 has elements of kind i"));
 }
 
 TEST_CASE("after a disagreement that all ranks catch, the group works on") {
@@ -243,14 +257,15 @@ TEST_CASE("a late rank is named, by all and to itself") {
 
 TEST_CASE("deadlines that meet arrivals: all ranks finish a collective, or none does") {
   for (int i = 0; i < 200; ++i) {
-    const Faults texts = texts_of_ranks(3,
-                                        [&](ts::ThreadCommunicator& c) {
-                                          std::this_thread::sleep_for(std::chrono::microseconds(c.rank() * 40 + i % 50));
-                                          std::vector<std::int32_t> values(100, 1);
-                                          c.all_reduce(std::span(values));
-                                          if (values != std::vector<std::int32_t>(100, 3)) throw std::logic_error("wrong sum");
-                                        },
-                                        {.timeout = 100us});
+    const Faults texts = texts_of_ranks(
+        3,
+        [&](ts::ThreadCommunicator& c) {
+          std::this_thread::sleep_for(std::chrono::microseconds(c.rank() * 40 + i % 50));
+          std::vector<std::int32_t> values(100, 1);
+          c.all_reduce(std::span(values));
+          if (values != std::vector<std::int32_t>(100, 3)) throw std::logic_error("wrong sum");
+        },
+        {.timeout = 100us});
     CHECK(texts[0].empty() == texts[1].empty());
     CHECK(texts[0].empty() == texts[2].empty());
     for (const std::string& text : texts) CHECK_FALSE(has(text, "wrong sum"));
@@ -259,15 +274,19 @@ TEST_CASE("deadlines that meet arrivals: all ranks finish a collective, or none 
 
 TEST_CASE("a group of the user's own threads can be ended from outside") {
   ts::ThreadGroup group(2);
-  auto waiting = std::async(std::launch::async, [&] { ts::ThreadCommunicator(group, 0).barrier(); });
+  auto waiting =
+      std::async(std::launch::async, [&] { ts::ThreadCommunicator(group, 0).barrier(); });
   group.fail(1, "stopped by the operator");
   group.fail(0, "a later reason");
-  CHECK_THROWS_WITH_AS(waiting.get(), "barrier (call 1) on rank 0 cannot finish: rank 1 failed: stopped by the operator",
-                       ts::CommunicatorError);
+  CHECK_THROWS_WITH_AS(
+      waiting.get(),
+      "barrier (call 1) on rank 0 cannot finish: rank 1 failed: stopped by the operator",
+      ts::CommunicatorError);
 }
 
 TEST_CASE("bad input") {
-  CHECK_THROWS_WITH_AS(ts::ThreadGroup(0), "ThreadGroup: need at least one rank, got 0", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(ts::ThreadGroup(0), "ThreadGroup: need at least one rank, got 0",
+                       ts::InvalidArgument);
   CHECK_THROWS_AS(ts::run_ranks(-1, [](ts::ThreadCommunicator&) {}), ts::InvalidArgument);
   ts::ThreadGroup group(2);
   CHECK_THROWS_AS(ts::ThreadCommunicator(group, 2), ts::InvalidArgument);
@@ -277,13 +296,16 @@ TEST_CASE("bad input") {
     std::vector<float> received(4);
     c.all_to_all(values, c.rank() == 1 ? bad : good, std::span(received), good);
   };
-  CHECK_THROWS_WITH_AS(ts::run_ranks(2, bad_counts),
-                       "all_to_all on rank 1: the counts of the send buffer add up to 5 elements, but it has 4", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      ts::run_ranks(2, bad_counts),
+      "all_to_all on rank 1: the counts of the send buffer add up to 5 elements, but it has 4",
+      ts::InvalidArgument);
   const auto bad_root = [](ts::ThreadCommunicator& c) {
     float value = 0;
     if (c.rank() == 1) c.broadcast(std::span(&value, 1), 2);
   };
-  CHECK_THROWS_WITH_AS(ts::run_ranks(2, bad_root), "broadcast on rank 1: root 2 is not a rank (0..1)", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(ts::run_ranks(2, bad_root),
+                       "broadcast on rank 1: root 2 is not a rank (0..1)", ts::InvalidArgument);
 }
 
 TEST_CASE("as a program's main: the exit code, and a line that names the rank that failed") {

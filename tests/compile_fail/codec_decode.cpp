@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's codec has no way back, and rows that are not whole words.
-// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every width (docs/concepts/codec.md)
-// expect: Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)
+// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every
+// width (docs/concepts/codec.md) expect: Codec: need static void decode(const std::byte* from, int
+// width, float* row) (docs/concepts/codec.md)
 #include <tessera/concepts/codec.hpp>
 
 #include <cstring>
@@ -13,7 +14,9 @@ using namespace tessera;
 struct Signs {
   static constexpr std::string_view name = "signs";
 #ifdef ALLOWED_TWIN
-  static constexpr std::size_t bytes(int width) { return (static_cast<std::size_t>(width) + 3) / 4 * 4; }
+  static constexpr std::size_t bytes(int width) {
+    return (static_cast<std::size_t>(width) + 3) / 4 * 4;
+  }
   static void decode(const std::byte* from, int width, float* row) {
     for (int c = 0; c < width; ++c) row[c] = from[c] == std::byte{0} ? 1.0f : -1.0f;
   }

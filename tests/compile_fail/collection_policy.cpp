@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A collection is given a policy that it does not know.
-// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients,
+// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap,
+// CountNonFiniteGradients,
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;
@@ -13,4 +14,5 @@ using Policy = ts::Clamp;
 struct Policy {};
 #endif
 using Model = ts::Plan<ts::TableWise<ts::Table<"user", 1000, 16>>>;
-static_assert(sizeof(ts::EmbeddingCollection<Model, ts::Sgd, ts::Host, ts::SelfCommunicator, Policy>) > 0);
+static_assert(
+    sizeof(ts::EmbeddingCollection<Model, ts::Sgd, ts::Host, ts::SelfCommunicator, Policy>) > 0);

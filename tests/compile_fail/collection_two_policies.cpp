@@ -9,7 +9,8 @@ namespace ts = tessera;
 
 using Model = ts::Plan<ts::TableWise<ts::Table<"user", 1000, 16>>>;
 template <class... Policies>
-using Embeddings = ts::EmbeddingCollection<Model, ts::Sgd, ts::Host, ts::SelfCommunicator, Policies...>;
+using Embeddings =
+    ts::EmbeddingCollection<Model, ts::Sgd, ts::Host, ts::SelfCommunicator, Policies...>;
 #ifdef ALLOWED_TWIN
 static_assert(sizeof(Embeddings<ts::Storage<ts::Half>, ts::Clamp, ts::Deduplicate>) > 0);
 #else

@@ -2,17 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plan does not fit into the memory of a cluster's ranks.
-// expect: Plan: the tables of a rank do not fit into its memory; this is the largest (docs/errors.md)
-// expect g++: TableNamed<tessera::v0::FixedString<6>{"query"}>, tessera::v0::detail::BytesNeeded<516000000>
-// expect g++: tessera::v0::detail::BytesOfRank<268435456>
-// expect clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
+// expect: Plan: the tables of a rank do not fit into its memory; this is the largest
+// (docs/errors.md) expect g++: TableNamed<tessera::v0::FixedString<6>{"query"}>,
+// tessera::v0::detail::BytesNeeded<516000000> expect g++:
+// tessera::v0::detail::BytesOfRank<268435456> expect clang++: TableNamed<'q', 'u', 'e', 'r', 'y'>,
+// tessera::detail::BytesNeeded<516000000>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;
 using namespace ts::literals;
 
 using Query = ts::Table<"query", 1'000'000, 128>;
-using Embeddings = ts::EmbeddingCollection<ts::Plan<ts::TableWise<Query>>, ts::RowWiseAdagrad, ts::Host, ts::SelfCommunicator>;
+using Embeddings = ts::EmbeddingCollection<ts::Plan<ts::TableWise<Query>>, ts::RowWiseAdagrad,
+                                           ts::Host, ts::SelfCommunicator>;
 #ifdef ALLOWED_TWIN
 static_assert(ts::fits<Embeddings, ts::Cluster{.ranks = 4, .memory_per_rank = 1_GiB}>);
 #else

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// 16-bit conversions against the compiler's own _Float16 and against exhaustive nearest-value search for bfloat16.
+// 16-bit conversions against the compiler's own _Float16 and against exhaustive nearest-value
+// search for bfloat16.
 #include <tessera/core/element.hpp>
 
 #include <doctest/doctest.h>
@@ -30,9 +31,13 @@ TEST_CASE("bfloat16 rounds to the nearest value, ties to even") {
     const float f = std::bit_cast<float>(static_cast<std::uint32_t>(u));
     const std::uint32_t below = static_cast<std::uint32_t>(u) >> 16;
     const double low = std::bit_cast<float>(below << 16);
-    const double high = below + 1 == 0x7f80u ? 0x1p128 : static_cast<double>(std::bit_cast<float>((below + 1) << 16));
+    const double high = below + 1 == 0x7f80u
+                            ? 0x1p128
+                            : static_cast<double>(std::bit_cast<float>((below + 1) << 16));
     const double to_low = f - low, to_high = high - f;
-    const std::uint32_t expected = to_low < to_high ? below : to_high < to_low ? below + 1 : below + (below & 1);
+    const std::uint32_t expected = to_low < to_high   ? below
+                                   : to_high < to_low ? below + 1
+                                                      : below + (below & 1);
     CHECK(from_float<BFloat16>(f).bits == expected);
   }
 }
@@ -47,7 +52,8 @@ TEST_CASE("half agrees with the compiler's _Float16") {
   }
   for (std::uint64_t u = 0; u < 0x100000000u; u += 99991) {
     const float f = std::bit_cast<float>(static_cast<std::uint32_t>(u));
-    if (!std::isnan(f)) CHECK(from_float<Half>(f).bits == std::bit_cast<std::uint16_t>(static_cast<_Float16>(f)));
+    if (!std::isnan(f))
+      CHECK(from_float<Half>(f).bits == std::bit_cast<std::uint16_t>(static_cast<_Float16>(f)));
   }
 }
 #endif

@@ -9,19 +9,23 @@
 #include <filesystem>
 #include <string>
 
-/// A folder handed out beside the repository, found above this source or above the program (ccache may make the source's path relative).
-/// Where it is absent the whole test binary ends as skipped (exit code 77).
+/// A folder handed out beside the repository, found above this source or above the program (ccache
+/// may make the source's path relative). Where it is absent the whole test binary ends as skipped
+/// (exit code 77).
 inline std::filesystem::path shared_folder(const char* name) {
-  for (std::filesystem::path folder : {std::filesystem::path(__FILE__), std::filesystem::read_symlink("/proc/self/exe")})
+  for (std::filesystem::path folder :
+       {std::filesystem::path(__FILE__), std::filesystem::read_symlink("/proc/self/exe")})
     while (folder = folder.parent_path(), folder.has_relative_path())
-      if (const auto found = folder / "shared" / name; std::filesystem::is_directory(found)) return found;
+      if (const auto found = folder / "shared" / name; std::filesystem::is_directory(found))
+        return found;
   std::printf("skipped: there is no folder shared/%s beside the repository\n", name);
   std::exit(77);
 }
 
 /// A file name for one test of one process, removed on both ends of its life.
 struct TemporaryFile {
-  explicit TemporaryFile(const char* name) : path(std::filesystem::temp_directory_path() / (name + std::to_string(::getpid()))) {
+  explicit TemporaryFile(const char* name)
+      : path(std::filesystem::temp_directory_path() / (name + std::to_string(::getpid()))) {
     std::filesystem::remove(path);
   }
   ~TemporaryFile() {

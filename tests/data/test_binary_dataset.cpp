@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The binary layout against bytes written out by hand, in both directions, and everything that can be wrong with such a folder.
+// The binary layout against bytes written out by hand, in both directions, and everything that can
+// be wrong with such a folder.
 #include <tessera/data/binary_dataset.hpp>
 
 #include <doctest/doctest.h>
@@ -18,10 +19,13 @@ using namespace tessera;
 namespace {
 
 struct Folder {
-  std::filesystem::path path = std::filesystem::temp_directory_path() / ("tessera_binary_" + std::to_string(getpid()));
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("tessera_binary_" + std::to_string(getpid()));
   Folder() { std::filesystem::create_directories(path / "p"); }
   ~Folder() { std::filesystem::remove_all(path); }
-  void write(const std::string& name, const std::string& bytes) const { std::ofstream(path / name, std::ios::binary) << bytes; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path / name, std::ios::binary) << bytes;
+  }
   std::string read(const std::string& name) const {
     std::ifstream in(path / name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -29,17 +33,23 @@ struct Folder {
 };
 
 const std::string kSpec =
-    "channel_spec:\n  categorical: [c, a, l]\n  label: [y]\n  numerical: [n0, n1]\nfeature_spec:\n  a: {cardinality: 300, dtype: int16}\n"
-    "  c: {cardinality: 5, dtype: int8}\n  l: {cardinality: 3000000000, dtype: int64}\n  y: {dtype: bool}\n  n0: {dtype: float16}\n"
-    "  n1: {dtype: float16}\nsource_spec:\n  p:\n  - {features: [n0, n1], files: [p/n], type: split_binary}\n"
-    "  - {features: [y], files: [p/y], type: split_binary}\n  - {features: [a], files: [p/a], type: split_binary}\n"
-    "  - {features: [c], files: [p/c], type: split_binary}\n  - {features: [l], files: [p/l], type: split_binary}\n";
+    "channel_spec:\n  categorical: [c, a, l]\n  label: [y]\n  numerical: [n0, n1]\nfeature_spec:\n "
+    " a: {cardinality: 300, dtype: int16}\n"
+    "  c: {cardinality: 5, dtype: int8}\n  l: {cardinality: 3000000000, dtype: int64}\n  y: "
+    "{dtype: bool}\n  n0: {dtype: float16}\n"
+    "  n1: {dtype: float16}\nsource_spec:\n  p:\n  - {features: [n0, n1], files: [p/n], type: "
+    "split_binary}\n"
+    "  - {features: [y], files: [p/y], type: split_binary}\n  - {features: [a], files: [p/a], "
+    "type: split_binary}\n"
+    "  - {features: [c], files: [p/c], type: split_binary}\n  - {features: [l], files: [p/l], "
+    "type: split_binary}\n";
 
 /// Three samples.
 void write_files(const Folder& folder) {
   using namespace std::string_literals;
   folder.write("p/y", "\1\0\1"s);
-  folder.write("p/n", "\x00\x3c\x00\xc0\x01\x00\xff\x7b\x00\x00\x00\x38"s);  // 1, -2; 2^-24, 65504; 0, 0.5
+  // 1, -2; 2^-24, 65504; 0, 0.5
+  folder.write("p/n", "\x00\x3c\x00\xc0\x01\x00\xff\x7b\x00\x00\x00\x38"s);
   folder.write("p/c", "\4\0\2"s);
   folder.write("p/a", "\x2b\1\0\0\1\0"s);  // 299, 0, 1
   folder.write("p/l", "\0\0\0\0\0\0\0\0\xff\x5d\xd0\xb2\0\0\0\0\7\0\0\0\0\0\0\0"s);
@@ -79,7 +89,9 @@ TEST_CASE("bytes written by hand") {
   CHECK_THROWS_AS(data.read(1, std::numeric_limits<std::int64_t>::max(), batch), InvalidArgument);
   CHECK_THROWS_AS(data.gather(std::vector<std::int64_t>{3}, batch), InvalidArgument);
   ClickBatch<std::int32_t> narrow;
-  CHECK_THROWS_WITH_AS(data.read(0, 1, narrow), "BinaryDataset: feature 'l': 3000000000 rows need 64-bit ids", InvalidArgument);
+  CHECK_THROWS_WITH_AS(data.read(0, 1, narrow),
+                       "BinaryDataset: feature 'l': 3000000000 rows need 64-bit ids",
+                       InvalidArgument);
 }
 
 TEST_CASE("folders that cannot be read") {
@@ -100,7 +112,8 @@ TEST_CASE("folders that cannot be read") {
     CAPTURE(found);
     CHECK(found.find(part) != std::string::npos);
   };
-  const auto check_file = [&](const std::string& name, const std::string& bytes, const std::string& part) {
+  const auto check_file = [&](const std::string& name, const std::string& bytes,
+                              const std::string& part) {
     write_files(folder);
     folder.write(name, bytes);
     check(kSpec, part);
@@ -111,11 +124,14 @@ TEST_CASE("folders that cannot be read") {
   check(replaced(kSpec, "p:\n", "q:\n"), "there is no source 'p'");
   check(replaced(kSpec, "  label: [y]\n", "  label: []\n"), "must hold one feature, a bool");
   check(replaced(kSpec, "y: {dtype: bool}", "y: {dtype: int8}"), "must hold one feature, a bool");
-  check(replaced(kSpec, "n1: {dtype: float16}", "n1: {dtype: float32}"), "'n1' must be float16 or float32");
-  check(replaced(kSpec, "numerical: [n0, n1]", "numerical: [n1, n0]"), "must hold all numerical features");
+  check(replaced(kSpec, "n1: {dtype: float16}", "n1: {dtype: float32}"),
+        "'n1' must be float16 or float32");
+  check(replaced(kSpec, "numerical: [n0, n1]", "numerical: [n1, n0]"),
+        "must hold all numerical features");
   check(replaced(kSpec, "[p/a]", "[p/a, p/c]"), "one file");
   check(replaced(kSpec, "[p/a], type: split_binary", "[p/a], type: csv"), "is 'csv'");
-  check(replaced(kSpec, "  - {features: [a], files: [p/a], type: split_binary}\n", ""), "source 'p' lacks the feature 'a'");
+  check(replaced(kSpec, "  - {features: [a], files: [p/a], type: split_binary}\n", ""),
+        "source 'p' lacks the feature 'a'");
   check(replaced(kSpec, "p/a", "p/none"), "cannot open");
   check(replaced(kSpec, "p/a", "p"), "not a regular file");
   check_file("p/y", "\1\0"s, "/p/n' holds 3 samples");
@@ -131,8 +147,13 @@ TEST_CASE("folders that cannot be read") {
 
 TEST_CASE("what is written is the layout, and is read again") {
   const Folder folder;
-  ClickBatch<std::int32_t> batch{
-      .size = 2, .features = 3, .dense_columns = 1, .labels = {0, 1}, .dense = {-2, 0.5f}, .ids = {}, .offsets = {}};
+  ClickBatch<std::int32_t> batch{.size = 2,
+                                 .features = 3,
+                                 .dense_columns = 1,
+                                 .labels = {0, 1},
+                                 .dense = {-2, 0.5f},
+                                 .ids = {},
+                                 .offsets = {}};
   batch.ids = {125, 0, 30000, 1, 99'999, 65'536};
   BinaryDatasetWriter writer(folder.path, 1, {126, 30'001, 100'000});
   writer.add("train", batch);

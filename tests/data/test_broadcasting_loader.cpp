@@ -26,7 +26,13 @@ std::int32_t id_of(int batch, std::int64_t feature, std::int64_t sample, std::in
 std::int64_t bag_size(std::int64_t feature, std::int64_t sample) { return (feature + sample) % 4; }
 
 Batch global_batch(int number, std::int64_t size, bool one_hot) {
-  Batch b{.size = size, .features = 3, .dense_columns = 2, .labels = {}, .dense = {}, .ids = {}, .offsets = {}};
+  Batch b{.size = size,
+          .features = 3,
+          .dense_columns = 2,
+          .labels = {},
+          .dense = {},
+          .ids = {},
+          .offsets = {}};
   for (std::int64_t s = 0; s < size; ++s) {
     b.labels.push_back(label_of(number, s));
     b.dense.insert(b.dense.end(), {label_of(number, s) + 0.25f, label_of(number, s) + 0.5f});
@@ -34,13 +40,15 @@ Batch global_batch(int number, std::int64_t size, bool one_hot) {
   if (!one_hot) b.offsets.push_back(0);
   for (std::int64_t f = 0; f < 3; ++f)
     for (std::int64_t s = 0; s < size; ++s) {
-      for (std::int64_t i = 0; i < (one_hot ? 1 : bag_size(f, s)); ++i) b.ids.push_back(id_of(number, f, s, i));
+      for (std::int64_t i = 0; i < (one_hot ? 1 : bag_size(f, s)); ++i)
+        b.ids.push_back(id_of(number, f, s, i));
       if (!one_hot) b.offsets.push_back(static_cast<std::int64_t>(b.ids.size()));
     }
   return b;
 }
 
-void check_part(const Batch& part, int number, std::int64_t first, std::int64_t count, bool one_hot) {
+void check_part(const Batch& part, int number, std::int64_t first, std::int64_t count,
+                bool one_hot) {
   REQUIRE(part.size == count);
   REQUIRE(part.features == 3);
   REQUIRE(part.dense_columns == 2);
@@ -55,8 +63,11 @@ void check_part(const Batch& part, int number, std::int64_t first, std::int64_t 
   }
   for (std::int64_t f = 0; f < 3; ++f)
     for (std::int64_t s = 0; s < count; ++s) {
-      for (std::int64_t i = 0; i < (one_hot ? 1 : bag_size(f, first + s)); ++i) CHECK(keyed.ids[at++] == id_of(number, f, first + s, i));
-      if (!one_hot) CHECK(part.offsets[static_cast<std::size_t>(f * count + s + 1)] == static_cast<std::int64_t>(at));
+      for (std::int64_t i = 0; i < (one_hot ? 1 : bag_size(f, first + s)); ++i)
+        CHECK(keyed.ids[at++] == id_of(number, f, first + s, i));
+      if (!one_hot)
+        CHECK(part.offsets[static_cast<std::size_t>(f * count + s + 1)] ==
+              static_cast<std::int64_t>(at));
     }
   CHECK(at == part.ids.size());
 }
@@ -64,7 +75,8 @@ void check_part(const Batch& part, int number, std::int64_t first, std::int64_t 
 }  // namespace
 
 TEST_CASE("every rank gets its samples, batch by batch, until the end") {
-  // 11 samples over 4 ranks: 3 3 3 2. The second batch leaves a rank without any, the third is empty.
+  // 11 samples over 4 ranks: 3 3 3 2. The second batch leaves a rank without any, the third is
+  // empty.
   const std::vector<std::int64_t> sizes{11, 3, 0, 8};
   for (const bool prefetch : {false, true})
     for (const bool one_hot : {false, true})
@@ -81,7 +93,8 @@ TEST_CASE("every rank gets its samples, batch by batch, until the end") {
             ++number;
             return true;
           };
-          Loader loader(c, c.rank() == root ? Loader::Read(read) : Loader::Read(), {.root = root, .prefetch = prefetch});
+          Loader loader(c, c.rank() == root ? Loader::Read(read) : Loader::Read(),
+                        {.root = root, .prefetch = prefetch});
           Batch part;
           for (int batch = 0; batch < 4; ++batch) {
             REQUIRE(loader.next(part));
@@ -120,7 +133,8 @@ TEST_CASE("an error of the reader is every rank's, and the loader can go on") {
       CHECK_FALSE(loader.next(part));
       CHECK(calls == (c.rank() == 0 ? 4 : 0));
     });
-    for (const std::string& text : texts) CHECK(text == "rank 0, which reads for all: line 41 has 3 fields");
+    for (const std::string& text : texts)
+      CHECK(text == "rank 0, which reads for all: line 41 has 3 fields");
   }
 }
 
@@ -130,14 +144,18 @@ TEST_CASE("a rank that fails ends the others' wait for the next batch") {
   Loader loader(c, [](Batch& whole) { return whole = global_batch(0, 4, true), true; });
   std::thread failing([&] { group.fail(1, "the disk is full"); });
   Batch part;
-  CHECK_THROWS_WITH_AS(loader.next(part), "broadcast (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full",
-                       ts::CommunicatorError);
+  CHECK_THROWS_WITH_AS(
+      loader.next(part),
+      "broadcast (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full",
+      ts::CommunicatorError);
   failing.join();
 }
 
 TEST_CASE("bad arguments") {
   ts::ThreadGroup group(1);
   ts::ThreadCommunicator c(group, 0);
-  CHECK_THROWS_WITH_AS(Loader(c, {}), "BroadcastingLoader: rank 0 reads, but was given no function to read with", ts::InvalidArgument);
+  CHECK_THROWS_WITH_AS(Loader(c, {}),
+                       "BroadcastingLoader: rank 0 reads, but was given no function to read with",
+                       ts::InvalidArgument);
   CHECK_THROWS_AS(Loader(c, {}, {.root = 1}), ts::InvalidArgument);
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reader against lines written by hand and against a slow, plain parser; its independence of the chunk size; bad lines.
+// The reader against lines written by hand and against a slow, plain parser; its independence of
+// the chunk size; bad lines.
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/mapped_file.hpp>
 
@@ -24,7 +25,8 @@ namespace {
 
 /// A source that hands out a text in pieces of random size up to `piece`.
 ByteSource text_source(std::string text, std::size_t piece = 1 << 20) {
-  return [text = std::move(text), piece, at = std::size_t{0}, random = std::mt19937(7)](std::span<char> chunk) mutable {
+  return [text = std::move(text), piece, at = std::size_t{0},
+          random = std::mt19937(7)](std::span<char> chunk) mutable {
     const std::size_t bytes = std::min({chunk.size(), text.size() - at, 1 + random() % piece});
     std::memcpy(chunk.data(), text.data() + at, bytes);
     at += bytes;
@@ -40,12 +42,14 @@ struct Result {
   friend bool operator==(const Result&, const Result&) = default;
 };
 
-Result read_all(const std::string& text, CriteoReaderOptions options, std::size_t piece = 1 << 20, std::size_t block = 7) {
+Result read_all(const std::string& text, CriteoReaderOptions options, std::size_t piece = 1 << 20,
+                std::size_t block = 7) {
   CriteoReader reader(text_source(text, piece), "test", options);
   Result result;
   std::vector<CriteoRecord> records(block);
   while (const std::size_t count = reader.read(records))
-    result.records.insert(result.records.end(), records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count));
+    result.records.insert(result.records.end(), records.begin(),
+                          records.begin() + static_cast<std::ptrdiff_t>(count));
   result.lines = reader.lines();
   result.bad = reader.bad_lines();
   result.first_bad = reader.first_bad_line();
@@ -89,7 +93,8 @@ std::optional<CriteoRecord> plain_parse(std::string line) {
   }
   for (int i = 0; i < 26; ++i) {
     const std::string& field = fields[static_cast<std::size_t>(14 + i)];
-    if (field.size() > 8 || field.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) return {};
+    if (field.size() > 8 || field.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos)
+      return {};
     if (field.empty()) {
       record.missing_categories |= 1u << i;
     } else {
@@ -117,7 +122,8 @@ CriteoRecord random_record(std::mt19937_64& random) {
   CriteoRecord record;
   record.label = random() % 4 == 0;
   for (auto& value : record.integers) {
-    value = static_cast<std::int32_t>(random() >> (32 + random() % 31)) * (random() % 8 == 0 ? -1 : 1);
+    value =
+        static_cast<std::int32_t>(random() >> (32 + random() % 31)) * (random() % 8 == 0 ? -1 : 1);
     if (random() % 3 == 0) value = CriteoRecord::kMissing;
   }
   for (int f = 0; f < kCriteoCategories; ++f) {
@@ -148,8 +154,9 @@ TEST_CASE("a line by hand") {
   const CriteoRecord& r = result.records[0];
   constexpr std::int32_t kMissing = CriteoRecord::kMissing;
   CHECK(r.label == 1);
-  CHECK(r.integers ==
-        std::array<std::int32_t, 13>{5, -2, kMissing, 0, 1700000, 2147483647, -2147483647, 7, kMissing, kMissing, kMissing, kMissing, 9});
+  CHECK(r.integers == std::array<std::int32_t, 13>{5, -2, kMissing, 0, 1700000, 2147483647,
+                                                   -2147483647, 7, kMissing, kMissing, kMissing,
+                                                   kMissing, 9});
   CHECK(r.categories[0] == 0x68fd1e64u);
   CHECK(r.categories[1] == 0u);
   CHECK(r.categories[2] == 0xffffffffu);
@@ -158,7 +165,8 @@ TEST_CASE("a line by hand") {
   CHECK(r.categories[25] == 0xdeadbeefu);
   CHECK(r.missing(3));
   CHECK_FALSE(r.missing(1));
-  CHECK(r.missing_categories == (0x3ffffffu & ~(1u << 0 | 1u << 1 | 1u << 2 | 1u << 4 | 1u << 5 | 1u << 25)));
+  CHECK(r.missing_categories ==
+        (0x3ffffffu & ~(1u << 0 | 1u << 1 | 1u << 2 | 1u << 4 | 1u << 5 | 1u << 25)));
 }
 
 TEST_CASE("line ends: \\n, \\r\\n, none at the end; no lines at all") {
@@ -183,44 +191,65 @@ TEST_CASE("a line of 4096 bytes is the longest, whatever its end and the chunk")
     REQUIRE(line.size() == length);
     for (const char* end : {"\n", "\r\n", "\r", ""})
       for (const std::size_t chunk : {1, 2, 3, 100, 4096, 4097, 4098, 1 << 16})
-        CHECK(read_all(line + end, {.bad_lines = BadLines::skip, .chunk_bytes = chunk}).bad == (length > 4096));
+        CHECK(read_all(line + end, {.bad_lines = BadLines::skip, .chunk_bytes = chunk}).bad ==
+              (length > 4096));
   }
 }
 
 TEST_CASE("a bad line is named by number and field") {
-  CHECK(fault(with_field(2, "1").replace(0, 1, "2")) == "file 'test', line 1, field 1: the label must be 0 or 1");
+  CHECK(fault(with_field(2, "1").replace(0, 1, "2")) ==
+        "file 'test', line 1, field 1: the label must be 0 or 1");
   for (const char* label : {"", "10", "-1", "2", "1.0"})
-    CHECK(fault(kGood + kGood + label + std::string(39, '\t') + "\n") == "file 'test', line 3, field 1: the label must be 0 or 1");
+    CHECK(fault(kGood + kGood + label + std::string(39, '\t') + "\n") ==
+          "file 'test', line 3, field 1: the label must be 0 or 1");
   for (const char* value : {"x", "1.5", " 1", "1 ", "+1", "-", "--1", "1-", "1e5", "0x1", "\xff"})
-    CHECK(fault(with_field(4, value)) == "file 'test', line 1, field 4: the field is not an integer");
+    CHECK(fault(with_field(4, value)) ==
+          "file 'test', line 1, field 4: the field is not an integer");
   for (const char* value : {"2147483648", "-2147483648", "99999999999999999999999999"})
-    CHECK(fault(with_field(14, value)) == "file 'test', line 1, field 14: the integer does not fit 32 bits");
+    CHECK(fault(with_field(14, value)) ==
+          "file 'test', line 1, field 14: the integer does not fit 32 bits");
   for (const char* value : {"g", "123456789", "-1", "0x12", " a", "a ", "\xff"})
-    CHECK(fault(with_field(15, value)) == "file 'test', line 1, field 15: the category is not a hexadecimal number of at most 8 digits");
-  CHECK(fault(with_field(40, "z")) == "file 'test', line 1, field 40: the category is not a hexadecimal number of at most 8 digits");
-  CHECK(fault(kGood + std::string(5000, 'x') + "\n" + kGood) == "file 'test', line 2: the line is longer than 4096 bytes");
-  CHECK(fault(std::string(10'000'000, 'x')) == "file 'test', line 1: the line is longer than 4096 bytes");
-  CHECK(fault(std::string("0\t\0", 3) + std::string(38, '\t')) == "file 'test', line 1, field 2: the field is not an integer");
+    CHECK(fault(with_field(15, value)) ==
+          "file 'test', line 1, field 15: the category is not a hexadecimal number of at most 8 "
+          "digits");
+  CHECK(fault(with_field(40, "z")) ==
+        "file 'test', line 1, field 40: the category is not a hexadecimal number of at most 8 "
+        "digits");
+  CHECK(fault(kGood + std::string(5000, 'x') + "\n" + kGood) ==
+        "file 'test', line 2: the line is longer than 4096 bytes");
+  CHECK(fault(std::string(10'000'000, 'x')) ==
+        "file 'test', line 1: the line is longer than 4096 bytes");
+  CHECK(fault(std::string("0\t\0", 3) + std::string(38, '\t')) ==
+        "file 'test', line 1, field 2: the field is not an integer");
 }
 
-TEST_CASE("a file of another kind: how many fields there are, how many there should be; commas, headers, compression") {
+TEST_CASE(
+    "a file of another kind: how many fields there are, how many there should be; commas, headers, "
+    "compression") {
   const std::string need = "; a Criteo line has 40: a label, 13 integers, 26 categories";
   CHECK(fault("\n") == "file 'test', line 1: the line has 1 tab-separated field" + need);
   CHECK(fault("0") == "file 'test', line 1: the line has 1 tab-separated field" + need);
   CHECK(fault("0\t1\n") == "file 'test', line 1: the line has 2 tab-separated fields" + need);
   CHECK(fault(kGood + "1\t1\t2\t3\t4\t5\tdog" + std::string(8, '\t')) ==
         "file 'test', line 2: the line has 15 tab-separated fields" + need);
-  CHECK(fault(kGood + "1" + std::string(38, '\t') + "\n") == "file 'test', line 2: the line has 39 tab-separated fields" + need);
-  CHECK(fault("1" + std::string(40, '\t') + "\n") == "file 'test', line 1: the line has 41 tab-separated fields" + need);
-  CHECK(fault("1,2,3\n") == "file 'test', line 1: the line has 1 tab-separated field and 2 commas" + need);
+  CHECK(fault(kGood + "1" + std::string(38, '\t') + "\n") ==
+        "file 'test', line 2: the line has 39 tab-separated fields" + need);
+  CHECK(fault("1" + std::string(40, '\t') + "\n") ==
+        "file 'test', line 1: the line has 41 tab-separated fields" + need);
+  CHECK(fault("1,2,3\n") ==
+        "file 'test', line 1: the line has 1 tab-separated field and 2 commas" + need);
   CHECK(fault("label,price\n1,2\n") ==
-        "file 'test', line 1: the line has 1 tab-separated field and 1 commas" + need + "; if it is a header, remove it");
+        "file 'test', line 1: the line has 1 tab-separated field and 1 commas" + need +
+            "; if it is a header, remove it");
   CHECK(fault("label" + std::string(39, '\t') + "\n" + kGood) ==
         "file 'test', line 1, field 1: the label must be 0 or 1; if it is a header, remove it");
-  for (const auto& [mark, tool] : {std::pair(std::string("\x1f\x8b\x08"), "gzip"), std::pair(std::string("BZh9"), "bzip2"),
-                                   std::pair(std::string("\x28\xb5\x2f\xfd"), "zstd")})
+  for (const auto& [mark, tool] :
+       {std::pair(std::string("\x1f\x8b\x08"), "gzip"), std::pair(std::string("BZh9"), "bzip2"),
+        std::pair(std::string("\x28\xb5\x2f\xfd"), "zstd")})
     for (const std::string& rest : {std::string("\nxyz"), std::string(100'000, 'x')})
-      CHECK(fault(mark + rest) == fmt::format("file 'test', line 1: the file looks compressed ({}); decompress it first", tool));
+      CHECK(fault(mark + rest) ==
+            fmt::format("file 'test', line 1: the file looks compressed ({}); decompress it first",
+                        tool));
 }
 
 TEST_CASE("a fatal line that never ends is not read to its end") {
@@ -234,17 +263,20 @@ TEST_CASE("a fatal line that never ends is not read to its end") {
       },
       "endless");
   std::vector<CriteoRecord> records(4);
-  CHECK_THROWS_WITH_AS(reader.read(records), "file 'endless', line 1: the line is longer than 4096 bytes", DataError);
+  CHECK_THROWS_WITH_AS(reader.read(records),
+                       "file 'endless', line 1: the line is longer than 4096 bytes", DataError);
 }
 
 TEST_CASE("bad lines are counted and skipped on request; after a fatal one reading can go on") {
-  const std::string text = kGood + "nonsense\n" + kGood + "\n" + std::string(100'000, '\t') + "\n" + kGood;
+  const std::string text =
+      kGood + "nonsense\n" + kGood + "\n" + std::string(100'000, '\t') + "\n" + kGood;
   const Result result = read_all(text, {.bad_lines = BadLines::skip});
   CHECK(result.records == std::vector<CriteoRecord>(3, read_all(kGood, {}).records[0]));
   CHECK(result.lines == 6);
   CHECK(result.bad == 3);
   CHECK(result.first_bad ==
-        "file 'test', line 2: the line has 1 tab-separated field; a Criteo line has 40: a label, 13 integers, 26 categories");
+        "file 'test', line 2: the line has 1 tab-separated field; a Criteo line has 40: a label, "
+        "13 integers, 26 categories");
 
   CriteoReader reader(text_source(text), "test");
   std::vector<CriteoRecord> records(10);
@@ -253,7 +285,9 @@ TEST_CASE("bad lines are counted and skipped on request; after a fatal one readi
   CHECK(reader.read(records) == 0);
 }
 
-TEST_CASE("what is read does not depend on chunks, nor on how the source cuts them, and agrees with a plain parser") {
+TEST_CASE(
+    "what is read does not depend on chunks, nor on how the source cuts them, and agrees with a "
+    "plain parser") {
   std::mt19937_64 random(3);
   std::string text;
   for (int i = 0; i < 120; ++i) {
@@ -272,7 +306,8 @@ TEST_CASE("what is read does not depend on chunks, nor on how the source cuts th
         text[text.size() - 1 - random() % 60] = static_cast<char>(random());
         break;
       case 4:  // good but for its length, which is 4094 to 4098: an integer with many leading zeros
-        text += "0\t" + std::string(4054 + random() % 5, '0') + std::string(38, '\t') + (random() % 2 ? "\r\n" : "\n");
+        text += "0\t" + std::string(4054 + random() % 5, '0') + std::string(38, '\t') +
+                (random() % 2 ? "\r\n" : "\n");
         break;
       default:
         break;
@@ -285,7 +320,8 @@ TEST_CASE("what is read does not depend on chunks, nor on how the source cuts th
     REQUIRE(expected.bad > 5);
     for (const std::size_t chunk : {1, 2, 3, 7, 64, 255, 4095, 4096, 4097, 4098, 10000, 1 << 20}) {
       for (const std::size_t piece : {std::size_t{3}, std::size_t{5000}, std::size_t{1} << 20}) {
-        Result result = read_all(text, {.bad_lines = BadLines::skip, .chunk_bytes = chunk}, piece, 1 + chunk % 5);
+        Result result = read_all(text, {.bad_lines = BadLines::skip, .chunk_bytes = chunk}, piece,
+                                 1 + chunk % 5);
         result.first_bad.clear();
         CHECK(result == expected);
       }
@@ -333,13 +369,13 @@ TEST_CASE("ranges of lines, with and without an index, cover a file exactly once
   }
   // Line numbers in messages count from the file's beginning, also behind a seek.
   const LineIndex index(file.path, 50);
-  CHECK_THROWS_WITH_AS(
-      read_criteo(file.path, {.first_line = 110}, &index),
-      fmt::format("file '{}', line 119: the line has 1 tab-separated field; a Criteo line has 40: a label, 13 integers, 26 "
-                  "categories",
-                  file.path.string())
-          .c_str(),
-      DataError);
+  CHECK_THROWS_WITH_AS(read_criteo(file.path, {.first_line = 110}, &index),
+                       fmt::format("file '{}', line 119: the line has 1 tab-separated field; a "
+                                   "Criteo line has 40: a label, 13 integers, 26 "
+                                   "categories",
+                                   file.path.string())
+                           .c_str(),
+                       DataError);
 }
 
 TEST_CASE("line counts") {
@@ -358,8 +394,10 @@ TEST_CASE("line counts") {
 TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor reads them twice") {
   const TemporaryFile pipe("tessera_test_criteo_pipe");
   REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
-  const std::string text =
-      fmt::format("cannot read '{}': it is a pipe, which can be read only once; write its content to a file first", pipe.path.string());
+  const std::string text = fmt::format(
+      "cannot read '{}': it is a pipe, which can be read only once; write its content to a file "
+      "first",
+      pipe.path.string());
   CHECK_THROWS_WITH_AS(CriteoReader{pipe.path}, text.c_str(), DataError);
   CHECK_THROWS_WITH_AS(LineIndex{pipe.path}, text.c_str(), DataError);
   CHECK_THROWS_WITH_AS(MappedFile{pipe.path}, text.c_str(), DataError);
@@ -370,14 +408,18 @@ TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor re
 
 TEST_CASE("passes over one file: each finds the same records, or says that the file changed") {
   const TemporaryFile file("tessera_test_criteo_passes");
-  const auto write = [&](const std::string& text) { std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text; };
+  const auto write = [&](const std::string& text) {
+    std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text;
+  };
   const auto records_of = [](CriteoPasses& passes) {
     std::size_t count = 0;
     passes.read([&](std::span<const CriteoRecord> records) { count += records.size(); });
     return count;
   };
   const std::string text = kGood + "bad\n" + with_field(2, "7");
-  for (const std::string& other : {std::string(), kGood, text + kGood, kGood + "bad\n" + with_field(2, "8"), with_field(2, "7") + kGood}) {
+  for (const std::string& other :
+       {std::string(), kGood, text + kGood, kGood + "bad\n" + with_field(2, "8"),
+        with_field(2, "7") + kGood}) {
     CAPTURE(other);
     write(text);
     CriteoPasses passes(file.path, BadLines::skip);
@@ -386,9 +428,12 @@ TEST_CASE("passes over one file: each finds the same records, or says that the f
     CHECK(passes.records() == 2);
     CHECK(passes.bad_lines() == 1);
     write(other);
-    CHECK_THROWS_WITH_AS(records_of(passes),
-                         fmt::format("file '{}' changed while it was read; read a copy that nobody writes to", file.path.string()).c_str(),
-                         DataError);
+    CHECK_THROWS_WITH_AS(
+        records_of(passes),
+        fmt::format("file '{}' changed while it was read; read a copy that nobody writes to",
+                    file.path.string())
+            .c_str(),
+        DataError);
   }
   // Each field counts.
   CriteoRecord a;
@@ -401,16 +446,19 @@ TEST_CASE("passes over one file: each finds the same records, or says that the f
   changed([](CriteoRecord& r) { r.label = 1; });
   changed([](CriteoRecord& r) { r.missing_categories = 1; });
   for (int i = 0; i < kCriteoIntegers; ++i) changed([i](CriteoRecord& r) { r.integers[i] = 1; });
-  for (int i = 0; i < kCriteoCategories; ++i) changed([i](CriteoRecord& r) { r.categories[i] = 1; });
+  for (int i = 0; i < kCriteoCategories; ++i)
+    changed([i](CriteoRecord& r) { r.categories[i] = 1; });
   std::sort(sums.begin(), sums.end());
   CHECK(std::unique(sums.begin(), sums.end()) == sums.end());
 }
 
 TEST_CASE("files that can't be read, options that can't work") {
-  CHECK_THROWS_WITH_AS(CriteoReader("/nonexistent-folder/x"), "cannot open '/nonexistent-folder/x': No such file or directory", DataError);
+  CHECK_THROWS_WITH_AS(CriteoReader("/nonexistent-folder/x"),
+                       "cannot open '/nonexistent-folder/x': No such file or directory", DataError);
   CHECK_THROWS_AS(CriteoReader{std::filesystem::temp_directory_path()}, DataError);
   CHECK_THROWS_AS(LineIndex("/nonexistent-folder/x"), DataError);
   CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.chunk_bytes = 0}), InvalidArgument);
-  CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = 5, .end_line = 4}), InvalidArgument);
+  CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = 5, .end_line = 4}),
+                  InvalidArgument);
   CHECK_THROWS_AS(CriteoReader(text_source(""), "test", {.first_line = -1}), InvalidArgument);
 }

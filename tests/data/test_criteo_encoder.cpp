@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of categories and scaled integers against their definitions, recomputed with maps and doubles.
+// Rows of categories and scaled integers against their definitions, recomputed with maps and
+// doubles.
 #include <tessera/data/criteo_encoder.hpp>
 
 #include <doctest/doctest.h>
@@ -16,12 +17,15 @@ using namespace tessera;
 
 namespace {
 
-std::vector<CriteoRecord> random_records(std::size_t count, std::uint64_t seed, std::uint32_t values) {
+std::vector<CriteoRecord> random_records(std::size_t count, std::uint64_t seed,
+                                         std::uint32_t values) {
   std::mt19937_64 random(seed);
   std::vector<CriteoRecord> records(count);
   for (CriteoRecord& record : records) {
     record.label = random() % 3 == 0;
-    for (auto& x : record.integers) x = random() % 5 == 0 ? CriteoRecord::kMissing : static_cast<std::int32_t>(random() % 1000) - 2;
+    for (auto& x : record.integers)
+      x = random() % 5 == 0 ? CriteoRecord::kMissing
+                            : static_cast<std::int32_t>(random() % 1000) - 2;
     for (int f = 0; f < kCriteoCategories; ++f) {
       const std::uint32_t value = static_cast<std::uint32_t>(random() % (1 + random() % values));
       if (random() % 6 == 0) {
@@ -58,7 +62,8 @@ TEST_CASE("statistics count values and describe columns") {
   for (int i = 0; i < kCriteoIntegers; ++i) {
     double sum = 0, squares = 0;
     const auto value = [&](const CriteoRecord& r) {
-      return r.integers[i] == CriteoRecord::kMissing ? -1.0 : std::log1p(std::max(r.integers[i], 0));
+      return r.integers[i] == CriteoRecord::kMissing ? -1.0
+                                                     : std::log1p(std::max(r.integers[i], 0));
     };
     for (const auto& record : records) sum += value(record) / 5000;
     for (const auto& record : records) squares += std::pow(value(record) - sum, 2) / 5000;
@@ -68,7 +73,9 @@ TEST_CASE("statistics count values and describe columns") {
   }
 }
 
-TEST_CASE("with statistics: missing in row 0, rare and unseen in row 1, every frequent value alone in a row of its own") {
+TEST_CASE(
+    "with statistics: missing in row 0, rare and unseen in row 1, every frequent value alone in a "
+    "row of its own") {
   const auto records = random_records(5000, 2, 300);
   CriteoStatistics statistics;
   statistics.add(records);
@@ -93,8 +100,11 @@ TEST_CASE("with statistics: missing in row 0, rare and unseen in row 1, every fr
     if (batch.labels[s] != records[s].label) FAIL("label of sample ", s);
     for (int f = 0; f < kCriteoCategories; ++f) {
       const bool rare = statistics.count(f, records[s].categories[f]) < 5;
-      const std::int64_t expected = records[s].missing(f) ? 0 : rare ? 1 : encoder.row(f, records[s].categories[f]);
-      if (batch.ids[static_cast<std::size_t>(f) * records.size() + s] != expected) FAIL("sample ", s, " feature ", f);
+      const std::int64_t expected = records[s].missing(f) ? 0
+                                    : rare                ? 1
+                                           : encoder.row(f, records[s].categories[f]);
+      if (batch.ids[static_cast<std::size_t>(f) * records.size() + s] != expected)
+        FAIL("sample ", s, " feature ", f);
     }
     for (int i = 0; i < kCriteoIntegers; ++i) {
       const double x = batch.dense_view()(static_cast<std::int64_t>(s), i);
@@ -114,7 +124,8 @@ TEST_CASE("more frequent values than rows: they share rows, row 0 and 1 stay res
   statistics.add(records);
   const CriteoEncoder encoder({.max_rows = 20, .min_count = 1}, statistics);
   std::set<std::int64_t> rows;
-  for (const std::uint32_t value : statistics.frequent_values(0, 1)) rows.insert(encoder.row(0, value));
+  for (const std::uint32_t value : statistics.frequent_values(0, 1))
+    rows.insert(encoder.row(0, value));
   CHECK(encoder.rows()[0] == 20);
   CHECK(rows.size() == 18);
   CHECK(*rows.begin() == 2);
@@ -137,7 +148,8 @@ TEST_CASE("by hashing alone: all rows but 0 are used evenly, features and seeds 
   }
   double chi_squared = 0;
   const double expected = kValues / 100.0;
-  for (std::size_t row = 1; row < kRows; ++row) chi_squared += std::pow(counts[row] - expected, 2) / expected;
+  for (std::size_t row = 1; row < kRows; ++row)
+    chi_squared += std::pow(counts[row] - expected, 2) / expected;
   CHECK(chi_squared < 160);  // 99 degrees of freedom: exceeded with probability 1e-4
   CHECK(chi_squared > 50);
   CHECK(std::abs(same_feature - expected) < 5 * std::sqrt(expected));
@@ -146,12 +158,15 @@ TEST_CASE("by hashing alone: all rows but 0 are used evenly, features and seeds 
 
 TEST_CASE("integers without statistics are log(1 + x), negative ones 0, missing ones -1") {
   CriteoRecord record;
-  record.integers = {0, 1, 2, -1, -2, 100, 1'700'000, 2147483647, CriteoRecord::kMissing, 3, 4, 5, 6};
+  record.integers = {0, 1, 2, -1, -2, 100, 1'700'000, 2147483647, CriteoRecord::kMissing,
+                     3, 4, 5, 6};
   record.missing_categories = 1u << 3;
   ClickBatch<std::int64_t> batch;
   CriteoEncoder({.max_rows = 10}).encode<std::int64_t>({&record, 1}, batch);
   for (int i = 0; i < kCriteoIntegers; ++i) {
-    const double expected = record.integers[i] == CriteoRecord::kMissing ? -1.0 : std::log1p(std::max(record.integers[i], 0));
+    const double expected = record.integers[i] == CriteoRecord::kMissing
+                                ? -1.0
+                                : std::log1p(std::max(record.integers[i], 0));
     CHECK(batch.dense[static_cast<std::size_t>(i)] == doctest::Approx(expected).epsilon(1e-6));
   }
   CHECK(batch.ids[3] == 0);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The YAML reader against values written out by hand and, where Python has PyYAML, against that; feature specifications good and bad.
+// The YAML reader against values written out by hand and, where Python has PyYAML, against that;
+// feature specifications good and bad.
 #include <tessera/data/feature_spec.hpp>
 
 #include <doctest/doctest.h>
@@ -33,8 +34,10 @@ std::string json(const YamlDocument& yaml, const YamlNode& node) {
   std::string out;
   if (node.kind == YamlNode::Kind::scalar) return json_text(node.text);
   const bool list = node.kind == YamlNode::Kind::sequence;
-  for (const std::size_t item : node.items) out += (out.empty() ? "" : ", ") + json(yaml, yaml[item]);
-  for (const auto& [key, item] : node.pairs) out += (out.empty() ? "" : ", ") + json_text(key) + ": " + json(yaml, yaml[item]);
+  for (const std::size_t item : node.items)
+    out += (out.empty() ? "" : ", ") + json(yaml, yaml[item]);
+  for (const auto& [key, item] : node.pairs)
+    out += (out.empty() ? "" : ", ") + json_text(key) + ": " + json(yaml, yaml[item]);
   return (list ? "[" : "{") + out + (list ? "]" : "}");
 }
 std::string json(const std::string& text) {
@@ -47,7 +50,8 @@ std::string output_of(const std::string& command) {
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   char chunk[4096];
-  while (const std::size_t bytes = std::fread(chunk, 1, sizeof chunk, pipe)) out.append(chunk, bytes);
+  while (const std::size_t bytes = std::fread(chunk, 1, sizeof chunk, pipe))
+    out.append(chunk, bytes);
   return pclose(pipe) == 0 ? out : "";
 }
 
@@ -67,10 +71,13 @@ void check_fault(const std::string& text, const std::string& part) {
 }
 
 const std::string kBlocks =
-    "---\n# a comment\nchannels:   # behind a key\n  first: &id001\n  - a\n  - 'it''s'\n  -   \"tab\\there \\x41\"\n  second:\n      - x: "
+    "---\n# a comment\nchannels:   # behind a key\n  first: &id001\n  - a\n  - 'it''s'\n  -   "
+    "\"tab\\there \\x41\"\n  second:\n      - x: "
     "1\n"
-    "        y: [p, \"q, r\", {s: t}]\n      - - deep\n        - deeper\n      -\n        z:\n\n  again: *id001\n  long: [num_0, num_1,\n"
-    "    num_2, num_3]   # and on\n  map: {a: 1, b c: two words,}\n  'quoted key': text # with #hash\n  url: http://x/#y\nempty: {}\nnone: "
+    "        y: [p, \"q, r\", {s: t}]\n      - - deep\n        - deeper\n      -\n        z:\n\n  "
+    "again: *id001\n  long: [num_0, num_1,\n"
+    "    num_2, num_3]   # and on\n  map: {a: 1, b c: two words,}\n  'quoted key': text # with "
+    "#hash\n  url: http://x/#y\nempty: {}\nnone: "
     "[]\n"
     "number: 0x1f\nlast: end\n";
 const std::string kBlocksJson =
@@ -79,12 +86,17 @@ const std::string kBlocksJson =
     R"("two words"}, "quoted key": "text", "url": "http://x/#y"}, "empty": {}, "none": [], "number": "0x1f", "last": "end"})";
 
 const std::string kSpec =
-    "channel_spec:\n  categorical:\n  - shop\n  - 67yu.bin\n  label:\n  - click\n  numerical: &id001\n  - price\n  - age\n"
-    "feature_spec:\n  67yu.bin:\n    cardinality: 100000\n    dtype: int32\n  age:\n    dtype: float16\n  click:\n    dtype: bool\n"
-    "  price: {dtype: float16}\n  shop:\n    cardinality: 126\n    dtype: int8\nmetadata: {}\nsource_spec:\n  test: []\n  train:\n"
-    "  - features: *id001\n    files:\n    - train/numbers.bin\n    type: split_binary\n  - features: [click]\n    files: "
+    "channel_spec:\n  categorical:\n  - shop\n  - 67yu.bin\n  label:\n  - click\n  numerical: "
+    "&id001\n  - price\n  - age\n"
+    "feature_spec:\n  67yu.bin:\n    cardinality: 100000\n    dtype: int32\n  age:\n    dtype: "
+    "float16\n  click:\n    dtype: bool\n"
+    "  price: {dtype: float16}\n  shop:\n    cardinality: 126\n    dtype: int8\nmetadata: "
+    "{}\nsource_spec:\n  test: []\n  train:\n"
+    "  - features: *id001\n    files:\n    - train/numbers.bin\n    type: split_binary\n  - "
+    "features: [click]\n    files: "
     "[train/label.bin]\n"
-    "    type: split_binary\n  - {features: [shop], files: [a/shop], type: split_binary}\n  - features:\n    - 67yu.bin\n    files:\n"
+    "    type: split_binary\n  - {features: [shop], files: [a/shop], type: split_binary}\n  - "
+    "features:\n    - 67yu.bin\n    files:\n"
     "    - train/67yu.bin\n    type: split_binary\n";
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -107,20 +119,27 @@ TEST_CASE("PyYAML reads the same") {
     MESSAGE("no PyYAML here");
     return;
   }
-  const std::string path = (std::filesystem::temp_directory_path() / ("tessera_yaml_" + std::to_string(getpid()))).string();
-  for (const std::string& text : {kBlocks, kSpec, format_feature_spec(parse_feature_spec(kSpec, "spec.yaml"))}) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("tessera_yaml_" + std::to_string(getpid())))
+          .string();
+  for (const std::string& text :
+       {kBlocks, kSpec, format_feature_spec(parse_feature_spec(kSpec, "spec.yaml"))}) {
     std::ofstream(path) << text;
-    CHECK(output_of("python3 -c 'import json, sys, yaml; print(json.dumps(yaml.load(open(sys.argv[1]), yaml.BaseLoader)), end=\"\")' '" +
-                    path + "'") == json(text));
+    CHECK(
+        output_of("python3 -c 'import json, sys, yaml; "
+                  "print(json.dumps(yaml.load(open(sys.argv[1]), yaml.BaseLoader)), end=\"\")' '" +
+                  path + "'") == json(text));
   }
   // What PyYAML writes, block style and the older flow style, and this reads.
   const std::vector<std::int64_t> rows{4, 126, 127, 40'000'000};
   std::ofstream(path) << format_feature_spec(make_feature_spec(13, rows));
   for (const std::string style : {"False", "None", "True"}) {
-    const std::string written =
-        output_of("python3 -c 'import sys, yaml; print(yaml.dump(yaml.safe_load(open(sys.argv[1])), default_flow_style=" + style + "))' '" +
-                  path + "'");
-    CHECK(format_feature_spec(parse_feature_spec(written, "x")) == format_feature_spec(make_feature_spec(13, rows)));
+    const std::string written = output_of(
+        "python3 -c 'import sys, yaml; print(yaml.dump(yaml.safe_load(open(sys.argv[1])), "
+        "default_flow_style=" +
+        style + "))' '" + path + "'");
+    CHECK(format_feature_spec(parse_feature_spec(written, "x")) ==
+          format_feature_spec(make_feature_spec(13, rows)));
   }
   std::filesystem::remove(path);
 }
@@ -139,7 +158,8 @@ TEST_CASE("a specification") {
   CHECK(train[0].features == std::vector<std::string>{"price", "age"});
   CHECK(train[2].files == std::vector<std::string>{"a/shop"});
   CHECK(train[3].type == "split_binary");
-  CHECK_THROWS_WITH_AS(spec.source("valid"), "file 'spec.yaml': there is no source 'valid'", DataError);
+  CHECK_THROWS_WITH_AS(spec.source("valid"), "file 'spec.yaml': there is no source 'valid'",
+                       DataError);
   const std::string text = format_feature_spec(spec);
   CHECK(format_feature_spec(parse_feature_spec(text, "again")) == text);
 }
@@ -161,22 +181,29 @@ TEST_CASE("the default specification of the format") {
 TEST_CASE("what is wrong with a specification, and where") {
   check_fault("", "the file must be a mapping");
   check_fault("feature_spec: {}\n", "'channel_spec' is missing");
-  check_fault(replaced(kSpec, "int32", "int33"), "line 12: feature '67yu.bin': dtype 'int33' is none of");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 129"), "cardinality 129 is not in 1 .. 128");
+  check_fault(replaced(kSpec, "int32", "int33"),
+              "line 12: feature '67yu.bin': dtype 'int33' is none of");
+  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 129"),
+              "cardinality 129 is not in 1 .. 128");
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 0"), "cardinality 0");
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: -1"), "'-1' is not a whole number");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: auto"), "'auto' is not a whole number");
-  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"), "is not a whole number of 64 bits");
+  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: auto"),
+              "'auto' is not a whole number");
+  check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"),
+              "is not a whole number of 64 bits");
   check_fault(replaced(kSpec, "cardinality: 126", "hotness: 3"), "hotness other than 1");
   for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
-    check_fault(replaced(kSpec, "a/shop", file), "line 33: files must be paths inside the specification's folder, without '..'");
+    check_fault(replaced(kSpec, "a/shop", file),
+                "line 33: files must be paths inside the specification's folder, without '..'");
   check_fault(replaced(kSpec, "    cardinality: 126\n", ""), "categorical feature 'shop' needs");
   check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shop\n"), "'shop' is listed twice");
   check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shoes\n"), "'shoes' is not in feature_spec");
-  check_fault(replaced(kSpec, "{features: [shop]", "{features: [click]"), "'click' is in two chunks of source 'train'");
+  check_fault(replaced(kSpec, "{features: [shop]", "{features: [click]"),
+              "'click' is in two chunks of source 'train'");
   check_fault(replaced(kSpec, "metadata", "feature_spec"), "line 22: the key was there before");
   check_fault(replaced(kSpec, "*id001", "*id002"), "no anchor of this name");
-  check_fault(replaced(kSpec, "    cardinality: 100000", "\tcardinality: 100000"), "spaces, not tabs");
+  check_fault(replaced(kSpec, "    cardinality: 100000", "\tcardinality: 100000"),
+              "spaces, not tabs");
   check_fault(replaced(kSpec, "  age:", "    age:"), "line 15: the key was there before");
   check_fault(replaced(kSpec, "[click]", "[click"), "line 31");
   check_fault(replaced(kSpec, "dtype: bool", "dtype: !!str bool"), "only plain and quoted scalars");

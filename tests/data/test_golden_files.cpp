@@ -20,11 +20,13 @@ TEST_CASE("golden files") {
     const SafetensorsReader reader(entry.path());
     CHECK(reader.metadata().at("case").starts_with("{\"kind\": \""));
     CHECK(reader.tensors().size() > 4);
-    CHECK(reader.read<float>(reader.contains("step0.output") ? "step0.output" : "step0.logit").size() > 0);
+    CHECK(reader.read<float>(reader.contains("step0.output") ? "step0.output" : "step0.logit")
+              .size() > 0);
 
     SafetensorsWriter writer;
     for (const auto& [key, text] : reader.metadata()) writer.set_metadata(key, text);
-    for (const TensorInfo& t : reader.tensors()) writer.add_bytes(t.name, t.type, t.shape, reader.bytes(t.name));
+    for (const TensorInfo& t : reader.tensors())
+      writer.add_bytes(t.name, t.type, t.shape, reader.bytes(t.name));
     const TemporaryFile copy("tessera_test_golden_copy");
     writer.write(copy.path);
     const SafetensorsReader again(copy.path);

@@ -36,7 +36,10 @@ TEST_CASE("AUC equals the share of ordered pairs, with many and with few ties, h
     for (const std::size_t n : {2, 3, 17, 400}) {
       std::vector<float> scores(n), labels(n);
       for (std::size_t i = 0; i < n; ++i) {
-        scores[i] = static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(distinct)) - distinct / 2) * 0.37f;
+        scores[i] =
+            static_cast<float>(static_cast<int>(random() % static_cast<unsigned>(distinct)) -
+                               distinct / 2) *
+            0.37f;
         labels[i] = i == 0 ? 1.0f : i == 1 ? 0.0f : static_cast<float>(random() % 3 == 0);
         scores[i] += labels[i] * static_cast<float>(distinct / 10);
       }
@@ -46,7 +49,8 @@ TEST_CASE("AUC equals the share of ordered pairs, with many and with few ties, h
       CHECK(whole.value() == doctest::Approx(expected).epsilon(1e-14));
       // Three ranks with interleaved samples, merged in another order.
       Auc ranks[3];
-      for (std::size_t i = 0; i < n; ++i) ranks[i % 3].add(std::span(scores).subspan(i, 1), std::span(labels).subspan(i, 1));
+      for (std::size_t i = 0; i < n; ++i)
+        ranks[i % 3].add(std::span(scores).subspan(i, 1), std::span(labels).subspan(i, 1));
       Auc merged;
       for (const int r : {2, 0, 1}) merged.merge(ranks[r]);
       CHECK(merged.value() == whole.value());
@@ -116,17 +120,20 @@ TEST_CASE("log loss equals its definition and stays finite and exact at extreme 
       l.add(std::vector<float>{x}, std::vector<float>{label});
       CHECK(l.value() == (label == (x > 0 ? 1.0f : 0.0f) ? 0.0 : infinity));
     }
-  CHECK_THROWS_AS(whole.add(std::span(logits).first(2), std::span(labels).first(1)), InvalidArgument);
+  CHECK_THROWS_AS(whole.add(std::span(logits).first(2), std::span(labels).first(1)),
+                  InvalidArgument);
 }
 
-TEST_CASE("binned AUC counts samples above each threshold, as its definition says, however it is fed") {
+TEST_CASE(
+    "binned AUC counts samples above each threshold, as its definition says, however it is fed") {
   std::mt19937_64 random(3);
   for (const int thresholds : {2, 3, 11, 8000}) {
     std::vector<float> scores(500), labels(scores.size());
     for (std::size_t i = 0; i < scores.size(); ++i) {
       labels[i] = static_cast<float>(random() % 3 == 0);
       // Exact thresholds, both ends, and values between.
-      scores[i] = i % 2 == 0 ? static_cast<float>(random() % 11) / 10.0f : static_cast<float>(static_cast<double>(random()) * 0x1p-64);
+      scores[i] = i % 2 == 0 ? static_cast<float>(random() % 11) / 10.0f
+                             : static_cast<float>(static_cast<double>(random()) * 0x1p-64);
     }
     const auto share_above = [&](double threshold, float of) {
       double above = 0, all = 0;
@@ -138,7 +145,8 @@ TEST_CASE("binned AUC counts samples above each threshold, as its definition say
     };
     double expected = 0, last_true = 1, last_false = 1;
     for (int k = 1; k < thresholds; ++k) {
-      const double threshold = k == thresholds - 1 ? 1 + 1e-7 : static_cast<double>(k) / (thresholds - 1);
+      const double threshold =
+          k == thresholds - 1 ? 1 + 1e-7 : static_cast<double>(k) / (thresholds - 1);
       const double true_rate = share_above(threshold, 1), false_rate = share_above(threshold, 0);
       expected += (last_false - false_rate) * (last_true + true_rate) / 2;
       last_true = true_rate, last_false = false_rate;
@@ -177,7 +185,9 @@ TEST_CASE("normalized entropy is 1 for the mean label, calibration the ratio of 
   Calibration twice;
   more.add(std::vector(8, 0.0f), labels);  // a half for everyone: a loss of ln 2
   twice.add(std::vector(8, 0.0f), labels);
-  CHECK(more.value() == doctest::Approx(std::log(2.0) / -(0.25 * std::log(0.25) + 0.75 * std::log(0.75))).epsilon(1e-12));
+  CHECK(more.value() ==
+        doctest::Approx(std::log(2.0) / -(0.25 * std::log(0.25) + 0.75 * std::log(0.75)))
+            .epsilon(1e-12));
   CHECK(twice.value() == doctest::Approx(2).epsilon(1e-12));
   twice.merge(calibration);
   CHECK(twice.value() == doctest::Approx(1.5).epsilon(1e-6));

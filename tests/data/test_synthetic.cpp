@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ids against the distribution function, samples against random access, labels against the true logit, and whether the planted
-// signal can be learned and is lost with its feature.
+// Ids against the distribution function, samples against random access, labels against the true
+// logit, and whether the planted signal can be learned and is lost with its feature.
 #include <tessera/data/metrics.hpp>
 #include <tessera/data/synthetic.hpp>
 
@@ -29,13 +29,17 @@ Made make(const SyntheticClicks& clicks, std::int64_t first, std::int64_t count)
   return made;
 }
 
-std::vector<std::int64_t> bag(const ClickBatch<std::int64_t>& batch, std::int64_t feature, std::int64_t sample) {
+std::vector<std::int64_t> bag(const ClickBatch<std::int64_t>& batch, std::int64_t feature,
+                              std::int64_t sample) {
   const auto view = batch.keyed();
-  return {batch.ids.begin() + view.bag_begin(feature, sample), batch.ids.begin() + view.bag_end(feature, sample)};
+  return {batch.ids.begin() + view.bag_begin(feature, sample),
+          batch.ids.begin() + view.bag_end(feature, sample)};
 }
 
-/// Test AUC of logistic regression on ids (features marked in `used` only), trained by Adagrad over one pass.
-double learned_auc(const SyntheticClicks& clicks, std::int64_t train, std::int64_t test, const std::vector<bool>& used) {
+/// Test AUC of logistic regression on ids (features marked in `used` only), trained by Adagrad over
+/// one pass.
+double learned_auc(const SyntheticClicks& clicks, std::int64_t train, std::int64_t test,
+                   const std::vector<bool>& used) {
   std::vector<std::vector<float>> weights, sums;
   for (const auto& feature : clicks.features()) {
     weights.emplace_back(static_cast<std::size_t>(feature.rows));
@@ -51,13 +55,16 @@ double learned_auc(const SyntheticClicks& clicks, std::int64_t train, std::int64
     for (std::int64_t s = 0; s < kBatch; ++s) {
       float logit = bias;
       for (std::size_t f = 0; f < used.size(); ++f)
-        if (used[f]) logit += weights[f][static_cast<std::size_t>(batch.ids[f * kBatch + static_cast<std::size_t>(s)])];
+        if (used[f])
+          logit += weights[f][static_cast<std::size_t>(
+              batch.ids[f * kBatch + static_cast<std::size_t>(s)])];
       logits[static_cast<std::size_t>(s)] = logit;
       if (first >= train) continue;
       const float gradient = 1 / (1 + std::exp(-logit)) - batch.labels[static_cast<std::size_t>(s)];
       bias -= 0.01f * gradient;
       for (std::size_t f = 0; f < used.size(); ++f) {
-        const auto id = static_cast<std::size_t>(batch.ids[f * kBatch + static_cast<std::size_t>(s)]);
+        const auto id =
+            static_cast<std::size_t>(batch.ids[f * kBatch + static_cast<std::size_t>(s)]);
         sums[f][id] += gradient * gradient;
         weights[f][id] -= 0.1f * gradient / std::sqrt(sums[f][id]);
       }
@@ -70,8 +77,10 @@ double learned_auc(const SyntheticClicks& clicks, std::int64_t train, std::int64
 }  // namespace
 
 TEST_CASE("logarithm and power: close to the library's") {
-  for (double x = 1e-9; x < 1e12; x *= 1.0371) CHECK(detail::fast_log2(x) == doctest::Approx(std::log2(x)).epsilon(1e-11));
-  for (double x = -100; x < 100; x += 0.0371) CHECK(detail::fast_exp2(x) / std::exp2(x) == doctest::Approx(1.0).epsilon(1e-11));
+  for (double x = 1e-9; x < 1e12; x *= 1.0371)
+    CHECK(detail::fast_log2(x) == doctest::Approx(std::log2(x)).epsilon(1e-11));
+  for (double x = -100; x < 100; x += 0.0371)
+    CHECK(detail::fast_exp2(x) / std::exp2(x) == doctest::Approx(1.0).epsilon(1e-11));
 }
 
 TEST_CASE("power law: every id as often as the distribution says") {
@@ -83,11 +92,14 @@ TEST_CASE("power law: every id as often as the distribution says") {
       constexpr int kDraws = 1 << 18;
       std::vector<double> counts(static_cast<std::size_t>(rows));
       for (int i = 0; i < kDraws; ++i) {
-        const std::int64_t id = law((i + 0.5) / kDraws);  // evenly spaced: counts are exact to one or two
+        // evenly spaced: counts are exact to one or two
+        const std::int64_t id = law((i + 0.5) / kDraws);
         if (id < 0 || id >= rows) FAIL("id ", id);
         ++counts[static_cast<std::size_t>(id)];
       }
-      const auto cumulative = [&](double x) { return alpha == 1.0 ? std::log(x) : (std::pow(x, 1 - alpha) - 1) / (1 - alpha); };
+      const auto cumulative = [&](double x) {
+        return alpha == 1.0 ? std::log(x) : (std::pow(x, 1 - alpha) - 1) / (1 - alpha);
+      };
       const double total = cumulative(static_cast<double>(rows) + 1);
       for (std::int64_t id = 0; id < rows; ++id) {
         const double k = static_cast<double>(id);
@@ -118,13 +130,17 @@ TEST_CASE("any range of samples is the same, whoever makes it") {
     const Made whole = make(clicks, 1'000'000'007, 1500);
     CHECK(whole.batch.offsets.empty() == !ragged);
     CHECK_NOTHROW(whole.batch.keyed().validate());
-    for (const auto& [first, count] : {std::pair{0, 1500}, {0, 1}, {255, 3}, {256, 512}, {700, 800}, {3, 0}}) {
+    for (const auto& [first, count] :
+         {std::pair{0, 1500}, {0, 1}, {255, 3}, {256, 512}, {700, 800}, {3, 0}}) {
       const Made part = make(clicks, 1'000'000'007 + first, count);
       REQUIRE(part.batch.size == count);
       for (std::int64_t s = 0; s < count; ++s) {
-        CHECK(part.batch.labels[static_cast<std::size_t>(s)] == whole.batch.labels[static_cast<std::size_t>(first + s)]);
-        CHECK(part.logits[static_cast<std::size_t>(s)] == whole.logits[static_cast<std::size_t>(first + s)]);
-        for (std::int64_t c = 0; c < 3; ++c) CHECK(part.batch.dense_view()(s, c) == whole.batch.dense_view()(first + s, c));
+        CHECK(part.batch.labels[static_cast<std::size_t>(s)] ==
+              whole.batch.labels[static_cast<std::size_t>(first + s)]);
+        CHECK(part.logits[static_cast<std::size_t>(s)] ==
+              whole.logits[static_cast<std::size_t>(first + s)]);
+        for (std::int64_t c = 0; c < 3; ++c)
+          CHECK(part.batch.dense_view()(s, c) == whole.batch.dense_view()(first + s, c));
         for (std::int64_t f = 0; f < 5; ++f) {
           const auto ids = bag(part.batch, f, s);
           CHECK(ids == bag(whole.batch, f, first + s));
@@ -149,7 +165,8 @@ TEST_CASE("seeds differ; scattering is a permutation of the ids") {
     std::vector<std::int64_t> map(1000, -1);
     std::set<std::int64_t> images, sources;
     for (std::size_t s = 0; s < 50'000; ++s) {
-      const std::int64_t from = a.batch.ids[f * 50'000 + s], to = scattered.batch.ids[f * 50'000 + s];
+      const std::int64_t from = a.batch.ids[f * 50'000 + s],
+                         to = scattered.batch.ids[f * 50'000 + s];
       auto& image = map[static_cast<std::size_t>(from)];
       if (image >= 0 && image != to) FAIL("id ", from, " goes two ways");
       image = to;
@@ -160,7 +177,8 @@ TEST_CASE("seeds differ; scattering is a permutation of the ids") {
     CHECK(images.size() > 900);
   }
   // Also where products need all 64 bits.
-  for (const std::int64_t rows : {std::int64_t{1} << 32, (std::int64_t{1} << 32) - 5, std::int64_t{3'000'000'017}, std::int64_t{1}}) {
+  for (const std::int64_t rows : {std::int64_t{1} << 32, (std::int64_t{1} << 32) - 5,
+                                  std::int64_t{3'000'000'017}, std::int64_t{1}}) {
     const Made uniform = make(SyntheticClicks(Features{{.rows = rows, .alpha = 0.0}}), 0, 10'000);
     double mean = 0;
     for (const std::int64_t id : uniform.batch.ids) {
@@ -169,7 +187,8 @@ TEST_CASE("seeds differ; scattering is a permutation of the ids") {
     }
     if (rows > 1) CHECK(std::abs(mean / static_cast<double>(rows) - 0.5) < 0.015);
   }
-  // The ids of two features, and those of neighbouring samples, are unrelated: equal as often as chance says.
+  // The ids of two features, and those of neighbouring samples, are unrelated: equal as often as
+  // chance says.
   double squares = 0, equal = 0;
   std::vector<double> share(1000);
   for (const std::int64_t id : a.batch.ids) share[static_cast<std::size_t>(id)] += 1e-5;
@@ -192,7 +211,8 @@ TEST_CASE("labels are drawn from the true logit") {
     variance[bin] += p * (1 - p);
     ones[bin] += made.batch.labels[s];
   }
-  for (std::size_t bin = 0; bin < kBins; ++bin) CHECK(std::abs(ones[bin] - expected[bin]) < 4.5 * std::sqrt(variance[bin]));
+  for (std::size_t bin = 0; bin < kBins; ++bin)
+    CHECK(std::abs(ones[bin] - expected[bin]) < 4.5 * std::sqrt(variance[bin]));
   Auc auc;
   auc.add(made.logits, made.batch.labels);
   CHECK(auc.value() > 0.82);
@@ -208,15 +228,20 @@ TEST_CASE("each part of the true logit has about the deviation that was asked fo
     for (const float x : made.logits) squares += (x - sum) * (x - sum) / 20'000.0;
     return std::sqrt(squares);
   };
-  CHECK(deviation({.main_effect = 1.5, .interaction = 0, .dense_effect = 0}) == doctest::Approx(1.5).epsilon(0.05));
-  CHECK(deviation({.main_effect = 0, .interaction = 0.7, .dense_effect = 0}) == doctest::Approx(0.7).epsilon(0.05));
+  CHECK(deviation({.main_effect = 1.5, .interaction = 0, .dense_effect = 0}) ==
+        doctest::Approx(1.5).epsilon(0.05));
+  CHECK(deviation({.main_effect = 0, .interaction = 0.7, .dense_effect = 0}) ==
+        doctest::Approx(0.7).epsilon(0.05));
   const double dense = deviation({.main_effect = 0, .interaction = 0, .dense_effect = 0.8});
   CHECK(dense > 0.4);
   CHECK(dense < 1.2);
 }
 
 TEST_CASE("dense columns have unit size and are unrelated; neighbouring bags share no ids") {
-  const Made made = make(SyntheticClicks(Features{{.rows = 1'000'000'000, .alpha = 0.0, .min_hotness = 3, .max_hotness = 3}}), 0, 20'000);
+  const Made made =
+      make(SyntheticClicks(
+               Features{{.rows = 1'000'000'000, .alpha = 0.0, .min_hotness = 3, .max_hotness = 3}}),
+           0, 20'000);
   const auto dense = made.batch.dense_view();
   for (std::int64_t a = 0; a < dense.columns; ++a) {
     for (std::int64_t b = 0; b <= a; ++b) {
@@ -253,7 +278,8 @@ TEST_CASE("options that can't work") {
   CHECK_THROWS_AS(SyntheticClicks(Features{{.min_hotness = 0, .max_hotness = 0}}), InvalidArgument);
   CHECK_THROWS_AS(SyntheticClicks(Features{}, {.dense_columns = -1}), InvalidArgument);
   ClickBatch<std::int32_t> batch;
-  CHECK_THROWS_AS(SyntheticClicks(Features{{.rows = std::int64_t{1} << 32}}).generate(0, 1, batch), InvalidArgument);
+  CHECK_THROWS_AS(SyntheticClicks(Features{{.rows = std::int64_t{1} << 32}}).generate(0, 1, batch),
+                  InvalidArgument);
   CHECK_THROWS_AS(SyntheticClicks(Features{{}}).generate(-1, 1, batch), InvalidArgument);
   SyntheticClicks(Features{}, {.dense_columns = 0}).generate(0, 3, batch);
   CHECK(batch.size == 3);

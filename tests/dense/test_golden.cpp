@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dense layers, interactions, loss and SGD against whole training steps of PyTorch in float64. Embeddings are one-hot and updated by
-// plain loops here: they have tests of their own.
+// Dense layers, interactions, loss and SGD against whole training steps of PyTorch in float64.
+// Embeddings are one-hot and updated by plain loops here: they have tests of their own.
 #include <tessera/data/safetensors.hpp>
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
@@ -30,14 +30,17 @@ namespace {
 constexpr std::int64_t kBatch = 32, kWidth = 8, kDense = 13;
 constexpr int kSteps = 4;
 
-std::filesystem::path golden(const char* name) { return std::filesystem::path(__FILE__).parent_path() / "../../../shared/golden" / name; }
+std::filesystem::path golden(const char* name) {
+  return std::filesystem::path(__FILE__).parent_path() / "../../../shared/golden" / name;
+}
 
 /// Calls f(name in the file, floats) for every parameter of a model.
 template <class F>
 void for_mlp(const std::string& name, Mlp<>& mlp, const F& f) {
   for (int l = 0; l < mlp.layers(); ++l) {
     const MatrixView<float> w = mlp.weight(l);
-    f(name + "." + std::to_string(l) + ".weight", std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns)));
+    f(name + "." + std::to_string(l) + ".weight",
+      std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns)));
     f(name + "." + std::to_string(l) + ".bias", mlp.bias(l));
   }
 }
@@ -53,7 +56,8 @@ void for_cross(CrossInteraction<Linear>& cross, const F& f) {
   }
 }
 
-void check_near(const std::string& name, std::span<const float> actual, const std::vector<float>& expected) {
+void check_near(const std::string& name, std::span<const float> actual,
+                const std::vector<float>& expected) {
   CAPTURE(name);
   REQUIRE(actual.size() == expected.size());
   double worst = 0.0;
@@ -62,41 +66,48 @@ void check_near(const std::string& name, std::span<const float> actual, const st
   CHECK(worst <= 1.0);
 }
 
-/// Trains as the file says. `interact(x, z)` and `interact_back(x, dz, dx)` join bottom output and embeddings; `for_parameters(f)` is as
-/// above.
+/// Trains as the file says. `interact(x, z)` and `interact_back(x, dz, dx)` join bottom output and
+/// embeddings; `for_parameters(f)` is as above.
 template <class Interact, class InteractBack, class ForParameters>
-void check_steps(const SafetensorsReader& file, const std::vector<double>& losses, float learning_rate, int tables, std::int64_t columns,
-                 Mlp<>& bottom, Mlp<>& top, DenseParameters& parameters, const Interact& interact, const InteractBack& interact_back,
-                 const ForParameters& for_parameters) {
+void check_steps(const SafetensorsReader& file, const std::vector<double>& losses,
+                 float learning_rate, int tables, std::int64_t columns, Mlp<>& bottom, Mlp<>& top,
+                 DenseParameters& parameters, const Interact& interact,
+                 const InteractBack& interact_back, const ForParameters& for_parameters) {
   for_parameters([&](const std::string& name, std::span<float> values) {
     const std::vector<float> initial = file.read<float>(name + ".initial");
     REQUIRE(initial.size() == values.size());
     std::copy(initial.begin(), initial.end(), values.begin());
   });
   std::vector<std::vector<float>> table;
-  for (int t = 0; t < tables; ++t) table.push_back(file.read<float>("table.c" + std::to_string(t) + ".initial"));
+  for (int t = 0; t < tables; ++t)
+    table.push_back(file.read<float>("table.c" + std::to_string(t) + ".initial"));
 
   const std::int64_t width = (tables + 1) * kWidth;
-  Matrix<float> x(kBatch, width, 0), z(kBatch, columns, 0), dz(kBatch, columns, 0), dx(kBatch, width, 0), y(kBatch, 1, 0), dy(kBatch, 1, 0);
+  Matrix<float> x(kBatch, width, 0), z(kBatch, columns, 0), dz(kBatch, columns, 0),
+      dx(kBatch, width, 0), y(kBatch, 1, 0), dy(kBatch, 1, 0);
   DenseSgd sgd;
   for (int step = 0; step < kSteps; ++step) {
     const std::string prefix = "step" + std::to_string(step) + ".";
-    const std::vector<float> dense = file.read<float>(prefix + "dense"), labels = file.read<float>(prefix + "label");
+    const std::vector<float> dense = file.read<float>(prefix + "dense"),
+                             labels = file.read<float>(prefix + "label");
     std::vector<std::vector<std::int64_t>> ids;
     for (int t = 0; t < tables; ++t) {
       ids.push_back(file.read<std::int64_t>(prefix + "ids.c" + std::to_string(t)));
       for (std::int64_t s = 0; s < kBatch; ++s)
         for (std::int64_t k = 0; k < kWidth; ++k)
           x(s, (t + 1) * kWidth + k) =
-              table[static_cast<std::size_t>(t)][static_cast<std::size_t>(ids.back()[static_cast<std::size_t>(s)] * kWidth + k)];
+              table[static_cast<std::size_t>(t)]
+                   [static_cast<std::size_t>(ids.back()[static_cast<std::size_t>(s)] * kWidth + k)];
     }
     bottom.forward({dense.data(), kBatch, kDense}, x.view().column_range(0, kWidth));
     interact(x.view(), z.view());
     top.forward(z.view(), y.view());
     check_near(prefix + "interaction", {z.view().data, static_cast<std::size_t>(kBatch * columns)},
                file.read<float>(prefix + "interaction"));
-    check_near(prefix + "logit", {y.view().data, static_cast<std::size_t>(kBatch)}, file.read<float>(prefix + "logit"));
-    const double loss = BinaryCrossEntropyWithLogits{}.forward_backward(y.view(), labels, dy.view());
+    check_near(prefix + "logit", {y.view().data, static_cast<std::size_t>(kBatch)},
+               file.read<float>(prefix + "logit"));
+    const double loss =
+        BinaryCrossEntropyWithLogits{}.forward_backward(y.view(), labels, dy.view());
     CHECK(loss == doctest::Approx(losses[static_cast<std::size_t>(step)]).epsilon(1e-5));
     top.backward(dy.view(), dz.view());
     interact_back(x.view(), dz.view(), dx.view());
@@ -105,11 +116,13 @@ void check_steps(const SafetensorsReader& file, const std::vector<double>& losse
     for (int t = 0; t < tables; ++t)
       for (std::int64_t s = 0; s < kBatch; ++s)
         for (std::int64_t k = 0; k < kWidth; ++k)
-          table[static_cast<std::size_t>(t)]
-               [static_cast<std::size_t>(ids[static_cast<std::size_t>(t)][static_cast<std::size_t>(s)] * kWidth + k)] -=
+          table[static_cast<std::size_t>(t)][static_cast<std::size_t>(
+              ids[static_cast<std::size_t>(t)][static_cast<std::size_t>(s)] * kWidth + k)] -=
               learning_rate * dx(s, (t + 1) * kWidth + k);
   }
-  for_parameters([&](const std::string& name, std::span<float> values) { check_near(name, values, file.read<float>(name + ".final")); });
+  for_parameters([&](const std::string& name, std::span<float> values) {
+    check_near(name, values, file.read<float>(name + ".final"));
+  });
   for (int t = 0; t < tables; ++t) {
     const std::string name = "table.c" + std::to_string(t);
     check_near(name, table[static_cast<std::size_t>(t)], file.read<float>(name + ".final"));
@@ -129,11 +142,13 @@ TEST_CASE("four DLRM steps") {
   const SafetensorsReader file(golden("dlrm.safetensors"));
   using Dot = DotInteraction<5, kWidth>;
   for (const int threads : {1, 2}) {
-    Mlp<> bottom({kDense, 16, kWidth}, {.last_relu = true, .threads = threads}), top({Dot::columns(), 16, 8, 1}, {.threads = threads});
+    Mlp<> bottom({kDense, 16, kWidth}, {.last_relu = true, .threads = threads}),
+        top({Dot::columns(), 16, 8, 1}, {.threads = threads});
     DenseParameters parameters(1, bottom, top);
     check_steps(
-        file, {0.9248688287663205, 0.7254870006711298, 0.9716110505535358, 0.7395367177684335}, 0.1f, 4, Dot::columns(), bottom, top,
-        parameters, [&](auto x, auto z) { Dot::forward(x, z, threads); },
+        file, {0.9248688287663205, 0.7254870006711298, 0.9716110505535358, 0.7395367177684335},
+        0.1f, 4, Dot::columns(), bottom, top, parameters,
+        [&](auto x, auto z) { Dot::forward(x, z, threads); },
         [&](auto x, auto dz, auto dx) { Dot::backward(x, dz, dx, threads); },
         [&](const auto& f) {
           for_mlp("bottom", bottom, f);
@@ -151,8 +166,9 @@ TEST_CASE("four DCNv2 steps") {
     CrossInteraction<Linear> cross(32, {.layers = 3, .rank = 4, .threads = threads});
     DenseParameters parameters(1, bottom, cross, top);
     check_steps(
-        file, {0.7181290074351243, 0.674956112734831, 0.6805771908246535, 0.693489045160534}, 0.05f, 3, 32, bottom, top, parameters,
-        [&](auto x, auto z) { cross.forward(x, z); }, [&](auto, auto dz, auto dx) { cross.backward(dz, dx); },
+        file, {0.7181290074351243, 0.674956112734831, 0.6805771908246535, 0.693489045160534}, 0.05f,
+        3, 32, bottom, top, parameters, [&](auto x, auto z) { cross.forward(x, z); },
+        [&](auto, auto dz, auto dx) { cross.backward(dz, dx); },
         [&](const auto& f) {
           for_mlp("bottom", bottom, f);
           for_cross(cross, f);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stacks of linear layers against plain loops in double (forward, all gradients) and central differences of the forward loop.
+// Stacks of linear layers against plain loops in double (forward, all gradients) and central
+// differences of the forward loop.
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/mlp.hpp>
 
@@ -33,7 +34,9 @@ struct Reference {
 
   /// What a number becomes when it is stored as an activation or enters a product.
   double stored(double x) const {
-    return precision == DensePrecision::float32 ? x : static_cast<double>(to_float(from_float<BFloat16>(static_cast<float>(x))));
+    return precision == DensePrecision::float32
+               ? x
+               : static_cast<double>(to_float(from_float<BFloat16>(static_cast<float>(x))));
   }
 
   const std::vector<double>& forward(const std::vector<double>& x, std::int64_t batch) {
@@ -47,9 +50,11 @@ struct Reference {
       for (std::int64_t s = 0; s < batch; ++s)
         for (std::int64_t o = 0; o < out; ++o) {
           double sum = bias ? b[o] : 0.0;
-          for (std::int64_t k = 0; k < in; ++k) sum += states.back()[static_cast<std::size_t>(s * in + k)] * stored(p[o * in + k]);
+          for (std::int64_t k = 0; k < in; ++k)
+            sum += states.back()[static_cast<std::size_t>(s * in + k)] * stored(p[o * in + k]);
           if (l + 2 < sizes.size()) sum = stored(sum);
-          y[static_cast<std::size_t>(s * out + o)] = l + 2 < sizes.size() || last_relu ? std::max(sum, 0.0) : sum;
+          y[static_cast<std::size_t>(s * out + o)] =
+              l + 2 < sizes.size() || last_relu ? std::max(sum, 0.0) : sum;
         }
       states.push_back(y);
       p = b + (bias ? out : 0);
@@ -109,12 +114,17 @@ void check_mlp(Mlp<>& mlp, MlpOptions options, std::int64_t batch, double tolera
   const Matrix<float> x(batch, in, 3, 11), dy(batch, out, 2, 12);
   Matrix<float> y(batch, out, 5), dx(batch, in, 1);
   mlp.forward(x.view(), y.view());
-  std::fill(mlp.gradients().begin(), mlp.gradients().end(), std::numeric_limits<float>::quiet_NaN());
+  std::fill(mlp.gradients().begin(), mlp.gradients().end(),
+            std::numeric_limits<float>::quiet_NaN());
   mlp.backward(dy.view(), dx.view());
   CHECK(y.margin_untouched());
   CHECK(dx.margin_untouched());
 
-  Reference reference{mlp.sizes(), options.last_relu, options.bias, {mlp.values().begin(), mlp.values().end()}, options.precision};
+  Reference reference{mlp.sizes(),
+                      options.last_relu,
+                      options.bias,
+                      {mlp.values().begin(), mlp.values().end()},
+                      options.precision};
   CHECK(distance(flat(y, batch, out), reference.forward(flat(x, batch, in), batch)) < tolerance);
   std::vector<double> g = flat(dy, batch, out);
   const std::vector<double> gradients = reference.backward(g, batch);
@@ -127,7 +137,8 @@ void check_mlp(Mlp<>& mlp, MlpOptions options, std::int64_t batch, double tolera
   CHECK(std::equal(before.begin(), before.end(), mlp.gradients().begin()));
 }
 
-void check_shape(const Sizes& sizes, MlpOptions options, std::initializer_list<std::int64_t> batches, double tolerance) {
+void check_shape(const Sizes& sizes, MlpOptions options,
+                 std::initializer_list<std::int64_t> batches, double tolerance) {
   CAPTURE(sizes.size());
   CAPTURE(sizes.front());
   CAPTURE(sizes.back());
@@ -153,28 +164,33 @@ TEST_CASE("any batch, any sizes, one object after another batch") {
 }
 
 TEST_CASE("several chunks, several threads") {
-  for (const int threads : {1, 2, 3}) check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
+  for (const int threads : {1, 2, 3})
+    check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
 }
 
 TEST_CASE("layers whose weights' gradients are several products") {
-  for (const int threads : {1, 2}) check_shape({7, 384, 256, 130, 1}, {.threads = threads}, {33, 1030}, kFloat);
+  for (const int threads : {1, 2})
+    check_shape({7, 384, 256, 130, 1}, {.threads = threads}, {33, 1030}, kFloat);
 }
 
 TEST_CASE("gradients are announced from the last layer to the first, when they are final") {
   // One chunk, several chunks of one thread, several threads, no sample.
-  for (const auto& [batch, threads] : {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {
+  for (const auto& [batch, threads] :
+       {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {
     const std::int64_t samples = batch;  // clang captures no structured binding
     CAPTURE(samples);
     Mlp<> mlp({5, 7, 3}, {.threads = threads});
     DenseParameters parameters(1, mlp);
-    std::vector<float> x(static_cast<std::size_t>(batch * 5)), y(static_cast<std::size_t>(batch * 3)), dy(y.size());
+    std::vector<float> x(static_cast<std::size_t>(batch * 5)),
+        y(static_cast<std::size_t>(batch * 3)), dy(y.size());
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 11) - 5.0f;
     for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = static_cast<float>(i % 7) - 3.0f;
     std::fill(parameters.gradients().begin(), parameters.gradients().end(), -1.0f);
     mlp.forward({x.data(), batch, 5}, {y.data(), batch, 3});
     std::vector<std::pair<std::ptrdiff_t, std::vector<float>>> announced;
     mlp.backward({dy.data(), batch, 3}, {}, [&](std::span<const float> part) {
-      announced.emplace_back(part.data() - parameters.gradients().data(), std::vector<float>(part.begin(), part.end()));
+      announced.emplace_back(part.data() - parameters.gradients().data(),
+                             std::vector<float>(part.begin(), part.end()));
     });
     REQUIRE(announced.size() == 2);
     CHECK(announced[0].first == 5 * 7 + 7);
@@ -203,14 +219,17 @@ TEST_CASE("a linear layer") {
 TEST_CASE("bfloat16 activations and products") {
   if (!supported(DensePrecision::bfloat16)) {
     CHECK_THROWS_WITH_AS(Mlp<>({2, 1}, {.precision = DensePrecision::bfloat16}),
-                         "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use DensePrecision::float32",
+                         "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); "
+                         "use DensePrecision::float32",
                          InvalidArgument);
     return;
   }
   for (const int threads : {1, 2}) {
-    check_shape({13, 64, 32, 16}, {.last_relu = true, .precision = DensePrecision::bfloat16, .threads = threads}, {0, 1, 5, 33, 1100},
+    check_shape({13, 64, 32, 16},
+                {.last_relu = true, .precision = DensePrecision::bfloat16, .threads = threads},
+                {0, 1, 5, 33, 1100}, kBFloat16);
+    check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16, .threads = threads}, {5, 33},
                 kBFloat16);
-    check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16, .threads = threads}, {5, 33}, kBFloat16);
   }
 }
 
@@ -239,7 +258,8 @@ TEST_CASE("gradients are the forward pass's central differences") {
   for (std::size_t i = 0; i < reference.parameters.size(); ++i)
     CHECK(mlp.gradients()[i] == doctest::Approx(derivative(reference.parameters[i])).epsilon(1e-4));
   for (std::size_t i = 0; i < input.size(); ++i)
-    CHECK(dx(static_cast<std::int64_t>(i / 5), static_cast<std::int64_t>(i % 5)) == doctest::Approx(derivative(input[i])).epsilon(1e-4));
+    CHECK(dx(static_cast<std::int64_t>(i / 5), static_cast<std::int64_t>(i % 5)) ==
+          doctest::Approx(derivative(input[i])).epsilon(1e-4));
 }
 
 TEST_CASE("initial values depend on seed, layer and index alone, and have the right spread") {
@@ -250,7 +270,8 @@ TEST_CASE("initial values depend on seed, layer and index alone, and have the ri
   CHECK(std::equal(again.values().begin(), again.values().end(), first.values().begin()));
   CHECK_FALSE(std::equal(third.values().begin(), third.values().end(), first.values().begin()));
   // Layer 1 of `second` is b's first, of `first` a's second: other shapes, the same random stream.
-  CHECK(b.weight(0)(0, 0) / std::sqrt(2.0f / 500) == doctest::Approx(a.weight(1)(0, 0) / std::sqrt(2.0f / 300)));
+  CHECK(b.weight(0)(0, 0) / std::sqrt(2.0f / 500) ==
+        doctest::Approx(a.weight(1)(0, 0) / std::sqrt(2.0f / 300)));
   double mean = 0.0, square = 0.0;
   for (std::int64_t i = 0; i < 200 * 300; ++i) {
     mean += a.weight(0).data[i] / 60000.0;
@@ -264,20 +285,30 @@ TEST_CASE("initial values depend on seed, layer and index alone, and have the ri
 }
 
 TEST_CASE("what cannot work says so") {
-  CHECK_THROWS_WITH_AS(Mlp<>({3}), "Mlp: needs an input and at least one layer, got 1 sizes", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Mlp<>({3}), "Mlp: needs an input and at least one layer, got 1 sizes",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(Mlp<>({3, 0}), "Mlp: sizes must be positive, got 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Mlp<>({3, 2}, {.threads = 0}), "Mlp: threads must be at least 1, is 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Mlp<>({3, 2}, {.threads = 0}), "Mlp: threads must be at least 1, is 0",
+                       InvalidArgument);
   Mlp<> mlp({3, 2});
   Matrix<float> x(4, 3, 0, 1), y(4, 2, 0, 1), other(4, 5, 0, 1);
   CHECK_THROWS_WITH_AS(mlp.forward(x.view(), y.view()),
-                       "Mlp: has no parameters yet; construct DenseParameters or CudaDenseParameters with it, or call bind",
+                       "Mlp: has no parameters yet; construct DenseParameters or "
+                       "CudaDenseParameters with it, or call bind",
                        InvalidArgument);
   DenseParameters parameters(1, mlp);
-  CHECK_THROWS_WITH_AS(mlp.forward(other.view(), y.view()), "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);
-  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), other.view()), "Mlp: output is 4 x 5, must be 4 x 2", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.forward(other.view(), y.view()),
+                       "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), other.view()), "Mlp: output is 4 x 5, must be 4 x 2",
+                       InvalidArgument);
   mlp.forward(x.view(), y.view());
-  CHECK_THROWS_WITH_AS(mlp.backward(other.view()), "Mlp: output gradient is 4 x 5, the last forward gave 4 x 2", InvalidArgument);
-  CHECK_THROWS_WITH_AS(mlp.backward(y.view(), other.view()), "Mlp: input gradient is 4 x 5, must be 4 x 3", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.backward(other.view()),
+                       "Mlp: output gradient is 4 x 5, the last forward gave 4 x 2",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.backward(y.view(), other.view()),
+                       "Mlp: input gradient is 4 x 5, must be 4 x 3", InvalidArgument);
   std::vector<float> few(3);
-  CHECK_THROWS_WITH_AS(mlp.bind(few, few), "Mlp: bind needs 8 parameters, got 3 values and 3 gradients", InvalidArgument);
+  CHECK_THROWS_WITH_AS(mlp.bind(few, few),
+                       "Mlp: bind needs 8 parameters, got 3 values and 3 gradients",
+                       InvalidArgument);
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dense optimizers against their formulas in double, over several steps with a changing learning rate.
+// Dense optimizers against their formulas in double, over several steps with a changing learning
+// rate.
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/optimizer.hpp>
 
@@ -24,11 +25,14 @@ void check_optimizer(Optimizer optimizer, const Expected& expected) {
   for (int step = 1; step <= 5; ++step) {
     const float rate = 0.1f / static_cast<float>(step);
     for (std::size_t i = 0; i < w.size(); ++i)
-      parameters.gradients()[i] = i % 4 == 3 ? 0.0f : std::sin(static_cast<float>(i) + static_cast<float>(step));
-    for (std::size_t i = 0; i < w.size(); ++i) w[i] = expected(w[i], parameters.gradients()[i], rate, step, i);
+      parameters.gradients()[i] =
+          i % 4 == 3 ? 0.0f : std::sin(static_cast<float>(i) + static_cast<float>(step));
+    for (std::size_t i = 0; i < w.size(); ++i)
+      w[i] = expected(w[i], parameters.gradients()[i], rate, step, i);
     optimizer.step(parameters, rate);
   }
-  for (std::size_t i = 0; i < w.size(); ++i) CHECK(parameters.values()[i] == doctest::Approx(w[i]).epsilon(1e-5));
+  for (std::size_t i = 0; i < w.size(); ++i)
+    CHECK(parameters.values()[i] == doctest::Approx(w[i]).epsilon(1e-5));
 }
 
 }  // namespace
@@ -36,15 +40,18 @@ void check_optimizer(Optimizer optimizer, const Expected& expected) {
 TEST_CASE("SGD, with and without weight decay") {
   for (const float decay : {0.0f, 0.3f})
     check_optimizer(DenseSgd({.weight_decay = decay}),
-                    [&](double w, double g, double rate, int, std::size_t) { return w - rate * (g + decay * w); });
+                    [&](double w, double g, double rate, int, std::size_t) {
+                      return w - rate * (g + decay * w);
+                    });
 }
 
 TEST_CASE("Adagrad") {
   std::vector<double> sums(147, 0.1);
-  check_optimizer(DenseAdagrad({.epsilon = 1e-6f, .initial_accumulator = 0.1f}), [&](double w, double g, double rate, int, std::size_t i) {
-    sums[i] += g * g;
-    return w - rate * g / (std::sqrt(sums[i]) + 1e-6);
-  });
+  check_optimizer(DenseAdagrad({.epsilon = 1e-6f, .initial_accumulator = 0.1f}),
+                  [&](double w, double g, double rate, int, std::size_t i) {
+                    sums[i] += g * g;
+                    return w - rate * g / (std::sqrt(sums[i]) + 1e-6);
+                  });
 }
 
 TEST_CASE("Adam") {
@@ -54,6 +61,7 @@ TEST_CASE("Adam") {
                     g += static_cast<double>(0.01f) * w;
                     m[i] = 0.8 * m[i] + 0.2 * g;
                     v[i] = 0.95 * v[i] + 0.05 * g * g;
-                    return w - rate * std::sqrt(1 - std::pow(0.95, step)) / (1 - std::pow(0.8, step)) * m[i] / (std::sqrt(v[i]) + 1e-8);
+                    return w - rate * std::sqrt(1 - std::pow(0.95, step)) /
+                                   (1 - std::pow(0.8, step)) * m[i] / (std::sqrt(v[i]) + 1e-8);
                   });
 }

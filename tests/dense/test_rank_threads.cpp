@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks that are threads of one process use dense layers at the same time, each with objects of its own and one OpenMP thread, and on
-// whatever core is free.
+// Ranks that are threads of one process use dense layers at the same time, each with objects of its
+// own and one OpenMP thread, and on whatever core is free.
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/dense/mlp.hpp>
 
@@ -20,7 +20,8 @@
 using namespace tessera;
 using test::Matrix;
 
-/// The thread sanitizer asks for this. oneDNN is not instrumented: the order in its cache of primitives, kept by atomics, is invisible.
+/// The thread sanitizer asks for this. oneDNN is not instrumented: the order in its cache of
+/// primitives, kept by atomics, is invisible.
 extern "C" const char* __tsan_default_suppressions() { return "called_from_lib:libdnnl.so\n"; }
 
 namespace {
@@ -47,7 +48,8 @@ TEST_CASE("several ranks as threads, each with its own objects") {
       for (int step = 0; step < 5; ++step) {
         mlp.forward(x.view(), y.view());
         mlp.backward(y.view(), dx.view());
-        for (std::size_t i = 0; i < parameters.values().size(); ++i) parameters.values()[i] -= 1e-4f * parameters.gradients()[i];
+        for (std::size_t i = 0; i < parameters.values().size(); ++i)
+          parameters.values()[i] -= 1e-4f * parameters.gradients()[i];
       }
       for (const float value : parameters.values()) sums[static_cast<std::size_t>(rank)] += value;
     });
@@ -56,11 +58,13 @@ TEST_CASE("several ranks as threads, each with its own objects") {
 }
 
 TEST_CASE("ranks are not bound to the core of the thread that starts them") {
-  // Runs a second time with OMP_PROC_BIND=true, where that thread has one core. Optimized: compilers drop regions that do nothing.
+  // Runs a second time with OMP_PROC_BIND=true, where that thread has one core. Optimized:
+  // compilers drop regions that do nothing.
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
   std::atomic<int> fewest = 1 << 20;
   run_ranks(3, [&](ThreadCommunicator&) {
-    if (bound) REQUIRE(parallel_region() == 1);  // it must not bind them again; without need it only confuses the thread sanitizer
+    // it must not bind them again; without need it only confuses the thread sanitizer
+    if (bound) REQUIRE(parallel_region() == 1);
     cpu_set_t processors;
     REQUIRE(sched_getaffinity(0, sizeof(processors), &processors) == 0);
     const int mine = CPU_COUNT(&processors);

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Three bytes say where the files of labels, numbers and ids end, the rest is their bytes and then a specification that replaces the
-// usual one if it is not empty. No folder may do more harm than a DataError, and whatever is read keeps what the dataset promises.
+// Three bytes say where the files of labels, numbers and ids end, the rest is their bytes and then
+// a specification that replaces the usual one if it is not empty. No folder may do more harm than a
+// DataError, and whatever is read keeps what the dataset promises.
 #include <tessera/data/binary_dataset.hpp>
 
 #include <unistd.h>
@@ -20,7 +21,8 @@ namespace {
 
 const std::filesystem::path& folder() {
   static const std::filesystem::path path = [] {
-    const auto made = std::filesystem::temp_directory_path() / ("tessera_fuzz_" + std::to_string(getpid()));
+    const auto made =
+        std::filesystem::temp_directory_path() / ("tessera_fuzz_" + std::to_string(getpid()));
     std::filesystem::create_directories(made);
     std::atexit([] { std::filesystem::remove_all(folder()); });
     return made;
@@ -30,9 +32,12 @@ const std::filesystem::path& folder() {
 
 constexpr std::string_view kSpec =
     "channel_spec: {categorical: [c, d], label: [y], numerical: [n]}\n"
-    "feature_spec: {c: {cardinality: 5, dtype: int8}, d: {cardinality: 70, dtype: int16}, y: {dtype: bool}, n: {dtype: float16}}\n"
-    "source_spec: {train: [{features: [y], files: [y], type: split_binary}, {features: [n], files: [n], type: split_binary},\n"
-    "  {features: [c], files: [c], type: split_binary}, {features: [d], files: [n], type: split_binary}]}\n";
+    "feature_spec: {c: {cardinality: 5, dtype: int8}, d: {cardinality: 70, dtype: int16}, y: "
+    "{dtype: bool}, n: {dtype: float16}}\n"
+    "source_spec: {train: [{features: [y], files: [y], type: split_binary}, {features: [n], files: "
+    "[n], type: split_binary},\n"
+    "  {features: [c], files: [c], type: split_binary}, {features: [d], files: [n], type: "
+    "split_binary}]}\n";
 
 template <class Id>
 void read(const BinaryDataset& data) {
@@ -67,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     rest.remove_prefix(bytes.size());
   }
   try {
-    const BinaryDataset dataset(folder(), parse_feature_spec(rest.empty() ? kSpec : rest, "fuzz"), "train");
+    const BinaryDataset dataset(folder(), parse_feature_spec(rest.empty() ? kSpec : rest, "fuzz"),
+                                "train");
     read<std::int32_t>(dataset);
     read<std::int64_t>(dataset);
   } catch (const DataError&) {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// No batch, whatever its sizes, offsets and ids, may do more harm to a collection than an Error that leaves the tables as they were; one
-// that is accepted gives what the definition says. One rank or two, data- or model-parallel.
+// No batch, whatever its sizes, offsets and ids, may do more harm to a collection than an Error
+// that leaves the tables as they were; one that is accepted gives what the definition says. One
+// rank or two, data- or model-parallel.
 #include <tessera/tessera.hpp>
 
 #include "../support/fuzz_bytes.hpp"
@@ -32,7 +33,8 @@ constexpr std::array<std::size_t, 4> kTableOf{0, 0, 1, 2};
 /// a by rows, b by columns, c on the last rank.
 Layout layout(int ranks) {
   std::vector<Shard> shards;
-  for (int r = 0; r < ranks; ++r) shards.push_back({0, {even_cut(50, ranks, r), even_cut(50, ranks, r + 1), 0, 8}, r});
+  for (int r = 0; r < ranks; ++r)
+    shards.push_back({0, {even_cut(50, ranks, r), even_cut(50, ranks, r + 1), 0, 8}, r});
   shards.push_back({1, {0, 20, 0, 4}, 0});
   shards.push_back({1, {0, 20, 4, 8}, ranks - 1});
   shards.push_back({2, {0, 7, 0, 4}, ranks - 1});
@@ -46,7 +48,8 @@ struct Batch {
   std::vector<std::int64_t> ids, offsets, bounds;
   std::vector<float> weights;
 
-  Batch(Bytes& bytes, int of_features) : features(of_features), batch(bytes.number(0, 6)), one_hot(bytes.number(0, 3) == 0) {
+  Batch(Bytes& bytes, int of_features)
+      : features(of_features), batch(bytes.number(0, 6)), one_hot(bytes.number(0, 3) == 0) {
     if (!one_hot) offsets.push_back(0);
     for (std::int64_t bag = 0; bag < features * batch; ++bag) {
       for (int n = one_hot ? 1 : bytes.number(0, 4); n > 0; --n) {
@@ -58,7 +61,9 @@ struct Batch {
     for (int n = bytes.number(0, 3); n > 0; --n) damage(bytes);
   }
 
-  KeyedJagged<std::int64_t> keyed() const { return {features, batch, ids, offsets, weights, bounds}; }
+  KeyedJagged<std::int64_t> keyed() const {
+    return {features, batch, ids, offsets, weights, bounds};
+  }
 
  private:
   static std::int64_t odd_number(Bytes& bytes) {
@@ -76,7 +81,9 @@ struct Batch {
     }
   }
   static void damage_one(Bytes& bytes, std::vector<std::int64_t>& values) {
-    if (!values.empty()) values[static_cast<std::size_t>(bytes.number(0, static_cast<int>(values.size()) - 1))] = odd_number(bytes);
+    if (!values.empty())
+      values[static_cast<std::size_t>(bytes.number(0, static_cast<int>(values.size()) - 1))] =
+          odd_number(bytes);
   }
   void damage(Bytes& bytes) {
     switch (bytes.number(0, 9)) {
@@ -120,8 +127,10 @@ template <class E>
 std::vector<float> state_of(const E& embeddings) {
   std::vector<float> all;
   for (const auto& shard : embeddings.tables().local_shards()) {
-    all.insert(all.end(), shard.weights.data, shard.weights.data + shard.weights.rows * shard.weights.columns);
-    for (const auto& state : shard.states) all.insert(all.end(), state.data, state.data + state.rows * state.columns);
+    all.insert(all.end(), shard.weights.data,
+               shard.weights.data + shard.weights.rows * shard.weights.columns);
+    for (const auto& state : shard.states)
+      all.insert(all.end(), state.data, state.data + state.rows * state.columns);
   }
   return all;
 }
@@ -137,7 +146,8 @@ void check_output(const E& embeddings, const Batch& given, MatrixView<float> out
     embeddings.tables().get(table.name, {rows.data(), table.rows, table.width});
     for (std::int64_t s = 0; s < batch.batch; ++s)
       for (int c = 0; c < table.width; ++c) {
-        const std::int64_t begin = batch.bag_begin(static_cast<std::int64_t>(f), s), end = batch.bag_end(static_cast<std::int64_t>(f), s);
+        const std::int64_t begin = batch.bag_begin(static_cast<std::int64_t>(f), s),
+                           end = batch.bag_end(static_cast<std::int64_t>(f), s);
         double sum = 0;
         for (std::int64_t i = begin; i < end; ++i) {
           std::int64_t id = given.ids[static_cast<std::size_t>(i)];
@@ -146,11 +156,14 @@ void check_output(const E& embeddings, const Batch& given, MatrixView<float> out
             if (Policy::bad_ids == BadIds::zero_vector) continue;
             id = (id % table.rows + table.rows) % table.rows;
           }
-          const double weight = kFeatures[f].weighted ? given.weights[static_cast<std::size_t>(i)] : 1;
+          const double weight =
+              kFeatures[f].weighted ? given.weights[static_cast<std::size_t>(i)] : 1;
           sum += weight * rows[static_cast<std::size_t>(id * table.width + c)];
         }
-        if (kFeatures[f].pooling == Pooling::mean && end > begin) sum /= static_cast<double>(end - begin);
-        expect(std::abs(sum - output(s, column + c)) <= 1e-4 * (1 + std::abs(sum)), "outputs are as defined");
+        if (kFeatures[f].pooling == Pooling::mean && end > begin)
+          sum /= static_cast<double>(end - begin);
+        expect(std::abs(sum - output(s, column + c)) <= 1e-4 * (1 + std::abs(sum)),
+               "outputs are as defined");
       }
     column += table.width;
   }
@@ -161,20 +174,27 @@ void drive(const std::uint8_t* data, std::size_t size, int ranks, bool model_par
   const auto on_rank = [&](ThreadCommunicator& communicator) {
     Bytes bytes(data, size);
     for (int i = 0; i < 2 * communicator.rank(); ++i) bytes.byte();  // ranks read other batches
-    Embeddings<Policy> embeddings(communicator, Host{}, layout(ranks), {.learning_rate = 0.1f, .seed = 3});
+    Embeddings<Policy> embeddings(communicator, Host{}, layout(ranks),
+                                  {.learning_rate = 0.1f, .seed = 3});
     for (int step = 0; step < 2; ++step) {
-      const Batch batch(bytes, model_parallel ? static_cast<int>(embeddings.local_features().size()) : 4);
+      const Batch batch(bytes,
+                        model_parallel ? static_cast<int>(embeddings.local_features().size()) : 4);
       const std::vector<float> before = state_of(embeddings);
       try {
-        const auto pooled = model_parallel ? embeddings.forward_model_parallel(batch.keyed()) : embeddings.forward(batch.keyed());
+        const auto pooled = model_parallel ? embeddings.forward_model_parallel(batch.keyed())
+                                           : embeddings.forward(batch.keyed());
         if (ranks == 1) check_output<Policy>(embeddings, batch, pooled.values);
-        const std::vector<float> gradient(static_cast<std::size_t>(pooled.values.rows * embeddings.columns()), 0.25f);
+        const std::vector<float> gradient(
+            static_cast<std::size_t>(pooled.values.rows * embeddings.columns()), 0.25f);
         std::vector<float> of_weights(batch.ids.size());
-        embeddings.backward(pooled, {gradient.data(), pooled.values.rows, embeddings.columns()}, of_weights);
-        expect(embeddings.steps() > 0 && embeddings.count_non_finite_weights() == 0, "an accepted batch updates, with numbers");
+        embeddings.backward(pooled, {gradient.data(), pooled.values.rows, embeddings.columns()},
+                            of_weights);
+        expect(embeddings.steps() > 0 && embeddings.count_non_finite_weights() == 0,
+               "an accepted batch updates, with numbers");
       } catch (const Error&) {
         const std::vector<float> after = state_of(embeddings);
-        expect(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0, "a refused batch changes nothing");
+        expect(std::memcmp(before.data(), after.data(), before.size() * sizeof(float)) == 0,
+               "a refused batch changes nothing");
         if (ranks > 1) throw;
       }
     }

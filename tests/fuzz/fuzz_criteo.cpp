@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first byte chooses the chunk size, the rest is the file. No input may do more harm than a DataError, what is read must not
-// depend on the chunk size, and what was read must survive being written and read again.
+// The first byte chooses the chunk size, the rest is the file. No input may do more harm than a
+// DataError, what is read must not depend on the chunk size, and what was read must survive being
+// written and read again.
 #include <tessera/data/criteo.hpp>
 
 #include <cstdint>
@@ -33,7 +34,8 @@ Result read(std::string_view text, std::size_t chunk_bytes) {
   Result result;
   std::vector<CriteoRecord> records(5);
   while (const std::size_t count = reader.read(records))
-    result.records.insert(result.records.end(), records.begin(), records.begin() + static_cast<std::ptrdiff_t>(count));
+    result.records.insert(result.records.end(), records.begin(),
+                          records.begin() + static_cast<std::ptrdiff_t>(count));
   result.lines = reader.lines();
   result.bad_lines = reader.bad_lines();
   return result;
@@ -46,7 +48,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const Result result = read(text, 1 + data[0]);
   if (!(result == read(text, 1 << 16))) std::abort();
-  if (result.lines != result.bad_lines + static_cast<std::int64_t>(result.records.size())) std::abort();
+  if (result.lines != result.bad_lines + static_cast<std::int64_t>(result.records.size()))
+    std::abort();
   std::string again;
   for (const CriteoRecord& record : result.records) append_criteo_line(again, record);
   if (read(again, 100).records != result.records) std::abort();

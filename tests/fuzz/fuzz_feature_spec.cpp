@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// No input may do more harm than a DataError; a specification that is accepted survives being written and read again, and refers to
-// nothing that it does not hold.
+// No input may do more harm than a DataError; a specification that is accepted survives being
+// written and read again, and refers to nothing that it does not hold.
 #include <tessera/data/feature_spec.hpp>
 
 #include <cstdint>
@@ -12,7 +12,8 @@ using namespace tessera;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    const DatasetSpec spec = parse_feature_spec({reinterpret_cast<const char*>(data), size}, "fuzz");
+    const DatasetSpec spec =
+        parse_feature_spec({reinterpret_cast<const char*>(data), size}, "fuzz");
     for (const auto& [channel, features] : spec.channels)
       for (const std::string& f : features) (void)spec.feature(f);
     for (const auto& [source, chunks] : spec.sources)

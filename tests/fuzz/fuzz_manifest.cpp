@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// No text may do more harm to the reader of manifests than a DataError; what it accepts is consistent, and survives being written and
-// read again. The checksum is made right here, as no mutation would find it.
+// No text may do more harm to the reader of manifests than a DataError; what it accepts is
+// consistent, and survives being written and read again. The checksum is made right here, as no
+// mutation would find it.
 #include <tessera/checkpoint/manifest.hpp>
 
 #include <cstdint>
@@ -20,16 +21,21 @@ void check(std::string_view text) {
       if (tensor.rows() < 0 || tensor.row_bytes() < 0) std::abort();
       std::int64_t rows = 0;
       for (const TensorPiece& piece : tensor.pieces) {
-        if (piece.row_begin != rows || piece.file < 0 || piece.file >= static_cast<std::int64_t>(manifest.files.size())) std::abort();
+        if (piece.row_begin != rows || piece.file < 0 ||
+            piece.file >= static_cast<std::int64_t>(manifest.files.size()))
+          std::abort();
         rows = piece.row_end;
       }
       if (rows != tensor.rows() || tensor.name.empty()) std::abort();
       if (tensor.row_numbers.empty()) continue;
       const StoredTensor* numbers = manifest.find(tensor.row_numbers);
-      if (numbers == nullptr || numbers->type != TensorType::i64 || numbers->rows() != tensor.rows() || manifest.base.empty()) std::abort();
+      if (numbers == nullptr || numbers->type != TensorType::i64 ||
+          numbers->rows() != tensor.rows() || manifest.base.empty())
+        std::abort();
     }
     for (const StoredFile& file : manifest.files)
-      if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos || file.crcs.size() != chunks_of(file.bytes))
+      if (file.name.empty() || file.name[0] == '.' || file.name.find('/') != std::string::npos ||
+          file.crcs.size() != chunks_of(file.bytes))
         std::abort();
     const std::string written = format_manifest(manifest);
     if (format_manifest(parse_manifest(written, "again")) != written) std::abort();
@@ -43,6 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string text(reinterpret_cast<const char*>(data), size);
   check(text);
   if (const std::size_t tail = text.rfind(detail::kManifestTail); tail != std::string::npos)
-    check(fmt::format("{}{}{}}}\n", text.substr(0, tail), detail::kManifestTail, crc32(std::string_view(text).substr(0, tail))));
+    check(fmt::format("{}{}{}}}\n", text.substr(0, tail), detail::kManifestTail,
+                      crc32(std::string_view(text).substr(0, tail))));
   return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The lines of the input are train_dlrm's arguments. No command line may do more harm than an error that says what is wrong, and what
-// is accepted is within the limits that the trainer relies on.
+// The lines of the input are train_dlrm's arguments. No command line may do more harm than an error
+// that says what is wrong, and what is accepted is within the limits that the trainer relies on.
 #include "../../examples/train_dlrm/options.cpp"
 
 #include <cmath>
@@ -28,10 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto options = dlrm::parse_options(static_cast<int>(argv.size()), argv.data());
     if (!options) return 0;
     const auto& o = *options;
-    const bool good = o.samples >= 2 && o.max_rows >= 3 && o.max_rows <= 2147483647 && o.min_count >= 1 && o.ranks >= 1 && o.ranks <= 256 &&
-                      o.threads_per_rank >= 1 && o.batch_size >= 1 && o.epochs >= 1 && std::isfinite(o.learning_rate) &&
-                      std::isfinite(o.dense_learning_rate) && o.test_fraction >= 0 && o.test_fraction <= 0.9 && o.power >= 0 &&
-                      o.initial_bound >= 0;
+    const bool good =
+        o.samples >= 2 && o.max_rows >= 3 && o.max_rows <= 2147483647 && o.min_count >= 1 &&
+        o.ranks >= 1 && o.ranks <= 256 && o.threads_per_rank >= 1 && o.batch_size >= 1 &&
+        o.epochs >= 1 && std::isfinite(o.learning_rate) && std::isfinite(o.dense_learning_rate) &&
+        o.test_fraction >= 0 && o.test_fraction <= 0.9 && o.power >= 0 && o.initial_bound >= 0;
     if (!good) std::abort();
     for (const auto* layers : {&o.bottom_mlp, &o.top_mlp})
       for (const std::int64_t size_of_layer : *layers)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The input is a file for tessera_plan: a cluster, or a model in one of its formats. No text may do more harm than a DataError; what is
-// accepted is within the limits that the planner relies on.
+// The input is a file for tessera_plan: a cluster, or a model in one of its formats. No text may do
+// more harm than a DataError; what is accepted is within the limits that the planner relies on.
 #include "../../examples/tessera_plan/cluster_file.hpp"
 #include "../../examples/tessera_plan/feature_spec.cpp"
 #include "../../examples/tessera_plan/model.cpp"
@@ -21,8 +21,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const std::string path = [] {
     const std::filesystem::path memory("/dev/shm");
-    const auto folder = std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
-    const std::string name = (folder / ("tessera_fuzz_plan_" + std::to_string(::getpid()))).string();
+    const auto folder =
+        std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();
+    const std::string name =
+        (folder / ("tessera_fuzz_plan_" + std::to_string(::getpid()))).string();
     std::filesystem::remove(name + ".yaml");  // of a process that was killed
     std::filesystem::create_symlink(name, name + ".yaml");
     return name;
@@ -32,7 +34,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::filesystem::remove(path + ".yaml");
   });
   static_cast<void>(removed);
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   try {
     const tessera::Cluster cluster = plan::read_cluster(path);
     plan::for_each_member(cluster, [](const char*, const auto& value) {
@@ -46,7 +49,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (table.rows < 1 || table.width < 1) std::abort();
       for (const tessera::FeatureSpec& feature : model.features)
         if (!(feature.hotness > 0)) std::abort();
-      if (!std::isfinite(model.workload.dense_flops) || model.workload.dense_parameters < 0) std::abort();
+      if (!std::isfinite(model.workload.dense_flops) || model.workload.dense_parameters < 0)
+        std::abort();
     } catch (const tessera::DataError&) {
     }
   return 0;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// No input may do more harm than a DataError; a file that is accepted keeps its promises: tensors lie inside, side by side, as large
-// as their shapes say, and can be read.
+// No input may do more harm than a DataError; a file that is accepted keeps its promises: tensors
+// lie inside, side by side, as large as their shapes say, and can be read.
 #include <tessera/data/safetensors.hpp>
 
 #include <cstdint>
@@ -52,7 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       at = t.end;
       std::uint64_t elements = 1;
       for (const std::int64_t extent : t.shape) elements *= static_cast<std::uint64_t>(extent);
-      if (elements != static_cast<std::uint64_t>(t.elements()) || reader.bytes(t.name).size() != t.end - t.begin) std::abort();
+      if (elements != static_cast<std::uint64_t>(t.elements()) ||
+          reader.bytes(t.name).size() != t.end - t.begin)
+        std::abort();
       read(reader, t);
     }
   } catch (const DataError&) {

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Any keys in any batches: a key has one row of its table, no two keys share one but the shared row, and rows do not depend on the number
-// of ranks, nor on whether the vocabulary was exported and imported on the way, with or without a word on its step.
+// Any keys in any batches: a key has one row of its table, no two keys share one but the shared
+// row, and rows do not depend on the number of ranks, nor on whether the vocabulary was exported
+// and imported on the way, with or without a word on its step.
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/table/vocabulary.hpp>
@@ -40,8 +41,9 @@ VocabularyOptions options_from(Bytes& bytes) {
   options.seed = static_cast<std::uint64_t>(bytes.word());
   const int tables = bytes.number(1, 3);
   for (int t = 0; t < tables; ++t)
-    options.tables.push_back(
-        {bytes.number(2, t == 0 ? 9000 : 40), static_cast<std::uint32_t>(bytes.number(1, 3)), static_cast<Eviction>(bytes.number(0, 2))});
+    options.tables.push_back({bytes.number(2, t == 0 ? 9000 : 40),
+                              static_cast<std::uint32_t>(bytes.number(1, 3)),
+                              static_cast<Eviction>(bytes.number(0, 2))});
   const int features = tables + bytes.number(0, 1);
   for (int f = 0; f < features; ++f) options.feature_table.push_back(f % tables);
   return options;
@@ -62,7 +64,8 @@ std::vector<Numbers> bags_from(Bytes& bytes, std::size_t count) {
           bag.push_back(static_cast<std::int64_t>(std::uint64_t{bytes.byte()} << 56));
           break;
         default:
-          bag.push_back(bytes.number(0, 1) == 0 ? std::numeric_limits<std::int64_t>::min() : std::numeric_limits<std::int64_t>::max());
+          bag.push_back(bytes.number(0, 1) == 0 ? std::numeric_limits<std::int64_t>::min()
+                                                : std::numeric_limits<std::int64_t>::max());
       }
   return bags;
 }
@@ -75,21 +78,24 @@ Numbers broadcast(ThreadCommunicator& communicator, Numbers values, int root) {
   return values;
 }
 
-/// Another vocabulary that knows what this one does. Its steps come from the records alone, or are set.
-std::unique_ptr<ThreadVocabulary> moved(ThreadCommunicator& communicator, const ThreadVocabulary& from, const VocabularyOptions& options,
-                                        bool set_step) {
+/// Another vocabulary that knows what this one does. Its steps come from the records alone, or are
+/// set.
+std::unique_ptr<ThreadVocabulary> moved(ThreadCommunicator& communicator,
+                                        const ThreadVocabulary& from,
+                                        const VocabularyOptions& options, bool set_step) {
   auto to = std::make_unique<ThreadVocabulary>(communicator, options);
   for (int t = 0; t < from.tables(); ++t) {
     const VocabularyRecords own = from.export_records(t);
     std::vector<VocabularyRecords> parts;
     for (int rank = 0; rank < communicator.size(); ++rank)
-      parts.push_back({broadcast(communicator, own.keys, rank), broadcast(communicator, own.rows, rank),
-                       broadcast(communicator, own.counts, rank), broadcast(communicator, own.steps, rank),
-                       broadcast(communicator, own.used, rank)});
+      parts.push_back(
+          {broadcast(communicator, own.keys, rank), broadcast(communicator, own.rows, rank),
+           broadcast(communicator, own.counts, rank), broadcast(communicator, own.steps, rank),
+           broadcast(communicator, own.used, rank)});
     to->import_records(t, parts);
     const VocabularyRecords again = to->export_records(t);
-    expect(again.keys == own.keys && again.rows == own.rows && again.counts == own.counts && again.steps == own.steps &&
-               again.used == own.used,
+    expect(again.keys == own.keys && again.rows == own.rows && again.counts == own.counts &&
+               again.steps == own.steps && again.used == own.used,
            "records survive export and import");
   }
   expect(to->step() <= from.step(), "records know no step that has not been");
@@ -98,13 +104,17 @@ std::unique_ptr<ThreadVocabulary> moved(ThreadCommunicator& communicator, const 
 }
 
 /// A rank's part of the bags, [first, last) of every feature's samples.
-void check_rows(const VocabularyOptions& options, const std::vector<std::pair<int, std::int64_t>>& keys, const Numbers& rows) {
+void check_rows(const VocabularyOptions& options,
+                const std::vector<std::pair<int, std::int64_t>>& keys, const Numbers& rows) {
   std::map<std::pair<int, std::int64_t>, std::int64_t> row_of, key_of;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto& [table, key] = keys[i];
-    expect(rows[i] >= 0 && rows[i] < options.tables[static_cast<std::size_t>(table)].rows, "rows are of the table");
+    expect(rows[i] >= 0 && rows[i] < options.tables[static_cast<std::size_t>(table)].rows,
+           "rows are of the table");
     expect(row_of.emplace(keys[i], rows[i]).first->second == rows[i], "a key has one row");
-    if (rows[i] != 0) expect(key_of.emplace(std::pair(table, rows[i]), key).first->second == key, "a row has one key");
+    if (rows[i] != 0)
+      expect(key_of.emplace(std::pair(table, rows[i]), key).first->second == key,
+             "a row has one key");
   }
 }
 
@@ -118,8 +128,10 @@ std::vector<Answer> answers(const std::uint8_t* data, std::size_t size, int rank
     auto vocabulary = std::make_unique<ThreadVocabulary>(communicator, options);
     for (std::size_t step = 0; !bytes.empty() && step < 40; ++step) {
       const std::int64_t batch = bytes.number(0, 9);
-      const std::vector<Numbers> bags = bags_from(bytes, features * static_cast<std::size_t>(batch));
-      const std::int64_t first = even_cut(batch, ranks, communicator.rank()), last = even_cut(batch, ranks, communicator.rank() + 1);
+      const std::vector<Numbers> bags =
+          bags_from(bytes, features * static_cast<std::size_t>(batch));
+      const std::int64_t first = even_cut(batch, ranks, communicator.rank()),
+                         last = even_cut(batch, ranks, communicator.rank() + 1);
       Numbers ids, offsets{0};
       std::vector<std::pair<int, std::int64_t>> keys;
       std::vector<std::size_t> own;
@@ -133,8 +145,10 @@ std::vector<Answer> answers(const std::uint8_t* data, std::size_t size, int rank
           offsets.push_back(std::ssize(ids));
         }
       Numbers rows(ids.size()), found(ids.size());
-      const KeyedJagged<std::int64_t> given{static_cast<std::int64_t>(features), last - first, ids, offsets, {}};
-      const std::span<const ReusedRow> reused = vocabulary->learn(given, std::span<std::int64_t>(rows));
+      const KeyedJagged<std::int64_t> given{
+          static_cast<std::int64_t>(features), last - first, ids, offsets, {}};
+      const std::span<const ReusedRow> reused =
+          vocabulary->learn(given, std::span<std::int64_t>(rows));
       check_rows(options, keys, rows);
       {
         const std::lock_guard lock(mutex);
@@ -144,7 +158,8 @@ std::vector<Answer> answers(const std::uint8_t* data, std::size_t size, int rank
           all[step].rows[own[b]].assign(rows.begin() + offsets[b], rows.begin() + offsets[b + 1]);
         if (communicator.rank() == 0) all[step].reused.assign(reused.begin(), reused.end());
       }
-      if (moves && step % 3 == 2) vocabulary = moved(communicator, *vocabulary, options, step % 2 == 0);
+      if (moves && step % 3 == 2)
+        vocabulary = moved(communicator, *vocabulary, options, step % 2 == 0);
       vocabulary->find(given, std::span<std::int64_t>(found));
       expect(found == rows, "find answers what learn did");
     }
@@ -157,6 +172,7 @@ std::vector<Answer> answers(const std::uint8_t* data, std::size_t size, int rank
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::vector<Answer> expected = answers(data, size, 1, false);
-  expect(answers(data, size, 2 + static_cast<int>(size % 2), true) == expected, "rows do not depend on ranks, nor on a move");
+  expect(answers(data, size, 2 + static_cast<int>(size % 2), true) == expected,
+         "rows do not depend on ranks, nor on a move");
   return 0;
 }

@@ -16,10 +16,13 @@ struct Choice {
 
 /// Runs the case that argv[1], a path, has the name of.
 inline int choose_case(std::initializer_list<Choice> choices, int argc, char** argv) {
-  const std::filesystem::path stem = argc > 1 ? std::filesystem::path(argv[1]).stem() : std::filesystem::path();
+  const std::filesystem::path stem =
+      argc > 1 ? std::filesystem::path(argv[1]).stem() : std::filesystem::path();
   for (const Choice& choice : choices)
     if (stem == choice.name) return choice.run(argc, argv);
-  std::fprintf(stderr, "usage: %s CASE.safetensors [RANKS...], one of the cases that it was compiled for\n", argv[0]);
+  std::fprintf(stderr,
+               "usage: %s CASE.safetensors [RANKS...], one of the cases that it was compiled for\n",
+               argv[0]);
   return 2;
 }
 

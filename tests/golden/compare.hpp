@@ -27,11 +27,15 @@ inline constexpr double kRelative = 1e-4, kAbsolute = 1e-5;
 /// The first deviation that any rank of one run saw; shared by the ranks.
 class Verdict {
  public:
-  void compare(std::string_view what, std::span<const float> found, std::span<const float> expected) {
-    if (found.size() != expected.size()) return fail(fmt::format("{}: {} values, expected {}", what, found.size(), expected.size()));
+  void compare(std::string_view what, std::span<const float> found,
+               std::span<const float> expected) {
+    if (found.size() != expected.size())
+      return fail(fmt::format("{}: {} values, expected {}", what, found.size(), expected.size()));
     for (std::size_t i = 0; i < found.size(); ++i)
-      if (!(std::abs(double{found[i]} - expected[i]) <= kAbsolute + kRelative * std::abs(double{expected[i]})))
-        return fail(fmt::format("{}: element {} is {}, expected {}", what, i, found[i], expected[i]));
+      if (!(std::abs(double{found[i]} - expected[i]) <=
+            kAbsolute + kRelative * std::abs(double{expected[i]})))
+        return fail(
+            fmt::format("{}: element {} is {}, expected {}", what, i, found[i], expected[i]));
   }
   void fail(std::string text) {
     const std::lock_guard lock(mutex_);
@@ -72,8 +76,11 @@ class Tally {
 };
 
 /// A tensor of the case, read once.
-inline std::vector<float> floats(const ts::SafetensorsReader& file, const std::string& name) { return file.read<float>(name); }
-inline std::vector<std::int64_t> integers(const ts::SafetensorsReader& file, const std::string& name) {
+inline std::vector<float> floats(const ts::SafetensorsReader& file, const std::string& name) {
+  return file.read<float>(name);
+}
+inline std::vector<std::int64_t> integers(const ts::SafetensorsReader& file,
+                                          const std::string& name) {
   return file.read<std::int64_t>(name);
 }
 

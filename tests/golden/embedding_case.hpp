@@ -9,26 +9,36 @@
 
 namespace golden {
 
-/// Runs one `kind: embedding` case under one plan: every step's output, weight gradients, and the final tables and states.
+/// Runs one `kind: embedding` case under one plan: every step's output, weight gradients, and the
+/// final tables and states.
 template <class PlanT, class O>
 class EmbeddingRun {
  public:
-  EmbeddingRun(const ts::SafetensorsReader& file, O optimizer, float learning_rate, std::int64_t batch, int steps)
-      : file_(file), optimizer_(optimizer), learning_rate_(learning_rate), batch_(batch), steps_(steps) {}
+  EmbeddingRun(const ts::SafetensorsReader& file, O optimizer, float learning_rate,
+               std::int64_t batch, int steps)
+      : file_(file),
+        optimizer_(optimizer),
+        learning_rate_(learning_rate),
+        batch_(batch),
+        steps_(steps) {}
 
   void operator()(int ranks, bool model_parallel, Verdict& verdict) {
     for (const ts::TableSpec& table : PlanT::tables) {
       final_.push_back(std::vector<float>(static_cast<std::size_t>(table.rows * table.width)));
       final_state_.emplace_back();
       for (int k = 0; k < kStates; ++k)
-        final_state_.back().push_back(std::vector<float>(static_cast<std::size_t>(table.rows * state_width(table, k))));
+        final_state_.back().push_back(
+            std::vector<float>(static_cast<std::size_t>(table.rows * state_width(table, k))));
     }
     weight_gradients_.assign(static_cast<std::size_t>(steps_), {});
-    ts::run_ranks(ranks, [&](ts::ThreadCommunicator& communicator) { run_rank(communicator, model_parallel, verdict); });
+    ts::run_ranks(ranks, [&](ts::ThreadCommunicator& communicator) {
+      run_rank(communicator, model_parallel, verdict);
+    });
     for (int step = 0; step < steps_; ++step) check_weight_gradients(step, verdict);
     for (std::size_t t = 0; t < PlanT::tables.size(); ++t) {
       const std::string name(PlanT::tables[t].name);
-      verdict.compare("table." + name + ".final", final_[t], floats(file_, "table." + name + ".final"));
+      verdict.compare("table." + name + ".final", final_[t],
+                      floats(file_, "table." + name + ".final"));
       for (int k = 0; k < kStates; ++k) {
         const std::string state = fmt::format("state.{}.{}.final", name, O::state_names[k]);
         verdict.compare(state, final_state_[t][k], floats(file_, state));
@@ -39,9 +49,12 @@ class EmbeddingRun {
  private:
   using Embeddings = ts::EmbeddingCollection<PlanT, O, ts::Host, ts::ThreadCommunicator>;
   static constexpr int kStates = O::element_states + O::row_states;
-  static std::int64_t state_width(const ts::TableSpec& table, int state) { return state < O::element_states ? table.width : 1; }
+  static std::int64_t state_width(const ts::TableSpec& table, int state) {
+    return state < O::element_states ? table.width : 1;
+  }
 
-  /// Ids of some features, samples [begin, end), with where each id stands in the case's own arrays.
+  /// Ids of some features, samples [begin, end), with where each id stands in the case's own
+  /// arrays.
   struct Part {
     std::vector<std::int64_t> ids, offsets{0};
     std::vector<float> weights;
@@ -49,17 +62,21 @@ class EmbeddingRun {
     bool weighted = false;
 
     ts::KeyedJagged<std::int64_t> view(std::int64_t features, std::int64_t batch) const {
-      return {features, batch, ids, offsets, weighted ? std::span<const float>(weights) : std::span<const float>()};
+      return {features, batch, ids, offsets,
+              weighted ? std::span<const float>(weights) : std::span<const float>()};
     }
   };
-  Part cut(const ts::Layout& layout, int step, std::span<const int> features, std::int64_t begin, std::int64_t end) const {
+  Part cut(const ts::Layout& layout, int step, std::span<const int> features, std::int64_t begin,
+           std::int64_t end) const {
     Part part;
     for (const int f : features) {
       const std::string prefix = fmt::format("step{}.feature.{}.", step, layout.features[f].name);
-      const std::vector<std::int64_t> offsets = integers(file_, prefix + "offsets"), ids = integers(file_, prefix + "ids");
+      const std::vector<std::int64_t> offsets = integers(file_, prefix + "offsets"),
+                                      ids = integers(file_, prefix + "ids");
       const bool weighted = layout.features[f].weighted;
       part.weighted |= weighted;
-      const std::vector<float> weights = weighted ? floats(file_, prefix + "weights") : std::vector<float>(ids.size(), 1.0f);
+      const std::vector<float> weights =
+          weighted ? floats(file_, prefix + "weights") : std::vector<float>(ids.size(), 1.0f);
       for (std::int64_t sample = begin; sample < end; ++sample) {
         for (std::int64_t i = offsets[sample]; i < offsets[sample + 1]; ++i) {
           part.ids.push_back(ids[i]);
@@ -73,10 +90,11 @@ class EmbeddingRun {
   }
 
   void run_rank(ts::ThreadCommunicator& communicator, bool model_parallel, Verdict& verdict) {
-    Embeddings embeddings{
-        communicator,
-        ts::Host{},
-        {.learning_rate = learning_rate_, .optimizer = optimizer_, .ranks_per_node = ranks_per_node(communicator.size())}};
+    Embeddings embeddings{communicator,
+                          ts::Host{},
+                          {.learning_rate = learning_rate_,
+                           .optimizer = optimizer_,
+                           .ranks_per_node = ranks_per_node(communicator.size())}};
     const ts::Layout& layout = embeddings.layout();
     for (const ts::TableSpec& table : layout.tables) {
       const std::vector<float> initial = floats(file_, fmt::format("table.{}.initial", table.name));
@@ -88,20 +106,27 @@ class EmbeddingRun {
     std::vector<int> all(layout.features.size());
     std::iota(all.begin(), all.end(), 0);
     for (int step = 0; step < steps_; ++step) {
-      const std::span<const int> features = model_parallel ? embeddings.local_features() : std::span<const int>(all);
-      const Part part = model_parallel ? cut(layout, step, features, 0, batch_) : cut(layout, step, features, begin, end);
-      const auto ids = part.view(static_cast<std::int64_t>(features.size()), model_parallel ? batch_ : end - begin);
-      const auto pooled = model_parallel ? embeddings.forward_model_parallel(ids) : embeddings.forward(ids);
+      const std::span<const int> features =
+          model_parallel ? embeddings.local_features() : std::span<const int>(all);
+      const Part part = model_parallel ? cut(layout, step, features, 0, batch_)
+                                       : cut(layout, step, features, begin, end);
+      const auto ids = part.view(static_cast<std::int64_t>(features.size()),
+                                 model_parallel ? batch_ : end - begin);
+      const auto pooled =
+          model_parallel ? embeddings.forward_model_parallel(ids) : embeddings.forward(ids);
       const std::vector<float> output = floats(file_, fmt::format("step{}.output", step));
       const std::vector<float> gradient = floats(file_, fmt::format("step{}.grad_output", step));
-      const std::size_t first = static_cast<std::size_t>(begin * columns), count = static_cast<std::size_t>((end - begin) * columns);
-      verdict.compare(fmt::format("step{}.output, rank {}", step, communicator.rank()), {pooled.values.data, count},
-                      std::span(output).subspan(first, count));
+      const std::size_t first = static_cast<std::size_t>(begin * columns),
+                        count = static_cast<std::size_t>((end - begin) * columns);
+      verdict.compare(fmt::format("step{}.output, rank {}", step, communicator.rank()),
+                      {pooled.values.data, count}, std::span(output).subspan(first, count));
       std::vector<float> weight_gradients(part.ids.size());
-      embeddings.backward(pooled, {gradient.data() + first, end - begin, columns}, weight_gradients);
+      embeddings.backward(pooled, {gradient.data() + first, end - begin, columns},
+                          weight_gradients);
       for (int rank = 0; rank < communicator.size(); ++rank) {
         if (rank == communicator.rank())
-          for (std::size_t i = 0; i < weight_gradients.size(); ++i) weight_gradients_[step][part.origin[i]] += weight_gradients[i];
+          for (std::size_t i = 0; i < weight_gradients.size(); ++i)
+            weight_gradients_[step][part.origin[i]] += weight_gradients[i];
         communicator.barrier();
       }
     }
@@ -112,7 +137,8 @@ class EmbeddingRun {
           const ts::TableSpec& table = layout.tables[t];
           embeddings.tables().get(table.name, {final_[t].data(), table.rows, table.width});
           for (int k = 0; k < kStates; ++k)
-            embeddings.tables().get_state(table.name, k, {final_state_[t][k].data(), table.rows, state_width(table, k)});
+            embeddings.tables().get_state(
+                table.name, k, {final_state_[t][k].data(), table.rows, state_width(table, k)});
         }
       communicator.barrier();
     }
@@ -122,7 +148,8 @@ class EmbeddingRun {
     const ts::Layout layout = PlanT::layout({1});
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
       if (!layout.features[f].weighted) continue;
-      const std::string name = fmt::format("step{}.feature.{}.grad_weights", step, layout.features[f].name);
+      const std::string name =
+          fmt::format("step{}.feature.{}.grad_weights", step, layout.features[f].name);
       const std::vector<float> expected = floats(file_, name);
       std::vector<float> found(expected.size());
       for (std::size_t i = 0; i < found.size(); ++i)
@@ -143,16 +170,19 @@ class EmbeddingRun {
 
 /// Every plan, every rank count, both kinds of input.
 template <class Plans, class O>
-int run_embedding(int argc, char** argv, O optimizer, float learning_rate, std::int64_t batch, int steps) {
+int run_embedding(int argc, char** argv, O optimizer, float learning_rate, std::int64_t batch,
+                  int steps) {
   const Arguments arguments(argc, argv);
   const ts::SafetensorsReader file{std::filesystem::path(arguments.file)};
   Tally tally;
   Plans::for_each([&]<class N>(N) {
     for (const int ranks : arguments.ranks)
       for (const bool model_parallel : {false, true})
-        tally.run(fmt::format("{} {} ranks {} input", N::name, ranks, model_parallel ? "model-parallel" : "data-parallel"),
+        tally.run(fmt::format("{} {} ranks {} input", N::name, ranks,
+                              model_parallel ? "model-parallel" : "data-parallel"),
                   [&](Verdict& verdict) {
-                    EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch, steps)(ranks, model_parallel, verdict);
+                    EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch, steps)(
+                        ranks, model_parallel, verdict);
                   });
   });
   return tally.finish();

@@ -23,7 +23,8 @@ struct Matrix {
   std::vector<float> data;
   std::int64_t rows, columns;
 
-  Matrix(std::int64_t rows_, std::int64_t columns_) : data(static_cast<std::size_t>(rows_ * columns_)), rows(rows_), columns(columns_) {}
+  Matrix(std::int64_t rows_, std::int64_t columns_)
+      : data(static_cast<std::size_t>(rows_ * columns_)), rows(rows_), columns(columns_) {}
   ts::MatrixView<float> view() { return {data.data(), rows, columns}; }
 };
 
@@ -41,7 +42,9 @@ class Dot {
     x_ = x;
     Op::forward(x, z);
   }
-  void backward(ts::MatrixView<const float> dz, ts::MatrixView<float> dx) { Op::backward(x_, dz, dx); }
+  void backward(ts::MatrixView<const float> dz, ts::MatrixView<float> dx) {
+    Op::backward(x_, dz, dx);
+  }
   template <class Visit>
   void parameters(Visit&&) {}
 
@@ -57,7 +60,9 @@ class Cross : public ts::CrossInteraction<ts::Linear> {
   static std::int64_t columns() { return Columns; }
   template <class Visit>
   void parameters(Visit&& visit) {
-    const auto all = [](ts::MatrixView<float> w) { return std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns)); };
+    const auto all = [](ts::MatrixView<float> w) {
+      return std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns));
+    };
     for (int l = 0; l < Layers; ++l) {
       if (Rank > 0) visit(fmt::format("cross.{}.v", l), all(v(l).weight(0)));
       visit(fmt::format("cross.{}.u", l), all(u(l).weight(0)));
@@ -73,16 +78,19 @@ struct ModelCase {
   std::vector<double> losses;
 };
 
-/// Whole training steps of a DLRM or DCNv2, hybrid-parallel: what enters the top MLP, logits, losses, and all parameters at the end.
+/// Whole training steps of a DLRM or DCNv2, hybrid-parallel: what enters the top MLP, logits,
+/// losses, and all parameters at the end.
 template <class PlanT, class Interaction>
 class ModelRun {
  public:
-  ModelRun(const ts::SafetensorsReader& file, const ModelCase& model) : file_(file), model_(model) {}
+  ModelRun(const ts::SafetensorsReader& file, const ModelCase& model)
+      : file_(file), model_(model) {}
 
   void operator()(int ranks, Verdict& verdict) {
     for (const ts::TableSpec& table : PlanT::tables)
       final_.push_back(std::vector<float>(static_cast<std::size_t>(table.rows * table.width)));
-    ts::run_ranks(ranks, [&](ts::ThreadCommunicator& communicator) { run_rank(communicator, verdict); });
+    ts::run_ranks(ranks,
+                  [&](ts::ThreadCommunicator& communicator) { run_rank(communicator, verdict); });
     for (std::size_t t = 0; t < PlanT::tables.size(); ++t) {
       const std::string name = fmt::format("table.{}.final", PlanT::tables[t].name);
       verdict.compare(name, final_[t], floats(file_, name));
@@ -92,7 +100,8 @@ class ModelRun {
  private:
   using Embeddings = ts::EmbeddingCollection<PlanT, ts::Sgd, ts::Host, ts::ThreadCommunicator>;
 
-  static std::vector<std::int64_t> sizes(std::int64_t input, const std::vector<std::int64_t>& layers) {
+  static std::vector<std::int64_t> sizes(std::int64_t input,
+                                         const std::vector<std::int64_t>& layers) {
     std::vector<std::int64_t> all{input};
     all.insert(all.end(), layers.begin(), layers.end());
     return all;
@@ -100,11 +109,13 @@ class ModelRun {
 
   /// Calls visit(name, values) for every dense parameter of the model.
   template <class Visit>
-  static void for_each_parameter(ts::Mlp<>& bottom, Interaction& interaction, ts::Mlp<>& top, Visit&& visit) {
+  static void for_each_parameter(ts::Mlp<>& bottom, Interaction& interaction, ts::Mlp<>& top,
+                                 Visit&& visit) {
     const auto mlp = [&](const char* prefix, ts::Mlp<>& layers) {
       for (int l = 0; l < layers.layers(); ++l) {
         const ts::MatrixView<float> w = layers.weight(l);
-        visit(fmt::format("{}.{}.weight", prefix, l), std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns)));
+        visit(fmt::format("{}.{}.weight", prefix, l),
+              std::span<float>(w.data, static_cast<std::size_t>(w.rows * w.columns)));
         visit(fmt::format("{}.{}.bias", prefix, l), layers.bias(l));
       }
     };
@@ -114,8 +125,10 @@ class ModelRun {
   }
 
   void run_rank(ts::ThreadCommunicator& communicator, Verdict& verdict) {
-    Embeddings embeddings{
-        communicator, ts::Host{}, {.learning_rate = model_.learning_rate, .ranks_per_node = ranks_per_node(communicator.size())}};
+    Embeddings embeddings{communicator,
+                          ts::Host{},
+                          {.learning_rate = model_.learning_rate,
+                           .ranks_per_node = ranks_per_node(communicator.size())}};
     for (const ts::TableSpec& table : PlanT::tables) {
       const std::vector<float> initial = floats(file_, fmt::format("table.{}.initial", table.name));
       embeddings.tables().set(table.name, {initial.data(), table.rows, table.width});
@@ -125,41 +138,51 @@ class ModelRun {
     Interaction interaction;
     ts::Mlp<> top(sizes(Interaction::columns(), model_.top));
     ts::DenseParameters parameters(1, bottom, interaction, top);
-    for_each_parameter(bottom, interaction, top, [&](const std::string& name, std::span<float> values) {
-      const std::vector<float> initial = floats(file_, name + ".initial");
-      ts::require(initial.size() == values.size(), "{}: {} values, the model has {}", name, initial.size(), values.size());
-      std::copy(initial.begin(), initial.end(), values.begin());
-    });
+    for_each_parameter(
+        bottom, interaction, top, [&](const std::string& name, std::span<float> values) {
+          const std::vector<float> initial = floats(file_, name + ".initial");
+          ts::require(initial.size() == values.size(), "{}: {} values, the model has {}", name,
+                      initial.size(), values.size());
+          std::copy(initial.begin(), initial.end(), values.begin());
+        });
     ts::DenseSgd optimizer;
 
     const std::int64_t begin = ts::even_cut(model_.batch, communicator.size(), communicator.rank());
-    const std::int64_t count = ts::even_cut(model_.batch, communicator.size(), communicator.rank() + 1) - begin;
+    const std::int64_t count =
+        ts::even_cut(model_.batch, communicator.size(), communicator.rank() + 1) - begin;
     const auto part = [&](const std::vector<float>& all, std::int64_t per_sample) {
-      return std::span(all).subspan(static_cast<std::size_t>(begin * per_sample), static_cast<std::size_t>(count * per_sample));
+      return std::span(all).subspan(static_cast<std::size_t>(begin * per_sample),
+                                    static_cast<std::size_t>(count * per_sample));
     };
-    Matrix x(count, columns), dx(count, columns), z(count, Interaction::columns()), dz(count, Interaction::columns()), logit(count, 1),
-        dlogit(count, 1);
+    Matrix x(count, columns), dx(count, columns), z(count, Interaction::columns()),
+        dz(count, Interaction::columns()), logit(count, 1), dlogit(count, 1);
     for (std::size_t step = 0; step < model_.losses.size(); ++step) {
       const std::vector<float> dense = floats(file_, fmt::format("step{}.dense", step)),
                                label = floats(file_, fmt::format("step{}.label", step));
       std::vector<std::int64_t> ids;
       for (const ts::FeatureSpec& feature : embeddings.layout().features) {
-        const std::vector<std::int64_t> all = integers(file_, fmt::format("step{}.ids.{}", step, feature.name));
+        const std::vector<std::int64_t> all =
+            integers(file_, fmt::format("step{}.ids.{}", step, feature.name));
         ids.insert(ids.end(), all.begin() + begin, all.begin() + begin + count);
       }
       const auto pooled = embeddings.forward(
-          ts::KeyedJagged<std::int64_t>{static_cast<std::int64_t>(embeddings.layout().features.size()), count, ids, {}, {}},
+          ts::KeyedJagged<std::int64_t>{
+              static_cast<std::int64_t>(embeddings.layout().features.size()), count, ids, {}, {}},
           x.view().column_range(width, embeddings.columns()));
-      bottom.forward({part(dense, model_.dense).data(), count, model_.dense}, x.view().column_range(0, width));
+      bottom.forward({part(dense, model_.dense).data(), count, model_.dense},
+                     x.view().column_range(0, width));
       interaction.forward(x.view(), z.view());
       top.forward(z.view(), logit.view());
-      verdict.compare(fmt::format("step{}.interaction", step), z.data,
-                      part(floats(file_, fmt::format("step{}.interaction", step)), Interaction::columns()));
-      verdict.compare(fmt::format("step{}.logit", step), logit.data, part(floats(file_, fmt::format("step{}.logit", step)), 1));
+      verdict.compare(
+          fmt::format("step{}.interaction", step), z.data,
+          part(floats(file_, fmt::format("step{}.interaction", step)), Interaction::columns()));
+      verdict.compare(fmt::format("step{}.logit", step), logit.data,
+                      part(floats(file_, fmt::format("step{}.logit", step)), 1));
       const ts::BinaryCrossEntropyWithLogits loss{model_.batch};
       double sum = loss.forward_backward(logit.view(), part(label, 1), dlogit.view());
       communicator.all_reduce(std::span(&sum, 1));
-      const float found = static_cast<float>(sum), expected = static_cast<float>(model_.losses[step]);
+      const float found = static_cast<float>(sum),
+                  expected = static_cast<float>(model_.losses[step]);
       verdict.compare(fmt::format("loss of step {}", step), {&found, 1}, {&expected, 1});
       top.backward(dlogit.view(), dz.view());
       interaction.backward(dz.view(), dx.view());
@@ -168,13 +191,15 @@ class ModelRun {
       optimizer.step(parameters, model_.learning_rate);
       embeddings.backward(pooled, dx.view().column_range(width, embeddings.columns()));
     }
-    for_each_parameter(bottom, interaction, top, [&](const std::string& name, std::span<float> values) {
-      verdict.compare(name + ".final", values, floats(file_, name + ".final"));
-    });
+    for_each_parameter(bottom, interaction, top,
+                       [&](const std::string& name, std::span<float> values) {
+                         verdict.compare(name + ".final", values, floats(file_, name + ".final"));
+                       });
     for (int rank = 0; rank < communicator.size(); ++rank) {
       if (rank == communicator.rank())
         for (std::size_t t = 0; t < PlanT::tables.size(); ++t)
-          embeddings.tables().get(PlanT::tables[t].name, {final_[t].data(), PlanT::tables[t].rows, PlanT::tables[t].width});
+          embeddings.tables().get(PlanT::tables[t].name, {final_[t].data(), PlanT::tables[t].rows,
+                                                          PlanT::tables[t].width});
       communicator.barrier();
     }
   }
@@ -191,8 +216,9 @@ int run_model(int argc, char** argv, const ModelCase& model) {
   Tally tally;
   Plans::for_each([&]<class N>(N) {
     for (const int ranks : arguments.ranks)
-      tally.run(fmt::format("{} {} ranks", N::name, ranks),
-                [&](Verdict& verdict) { ModelRun<typename N::plan, Interaction>(file, model)(ranks, verdict); });
+      tally.run(fmt::format("{} {} ranks", N::name, ranks), [&](Verdict& verdict) {
+        ModelRun<typename N::plan, Interaction>(file, model)(ranks, verdict);
+      });
   });
   return tally.finish();
 }

@@ -28,8 +28,10 @@ inline int run_schedules(int argc, char** argv, const std::vector<ScheduleCase>&
       if (steps.size() != c.rates.size() || steps.empty())
         return verdict.fail(fmt::format("{} steps, {} rates", steps.size(), c.rates.size()));
       for (std::size_t i = 0; i < steps.size(); ++i)
-        if (const double found = c.schedule.rate(steps[i]); !(std::abs(found - c.rates[i]) <= 1e-12 * std::abs(c.rates[i])))
-          return verdict.fail(fmt::format("step {}: {:.17g}, expected {:.17g}", steps[i], found, c.rates[i]));
+        if (const double found = c.schedule.rate(steps[i]);
+            !(std::abs(found - c.rates[i]) <= 1e-12 * std::abs(c.rates[i])))
+          return verdict.fail(
+              fmt::format("step {}: {:.17g}, expected {:.17g}", steps[i], found, c.rates[i]));
     });
   return tally.finish();
 }

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the GPU benchmarks share: device arrays, ids drawn on the GPU, times by events, and for each case
+// What the GPU benchmarks share: device arrays, ids drawn on the GPU, times by events, and for each
+// case
 //   bytes       algorithmic: every id's row, output and gradient once per use
 //   dram_bytes  at least: every distinct row once per direction, outputs and gradients once
 //   copy_share  dram_bytes/s over the bytes/s of a device-to-device copy (read + written), measured once in the same run
 //   expected    what docs/gpu/README.md expects, by calculation, at the copy's speed of this run
-// At the end all cases are listed, those that miss most time first. Options beside Google Benchmark's:
+// At the end all cases are listed, those that miss most time first. Options beside Google
+// Benchmark's:
 //   --markdown=FILE   the list as a table
 //   --small           a few samples, rows and columns, once each: whether every case runs
 #pragma once
@@ -37,7 +39,8 @@ using namespace tessera;
 template <class T>
 class DeviceArray {
  public:
-  DeviceArray(const Cuda& backend, const std::vector<T>& values) : DeviceArray(backend, values.size()) {
+  DeviceArray(const Cuda& backend, const std::vector<T>& values)
+      : DeviceArray(backend, values.size()) {
     backend.copy(buffer_.data(), values.data(), values.size() * sizeof(T));
     backend.synchronize();
   }
@@ -93,7 +96,9 @@ inline bool& small_run() {
   return small;
 }
 /// A size, or the small run's.
-inline std::int64_t size_or(std::int64_t size, std::int64_t small) { return small_run() ? std::min(size, small) : size; }
+inline std::int64_t size_or(std::int64_t size, std::int64_t small) {
+  return small_run() ? std::min(size, small) : size;
+}
 
 /// Bytes read and written per second by a device-to-device copy of a gigabyte.
 inline double copy_bandwidth(const Cuda& backend) {
@@ -102,14 +107,15 @@ inline double copy_bandwidth(const Cuda& backend) {
     const DeviceArray<std::byte> from(backend, bytes), to(backend, bytes);
     Timer timer(backend.stream());
     std::vector<double> times;
-    for (int i = 0; i < 10; ++i) times.push_back(timer.seconds([&] { backend.copy(to.data(), from.data(), bytes); }));
+    for (int i = 0; i < 10; ++i)
+      times.push_back(timer.seconds([&] { backend.copy(to.data(), from.data(), bytes); }));
     return 2.0 * static_cast<double>(bytes) / median(times);
   }();
   return measured;
 }
 
-/// Ids of a table: uniform (`skew` 0), or Zipf-distributed with exponent `skew` (inverted by its integral), hot rows anywhere in the table
-/// unless `sorted`.
+/// Ids of a table: uniform (`skew` 0), or Zipf-distributed with exponent `skew` (inverted by its
+/// integral), hot rows anywhere in the table unless `sorted`.
 struct Draw {
   std::uint64_t seed = 0;
   std::int64_t rows = 1;
@@ -120,9 +126,11 @@ struct Draw {
     const std::uint64_t word = random_word(seed, counter);
     if (skew == 0) return static_cast<std::int64_t>(word % static_cast<std::uint64_t>(rows));
     const double u = static_cast<double>(word >> 11) * 0x1p-53;
-    const auto rank = static_cast<std::int64_t>(pow(1 + u * (pow(static_cast<double>(rows) + 1, 1 - skew) - 1), 1 / (1 - skew)) - 1);
+    const auto rank = static_cast<std::int64_t>(
+        pow(1 + u * (pow(static_cast<double>(rows) + 1, 1 - skew) - 1), 1 / (1 - skew)) - 1);
     if (sorted) return rank < rows - 1 ? rank : rows - 1;
-    return static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(rank)) % static_cast<std::uint64_t>(rows));
+    return static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(rank)) %
+                                     static_cast<std::uint64_t>(rows));
   }
 };
 
@@ -131,7 +139,8 @@ inline constexpr int draw_threads = 256;
 /// Draws `count` ids, and counts the rows that nobody has set in `seen`, a bit per row.
 template <class Id>
 __global__ void __launch_bounds__(draw_threads)
-    draw_ids(Id* ids, const std::int64_t count, const Draw draw, unsigned* seen, unsigned long long* distinct) {
+    draw_ids(Id* ids, const std::int64_t count, const Draw draw, unsigned* seen,
+             unsigned long long* distinct) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * draw_threads + threadIdx.x;
   if (i >= count) return;
   const std::int64_t row = draw(static_cast<std::uint64_t>(i));
@@ -140,9 +149,11 @@ __global__ void __launch_bounds__(draw_threads)
   if ((atomicOr(seen + row / 32, bit) & bit) == 0) atomicAdd(distinct, 1ull);
 }
 
-/// Numbers between -1 and 1: products of zeros take less power, and so less time, than those of data.
+/// Numbers between -1 and 1: products of zeros take less power, and so less time, than those of
+/// data.
 template <class T>
-__global__ void __launch_bounds__(draw_threads) draw_values(T* values, const std::int64_t count, const std::uint64_t seed) {
+__global__ void __launch_bounds__(draw_threads)
+    draw_values(T* values, const std::int64_t count, const std::uint64_t seed) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * draw_threads + threadIdx.x;
   if (i < count) values[i] = from_float<T>(2 * unit_float(random_word(seed, i)) - 1);
 }
@@ -150,7 +161,8 @@ __global__ void __launch_bounds__(draw_threads) draw_values(T* values, const std
 template <class T>
 DeviceArray<T> drawn_values(const Cuda& backend, std::int64_t count, std::uint64_t seed) {
   DeviceArray<T> values(backend, static_cast<std::size_t>(count));
-  backend.launch("draw_values", gpu::ceil_divide(count, draw_threads), draw_threads, draw_values<T>, values.data(), count, seed);
+  backend.launch("draw_values", gpu::ceil_divide(count, draw_threads), draw_threads, draw_values<T>,
+                 values.data(), count, seed);
   return values;
 }
 
@@ -159,8 +171,8 @@ template <class Id>
 std::int64_t draw(const Cuda& backend, Id* ids, std::int64_t count, const Draw& how) {
   const DeviceArray<unsigned> seen(backend, static_cast<std::size_t>(how.rows / 32 + 1));
   const DeviceArray<unsigned long long> distinct(backend, 1);
-  backend.launch("draw_ids", gpu::ceil_divide(count, draw_threads), draw_threads, draw_ids<Id>, ids, count, how, seen.data(),
-                 distinct.data());
+  backend.launch("draw_ids", gpu::ceil_divide(count, draw_threads), draw_threads, draw_ids<Id>, ids,
+                 count, how, seen.data(), distinct.data());
   unsigned long long rows = 0;
   backend.copy(&rows, distinct.data(), sizeof(rows));
   backend.synchronize();
@@ -169,10 +181,11 @@ std::int64_t draw(const Cuda& backend, Id* ids, std::int64_t count, const Draw& 
 
 /// What docs/gpu/README.md expects of a case.
 struct Expected {
-  double share = 0;         ///< of a copy's speed, for the least bytes; 0: the sum below
-  bool from_cache = false;  ///< rows that are read again come from the second-level cache, at no more than `cache_speed`
-  double memory_us = 0;     ///< of a step on an H200, whose copy is taken to move 4.3 TB/s
-  double products_us = 0;   ///< of a step
+  double share = 0;  ///< of a copy's speed, for the least bytes; 0: the sum below
+  /// rows that are read again come from the second-level cache, at no more than `cache_speed`
+  bool from_cache = false;
+  double memory_us = 0;    ///< of a step on an H200, whose copy is taken to move 4.3 TB/s
+  double products_us = 0;  ///< of a step
 
   static constexpr double cache_speed = 5.5e12, h200_copy = 4.3e12;
 
@@ -196,18 +209,20 @@ inline std::vector<Result>& results() {
   return all;
 }
 
-/// Runs `body(i)` for every iteration with another input of `inputs`, and sets the counters. What takes less than 0.2 ms is repeated
-/// between two events, so that the time of a launch does not count.
+/// Runs `body(i)` for every iteration with another input of `inputs`, and sets the counters. What
+/// takes less than 0.2 ms is repeated between two events, so that the time of a launch does not
+/// count.
 template <class Body>
-void measure(benchmark::State& state, const Cuda& backend, std::size_t inputs, double bytes, double dram_bytes, const Expected& expected,
-             const Body& body) {
+void measure(benchmark::State& state, const Cuda& backend, std::size_t inputs, double bytes,
+             double dram_bytes, const Expected& expected, const Body& body) {
   const double copy = copy_bandwidth(backend);
   Timer timer(backend.stream());
   std::size_t turn = 0;
   const auto next = [&] { body(turn++ % inputs); };
   double once = 0;
   for (int warm_up = 0; warm_up < (small_run() ? 1 : 3); ++warm_up) once = timer.seconds(next);
-  const int repeats = small_run() ? 1 : std::clamp(static_cast<int>(2e-4 / std::max(once, 1e-9)), 1, 16);
+  const int repeats =
+      small_run() ? 1 : std::clamp(static_cast<int>(2e-4 / std::max(once, 1e-9)), 1, 16);
   std::vector<double> times;
   for (auto _ : state) {
     times.push_back(timer.seconds([&] {
@@ -230,7 +245,8 @@ void measure(benchmark::State& state, const Cuda& backend, std::size_t inputs, d
   state.counters["copy_share"] = result.copy_share;
 }
 
-/// Registers a case. A fixed number of iterations: Google Benchmark would otherwise call `f`, with all that it prepares, several times.
+/// Registers a case. A fixed number of iterations: Google Benchmark would otherwise call `f`, with
+/// all that it prepares, several times.
 template <class F>
 void add(const std::string& name, const F& f) {
   benchmark::RegisterBenchmark(name.c_str(),
@@ -248,7 +264,8 @@ void add(const std::string& name, const F& f) {
       ->Iterations(small_run() ? 1 : 30);
 }
 
-/// Takes this file's options out of the command line, before cases are registered; answers --markdown's file.
+/// Takes this file's options out of the command line, before cases are registered; answers
+/// --markdown's file.
 inline std::string take_options(int& argc, char** argv) {
   std::string markdown;
   int kept = 1;
@@ -270,12 +287,15 @@ inline int run_cases(int argc, char** argv, const std::string& markdown) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
-  std::stable_sort(results().begin(), results().end(), [](const Result& a, const Result& b) { return a.missing() > b.missing(); });
+  std::stable_sort(results().begin(), results().end(),
+                   [](const Result& a, const Result& b) { return a.missing() > b.missing(); });
   std::FILE* const file = markdown.empty() ? nullptr : std::fopen(markdown.c_str(), "w");
   const auto in_table = [&](const std::string& line) {
     if (file != nullptr) std::fputs(line.c_str(), file);
   };
-  in_table("| case | microseconds | expected | missing | MB, at least | MB, each use | share of a copy |\n|---|---|---|---|---|---|---|\n");
+  in_table(
+      "| case | microseconds | expected | missing | MB, at least | MB, each use | share of a copy "
+      "|\n|---|---|---|---|---|---|---|\n");
   std::puts("== missing us, us, expected us, MB at least, MB each use, share of a copy, case");
   int failed = 0;
   for (const Result& r : results()) {
@@ -286,11 +306,12 @@ inline int run_cases(int argc, char** argv, const std::string& markdown) {
       continue;
     }
     const std::string expected = r.expected_us == 0 ? "-" : fmt::format("{:.0f}", r.expected_us);
-    std::puts(fmt::format("{:8.0f} {:8.1f} {:>8} {:7.0f} {:7.0f} {:4.0f}% {}", r.missing(), r.us, expected, r.dram_bytes * 1e-6,
-                          r.bytes * 1e-6, r.copy_share * 100, r.name)
+    std::puts(fmt::format("{:8.0f} {:8.1f} {:>8} {:7.0f} {:7.0f} {:4.0f}% {}", r.missing(), r.us,
+                          expected, r.dram_bytes * 1e-6, r.bytes * 1e-6, r.copy_share * 100, r.name)
                   .c_str());
-    in_table(fmt::format("| {} | {:.1f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} % |\n", r.name, r.us, expected, r.missing(),
-                         r.dram_bytes * 1e-6, r.bytes * 1e-6, r.copy_share * 100));
+    in_table(fmt::format("| {} | {:.1f} | {} | {:.0f} | {:.0f} | {:.0f} | {:.0f} % |\n", r.name,
+                         r.us, expected, r.missing(), r.dram_bytes * 1e-6, r.bytes * 1e-6,
+                         r.copy_share * 100));
   }
   if (file != nullptr) std::fclose(file);
   return failed == 0 ? 0 : 1;

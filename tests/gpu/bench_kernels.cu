@@ -19,8 +19,10 @@ struct Shape {
   std::int64_t bag = 1;
   int tables = 1;
   double skew = 0;
-  bool one_hot = true;      ///< bags of one come without offsets
-  bool names_rows = false;  ///< an update is told which rows each table has, so that small ones' entries are counted and not sorted
+  bool one_hot = true;  ///< bags of one come without offsets
+  /// an update is told which rows each table has, so that small ones' entries are counted and not
+  /// sorted
+  bool names_rows = false;
 };
 
 constexpr std::size_t inputs = 4;  ///< that iterations take in turn
@@ -32,12 +34,16 @@ struct Ids {
   double distinct = 0;
 
   Ids(const Cuda& backend, const Shape& s)
-      : ids(backend, static_cast<std::size_t>(s.bags * s.bag * s.tables) * inputs), offsets(backend, offsets_of(s)) {
+      : ids(backend, static_cast<std::size_t>(s.bags * s.bag * s.tables) * inputs),
+        offsets(backend, offsets_of(s)) {
     const std::int64_t entries = s.bags * s.bag;
     std::int32_t* to = ids.data();
     for (std::size_t input = 0; input < inputs; ++input)
       for (int t = 0; t < s.tables; ++t, to += entries)
-        distinct += static_cast<double>(draw(backend, to, entries, {input * 100 + static_cast<std::size_t>(t), s.rows, s.skew})) / inputs;
+        distinct +=
+            static_cast<double>(draw(backend, to, entries,
+                                     {input * 100 + static_cast<std::size_t>(t), s.rows, s.skew})) /
+            inputs;
   }
 
  private:
@@ -50,15 +56,17 @@ struct Ids {
 
 /// Drawn once per shape, and never freed: the driver may be gone when static variables end.
 const Ids& ids_of(const Shape& s) {
-  static auto& drawn = *new std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, int, double>, Ids>;
+  static auto& drawn =
+      *new std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, int, double>, Ids>;
   const auto key = std::tuple(s.rows, s.bags, s.bag, s.tables, s.skew);
   const auto found = drawn.find(key);
   return found != drawn.end() ? found->second : drawn.emplace(key, Ids(Cuda(), s)).first->second;
 }
 
 template <class Group>
-std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std::int64_t* offsets, std::size_t input,
-                             decltype(Group::bags) bags, const std::function<Group(const Bags<std::int32_t>&, int)>& make) {
+std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std::int64_t* offsets,
+                             std::size_t input, decltype(Group::bags) bags,
+                             const std::function<Group(const Bags<std::int32_t>&, int)>& make) {
   std::vector<Group> groups;
   for (int t = 0; t < s.tables; ++t) {
     bags.ids = ids + (static_cast<std::int64_t>(input) * s.tables + t) * s.bags * s.bag;
@@ -78,11 +86,13 @@ void lookup(benchmark::State& state, Shape s) {
   const DeviceArray<float> arena(backend, static_cast<std::size_t>(s.rows * s.tables * Width));
   const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
-  const double entries = static_cast<double>(s.bags * s.bag * s.tables), out = static_cast<double>(output.size()) * 4;
-  measure(state, backend, inputs, entries * (4 * Width + 4) + out, drawn.distinct * 4 * Width + entries * 4 + out,
-          {.share = 0.8, .from_cache = true}, [&](std::size_t input) {
-            const auto groups =
-                groups_of<LookupGroup<std::int32_t>>(s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
+  const double entries = static_cast<double>(s.bags * s.bag * s.tables),
+               out = static_cast<double>(output.size()) * 4;
+  measure(state, backend, inputs, entries * (4 * Width + 4) + out,
+          drawn.distinct * 4 * Width + entries * 4 + out, {.share = 0.8, .from_cache = true},
+          [&](std::size_t input) {
+            const auto groups = groups_of<LookupGroup<std::int32_t>>(
+                s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
                   return LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
                 });
             run<Lookup<float, std::int32_t, Width>>(backend, {arena.data(), Width, groups});
@@ -98,16 +108,21 @@ void update(benchmark::State& state, Shape s) {
   const Arena<float, O, Cuda> arena(backend, rows, Width, optimizer);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
-  const double entries = static_cast<double>(s.bags * s.bag * s.tables), in = static_cast<double>(gradient.size()) * 4;
+  const double entries = static_cast<double>(s.bags * s.bag * s.tables),
+               in = static_cast<double>(gradient.size()) * 4;
   const double row_bytes = 2.0 * (4 * Width * (1 + O::element_states) + 4 * O::row_states);
-  measure(state, backend, inputs, entries * (row_bytes + 4 * Width + 4), drawn.distinct * row_bytes + in + entries * 4,
+  measure(state, backend, inputs, entries * (row_bytes + 4 * Width + 4),
+          drawn.distinct * row_bytes + in + entries * 4,
           {.share = std::is_same_v<O, Sgd> ? 0.6 : 0.55}, [&](std::size_t input) {
-            const auto groups =
-                groups_of<GradientGroup<std::int32_t>>(s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-                  const RowRange table = s.names_rows ? RowRange{t * s.rows, (t + 1) * s.rows} : RowRange{};
-                  return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride, table};
+            const auto groups = groups_of<GradientGroup<std::int32_t>>(
+                s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
+                  const RowRange table =
+                      s.names_rows ? RowRange{t * s.rows, (t + 1) * s.rows} : RowRange{};
+                  return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride,
+                                                     table};
                 });
-            run<Update<float, std::int32_t, Width, O>>(backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
+            run<Update<float, std::int32_t, Width, O>>(
+                backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
           });
 }
 
@@ -118,26 +133,32 @@ void dot(benchmark::State& state, double share) {
   const std::int64_t batch = size_or(65536, 8);
   const DeviceArray<T> x = drawn_values<T>(backend, 2 * batch * Dot::input_columns(), 1),
                        z = drawn_values<T>(backend, batch * Dot::columns(), 2),
-                       dx(backend, static_cast<std::size_t>(Backward ? batch * Dot::input_columns() : 0));
+                       dx(backend,
+                          static_cast<std::size_t>(Backward ? batch * Dot::input_columns() : 0));
   const double bytes =
-      static_cast<double>(sizeof(T)) * static_cast<double>(batch * (Dot::input_columns() * (Backward ? 2 : 1) + Dot::columns()));
+      static_cast<double>(sizeof(T)) *
+      static_cast<double>(batch * (Dot::input_columns() * (Backward ? 2 : 1) + Dot::columns()));
   measure(state, backend, 2, bytes, bytes, {.share = share}, [&](std::size_t input) {
-    const MatrixView<const T> in(x.data() + static_cast<std::int64_t>(input) * batch * Dot::input_columns(), batch, Dot::input_columns());
+    const MatrixView<const T> in(
+        x.data() + static_cast<std::int64_t>(input) * batch * Dot::input_columns(), batch,
+        Dot::input_columns());
     if constexpr (Backward)
-      Dot::backward(backend, in, MatrixView<const T>(z.data(), batch, Dot::columns()), {dx.data(), batch, Dot::input_columns()});
+      Dot::backward(backend, in, MatrixView<const T>(z.data(), batch, Dot::columns()),
+                    {dx.data(), batch, Dot::input_columns()});
     else
       Dot::forward(backend, in, {z.data(), batch, Dot::columns()});
   });
 }
 
-/// Bags split by the ranks that hold their rows, of tables cut into 8 blocks: sizes first, for which the host waits, then ids, bags and
-/// lengths.
+/// Bags split by the ranks that hold their rows, of tables cut into 8 blocks: sizes first, for
+/// which the host waits, then ids, bags and lengths.
 void route(benchmark::State& state, Shape s) {
   constexpr int ranks = 8;
   const Cuda backend;
   const Ids& drawn = ids_of(s);
   const std::int64_t entries = s.bags * s.bag * s.tables;
-  const DeviceArray<std::int32_t> routed(backend, static_cast<std::size_t>(entries)), samples(backend, static_cast<std::size_t>(entries));
+  const DeviceArray<std::int32_t> routed(backend, static_cast<std::size_t>(entries)),
+      samples(backend, static_cast<std::size_t>(entries));
   const DeviceArray<std::uint32_t> lengths(backend, static_cast<std::size_t>(entries));
   using Pack = PackBags<std::int32_t>;
   std::vector<Pack::Block> blocks(static_cast<std::size_t>(ranks * s.tables));
@@ -147,21 +168,24 @@ void route(benchmark::State& state, Shape s) {
       blocks[i] = {};
       blocks[i].row_begin = rank * s.rows / ranks, blocks[i].row_end = (rank + 1) * s.rows / ranks;
     }
-    const auto jobs = groups_of<Pack::Job>(s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](Bags<std::int32_t> bags, int t) {
-      bags.row_bias = 0;
-      return Pack::Job{bags, std::span(blocks).subspan(static_cast<std::size_t>(ranks * t), ranks)};
-    });
+    const auto jobs = groups_of<Pack::Job>(
+        s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](Bags<std::int32_t> bags, int t) {
+          bags.row_bias = 0;
+          return Pack::Job{bags,
+                           std::span(blocks).subspan(static_cast<std::size_t>(ranks * t), ranks)};
+        });
     run<Pack>(backend, {jobs, true});
     std::int64_t entry = 0, bag = 0;
     for (Pack::Block& block : blocks) {
-      block.ids = routed.data() + entry, block.samples = samples.data() + bag, block.lengths = lengths.data() + bag;
+      block.ids = routed.data() + entry, block.samples = samples.data() + bag,
+      block.lengths = lengths.data() + bag;
       entry += block.entries, bag += block.bags;
     }
     run<Pack>(backend, {jobs});
     return bag;
   };
-  const double bytes =
-      8.0 * static_cast<double>(entries) + 8.0 * static_cast<double>(step(0)) + (s.one_hot ? 0.0 : 8.0 * static_cast<double>(s.bags));
+  const double bytes = 8.0 * static_cast<double>(entries) + 8.0 * static_cast<double>(step(0)) +
+                       (s.one_hot ? 0.0 : 8.0 * static_cast<double>(s.bags));
   measure(state, backend, inputs, bytes, bytes, {}, step);
 }
 
@@ -172,8 +196,10 @@ void codec(benchmark::State& state, double share) {
   constexpr int tables = 26, width = 128;
   const std::int64_t rows = size_or(8192, 3);
   const DeviceArray<float> vectors = drawn_values<float>(backend, 2 * tables * rows * width, 1);
-  const DeviceArray<std::byte> encoded(backend, static_cast<std::size_t>(2 * tables * rows) * C::bytes(width));
-  const double bytes = static_cast<double>(tables * rows) * static_cast<double>(width * sizeof(float) + C::bytes(width));
+  const DeviceArray<std::byte> encoded(
+      backend, static_cast<std::size_t>(2 * tables * rows) * C::bytes(width));
+  const double bytes = static_cast<double>(tables * rows) *
+                       static_cast<double>(width * sizeof(float) + C::bytes(width));
   measure(state, backend, 2, bytes, bytes, {.share = share}, [&](std::size_t input) {
     float* at = vectors.data() + static_cast<std::int64_t>(input) * tables * rows * width;
     std::byte* codes = encoded.data() + input * tables * rows * C::bytes(width);
@@ -211,7 +237,8 @@ int main(int argc, char** argv) {
       }
     for (const std::int64_t bag : {1, 2, 100}) {
       const Shape s = sized({.bags = (1 << 20) / bag, .bag = bag, .skew = 1.05, .one_hot = false});
-      add(fmt::format("{}/bags of {} with offsets/zipf:1.05", name, bag), [=](benchmark::State& state) { lookup_or_update(state, s); });
+      add(fmt::format("{}/bags of {} with offsets/zipf:1.05", name, bag),
+          [=](benchmark::State& state) { lookup_or_update(state, s); });
     }
     for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{4'000'000}}) {
       const Shape s = sized({.rows = rows, .skew = 2});
@@ -219,7 +246,8 @@ int main(int argc, char** argv) {
           [=](benchmark::State& state) { lookup_or_update(state, s); });
     }
     const Shape tables = sized({.rows = 200'000, .bags = 65536, .tables = 26, .skew = 1.05});
-    add(fmt::format("{}/26 tables/one-hot/zipf:1.05", name), [=](benchmark::State& state) { lookup_or_update(state, tables); });
+    add(fmt::format("{}/26 tables/one-hot/zipf:1.05", name),
+        [=](benchmark::State& state) { lookup_or_update(state, tables); });
   };
   cases("lookup/width:128", lookup<128>);
   cases("lookup/width:16", lookup<16>);
@@ -229,26 +257,45 @@ int main(int argc, char** argv) {
   for (const std::int64_t rows : {10, 1000, 10'000})
     for (const std::int64_t bag : {1, 10})
       for (const bool counted : {false, true}) {
-        const Shape s =
-            sized({.rows = rows, .bags = 65536, .bag = bag, .tables = 26 / static_cast<int>(bag), .skew = 1.05, .names_rows = counted});
-        add(fmt::format("update/rowwise adagrad/width:16/{} tables of {}/bag:{}/{}", s.tables, rows, bag, counted ? "counted" : "sorted"),
+        const Shape s = sized({.rows = rows,
+                               .bags = 65536,
+                               .bag = bag,
+                               .tables = 26 / static_cast<int>(bag),
+                               .skew = 1.05,
+                               .names_rows = counted});
+        add(fmt::format("update/rowwise adagrad/width:16/{} tables of {}/bag:{}/{}", s.tables, rows,
+                        bag, counted ? "counted" : "sorted"),
             [=](benchmark::State& state) { update<16, RowWiseAdagrad>(state, s); });
       }
-  add("dot forward/27 x 128/bf16", [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.8); });
-  add("dot backward/27 x 128/bf16", [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.7); });
-  add("dot forward/27 x 128/fp16", [](benchmark::State& state) { dot<Half, false, false>(state, 0.8); });
-  add("dot backward/27 x 128/fp16", [](benchmark::State& state) { dot<Half, false, true>(state, 0.7); });
-  add("dot forward/27 x 128/fp32", [](benchmark::State& state) { dot<float, false, false>(state, 0.6); });
-  add("dot backward/27 x 128/fp32", [](benchmark::State& state) { dot<float, false, true>(state, 0.6); });
-  add("dot forward/27 x 128/tf32", [](benchmark::State& state) { dot<float, true, false>(state, 0.75); });
-  add("dot backward/27 x 128/tf32", [](benchmark::State& state) { dot<float, true, true>(state, 0.8); });
+  add("dot forward/27 x 128/bf16",
+      [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.8); });
+  add("dot backward/27 x 128/bf16",
+      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.7); });
+  add("dot forward/27 x 128/fp16",
+      [](benchmark::State& state) { dot<Half, false, false>(state, 0.8); });
+  add("dot backward/27 x 128/fp16",
+      [](benchmark::State& state) { dot<Half, false, true>(state, 0.7); });
+  add("dot forward/27 x 128/fp32",
+      [](benchmark::State& state) { dot<float, false, false>(state, 0.6); });
+  add("dot backward/27 x 128/fp32",
+      [](benchmark::State& state) { dot<float, false, true>(state, 0.6); });
+  add("dot forward/27 x 128/tf32",
+      [](benchmark::State& state) { dot<float, true, false>(state, 0.75); });
+  add("dot backward/27 x 128/tf32",
+      [](benchmark::State& state) { dot<float, true, true>(state, 0.8); });
   add("encode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, false>(state, 0.75); });
   add("encode/width:128/int8", [](benchmark::State& state) { codec<Int8, false>(state, 0.65); });
   add("decode/width:128/bf16", [](benchmark::State& state) { codec<Bf16, true>(state, 0.6); });
   add("decode/width:128/int8", [](benchmark::State& state) { codec<Int8, true>(state, 0.6); });
   for (const std::int64_t bag : {1, 10}) {
-    const Shape s = sized({.rows = 200'000, .bags = 65536, .bag = bag, .tables = 26, .skew = 1.05, .one_hot = bag == 1});
-    add(fmt::format("route/26 tables, 8 ranks/bag:{}", bag), [=](benchmark::State& state) { route(state, s); });
+    const Shape s = sized({.rows = 200'000,
+                           .bags = 65536,
+                           .bag = bag,
+                           .tables = 26,
+                           .skew = 1.05,
+                           .one_hot = bag == 1});
+    add(fmt::format("route/26 tables, 8 ranks/bag:{}", bag),
+        [=](benchmark::State& state) { route(state, s); });
   }
   return run_cases(argc, argv, markdown);
 }

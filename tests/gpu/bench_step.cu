@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole training steps, batch 65,536, one GPU: route, lookup, interaction, MLPs forward and backward, loss, dense and embedding updates;
-// called, and as CUDA graphs, which cost the host nothing. Batches are in device memory before the clock starts, and take turns.
+// Whole training steps, batch 65,536, one GPU: route, lookup, interaction, MLPs forward and
+// backward, loss, dense and embedding updates; called, and as CUDA graphs, which cost the host
+// nothing. Batches are in device memory before the clock starts, and take turns.
 //   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, MLP in TF32 or bfloat16.
 //   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
@@ -80,21 +81,27 @@ std::vector<std::int64_t> layers(std::vector<std::int64_t> sizes) {
   return sizes;
 }
 
-/// Rows of whole cache sectors, with zeros behind: cuBLASLt's kernels for Hopper take no other strides, and lookups store 16 bytes at once.
+/// Rows of whole cache sectors, with zeros behind: cuBLASLt's kernels for Hopper take no other
+/// strides, and lookups store 16 bytes at once.
 std::int64_t padded(std::int64_t columns) { return gpu::ceil_divide(columns, 16) * 16; }
 
 using One = BasicSelfCommunicator<CudaMemory>;
 
-DeviceArray<float> floats(const Cuda& backend, std::int64_t count) { return {backend, static_cast<std::size_t>(count)}; }
+DeviceArray<float> floats(const Cuda& backend, std::int64_t count) {
+  return {backend, static_cast<std::size_t>(count)};
+}
 
 /// Times `train(b)`, which trains with batch b, or graphs of it.
 template <class Train>
-void measure_steps(benchmark::State& state, const Cuda& backend, const gpu::Stream& stream, bool captured, double bytes, double dram_bytes,
-                   const Expected& expected, const Train& train) {
+void measure_steps(benchmark::State& state, const Cuda& backend, const gpu::Stream& stream,
+                   bool captured, double bytes, double dram_bytes, const Expected& expected,
+                   const Train& train) {
   std::vector<std::unique_ptr<Graph>> graphs;
   if (captured) train(0);  // buffers get their sizes
-  for (std::size_t b = 0; captured && b < batches; ++b) graphs.push_back(std::make_unique<Graph>(stream, [&] { train(b); }));
-  measure(state, backend, batches, bytes, dram_bytes, expected, [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
+  for (std::size_t b = 0; captured && b < batches; ++b)
+    graphs.push_back(std::make_unique<Graph>(stream, [&] { train(b); }));
+  measure(state, backend, batches, bytes, dram_bytes, expected,
+          [&](std::size_t b) { captured ? graphs[b]->launch() : train(b); });
   state.counters["samples/s"] = static_cast<double>(batch_size()) / (state.counters["us"] * 1e-6);
 }
 
@@ -104,13 +111,15 @@ struct Source {
   int width;
 };
 
-/// All batches of a model, drawn once: every case takes the same. Never freed: the driver may be gone when static variables end.
+/// All batches of a model, drawn once: every case takes the same. Never freed: the driver may be
+/// gone when static variables end.
 struct Batches {
   std::vector<DeviceArray<std::int64_t>> ids;
   DeviceArray<std::int64_t> offsets;
   double distinct_bytes = 0, entry_bytes = 0;  ///< of a batch
 
-  Batches(const Cuda& backend, const std::vector<Source>& sources) : offsets(backend, offsets_of(sources)) {
+  Batches(const Cuda& backend, const std::vector<Source>& sources)
+      : offsets(backend, offsets_of(sources)) {
     std::int64_t entries = 0;
     for (const Source& source : sources) entries += batch_size() * source.hotness;
     for (std::size_t b = 0; b < batches; ++b) {
@@ -129,19 +138,22 @@ struct Batches {
   static const Batches& of(std::string_view model, const std::vector<Source>& sources) {
     static auto& drawn = *new std::map<std::string_view, Batches>;
     const auto found = drawn.find(model);
-    return found != drawn.end() ? found->second : drawn.emplace(model, Batches(Cuda(), sources)).first->second;
+    return found != drawn.end() ? found->second
+                                : drawn.emplace(model, Batches(Cuda(), sources)).first->second;
   }
 
  private:
   static std::vector<std::int64_t> offsets_of(const std::vector<Source>& sources) {
     std::vector<std::int64_t> offsets{0};
     for (const Source& source : sources)
-      for (std::int64_t s = 0; s < batch_size(); ++s) offsets.push_back(offsets.back() + source.hotness);
+      for (std::int64_t s = 0; s < batch_size(); ++s)
+        offsets.push_back(offsets.back() + source.hotness);
     return offsets;
   }
 };
 
-void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision, bool captured) {
+void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision precision,
+            bool captured) {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
@@ -149,26 +161,33 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   names.reserve(1000);
   for (const Tables& group : model.groups)
     for (int t = 0; t < group.tables; ++t) {
-      tables.push_back({names.emplace_back(fmt::format("t{}", tables.size())), size_or(group.rows, 50), group.width});
+      tables.push_back({names.emplace_back(fmt::format("t{}", tables.size())),
+                        size_or(group.rows, 50), group.width});
       for (const int hot : group.hotness) {
-        features.push_back({names.emplace_back(fmt::format("f{}", features.size())), tables.back().name, Pooling::sum, false});
+        features.push_back({names.emplace_back(fmt::format("f{}", features.size())),
+                            tables.back().name, Pooling::sum, false});
         sources.push_back({hot, tables.back().rows, group.width});
       }
     }
   std::vector<Shard> shards;
-  for (std::size_t t = 0; t < tables.size(); ++t) shards.push_back({static_cast<int>(t), {0, tables[t].rows, 0, tables[t].width}, 0});
+  for (std::size_t t = 0; t < tables.size(); ++t)
+    shards.push_back({static_cast<int>(t), {0, tables[t].rows, 0, tables[t].width}, 0});
 
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaMemory(backend)};
   const Adagrad adagrad{1e-7f, 0.1f};
   ShardedCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
-      self, backend, make_layout({1}, tables, features, shards), {.learning_rate = 0.001f, .optimizer = adagrad}};
+      self,
+      backend,
+      make_layout({1}, tables, features, shards),
+      {.learning_rate = 0.001f, .optimizer = adagrad}};
   const std::int64_t columns = padded(embeddings.columns() + numbers);
   std::vector<std::int64_t> sizes = layers(model.mlp);
   sizes.insert(sizes.begin(), columns);
   sizes.push_back(1);
-  CudaMlp mlp(backend, sizes, {.precision = precision, .tf32 = precision == DensePrecision::float32});
+  CudaMlp mlp(backend, sizes,
+              {.precision = precision, .tf32 = precision == DensePrecision::float32});
   const CudaDenseParameters parameters(backend, 1, mlp);
   CudaDenseOptimizer<Adagrad> dense(backend, adagrad);
 
@@ -176,25 +195,34 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   for (const Source& source : sources) bounds.push_back(batch_size() * source.hotness);
   const Batches& drawn = Batches::of(model.name, sources);
   const std::int64_t batch = batch_size();
-  const DeviceArray<float> x = floats(backend, batch * columns), dx = floats(backend, batch * columns), labels = floats(backend, batch),
+  const DeviceArray<float> x = floats(backend, batch * columns),
+                           dx = floats(backend, batch * columns), labels = floats(backend, batch),
                            logits = floats(backend, batch), d_logits = floats(backend, batch);
   const DeviceArray<double> loss(backend, 1);
-  const MatrixView<float> vectors(x.data(), batch, embeddings.columns(), columns), d_x(dx.data(), batch, columns);
+  const MatrixView<float> vectors(x.data(), batch, embeddings.columns(), columns),
+      d_x(dx.data(), batch, columns);
 
-  // Rows once for the lookup and, with their states, once read and once written by the update; activations written and read, both ways.
+  // Rows once for the lookup and, with their states, once read and once written by the update;
+  // activations written and read, both ways.
   const double activations = 4.0 * 4 * static_cast<double>(batch * columns);
   const auto train = [&](std::size_t b) {
-    KeyedJagged<std::int64_t> input{std::ssize(features), batch, drawn.ids[b].span(), drawn.offsets.span(), {}};
+    KeyedJagged<std::int64_t> input{
+        std::ssize(features), batch, drawn.ids[b].span(), drawn.offsets.span(), {}};
     input.bounds = bounds;
     const auto pooled = embeddings.forward(input, vectors);
     mlp.forward({x.data(), batch, columns}, {logits.data(), batch, 1});
-    CudaBinaryCrossEntropy{}.forward_backward(backend, {logits.data(), batch, 1}, labels.span(), {d_logits.data(), batch, 1}, loss.data());
+    CudaBinaryCrossEntropy{}.forward_backward(backend, {logits.data(), batch, 1}, labels.span(),
+                                              {d_logits.data(), batch, 1}, loss.data());
     mlp.backward({d_logits.data(), batch, 1}, d_x);
     dense.step(parameters, 0.001f);
     embeddings.backward(pooled, d_x.column_range(0, embeddings.columns()));
   };
-  measure_steps(state, backend, stream, captured, 6 * drawn.entry_bytes + activations, 5 * drawn.distinct_bytes + activations,
-                {.memory_us = model.memory_us, .products_us = precision == DensePrecision::float32 ? model.tf32_us : model.bf16_us}, train);
+  measure_steps(
+      state, backend, stream, captured, 6 * drawn.entry_bytes + activations,
+      5 * drawn.distinct_bytes + activations,
+      {.memory_us = model.memory_us,
+       .products_us = precision == DensePrecision::float32 ? model.tf32_us : model.bf16_us},
+      train);
 }
 
 struct DlrmCase {
@@ -221,9 +249,11 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     features.push_back({names[t], names[t], Pooling::sum, false});
     shards.push_back({t, {0, rows, 0, width}, 0});
   }
-  ShardedCollection<Widths<width>, Sgd, Cuda, One> embeddings{self, backend, make_layout({1}, specs, features, shards), {}};
-  const CudaMlpOptions options{
-      .precision = how.precision, .tf32 = how.precision == DensePrecision::float32, .gradient_epilogues = how.gradient_epilogues};
+  ShardedCollection<Widths<width>, Sgd, Cuda, One> embeddings{
+      self, backend, make_layout({1}, specs, features, shards), {}};
+  const CudaMlpOptions options{.precision = how.precision,
+                               .tf32 = how.precision == DensePrecision::float32,
+                               .gradient_epilogues = how.gradient_epilogues};
   CudaMlpOptions of_bottom = options;
   of_bottom.last_relu = true;
   std::vector<std::int64_t> of_top = layers({1024, 1024, 512, 256, 1}), sizes = layers({512, 256});
@@ -236,18 +266,22 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   CudaDenseOptimizer<Sgd> dense(backend);
 
   const Batches& drawn = Batches::of("DLRM", std::vector<Source>(tables, {1, rows, width}));
-  const DeviceArray<float> numbers_of = drawn_values<float>(backend, batch * numbers_in, 7), x = floats(backend, batch * columns),
-                           dx = floats(backend, batch * columns), z = floats(backend, batch * Dot::columns()),
-                           dz = floats(backend, batch * Dot::columns()), labels = floats(backend, batch), logits = floats(backend, batch),
+  const DeviceArray<float> numbers_of = drawn_values<float>(backend, batch * numbers_in, 7),
+                           x = floats(backend, batch * columns),
+                           dx = floats(backend, batch * columns),
+                           z = floats(backend, batch * Dot::columns()),
+                           dz = floats(backend, batch * Dot::columns()),
+                           labels = floats(backend, batch), logits = floats(backend, batch),
                            d_logits = floats(backend, batch);
   const DeviceArray<double> loss(backend, 1);
   const MatrixView<float> vectors(x.data(), batch, columns), d_vectors(dx.data(), batch, columns),
-      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns()), out(logits.data(), batch, 1),
-      d_out(d_logits.data(), batch, 1);
+      products(z.data(), batch, Dot::columns()), d_products(dz.data(), batch, Dot::columns()),
+      out(logits.data(), batch, 1), d_out(d_logits.data(), batch, 1);
   const auto train = [&](std::size_t b) {
     bottom.forward({numbers_of.data(), batch, numbers_in}, vectors.column_range(0, width));
-    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{tables, batch, drawn.ids[b].span(), {}, {}},
-                                           vectors.column_range(width, tables * width));
+    const auto pooled =
+        embeddings.forward(KeyedJagged<std::int64_t>{tables, batch, drawn.ids[b].span(), {}, {}},
+                           vectors.column_range(width, tables * width));
     Dot::forward(backend, vectors, products);
     top.forward(products, out);
     CudaBinaryCrossEntropy{}.forward_backward(backend, out, labels.span(), d_out, loss.data());
@@ -257,11 +291,15 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     dense.step(parameters, 0.01f);
     embeddings.backward(pooled, d_vectors.column_range(width, tables * width));
   };
-  // Vectors written, read by both directions of the interaction, their gradients written and read; products and theirs written and read.
-  const double activations = 4.0 * static_cast<double>(batch) * static_cast<double>(5 * columns + 4 * Dot::columns());
+  // Vectors written, read by both directions of the interaction, their gradients written and read;
+  // products and theirs written and read.
+  const double activations =
+      4.0 * static_cast<double>(batch) * static_cast<double>(5 * columns + 4 * Dot::columns());
   const bool tf32 = how.precision == DensePrecision::float32;
-  measure_steps(state, backend, stream, captured, 3 * drawn.entry_bytes + activations, 3 * drawn.distinct_bytes + activations,
-                {.memory_us = tf32 ? 3'680.0 : 3'300.0, .products_us = tf32 ? 2'660.0 : 1'330.0}, train);
+  measure_steps(state, backend, stream, captured, 3 * drawn.entry_bytes + activations,
+                3 * drawn.distinct_bytes + activations,
+                {.memory_us = tf32 ? 3'680.0 : 3'300.0, .products_us = tf32 ? 2'660.0 : 1'330.0},
+                train);
 }
 
 }  // namespace
@@ -272,11 +310,16 @@ int main(int argc, char** argv) {
     const char* const graph = captured ? "/graph" : "";
     for (const SyntheticModel& model : models())
       for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16})
-        add(fmt::format("step/Merlin {}/{}{}", model.name, precision == DensePrecision::float32 ? "tf32" : "bf16", graph),
-            [&model, precision, captured](benchmark::State& state) { merlin(state, model, precision, captured); });
-    for (const DlrmCase how : {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
-                               DlrmCase{"bf16", DensePrecision::bfloat16}})
-      add(fmt::format("step/DLRM/{}{}", how.name, graph), [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
+        add(fmt::format("step/Merlin {}/{}{}", model.name,
+                        precision == DensePrecision::float32 ? "tf32" : "bf16", graph),
+            [&model, precision, captured](benchmark::State& state) {
+              merlin(state, model, precision, captured);
+            });
+    for (const DlrmCase how :
+         {DlrmCase{"tf32"}, DlrmCase{"tf32, gradients' epilogues", DensePrecision::float32, true},
+          DlrmCase{"bf16", DensePrecision::bfloat16}})
+      add(fmt::format("step/DLRM/{}{}", how.name, graph),
+          [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
   }
   return run_cases(argc, argv, markdown);
 }

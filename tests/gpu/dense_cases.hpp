@@ -27,10 +27,13 @@ namespace {
 
 using namespace tessera;
 
-bool nearly(const std::vector<float>& found, const std::vector<double>& expected, double tolerance = 1e-4) {
+bool nearly(const std::vector<float>& found, const std::vector<double>& expected,
+            double tolerance = 1e-4) {
   if (found.size() != expected.size()) return false;
   for (std::size_t i = 0; i < found.size(); ++i)
-    if (!(std::fabs(static_cast<double>(found[i]) - expected[i]) <= tolerance * (1 + std::fabs(expected[i])))) return false;
+    if (!(std::fabs(static_cast<double>(found[i]) - expected[i]) <=
+          tolerance * (1 + std::fabs(expected[i]))))
+      return false;
   return true;
 }
 
@@ -42,20 +45,25 @@ struct PlainMlp {
   std::vector<std::vector<double>> states;  // inputs of the layers and the last output
   bool bfloat16 = false;
 
-  double stored(double x) const { return bfloat16 ? to_float(from_float<BFloat16>(static_cast<float>(x))) : x; }
+  double stored(double x) const {
+    return bfloat16 ? to_float(from_float<BFloat16>(static_cast<float>(x))) : x;
+  }
 
   void forward(std::vector<double> x, std::int64_t batch) {
     for (double& number : x) number = stored(number);
-    for (std::size_t i = 0; i + static_cast<std::size_t>(sizes.back()) < parameters.size(); ++i) parameters[i] = stored(parameters[i]);
+    for (std::size_t i = 0; i + static_cast<std::size_t>(sizes.back()) < parameters.size(); ++i)
+      parameters[i] = stored(parameters[i]);
     states = {x};
     std::size_t at = 0;
     for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
-      const auto in = static_cast<std::size_t>(sizes[l]), out = static_cast<std::size_t>(sizes[l + 1]);
+      const auto in = static_cast<std::size_t>(sizes[l]),
+                 out = static_cast<std::size_t>(sizes[l + 1]);
       std::vector<double> y;
       for (std::size_t s = 0; s < static_cast<std::size_t>(batch); ++s)
         for (std::size_t o = 0; o < out; ++o) {
           double sum = parameters[at + in * out + o];
-          for (std::size_t i = 0; i < in; ++i) sum += parameters[at + o * in + i] * states.back()[s * in + i];
+          for (std::size_t i = 0; i < in; ++i)
+            sum += parameters[at + o * in + i] * states.back()[s * in + i];
           const double output = (l + 2 < sizes.size() || last_relu) && sum < 0 ? 0 : sum;
           y.push_back(l + 2 < sizes.size() ? stored(output) : output);
         }
@@ -67,12 +75,15 @@ struct PlainMlp {
     gradients.assign(parameters.size(), 0);
     std::size_t at = parameters.size();
     for (std::size_t l = sizes.size() - 1; l-- > 0;) {
-      const auto in = static_cast<std::size_t>(sizes[l]), out = static_cast<std::size_t>(sizes[l + 1]);
+      const auto in = static_cast<std::size_t>(sizes[l]),
+                 out = static_cast<std::size_t>(sizes[l + 1]);
       at -= in * out + out;
       std::vector<double> dx(static_cast<std::size_t>(batch) * in);
       for (std::size_t s = 0; s < static_cast<std::size_t>(batch); ++s)
         for (std::size_t o = 0; o < out; ++o) {
-          const double g = (l + 2 < sizes.size() || last_relu) && states[l + 1][s * out + o] <= 0 ? 0 : dy[s * out + o];
+          const double g = (l + 2 < sizes.size() || last_relu) && states[l + 1][s * out + o] <= 0
+                               ? 0
+                               : dy[s * out + o];
           gradients[at + in * out + o] += g;
           for (std::size_t i = 0; i < in; ++i) {
             gradients[at + o * in + i] += stored(g) * states[l][s * in + i];
@@ -89,7 +100,8 @@ struct PlainMlp {
 std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
 /// Columns [0, width) of rows of `stride`; what lies between them must still be -7.
-std::vector<float> columns(const std::vector<float>& matrix, std::int64_t width, std::int64_t stride) {
+std::vector<float> columns(const std::vector<float>& matrix, std::int64_t width,
+                           std::int64_t stride) {
   std::vector<float> part;
   bool untouched = true;
   for (std::size_t i = 0; i < matrix.size(); ++i)
@@ -103,7 +115,8 @@ std::vector<float> columns(const std::vector<float>& matrix, std::int64_t width,
 
 /// A plain linear layer with the library's first values.
 struct FirstValues : cross_reference::PlainLinear {
-  FirstValues(std::int64_t in, std::int64_t out, Options options) : PlainLinear(in, out, options), shape(in, out, options.bias) {}
+  FirstValues(std::int64_t in, std::int64_t out, Options options)
+      : PlainLinear(in, out, options), shape(in, out, options.bias) {}
   void bind(std::span<float> values, std::span<float> gradients) {
     PlainLinear::bind(values, gradients);
     all = values;
@@ -119,14 +132,16 @@ struct FirstValues : cross_reference::PlainLinear {
   std::span<float> all;
 };
 
-/// What a CudaCross gives, its inputs and outputs being columns of matrices that are wider by `padding`.
+/// What a CudaCross gives, its inputs and outputs being columns of matrices that are wider by
+/// `padding`.
 struct CrossRun {
   std::int64_t batch, width;
   CudaCrossOptions options;
   std::int64_t padding;
   std::vector<float> values, x, dy, y, dx, gradients;
 
-  explicit CrossRun(std::int64_t batch_, std::int64_t width_, CudaCrossOptions options_, std::int64_t padding_ = 0)
+  explicit CrossRun(std::int64_t batch_, std::int64_t width_, CudaCrossOptions options_,
+                    std::int64_t padding_ = 0)
       : batch(batch_), width(width_), options(options_), padding(padding_) {
     const Cuda backend;
     CudaCross cross(backend, width, options);
@@ -138,9 +153,11 @@ struct CrossRun {
                              unwritten(static_cast<std::size_t>(batch * stride), -7.0f);
     for (std::int64_t i = 0; i < batch * stride; ++i)
       if (i % stride < width) dy.push_back(wide_dy[static_cast<std::size_t>(i)]);
-    const OnDevice<float> device_x(backend, x), device_dy(backend, wide_dy), device_y(backend, unwritten), device_dx(backend, unwritten);
+    const OnDevice<float> device_x(backend, x), device_dy(backend, wide_dy),
+        device_y(backend, unwritten), device_dx(backend, unwritten);
     cross.forward({device_x.data(), batch, width}, {device_y.data(), batch, width, stride});
-    cross.backward({device_dy.data(), batch, width, stride}, {device_dx.data(), batch, width, stride});
+    cross.backward({device_dy.data(), batch, width, stride},
+                   {device_dx.data(), batch, width, stride});
     y = columns(device_y.read(), width, stride);
     dx = columns(device_dx.read(), width, stride);
     values.resize(static_cast<std::size_t>(parameters.size()));
@@ -153,12 +170,15 @@ struct CrossRun {
 
 }  // namespace
 
-TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider ones; in float and in bfloat16") {
+TEST_CASE(
+    "mlp: outputs, gradients of parameters and of the input; matrices that are parts of wider "
+    "ones; in float and in bfloat16") {
   struct Case {
     bool last_relu, epilogues, bfloat16;
   };
   for (const Case& c :
-       {Case{false, false, false}, Case{true, false, false}, Case{true, true, false}, Case{false, false, true}, Case{true, false, true}}) {
+       {Case{false, false, false}, Case{true, false, false}, Case{true, true, false},
+        Case{false, false, true}, Case{true, false, true}}) {
     const bool last_relu = c.last_relu, epilogues = c.epilogues, bfloat16 = c.bfloat16;
     CAPTURE(last_relu);
     CAPTURE(bfloat16);
@@ -171,13 +191,16 @@ TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that
                  .gradient_epilogues = epilogues});
     const CudaDenseParameters parameters(backend, 5, mlp);
     Random random(3);
-    const std::vector<float> x = random_elements<float>(random, batch * 13), dy = random_elements<float>(random, batch * (3 + padding));
-    const OnDevice<float> device_x(backend, x), device_dy(backend, dy), dx(backend, std::vector<float>(batch * (13 + padding), -7.0f)),
+    const std::vector<float> x = random_elements<float>(random, batch * 13),
+                             dy = random_elements<float>(random, batch * (3 + padding));
+    const OnDevice<float> device_x(backend, x), device_dy(backend, dy),
+        dx(backend, std::vector<float>(batch * (13 + padding), -7.0f)),
         y(backend, std::vector<float>(batch * (3 + padding), -7.0f));
     mlp.forward({device_x.data(), batch, 13}, {y.data(), batch, 3, 3 + padding});
     mlp.backward({device_dy.data(), batch, 3, 3 + padding}, {dx.data(), batch, 13, 13 + padding});
 
-    std::vector<float> values(static_cast<std::size_t>(parameters.size())), gradients(values.size());
+    std::vector<float> values(static_cast<std::size_t>(parameters.size())),
+        gradients(values.size());
     backend.copy(values.data(), parameters.values().data(), values.size() * sizeof(float));
     backend.copy(gradients.data(), parameters.gradients().data(), values.size() * sizeof(float));
     backend.synchronize();
@@ -185,9 +208,11 @@ TEST_CASE("mlp: outputs, gradients of parameters and of the input; matrices that
     plain.forward(doubles(x), batch);
     std::vector<double> plain_dy;
     for (std::int64_t s = 0; s < batch; ++s)
-      for (int o = 0; o < 3; ++o) plain_dy.push_back(dy[static_cast<std::size_t>(s * (3 + padding) + o)]);
+      for (int o = 0; o < 3; ++o)
+        plain_dy.push_back(dy[static_cast<std::size_t>(s * (3 + padding) + o)]);
     const std::vector<double> plain_dx = plain.backward(plain_dy, batch);
-    // A sum that is added up in another order is now and then rounded to the other neighbour of 8 bits.
+    // A sum that is added up in another order is now and then rounded to the other neighbour of 8
+    // bits.
     const double tolerance = bfloat16 ? 4e-3 : 1e-4;
     CHECK(nearly(columns(y.read(), 3, 3 + padding), plain.states.back(), tolerance));
     CHECK(nearly(columns(dx.read(), 13, 13 + padding), plain_dx, tolerance));
@@ -211,17 +236,21 @@ TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
   CHECK_THROWS_AS(CudaMlp(backend, {4}), InvalidArgument);
-  CHECK_THROWS_WITH_AS(CudaMlp(backend, {4, 2}, {.precision = DensePrecision::bfloat16, .gradient_epilogues = true}),
-                       "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      CudaMlp(backend, {4, 2}, {.precision = DensePrecision::bfloat16, .gradient_epilogues = true}),
+      "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out", InvalidArgument);
 }
 
-TEST_CASE("mlp: each layer's gradients are announced once, last layer first, when they are final; of an empty batch, too") {
+TEST_CASE(
+    "mlp: each layer's gradients are announced once, last layer first, when they are final; of an "
+    "empty batch, too") {
   for (const std::int64_t batch : {70, 0}) {
     const Cuda backend;
     CudaMlp mlp(backend, {5, 8, 3, 2});
     const CudaDenseParameters parameters(backend, 5, mlp);
     Random random(3);
-    const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)), dy(backend, random_elements<float>(random, batch * 2)),
+    const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)),
+        dy(backend, random_elements<float>(random, batch * 2)),
         y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
     mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
     std::vector<float> announced(static_cast<std::size_t>(parameters.size()), 9.0f);
@@ -231,7 +260,8 @@ TEST_CASE("mlp: each layer's gradients are announced once, last layer first, whe
       CHECK(part.data() + part.size() == end);
       end = part.data();
       sizes.push_back(part.size());
-      backend.copy(announced.data() + (end - parameters.gradients().data()), end, part.size_bytes());
+      backend.copy(announced.data() + (end - parameters.gradients().data()), end,
+                   part.size_bytes());
     });
     backend.synchronize();
     CHECK((sizes == std::vector<std::size_t>{3 * 2 + 2, 8 * 3 + 3, 5 * 8 + 8}));
@@ -243,7 +273,9 @@ TEST_CASE("mlp: each layer's gradients are announced once, last layer first, whe
   }
 }
 
-TEST_CASE("gradients summed in buckets on another stream while backward runs: the bits of one sum after it") {
+TEST_CASE(
+    "gradients summed in buckets on another stream while backward runs: the bits of one sum after "
+    "it") {
   constexpr int ranks = 3, steps = 3;
   constexpr std::int64_t batch = 40;
   for (const std::size_t bucket : {std::size_t{1}, std::size_t{200}, std::size_t{1} << 20}) {
@@ -254,11 +286,13 @@ TEST_CASE("gradients summed in buckets on another stream while backward runs: th
       run_ranks(ranks, [&](ThreadCommunicator& host) {
         const gpu::Stream stream, summing_stream;
         const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
-        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend)),
+        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(),
+                                                         CudaMemory(backend)),
             second(background, host.rank(), CudaMemory(summing));
         CudaMlp mlp(backend, {5, 8, 3, 2});
         const CudaDenseParameters parameters(backend, 5, mlp);
-        BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend, Cuda({.stream = summing_stream.get()}));
+        BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend,
+                                  Cuda({.stream = summing_stream.get()}));
         Random random(static_cast<unsigned>(host.rank()) + 3);
         const auto gradients = [&] {
           std::vector<float> values(static_cast<std::size_t>(parameters.size()));
@@ -268,9 +302,11 @@ TEST_CASE("gradients summed in buckets on another stream while backward runs: th
         };
         for (int step = 0; step < steps; ++step) {
           const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)),
-              dy(backend, random_elements<float>(random, batch * 2)), y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
+              dy(backend, random_elements<float>(random, batch * 2)),
+              y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
           mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
-          mlp.backward({dy.data(), batch, 2}, {}, [&](std::span<const float> part) { buckets.ready(part); });
+          mlp.backward({dy.data(), batch, 2}, {},
+                       [&](std::span<const float> part) { buckets.ready(part); });
           buckets.wait();
           const std::vector<float> found = gradients();
           mlp.backward({dy.data(), batch, 2});
@@ -310,17 +346,21 @@ TEST_CASE("cross layers: against the definition and its central differences, low
     }
 }
 
-TEST_CASE("cross layers: as the host's, first values too; any width, alignment and number of rows; the same bits in every order") {
+TEST_CASE(
+    "cross layers: as the host's, first values too; any width, alignment and number of rows; the "
+    "same bits in every order") {
   struct Case {
     std::int64_t batch, width, rank, padding;
   };
   for (const Case& c :
-       slow_run ? std::vector<Case>{{40, 132, 3, 0}} : std::vector<Case>{{520, 132, 5, 0}, {33, 160, 0, 4}, {70, 130, 1, 3}}) {
+       slow_run ? std::vector<Case>{{40, 132, 3, 0}}
+                : std::vector<Case>{{520, 132, 5, 0}, {33, 160, 0, 4}, {70, 130, 1, 3}}) {
     CAPTURE(c.width);
     CAPTURE(c.rank);
     const CrossRun run(c.batch, c.width, {.layers = 2, .rank = c.rank}, c.padding);
     CrossInteraction<FirstValues> host(c.width, {.layers = 2, .rank = c.rank});
-    std::vector<float> values(run.values.size()), gradients(run.values.size()), y(run.x.size()), dx(run.x.size());
+    std::vector<float> values(run.values.size()), gradients(run.values.size()), y(run.x.size()),
+        dx(run.x.size());
     host.bind(values, gradients);
     host.initialize(5);
     CHECK(values == run.values);
@@ -344,13 +384,18 @@ TEST_CASE("cross layers: an empty batch leaves zero gradients; wrong shapes are 
   const Cuda backend;
   CudaCross cross(backend, 4);
   float* const none = nullptr;
-  CHECK_THROWS_WITH_AS(cross.forward({none, 0, 4}, {none, 0, 4}),
-                       "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind", InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      cross.forward({none, 0, 4}, {none, 0, 4}),
+      "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind",
+      InvalidArgument);
   const CudaDenseParameters parameters(backend, 5, cross);
-  CHECK_THROWS_WITH_AS(cross.forward({none, 2, 5}, {none, 2, 4}), "CudaCross: input is 2 x 5, must be 2 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(cross.forward({none, 2, 5}, {none, 2, 4}),
+                       "CudaCross: input is 2 x 5, must be 2 x 4", InvalidArgument);
   cross.forward({none, 0, 4}, {none, 0, 4});
-  CHECK_THROWS_WITH_AS(cross.backward({none, 1, 4}, {none, 0, 4}), "CudaCross: output gradient is 1 x 4, must be 0 x 4", InvalidArgument);
-  CHECK_THROWS_WITH_AS(CudaCross(backend, 4, {.rank = -1}), "CudaCross: rank must not be negative (0 is full rank), is -1",
+  CHECK_THROWS_WITH_AS(cross.backward({none, 1, 4}, {none, 0, 4}),
+                       "CudaCross: output gradient is 1 x 4, must be 0 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(CudaCross(backend, 4, {.rank = -1}),
+                       "CudaCross: rank must not be negative (0 is full rank), is -1",
                        InvalidArgument);
 }
 
@@ -370,17 +415,20 @@ TEST_CASE("loss: value and gradient; large logits") {
     gradients.push_back((1 / (1 + std::exp(-x)) - y) / 1000);
   }
   in_every_order([&] {
-    const OnDevice<float> device_logits(backend, logits), device_labels(backend, labels), gradient(backend, std::vector<float>(batch));
+    const OnDevice<float> device_logits(backend, logits), device_labels(backend, labels),
+        gradient(backend, std::vector<float>(batch));
     const OnDevice<double> loss(backend, {1.0});
-    CudaBinaryCrossEntropy{1000}.forward_backward(backend, {device_logits.data(), batch, 1},
-                                                  {device_labels.data(), static_cast<std::size_t>(batch)}, {gradient.data(), batch, 1},
-                                                  loss.data());
+    CudaBinaryCrossEntropy{1000}.forward_backward(
+        backend, {device_logits.data(), batch, 1},
+        {device_labels.data(), static_cast<std::size_t>(batch)}, {gradient.data(), batch, 1},
+        loss.data());
     CHECK(loss.read()[0] - 1 == doctest::Approx(expected).epsilon(1e-9));
     CHECK(nearly(gradient.read(), gradients, 1e-9));
     for (const float label : {-0.5f, 2.0f}) {
       const OnDevice<float> bad_label(backend, {label});
       const OnDevice<double> bad_loss(backend, {1.0});
-      CudaBinaryCrossEntropy{}.forward_backward(backend, {device_logits.data(), 1, 1}, {bad_label.data(), 1}, {}, bad_loss.data());
+      CudaBinaryCrossEntropy{}.forward_backward(backend, {device_logits.data(), 1, 1},
+                                                {bad_label.data(), 1}, {}, bad_loss.data());
       CHECK(std::isnan(bad_loss.read()[0]));
     }
   });
@@ -392,7 +440,8 @@ TEST_CASE("dense optimizers: the formulas, with weight decay") {
   const CudaDenseParameters parameters(backend, 5, mlp);
   Random random(9);
   const auto count = static_cast<std::size_t>(parameters.size());
-  const std::vector<float> first = random_elements<float>(random, 8), gradients = random_elements<float>(random, 8);
+  const std::vector<float> first = random_elements<float>(random, 8),
+                           gradients = random_elements<float>(random, 8);
   const auto run = [&](auto optimizer) {
     backend.copy(parameters.values().data(), first.data(), count * sizeof(float));
     backend.copy(parameters.gradients().data(), gradients.data(), count * sizeof(float));
@@ -414,7 +463,8 @@ TEST_CASE("dense optimizers: the formulas, with weight decay") {
       w[1] -= 0.25 * g(w[1]) / (std::sqrt(sum) + 1e-10);
       m = 0.9 * m + 0.1 * g(w[2]);
       v = 0.999 * v + 0.001 * g(w[2]) * g(w[2]);
-      w[2] -= 0.25 * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * m / (std::sqrt(v) + 1e-8);
+      w[2] -= 0.25 * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * m /
+              (std::sqrt(v) + 1e-8);
     }
     sgd.push_back(w[0]);
     adagrad.push_back(w[1]);

@@ -15,40 +15,55 @@ namespace {
 
 using namespace tessera;
 
-/// Equal within the rounding of sums in float, of `magnitude` (the sum of absolute values), and of the stored type. `tf32`: factors were
-/// rounded to 10 bits, too.
+/// Equal within the rounding of sums in float, of `magnitude` (the sum of absolute values), and of
+/// the stored type. `tf32`: factors were rounded to 10 bits, too.
 template <class T>
 bool close(T got, double expected, double magnitude, bool tf32) {
-  const double unit = std::is_same_v<T, float> ? 0 : std::is_same_v<T, Half> ? 0x1p-11 : 0x1p-8, factors = tf32 ? 0x1.01p-10 : 0;
+  const double unit = std::is_same_v<T, float>  ? 0
+                      : std::is_same_v<T, Half> ? 0x1p-11
+                                                : 0x1p-8,
+               factors = tf32 ? 0x1.01p-10 : 0;
   return std::fabs(static_cast<double>(to_float(got)) - expected) <=
          1.01 * unit * std::fabs(expected) + (factors + 1e-6) * magnitude + 1e-6;
 }
 
-/// Forward and backward against sums in double. `shift` and `padding` move matrices off their alignment; what lies around them must stay.
+/// Forward and backward against sums in double. `shift` and `padding` move matrices off their
+/// alignment; what lies around them must stay.
 template <int Vectors, int Width, int PadTo, class T, bool Tf32 = false>
 void check_dot(std::int64_t batch, int shift, int padding) {
-  INFO("vectors ", Vectors, ", width ", Width, ", bytes per element ", sizeof(T), ", shift ", shift, ", padding ", padding);
+  INFO("vectors ", Vectors, ", width ", Width, ", bytes per element ", sizeof(T), ", shift ", shift,
+       ", padding ", padding);
   using Dot = CudaDotInteraction<Vectors, Width, PadTo, T, Tf32>;
   Random random(Vectors * 1000 + Width);
-  const std::int64_t in_stride = Dot::input_columns() + padding, out_stride = Dot::columns() + padding;
-  std::vector<T> x = random_elements<T>(random, shift + batch * in_stride), dz = random_elements<T>(random, shift + batch * out_stride);
+  const std::int64_t in_stride = Dot::input_columns() + padding,
+                     out_stride = Dot::columns() + padding;
+  std::vector<T> x = random_elements<T>(random, shift + batch * in_stride),
+                 dz = random_elements<T>(random, shift + batch * out_stride);
   if constexpr (Tf32)  // more bits than are kept
     for (std::vector<T>* values : {&x, &dz})
       for (T& value : *values) value *= 1.1f;
   const T mark = from_float<T>(-77.0f);
   const std::vector<T> z_before(dz.size(), mark), dx_before(x.size(), mark);
-  const auto at = [](const std::vector<T>& m, std::int64_t i) { return static_cast<double>(to_float(m[static_cast<std::size_t>(i)])); };
+  const auto at = [](const std::vector<T>& m, std::int64_t i) {
+    return static_cast<double>(to_float(m[static_cast<std::size_t>(i)]));
+  };
 
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before), device_dx(backend, dx_before);
-    const MatrixView<const T> x_view(device_x.data() + shift, batch, Dot::input_columns(), in_stride);
-    Dot::forward(backend, x_view, MatrixView<T>(device_z.data() + shift, batch, Dot::columns(), out_stride));
-    Dot::backward(backend, x_view, MatrixView<const T>(device_dz.data() + shift, batch, Dot::columns(), out_stride),
+    const OnDevice<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before),
+        device_dx(backend, dx_before);
+    const MatrixView<const T> x_view(device_x.data() + shift, batch, Dot::input_columns(),
+                                     in_stride);
+    Dot::forward(backend, x_view,
+                 MatrixView<T>(device_z.data() + shift, batch, Dot::columns(), out_stride));
+    Dot::backward(backend, x_view,
+                  MatrixView<const T>(device_dz.data() + shift, batch, Dot::columns(), out_stride),
                   MatrixView<T>(device_dx.data() + shift, batch, Dot::input_columns(), in_stride));
     const std::vector<T> z = device_z.read(), dx = device_dx.read();
     std::int64_t wrong = 0;
-    const auto expect = [&](const T& got, double expected, double magnitude) { wrong += !close(got, expected, magnitude, Tf32); };
+    const auto expect = [&](const T& got, double expected, double magnitude) {
+      wrong += !close(got, expected, magnitude, Tf32);
+    };
     for (std::int64_t s = 0; s < batch; ++s) {
       const std::int64_t in = shift + s * in_stride, out = shift + s * out_stride;
       std::vector<double> matrix(Vectors * Vectors);
@@ -62,22 +77,28 @@ void check_dot(std::int64_t batch, int shift, int padding) {
             magnitude += std::fabs(product);
           }
           expect(z[static_cast<std::size_t>(pair)], sum, magnitude);
-          matrix[static_cast<std::size_t>(i * Vectors + j)] = matrix[static_cast<std::size_t>(j * Vectors + i)] = at(dz, pair);
+          matrix[static_cast<std::size_t>(i * Vectors + j)] =
+              matrix[static_cast<std::size_t>(j * Vectors + i)] = at(dz, pair);
         }
-      for (int k = 0; k < Width; ++k) wrong += !(z[static_cast<std::size_t>(out + k)] == x[static_cast<std::size_t>(in + k)]);
-      for (; pair < out + Dot::columns(); ++pair) wrong += !(z[static_cast<std::size_t>(pair)] == T{});
-      for (; pair < out + out_stride && pair < std::ssize(z); ++pair) wrong += !(z[static_cast<std::size_t>(pair)] == mark);
+      for (int k = 0; k < Width; ++k)
+        wrong += !(z[static_cast<std::size_t>(out + k)] == x[static_cast<std::size_t>(in + k)]);
+      for (; pair < out + Dot::columns(); ++pair)
+        wrong += !(z[static_cast<std::size_t>(pair)] == T{});
+      for (; pair < out + out_stride && pair < std::ssize(z); ++pair)
+        wrong += !(z[static_cast<std::size_t>(pair)] == mark);
       for (int i = 0; i < Vectors; ++i)
         for (int k = 0; k < Width; ++k) {
           double sum = i == 0 ? at(dz, out + k) : 0, magnitude = std::fabs(sum);
           for (int j = 0; j < Vectors; ++j) {
-            const double product = matrix[static_cast<std::size_t>(i * Vectors + j)] * at(x, in + j * Width + k);
+            const double product =
+                matrix[static_cast<std::size_t>(i * Vectors + j)] * at(x, in + j * Width + k);
             sum += product;
             magnitude += std::fabs(product);
           }
           expect(dx[static_cast<std::size_t>(in + i * Width + k)], sum, magnitude);
         }
-      for (std::int64_t c = in + Dot::input_columns(); c < in + in_stride; ++c) wrong += !(dx[static_cast<std::size_t>(c)] == mark);
+      for (std::int64_t c = in + Dot::input_columns(); c < in + in_stride; ++c)
+        wrong += !(dx[static_cast<std::size_t>(c)] == mark);
     }
     CHECK(wrong == 0);
   });
@@ -90,7 +111,9 @@ TEST_CASE_TEMPLATE("dot interaction: DLRM's shapes", T, float, BFloat16) {
   check_dot<27, 16, 1, T>(9, 0, 8);
 }
 
-TEST_CASE_TEMPLATE("dot interaction: few and many vectors, widths that fill no register, any alignment", T, float, Half) {
+TEST_CASE_TEMPLATE(
+    "dot interaction: few and many vectors, widths that fill no register, any alignment", T, float,
+    Half) {
   check_dot<1, 5, 4, T>(3, 0, 0);
   check_dot<2, 3, 1, T>(6, 1, 1);
   check_dot<16, 8, 1, T>(2, 0, 0);
@@ -112,7 +135,9 @@ TEST_CASE("dot interaction: samples that shared memory does not hold") {
   check_dot<9, 6002, 1, Half>(2, 1, 1);
 }
 
-TEST_CASE("dot interaction: the host's, in a program that nvcc compiles, has the device's bits where sums are exact") {
+TEST_CASE(
+    "dot interaction: the host's, in a program that nvcc compiles, has the device's bits where "
+    "sums are exact") {
   constexpr std::int64_t kBatch = 5;
   using HostDot = DotInteraction<27, 16, 8>;
   Random random(7);
@@ -121,18 +146,23 @@ TEST_CASE("dot interaction: the host's, in a program that nvcc compiles, has the
     for (float& value : values) value = static_cast<float>(random_below(random, 9) - 4);
     return values;
   };
-  std::vector<float> x = integers(kBatch * HostDot::input_columns()), dz = integers(kBatch * HostDot::columns()), z(dz.size()),
-                     dx(x.size());
-  HostDot::forward({x.data(), kBatch, HostDot::input_columns()}, {z.data(), kBatch, HostDot::columns()});
-  HostDot::backward({x.data(), kBatch, HostDot::input_columns()}, {dz.data(), kBatch, HostDot::columns()},
+  std::vector<float> x = integers(kBatch * HostDot::input_columns()),
+                     dz = integers(kBatch * HostDot::columns()), z(dz.size()), dx(x.size());
+  HostDot::forward({x.data(), kBatch, HostDot::input_columns()},
+                   {z.data(), kBatch, HostDot::columns()});
+  HostDot::backward({x.data(), kBatch, HostDot::input_columns()},
+                    {dz.data(), kBatch, HostDot::columns()},
                     {dx.data(), kBatch, HostDot::input_columns()});
 
   const Cuda backend;
-  const OnDevice<float> device_x(backend, x), device_dz(backend, dz), device_z(backend, std::vector<float>(dz.size(), -77.0f)),
+  const OnDevice<float> device_x(backend, x), device_dz(backend, dz),
+      device_z(backend, std::vector<float>(dz.size(), -77.0f)),
       device_dx(backend, std::vector<float>(x.size(), -77.0f));
   const MatrixView<const float> x_view(device_x.data(), kBatch, HostDot::input_columns());
-  CudaDotInteraction<27, 16, 8>::forward(backend, x_view, {device_z.data(), kBatch, HostDot::columns()});
-  CudaDotInteraction<27, 16, 8>::backward(backend, x_view, {device_dz.data(), kBatch, HostDot::columns()},
+  CudaDotInteraction<27, 16, 8>::forward(backend, x_view,
+                                         {device_z.data(), kBatch, HostDot::columns()});
+  CudaDotInteraction<27, 16, 8>::backward(backend, x_view,
+                                          {device_dz.data(), kBatch, HostDot::columns()},
                                           {device_dx.data(), kBatch, HostDot::input_columns()});
   CHECK(device_z.read() == z);
   CHECK(device_dx.read() == dx);
@@ -144,13 +174,16 @@ TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
   float* const none = nullptr;
   Dot::forward(backend, {none, 0, 12}, {none, 0, 7});
   CHECK_THROWS_AS(Dot::forward(backend, {none, 2, 12}, {none, 2, 8}), InvalidArgument);
-  CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}), InvalidArgument);
+  CHECK_THROWS_AS(Dot::backward(backend, {none, 2, 12}, {none, 2, 7}, {none, 1, 12}),
+                  InvalidArgument);
 }
 
-TEST_CASE("concat: parts of any stride side by side, and their gradients back; what lies between stays") {
+TEST_CASE(
+    "concat: parts of any stride side by side, and their gradients back; what lies between stays") {
   const Cuda backend;
   Random random(12);
-  constexpr std::int64_t batch = 5, strides[] = {5, 1, 20}, columns[] = {3, 1, 17}, whole_stride = 25;
+  constexpr std::int64_t batch = 5, strides[] = {5, 1, 20}, columns[] = {3, 1, 17},
+                         whole_stride = 25;
   std::vector<std::vector<float>> parts;
   std::vector<OnDevice<float>> on_device, gradients;
   for (const std::int64_t stride : strides) {
@@ -181,11 +214,14 @@ TEST_CASE("concat: parts of any stride side by side, and their gradients back; w
       }
   }
   for (std::int64_t row = 0; row < batch; ++row)
-    for (std::int64_t c = 21; c < whole_stride; ++c) CHECK(got[static_cast<std::size_t>(row * whole_stride + c)] == -7.0f);
+    for (std::int64_t c = 21; c < whole_stride; ++c)
+      CHECK(got[static_cast<std::size_t>(row * whole_stride + c)] == -7.0f);
 
   from.pop_back();
-  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y), "Concat: the parts have 4 columns together, the whole has 21",
+  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y),
+                       "Concat: the parts have 4 columns together, the whole has 21",
                        InvalidArgument);
   from.push_back({on_device[2].data(), 4, 17, 20});
-  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y), "Concat: part 2 has 4 rows, the whole has 5", InvalidArgument);
+  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y),
+                       "Concat: part 2 has 4 rows, the whole has 5", InvalidArgument);
 }

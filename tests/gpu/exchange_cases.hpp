@@ -37,16 +37,18 @@ void move_plainly(const std::vector<MoveRows::Job>& jobs) {
       }
 }
 
-/// Random jobs between a source and a target matrix; `same_columns`: they add to columns of one place, else to columns side by side.
-std::vector<MoveRows::Job> random_jobs(Random& random, const float* source, float* target, const std::int32_t* samples, int width,
-                                       bool overlap) {
+/// Random jobs between a source and a target matrix; `same_columns`: they add to columns of one
+/// place, else to columns side by side.
+std::vector<MoveRows::Job> random_jobs(Random& random, const float* source, float* target,
+                                       const std::int32_t* samples, int width, bool overlap) {
   std::vector<MoveRows::Job> jobs;
   for (int part = 0; part < 5; ++part)
     for (int rank = 0; rank < 3; ++rank) {
       const bool scatter = rank != 1, with_samples = rank != 0;
       const std::int64_t column = part * width + (overlap ? rank : 0);
-      jobs.push_back({source + random_below(random, 8) * 4, 101 + 3 * (width % 4), target + column, 6 * width + 2, 20, width,
-                      with_samples ? samples : nullptr, scatter, rank > 0});
+      jobs.push_back({source + random_below(random, 8) * 4, 101 + 3 * (width % 4), target + column,
+                      6 * width + 2, 20, width, with_samples ? samples : nullptr, scatter,
+                      rank > 0});
     }
   jobs.push_back({source, 101, target, 6 * width + 2, 0, width, nullptr, true, false});
   return jobs;
@@ -55,7 +57,8 @@ std::vector<MoveRows::Job> random_jobs(Random& random, const float* source, floa
 void check_moves(int width, bool overlap) {
   INFO("width ", width, ", overlapping columns ", overlap);
   Random random(static_cast<unsigned>(width));
-  const std::vector<float> source = random_elements<float>(random, 110 * 60), before = random_elements<float>(random, (6 * width + 2) * 40);
+  const std::vector<float> source = random_elements<float>(random, 110 * 60),
+                           before = random_elements<float>(random, (6 * width + 2) * 40);
   std::vector<std::int32_t> samples;
   for (int i = 0; i < 20; ++i) samples.push_back(i * 2 - i % 2);
   std::vector<float> expected = before;
@@ -66,16 +69,18 @@ void check_moves(int width, bool overlap) {
     const OnDevice<float> device_source(backend, source), target(backend, before);
     const OnDevice<std::int32_t> device_samples(backend, samples);
     Random again = same;
-    run<MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(), device_samples.data(), width, overlap)});
+    run<MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(),
+                                        device_samples.data(), width, overlap)});
     CHECK((target.read() == expected));
   });
 }
 
-/// Two jobs each way, of all rows and of some; the second adds to the columns of the first. Rows of every kind: subnormal, huge, constant,
-/// with a NaN, with an infinity, of zeros.
+/// Two jobs each way, of all rows and of some; the second adds to the columns of the first. Rows of
+/// every kind: subnormal, huge, constant, with a NaN, with an infinity, of zeros.
 template <class C>
 void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
-  INFO("codec ", std::string(C::name), ", width ", width, ", stride ", source_stride, ", from ", skipped);
+  INFO("codec ", std::string(C::name), ", width ", width, ", stride ", source_stride, ", from ",
+       skipped);
   constexpr std::int64_t rows = 37, picked = 9;
   Random random(static_cast<unsigned>(width));
   std::vector<float> source = random_elements<float>(random, skipped + rows * source_stride);
@@ -98,32 +103,41 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
   std::vector<std::uint32_t> encoded((rows + picked) * bytes / 4 + 1, 77);
   std::byte* const codes = reinterpret_cast<std::byte*>(encoded.data());
   for (std::int64_t i = 0; i < rows + picked; ++i)
-    C::encode(&at(i < rows ? i : samples[static_cast<std::size_t>(i - rows)], 0), width, codes + static_cast<std::size_t>(i) * bytes);
+    C::encode(&at(i < rows ? i : samples[static_cast<std::size_t>(i - rows)], 0), width,
+              codes + static_cast<std::size_t>(i) * bytes);
   const std::int64_t stride = width + 3;
   const std::vector<float> before(static_cast<std::size_t>(rows * stride), 0.75f);
   std::vector<float> decoded = before;
   for (std::int64_t i = 0; i < rows + picked; ++i) {
     std::vector<float> row(static_cast<std::size_t>(width));
     C::decode(codes + static_cast<std::size_t>(i) * bytes, width, row.data());
-    float* const to = decoded.data() + (i < rows ? i : samples[static_cast<std::size_t>(i - rows)]) * stride;
-    for (int c = 0; c < width; ++c) to[c] = i < rows ? row[static_cast<std::size_t>(c)] : to[c] + row[static_cast<std::size_t>(c)];
+    float* const to =
+        decoded.data() + (i < rows ? i : samples[static_cast<std::size_t>(i - rows)]) * stride;
+    for (int c = 0; c < width; ++c)
+      to[c] =
+          i < rows ? row[static_cast<std::size_t>(c)] : to[c] + row[static_cast<std::size_t>(c)];
   }
-  const auto same_bits = [](float a, float b) { return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b)); };
+  const auto same_bits = [](float a, float b) {
+    return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
+  };
   in_every_order([&] {
     const Cuda backend;
     const OnDevice<float> device_source(backend, source), target(backend, before);
     const OnDevice<std::int32_t> device_samples(backend, samples);
-    const OnDevice<std::uint32_t> device_encoded(backend, std::vector<std::uint32_t>(encoded.size(), 77));
+    const OnDevice<std::uint32_t> device_encoded(backend,
+                                                 std::vector<std::uint32_t>(encoded.size(), 77));
     std::byte* const device_codes = reinterpret_cast<std::byte*>(device_encoded.data());
     const float* const from = device_source.data() + skipped;
     const typename EncodeRows<C>::Job encode[] = {
         {from, source_stride, device_codes, rows, width, nullptr},
-        {from, source_stride, device_codes + rows * static_cast<std::int64_t>(bytes), picked, width, device_samples.data()}};
+        {from, source_stride, device_codes + rows * static_cast<std::int64_t>(bytes), picked, width,
+         device_samples.data()}};
     run<EncodeRows<C>>(backend, {encode});
     CHECK((device_encoded.read() == encoded));
     const typename DecodeRows<C>::Job decode[] = {
         {device_codes, target.data(), stride, rows, width, nullptr, false},
-        {device_codes + rows * static_cast<std::int64_t>(bytes), target.data(), stride, picked, width, device_samples.data(), true}};
+        {device_codes + rows * static_cast<std::int64_t>(bytes), target.data(), stride, picked,
+         width, device_samples.data(), true}};
     run<DecodeRows<C>>(backend, {decode});
     const std::vector<float> found = target.read();
     CHECK(std::equal(found.begin(), found.end(), decoded.begin(), decoded.end(), same_bits));
@@ -132,23 +146,29 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16, Int8, Mirrored) {
+TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16,
+                   Int8, Mirrored) {
   for (const int width : {1, 4, 6, 13, 33, 260}) {
     check_codec<C>(width, width + 3, 1);
     check_codec<C>(width, (width + 3) / 4 * 4, 0);
   }
 }
 
-TEST_CASE_TEMPLATE("distinct ids: each array for itself, ascending; negative ids are not among them", Id, std::int32_t, std::int64_t) {
+TEST_CASE_TEMPLATE(
+    "distinct ids: each array for itself, ascending; negative ids are not among them", Id,
+    std::int32_t, std::int64_t) {
   for (const std::int64_t most :
-       {std::int64_t{1}, std::int64_t{300}, sizeof(Id) == 4 ? std::int64_t{2'000'000'000} : std::int64_t{1} << 40}) {
+       {std::int64_t{1}, std::int64_t{300},
+        sizeof(Id) == 4 ? std::int64_t{2'000'000'000} : std::int64_t{1} << 40}) {
     INFO("ids below ", most);
     Random random(static_cast<unsigned>(most));
     std::vector<std::vector<Id>> arrays;
     for (const std::int64_t count : {40, 0, 700, 1, 300}) {
       auto& ids = arrays.emplace_back();
       for (std::int64_t i = 0; i < count; ++i)
-        ids.push_back(random_below(random, 9) == 0 ? Id{-3} : static_cast<Id>(most - 1 - random_below(random, 200) * (most / 200)));
+        ids.push_back(random_below(random, 9) == 0
+                          ? Id{-3}
+                          : static_cast<Id>(most - 1 - random_below(random, 200) * (most / 200)));
     }
     in_every_order([&] {
       const Cuda backend;
@@ -159,7 +179,8 @@ TEST_CASE_TEMPLATE("distinct ids: each array for itself, ascending; negative ids
         ids.emplace_back(backend, array);
         distinct.emplace_back(backend, array);
         index.emplace_back(backend, std::vector<std::int32_t>(array.size()));
-        jobs.push_back({ids.back().data(), std::ssize(array), distinct.back().data(), index.back().data(), -1, most});
+        jobs.push_back({ids.back().data(), std::ssize(array), distinct.back().data(),
+                        index.back().data(), -1, most});
       }
       run<DistinctIds<Id>>(backend, {jobs});
       for (std::size_t a = 0; a < arrays.size(); ++a) {
@@ -172,7 +193,9 @@ TEST_CASE_TEMPLATE("distinct ids: each array for itself, ascending; negative ids
         const std::vector<std::int32_t> places = index[a].read();
         bool all = true;
         for (std::size_t i = 0; i < places.size(); ++i)
-          all = all && (arrays[a][i] < 0 ? places[i] == -1 : found.at(static_cast<std::size_t>(places[i])) == arrays[a][i]);
+          all = all &&
+                (arrays[a][i] < 0 ? places[i] == -1
+                                  : found.at(static_cast<std::size_t>(places[i])) == arrays[a][i]);
         CHECK(all);
       }
     });
@@ -190,7 +213,8 @@ TEST_CASE("move: jobs that add to the same columns are in different rounds, othe
   std::vector<float> matrix(400);
   std::vector<MoveRows::Job> jobs;
   for (int rank = 0; rank < 3; ++rank)
-    for (int part = 0; part < 4; ++part) jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
+    for (int part = 0; part < 4; ++part)
+      jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
   const auto rounds = gpu::rounds_of<MoveRows::Job>(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
@@ -207,11 +231,14 @@ TEST_CASE("zero: the columns asked for, and no others") {
     const std::vector<float> after = matrix.read();
     for (int row = 0; row < 7; ++row)
       for (int column = 0; column < 20; ++column)
-        CHECK(after[static_cast<std::size_t>(row * 20 + column)] == (row < 6 && column >= 2 && column < 13 ? 0.0f : 1.0f));
+        CHECK(after[static_cast<std::size_t>(row * 20 + column)] ==
+              (row < 6 && column >= 2 && column < 13 ? 0.0f : 1.0f));
   });
 }
 
-TEST_CASE_TEMPLATE("initialize: the values of the initializer, which know the table's rows and columns", T, float, BFloat16) {
+TEST_CASE_TEMPLATE(
+    "initialize: the values of the initializer, which know the table's rows and columns", T, float,
+    BFloat16) {
   const ElementKey first{.seed = 3, .table = 9, .table_rows = 1000, .row = 40, .column = 16};
   const Uniform uniform{-2.0f, 3.0f};
   in_every_order([&] {
@@ -224,7 +251,8 @@ TEST_CASE_TEMPLATE("initialize: the values of the initializer, which know the ta
         ElementKey key = first;
         key.row += row;
         key.column += column;
-        CHECK(to_float(got[static_cast<std::size_t>(row * 5 + column)]) == doctest::Approx(to_float(from_float<T>(uniform(key)))));
+        CHECK(to_float(got[static_cast<std::size_t>(row * 5 + column)]) ==
+              doctest::Approx(to_float(from_float<T>(uniform(key)))));
       }
   });
 }

@@ -17,7 +17,8 @@
 #include <string>
 #include <vector>
 
-// Golden vectors of kind "embedding" on Cuda: every step's output, and the tables and states at the end.
+// Golden vectors of kind "embedding" on Cuda: every step's output, and the tables and states at the
+// end.
 
 namespace {
 
@@ -30,18 +31,21 @@ struct GoldenCase {
   std::vector<FeatureSpec> features;
   nlohmann::json json;
 
-  explicit GoldenCase(const std::filesystem::path& path) : file(path), json(nlohmann::json::parse(file.metadata().at("case"))) {
+  explicit GoldenCase(const std::filesystem::path& path)
+      : file(path), json(nlohmann::json::parse(file.metadata().at("case"))) {
     const bool model = json["kind"] != "embedding";  // which has a feature per table
     for (const auto& t : json["tables"]) names.push_back(t["name"]);
     if (!model)
       for (const auto& f : json["features"]) names.push_back(f["name"]);
     std::size_t name = 0;
-    for (const auto& t : json["tables"]) tables.push_back({names[name++], t["rows"].get<std::int64_t>(), t["width"].get<int>()});
+    for (const auto& t : json["tables"])
+      tables.push_back({names[name++], t["rows"].get<std::int64_t>(), t["width"].get<int>()});
     for (const TableSpec& t : tables)
       if (model) features.push_back({t.name, t.name});
     for (const auto& f : model ? nlohmann::json::array() : json["features"])
-      features.push_back(
-          {names[name++], table(f["table"]).name, f["pooling"] == "mean" ? Pooling::mean : Pooling::sum, f.value("weighted", false)});
+      features.push_back({names[name++], table(f["table"]).name,
+                          f["pooling"] == "mean" ? Pooling::mean : Pooling::sum,
+                          f.value("weighted", false)});
   }
   const TableSpec& table(const std::string& wanted) const {
     for (const TableSpec& t : tables)
@@ -56,7 +60,8 @@ Layout golden_layout(const GoldenCase& golden, int ranks) {
   for (std::size_t t = 0; t < golden.tables.size(); ++t)
     for (int r = 0; r < ranks; ++r) {
       const TableSpec& table = golden.tables[t];
-      const Rectangle block{even_cut(table.rows, ranks, r), even_cut(table.rows, ranks, r + 1), 0, table.width};
+      const Rectangle block{even_cut(table.rows, ranks, r), even_cut(table.rows, ranks, r + 1), 0,
+                            table.width};
       if (!block.empty()) shards.push_back({static_cast<int>(t), block, r});
     }
   return make_layout({ranks}, golden.tables, golden.features, shards);
@@ -78,7 +83,8 @@ class GoldenArray {
 bool golden_close(std::span<const float> found, std::span<const float> expected) {
   if (found.size() != expected.size()) return false;
   for (std::size_t i = 0; i < found.size(); ++i)
-    if (!(std::fabs(found[i] - expected[i]) <= 1e-5f + 1e-4f * std::fabs(expected[i]))) return false;
+    if (!(std::fabs(found[i] - expected[i]) <= 1e-5f + 1e-4f * std::fabs(expected[i])))
+      return false;
   return true;
 }
 
@@ -87,17 +93,24 @@ void run_golden(const GoldenCase& golden, const O& optimizer, int ranks) {
   const Layout layout = golden_layout(golden, ranks);
   const auto batch = golden.json["batch"].get<std::int64_t>();
   std::vector<std::vector<float>> finals;
-  for (const TableSpec& t : golden.tables) finals.emplace_back(static_cast<std::size_t>(t.rows * t.width));
+  for (const TableSpec& t : golden.tables)
+    finals.emplace_back(static_cast<std::size_t>(t.rows * t.width));
   run_ranks(ranks, [&](ThreadCommunicator& host) {
     const Cuda backend;
-    BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(), CudaMemory(backend));
+    BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(),
+                                                     CudaMemory(backend));
     ShardedCollection<Widths<16>, O, Cuda, BasicThreadCommunicator<CudaMemory>> embeddings{
-        communicator, backend, layout, {.learning_rate = golden.json["optimizer"]["lr"].get<float>(), .optimizer = optimizer}};
+        communicator,
+        backend,
+        layout,
+        {.learning_rate = golden.json["optimizer"]["lr"].get<float>(), .optimizer = optimizer}};
     for (const TableSpec& t : golden.tables) {
-      const std::vector<float> initial = golden.file.read<float>("table." + std::string(t.name) + ".initial");
+      const std::vector<float> initial =
+          golden.file.read<float>("table." + std::string(t.name) + ".initial");
       embeddings.tables().set(t.name, {initial.data(), t.rows, t.width});
     }
-    const std::int64_t begin = even_cut(batch, ranks, host.rank()), end = even_cut(batch, ranks, host.rank() + 1);
+    const std::int64_t begin = even_cut(batch, ranks, host.rank()),
+                       end = even_cut(batch, ranks, host.rank() + 1);
     for (int step = 0; step < golden.json["steps"].get<int>(); ++step) {
       const std::string prefix = "step" + std::to_string(step) + ".";
       std::vector<std::int64_t> ids, offsets{0};
@@ -106,10 +119,11 @@ void run_golden(const GoldenCase& golden, const O& optimizer, int ranks) {
         const std::string feature = prefix + "feature." + std::string(f.name) + ".";
         const auto feature_offsets = golden.file.read<std::int64_t>(feature + "offsets"),
                    feature_ids = golden.file.read<std::int64_t>(feature + "ids");
-        const auto feature_weights =
-            f.weighted ? golden.file.read<float>(feature + "weights") : std::vector<float>(feature_ids.size(), 1.0f);
+        const auto feature_weights = f.weighted ? golden.file.read<float>(feature + "weights")
+                                                : std::vector<float>(feature_ids.size(), 1.0f);
         for (std::int64_t s = begin; s < end; ++s) {
-          for (std::int64_t i = feature_offsets[static_cast<std::size_t>(s)]; i < feature_offsets[static_cast<std::size_t>(s) + 1]; ++i) {
+          for (std::int64_t i = feature_offsets[static_cast<std::size_t>(s)];
+               i < feature_offsets[static_cast<std::size_t>(s) + 1]; ++i) {
             ids.push_back(feature_ids[static_cast<std::size_t>(i)]);
             weights.push_back(feature_weights[static_cast<std::size_t>(i)]);
           }
@@ -118,15 +132,17 @@ void run_golden(const GoldenCase& golden, const O& optimizer, int ranks) {
       }
       const GoldenArray<std::int64_t> device_ids(backend, ids), device_offsets(backend, offsets);
       const GoldenArray<float> device_weights(backend, weights);
-      const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{static_cast<std::int64_t>(golden.features.size()), end - begin,
-                                                                       device_ids.span(), device_offsets.span(), device_weights.span()});
+      const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{
+          static_cast<std::int64_t>(golden.features.size()), end - begin, device_ids.span(),
+          device_offsets.span(), device_weights.span()});
       const auto first = static_cast<std::size_t>(begin * layout.columns()),
                  count = static_cast<std::size_t>((end - begin) * layout.columns());
       std::vector<float> output(count);
       backend.copy(output.data(), pooled.values.data, count * sizeof(float));
       backend.synchronize();
       const std::vector<float> expected = golden.file.read<float>(prefix + "output");
-      if (!golden_close(output, std::span(expected).subspan(first, count))) throw Error(prefix + "output differs");
+      if (!golden_close(output, std::span(expected).subspan(first, count)))
+        throw Error(prefix + "output differs");
       const std::vector<float> gradient = golden.file.read<float>(prefix + "grad_output");
       const GoldenArray<float> device_gradient(backend, std::span(gradient).subspan(first, count));
       embeddings.backward(pooled, {device_gradient.span().data(), end - begin, layout.columns()});
@@ -134,11 +150,13 @@ void run_golden(const GoldenCase& golden, const O& optimizer, int ranks) {
     for (int rank = 0; rank < ranks; ++rank, host.barrier())
       if (rank == host.rank())
         for (std::size_t t = 0; t < golden.tables.size(); ++t)
-          embeddings.tables().get(golden.tables[t].name, {finals[t].data(), golden.tables[t].rows, golden.tables[t].width});
+          embeddings.tables().get(golden.tables[t].name, {finals[t].data(), golden.tables[t].rows,
+                                                          golden.tables[t].width});
   });
   for (std::size_t t = 0; t < golden.tables.size(); ++t) {
     INFO("table ", std::string(golden.tables[t].name), ", ranks ", ranks);
-    CHECK(golden_close(finals[t], golden.file.read<float>("table." + std::string(golden.tables[t].name) + ".final")));
+    CHECK(golden_close(finals[t], golden.file.read<float>(
+                                      "table." + std::string(golden.tables[t].name) + ".final")));
   }
 }
 
@@ -150,8 +168,10 @@ void run_golden_embedding(const std::filesystem::path& path) {
   const std::string kind = o["kind"];
   for (const int ranks : {1, 3}) {
     if (kind == "sgd") run_golden(golden, Sgd{}, ranks);
-    if (kind == "adagrad") run_golden(golden, Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
-    if (kind == "rowwise_adagrad") run_golden(golden, RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
+    if (kind == "adagrad")
+      run_golden(golden, Adagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
+    if (kind == "rowwise_adagrad")
+      run_golden(golden, RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
     if (kind == "adam") run_golden(golden, Adam{o["beta1"], o["beta2"], o["eps"]}, ranks);
   }
 }
@@ -174,4 +194,6 @@ void run_golden_folder(void (*run)(const std::filesystem::path&)) {
 
 }  // namespace
 
-TEST_CASE("golden vectors of embeddings, whole tables and tables cut by rows") { run_golden_folder(run_golden_embedding); }
+TEST_CASE("golden vectors of embeddings, whole tables and tables cut by rows") {
+  run_golden_folder(run_golden_embedding);
+}

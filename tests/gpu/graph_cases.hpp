@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <vector>
 
-// Whole training steps as CUDA graphs: what was captured once is replayed on other batches, and must give the bits of steps that are
-// called.
+// Whole training steps as CUDA graphs: what was captured once is replayed on other batches, and
+// must give the bits of steps that are called.
 
 namespace {
 
@@ -33,7 +33,8 @@ struct StepInput {
   std::vector<float> numbers, labels, weights;
 };
 
-/// Bags have bounds, and room for more ids than a step has; or as many ids in every step, which features share anew.
+/// Bags have bounds, and room for more ids than a step has; or as many ids in every step, which
+/// features share anew.
 enum class Batches { one_hot, bounded, as_many };
 
 /// Ids of table a are below 10, of table b below 6; `capacity` of them, whatever the step has.
@@ -50,13 +51,17 @@ StepInput input_of(int step, Batches batches, std::int64_t capacity) {
     for (std::int64_t s = 0; s < samples; ++s) {
       if (bags) input.offsets.push_back(count);
       for (std::int64_t i = 0, n = bags ? length(feature, s) : 1; i < n; ++i, ++count)
-        input.ids.push_back(static_cast<std::int32_t>((s * 7 + i * 5 + step * 3) % (feature == 0 ? 10 : 6)));
+        input.ids.push_back(
+            static_cast<std::int32_t>((s * 7 + i * 5 + step * 3) % (feature == 0 ? 10 : 6)));
     }
   if (bags) input.offsets.push_back(count);
   input.ids.resize(static_cast<std::size_t>(capacity), -1);
-  for (std::int64_t i = 0; i < capacity; ++i) input.weights.push_back(static_cast<float>((i * 3 + step) % 7) * 0.25f - 0.5f);
-  for (std::int64_t i = 0; i < samples * numbers; ++i) input.numbers.push_back(static_cast<float>((i * 5 + step) % 11) * 0.125f - 0.5f);
-  for (std::int64_t s = 0; s < samples; ++s) input.labels.push_back(static_cast<float>((s + step) % 3 == 0));
+  for (std::int64_t i = 0; i < capacity; ++i)
+    input.weights.push_back(static_cast<float>((i * 3 + step) % 7) * 0.25f - 0.5f);
+  for (std::int64_t i = 0; i < samples * numbers; ++i)
+    input.numbers.push_back(static_cast<float>((i * 5 + step) % 11) * 0.125f - 0.5f);
+  for (std::int64_t s = 0; s < samples; ++s)
+    input.labels.push_back(static_cast<float>((s + step) % 3 == 0));
   return input;
 }
 
@@ -68,10 +73,12 @@ struct Trained {
 };
 
 using Plain = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width, Mean>>>;
-using WithWeights = Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width>>,
-                         Features<Feature<"a", "a", Sum, Weighted>, Feature<"b", "b", Mean, Weighted>>>;
+using WithWeights =
+    Plan<TableWise<Table<"a", 10, width>>, TableWise<Table<"b", 6, width>>,
+         Features<Feature<"a", "a", Sum, Weighted>, Feature<"b", "b", Mean, Weighted>>>;
 
-/// DLRM in small: embeddings, bottom and top layers, dot interaction, loss, and the updates of all, on one stream.
+/// DLRM in small: embeddings, bottom and top layers, dot interaction, loss, and the updates of all,
+/// on one stream.
 template <class Small>
 Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
@@ -83,7 +90,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   One self{CudaMemory(backend)};
   EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, CountNonFiniteGradients> embeddings{
       self, backend, {.learning_rate = 0.5f, .seed = 3}};
-  CudaMlp bottom(backend, {numbers, 16, width}, {.last_relu = true, .gradient_epilogues = epilogues}),
+  CudaMlp bottom(backend, {numbers, 16, width},
+                 {.last_relu = true, .gradient_epilogues = epilogues}),
       top(backend, {Dot::columns(), 12, 1}, {.gradient_epilogues = epilogues});
   const CudaDenseParameters parameters(backend, 5, bottom, top);
   CudaDenseOptimizer dense(backend, Adagrad{});
@@ -95,16 +103,19 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   const StepInput first = input_of(0, batches, capacity);
   const Array<std::int32_t, Cuda> ids(backend, first.ids);
   const Array<std::int64_t, Cuda> offsets(backend, first.offsets);
-  const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels), weights(backend, first.weights),
-      weight_gradients(backend, first.weights);
+  const Array<float, Cuda> x(backend, first.numbers), labels(backend, first.labels),
+      weights(backend, first.weights), weight_gradients(backend, first.weights);
   const auto matrix = [&](std::int64_t columns) {
-    return Array<float, Cuda>(backend, std::vector<float>(static_cast<std::size_t>(samples * columns)));
+    return Array<float, Cuda>(backend,
+                              std::vector<float>(static_cast<std::size_t>(samples * columns)));
   };
-  const Array<float, Cuda> v = matrix(vectors * width), dv = matrix(vectors * width), z = matrix(Dot::columns()),
-                           dz = matrix(Dot::columns()), y = matrix(1), dy = matrix(1);
+  const Array<float, Cuda> v = matrix(vectors * width), dv = matrix(vectors * width),
+                           z = matrix(Dot::columns()), dz = matrix(Dot::columns()), y = matrix(1),
+                           dy = matrix(1);
   const Array<double, Cuda> loss(backend, std::vector<double>{0.0});
-  const MatrixView<float> all(v.data(), samples, vectors * width), d_all(dv.data(), samples, vectors * width),
-      products(z.data(), samples, Dot::columns()), d_products(dz.data(), samples, Dot::columns()), logits(y.data(), samples, 1),
+  const MatrixView<float> all(v.data(), samples, vectors * width),
+      d_all(dv.data(), samples, vectors * width), products(z.data(), samples, Dot::columns()),
+      d_products(dz.data(), samples, Dot::columns()), logits(y.data(), samples, 1),
       d_logits(dy.data(), samples, 1);
 
   const auto step = [&] {
@@ -115,7 +126,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
     const auto pooled = embeddings.forward(batch, all.column_range(width, 2 * width));
     Dot::forward(backend, all, products);
     top.forward(products, logits);
-    CudaBinaryCrossEntropy{}.forward_backward(backend, logits, labels.span(), d_logits, loss.data());
+    CudaBinaryCrossEntropy{}.forward_backward(backend, logits, labels.span(), d_logits,
+                                              loss.data());
     top.backward(d_logits, d_products);
     Dot::backward(backend, all, d_products, d_all);
     bottom.backward(d_all.column_range(0, width));
@@ -148,11 +160,13 @@ Trained train(bool captured, Batches batches, bool epilogues) {
       step();
     }
   }
-  Trained result{std::vector<float>(16 * width), std::vector<float>(static_cast<std::size_t>(parameters.size())), weight_gradients.read(),
-                 loss.read()};
+  Trained result{std::vector<float>(16 * width),
+                 std::vector<float>(static_cast<std::size_t>(parameters.size())),
+                 weight_gradients.read(), loss.read()};
   embeddings.tables().get("a", {result.tables.data(), 10, width});
   embeddings.tables().get("b", {result.tables.data() + 10 * width, 6, width});
-  backend.copy(result.parameters.data(), parameters.values().data(), result.parameters.size() * sizeof(float));
+  backend.copy(result.parameters.data(), parameters.values().data(),
+               result.parameters.size() * sizeof(float));
   backend.synchronize();
   CHECK(embeddings.bad_ids()[0] + embeddings.bad_ids()[1] == 0);
   CHECK(embeddings.non_finite_gradients() == 0);
@@ -161,7 +175,9 @@ Trained train(bool captured, Batches batches, bool epilogues) {
 
 }  // namespace
 
-TEST_CASE("a whole training step is captured in a graph and replayed on other batches: the bits of steps that are called") {
+TEST_CASE(
+    "a whole training step is captured in a graph and replayed on other batches: the bits of steps "
+    "that are called") {
   const auto compare = []<class Small>(std::type_identity<Small>, Batches batches, bool epilogues) {
     CAPTURE(static_cast<int>(batches));
     CAPTURE(epilogues);
@@ -170,7 +186,8 @@ TEST_CASE("a whole training step is captured in a graph and replayed on other ba
     CHECK(called.loss[0] > 0);
   };
   for (const Batches batches : {Batches::one_hot, Batches::bounded, Batches::as_many}) {
-    for (const bool epilogues : {false, true}) compare(std::type_identity<Plain>{}, batches, epilogues);
+    for (const bool epilogues : {false, true})
+      compare(std::type_identity<Plain>{}, batches, epilogues);
     compare(std::type_identity<WithWeights>{}, batches, false);
   }
 }

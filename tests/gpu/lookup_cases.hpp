@@ -15,14 +15,16 @@ using namespace tessera;
 
 /// Pools by the contract of op/lookup.hpp, one number at a time.
 template <class T, class Id>
-void pool_plainly(const std::vector<T>& arena, int width, const HostBags<Id>& bags, std::vector<float>& output, std::int64_t first,
-                  std::int64_t stride) {
+void pool_plainly(const std::vector<T>& arena, int width, const HostBags<Id>& bags,
+                  std::vector<float>& output, std::int64_t first, std::int64_t stride) {
   for (std::int64_t bag = 0; bag < bags.bags; ++bag)
     for (int c = 0; c < width; ++c) {
       float sum = 0;
       for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
-        const float x = to_float(arena[static_cast<std::size_t>((bags.ids[static_cast<std::size_t>(i)] + bags.row_bias) * width + c)]);
-        sum = bags.weights.empty() ? sum + x : std::fma(bags.weights[static_cast<std::size_t>(i)], x, sum);
+        const float x = to_float(arena[static_cast<std::size_t>(
+            (bags.ids[static_cast<std::size_t>(i)] + bags.row_bias) * width + c)]);
+        sum = bags.weights.empty() ? sum + x
+                                   : std::fma(bags.weights[static_cast<std::size_t>(i)], x, sum);
       }
       if (!bags.bag_scale.empty()) sum *= bags.bag_scale[static_cast<std::size_t>(bag)];
       output[static_cast<std::size_t>(first + bag * stride + c)] = sum;
@@ -39,7 +41,8 @@ void check_lookup(int padding) {
   std::vector<HostBags<Id>> groups;
   for (const Coefficients c : {Coefficients::none, Coefficients::weights, Coefficients::bag_scale})
     for (const int longest : {1, 2, 23})
-      groups.push_back(random_bags<Id>(random, bags - longest, longest, rows, groups.size() % 2 == 0 ? 0 : rows, c));
+      groups.push_back(random_bags<Id>(random, bags - longest, longest, rows,
+                                       groups.size() % 2 == 0 ? 0 : rows, c));
   groups.push_back({});                                                          // no bags
   groups.push_back(random_bags<Id>(random, 1, 0, rows, 0, Coefficients::none));  // one empty bag
   const std::int64_t columns = static_cast<std::int64_t>(groups.size()) * (Width + padding);
@@ -47,7 +50,8 @@ void check_lookup(int padding) {
   const std::vector<float> untouched(static_cast<std::size_t>(bags * columns + padding), -7.0f);
   std::vector<float> expected = untouched;
   for (std::size_t g = 0; g < groups.size(); ++g)
-    pool_plainly(arena, Width, groups[g], expected, padding + static_cast<std::int64_t>(g) * (Width + padding), columns);
+    pool_plainly(arena, Width, groups[g], expected,
+                 padding + static_cast<std::int64_t>(g) * (Width + padding), columns);
 
   in_every_order([&] {
     const Cuda backend;
@@ -58,7 +62,9 @@ void check_lookup(int padding) {
     device_bags.reserve(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
       device_bags.emplace_back(backend, groups[g]);
-      lookups.push_back({device_bags.back().view(), output.data() + padding + static_cast<std::int64_t>(g) * (Width + padding), columns});
+      lookups.push_back({device_bags.back().view(),
+                         output.data() + padding + static_cast<std::int64_t>(g) * (Width + padding),
+                         columns});
     }
     run<Lookup<T, Id, Width>>(backend, {device_arena.data(), Width, lookups});
     CHECK((output.read() == expected));
@@ -90,14 +96,18 @@ TEST_CASE("lookup: more groups than a launch holds") {
   Random random(5);
   constexpr int width = 8, count = 130;
   const std::vector<float> arena = random_elements<float>(random, 20 * width);
-  const HostBags<std::int32_t> bags = random_bags<std::int32_t>(random, 3, 1, 20, 0, Coefficients::none);
+  const HostBags<std::int32_t> bags =
+      random_bags<std::int32_t>(random, 3, 1, 20, 0, Coefficients::none);
   std::vector<float> expected(3 * count * width);
-  for (int g = 0; g < count; ++g) pool_plainly(arena, width, bags, expected, g * width, count * width);
+  for (int g = 0; g < count; ++g)
+    pool_plainly(arena, width, bags, expected, g * width, count * width);
   const Cuda backend;
-  const OnDevice<float> device_arena(backend, arena), output(backend, std::vector<float>(expected.size()));
+  const OnDevice<float> device_arena(backend, arena),
+      output(backend, std::vector<float>(expected.size()));
   const DeviceBags<std::int32_t> device_bags(backend, bags);
   std::vector<LookupGroup<std::int32_t>> groups;
-  for (int g = 0; g < count; ++g) groups.push_back({device_bags.view(), output.data() + g * width, count * width});
+  for (int g = 0; g < count; ++g)
+    groups.push_back({device_bags.view(), output.data() + g * width, count * width});
   run<Lookup<float, std::int32_t, width>>(backend, {device_arena.data(), width, groups});
   CHECK((output.read() == expected));
 }

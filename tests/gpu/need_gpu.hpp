@@ -22,7 +22,8 @@ namespace {
 
 inline constexpr bool slow_run = false;
 
-/// Runs a test's body on the GPU, twice: the hardware's order differs from run to run, the bits must not.
+/// Runs a test's body on the GPU, twice: the hardware's order differs from run to run, the bits
+/// must not.
 template <class Function>
 void in_every_order(const Function& function) {
   function();

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The first program on a machine with a GPU, ten seconds: what all the others need, a line each. It needs nothing of the library, and no
-// other library than the driver's, so that it runs where they do not. Exit code: 0, 1 if something is missing, 77 without a GPU.
+// The first program on a machine with a GPU, ten seconds: what all the others need, a line each. It
+// needs nothing of the library, and no other library than the driver's, so that it runs where they
+// do not. Exit code: 0, 1 if something is missing, 77 without a GPU.
 #include <cuda_runtime.h>
 
 #include <dlfcn.h>
@@ -38,9 +39,12 @@ void device() {
   cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, 0);
   cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
   cudaMemGetInfo(&free_bytes, &bytes);
-  std::printf("         %s, sm_%d%d, %d multiprocessors, %d MHz, %.1f of %.1f GB free, L2 %d MB, driver for CUDA %d, runtime %d\n",
-              properties.name, properties.major, properties.minor, properties.multiProcessorCount, clock / 1000,
-              static_cast<double>(free_bytes) * 1e-9, static_cast<double>(bytes) * 1e-9, properties.l2CacheSize >> 20, driver, runtime);
+  std::printf(
+      "         %s, sm_%d%d, %d multiprocessors, %d MHz, %.1f of %.1f GB free, L2 %d MB, driver "
+      "for CUDA %d, runtime %d\n",
+      properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+      clock / 1000, static_cast<double>(free_bytes) * 1e-9, static_cast<double>(bytes) * 1e-9,
+      properties.l2CacheSize >> 20, driver, runtime);
   if (pools == 0) {
     std::printf("MISSING  memory pools: the library falls back on cudaMalloc\n");
     ++missing;
@@ -50,8 +54,10 @@ void device() {
 void memory(cudaStream_t stream) {
   void* p = nullptr;
   if (ok("cudaMalloc", cudaMalloc(&p, 1 << 20))) ok("cudaFree", cudaFree(p));
-  if (ok("memory pool: cudaMallocAsync", cudaMallocAsync(&p, 1 << 20, stream))) ok("memory pool: cudaFreeAsync", cudaFreeAsync(p, stream));
-  if (ok("page-locked memory: cudaMallocHost", cudaMallocHost(&p, 1 << 20))) ok("cudaFreeHost", cudaFreeHost(p));
+  if (ok("memory pool: cudaMallocAsync", cudaMallocAsync(&p, 1 << 20, stream)))
+    ok("memory pool: cudaFreeAsync", cudaFreeAsync(p, stream));
+  if (ok("page-locked memory: cudaMallocHost", cudaMallocHost(&p, 1 << 20)))
+    ok("cudaFreeHost", cudaFreeHost(p));
   ok("waiting for a stream", cudaStreamSynchronize(stream));
 }
 
@@ -66,7 +72,8 @@ void capture(cudaStream_t stream) {
   ok("kernel", cudaStreamSynchronize(stream));
   ok("beginning a capture", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
   add_one<<<1, 1, 0, stream>>>(value);
-  if (ok("ending a capture", cudaStreamEndCapture(stream, &graph)) && ok("instantiating a graph", cudaGraphInstantiate(&exec, graph, 0))) {
+  if (ok("ending a capture", cudaStreamEndCapture(stream, &graph)) &&
+      ok("instantiating a graph", cudaGraphInstantiate(&exec, graph, 0))) {
     for (int i = 0; i < 2; ++i) ok("launching a graph", cudaGraphLaunch(exec, stream));
     ok("waiting for a graph", cudaStreamSynchronize(stream));
     cudaMemcpy(&result, value, sizeof(int), cudaMemcpyDefault);
@@ -85,9 +92,10 @@ void copies(cudaStream_t stream) {
   constexpr std::size_t bytes = std::size_t{256} << 20;
   void *a = nullptr, *b = nullptr, *host = nullptr;
   cudaEvent_t begin = nullptr, end = nullptr;
-  if (ok("memory of the copies", cudaMalloc(&a, bytes)) && ok("memory of the copies", cudaMalloc(&b, bytes)) &&
-      ok("page-locked memory of the copies", cudaMallocHost(&host, bytes)) && ok("events", cudaEventCreate(&begin)) &&
-      ok("events", cudaEventCreate(&end))) {
+  if (ok("memory of the copies", cudaMalloc(&a, bytes)) &&
+      ok("memory of the copies", cudaMalloc(&b, bytes)) &&
+      ok("page-locked memory of the copies", cudaMallocHost(&host, bytes)) &&
+      ok("events", cudaEventCreate(&begin)) && ok("events", cudaEventCreate(&end))) {
     const auto best = [&](void* to, const void* from) {
       float least = 1e30f;
       for (int i = 0; i < 10; ++i) {
@@ -95,13 +103,17 @@ void copies(cudaStream_t stream) {
         cudaEventRecord(begin, stream);
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
         cudaEventRecord(end, stream);
-        if (cudaEventSynchronize(end) != cudaSuccess || cudaEventElapsedTime(&milliseconds, begin, end) != cudaSuccess) return 0.0;
+        if (cudaEventSynchronize(end) != cudaSuccess ||
+            cudaEventElapsedTime(&milliseconds, begin, end) != cudaSuccess)
+          return 0.0;
         least = std::min(least, milliseconds);
       }
       return static_cast<double>(bytes) * 1e-6 / least;
     };
-    std::printf("         256 MiB: %.0f GB/s read and written within the GPU, %.1f GB/s from the host, %.1f GB/s to it\n", 2 * best(b, a),
-                best(a, host), best(host, a));
+    std::printf(
+        "         256 MiB: %.0f GB/s read and written within the GPU, %.1f GB/s from the host, "
+        "%.1f GB/s to it\n",
+        2 * best(b, a), best(a, host), best(host, a));
   }
   ok("copies", cudaStreamSynchronize(stream));
   cudaFree(a);
@@ -139,8 +151,9 @@ int main() {
     capture(stream);
     copies(stream);
   }
-  library("libcublasLt.so.13", "cublasLtGetVersion",
-          [](void* function) { return static_cast<long>(reinterpret_cast<std::size_t (*)()>(function)()); });
+  library("libcublasLt.so.13", "cublasLtGetVersion", [](void* function) {
+    return static_cast<long>(reinterpret_cast<std::size_t (*)()>(function)());
+  });
   library("libnccl.so.2", "ncclGetVersion", [](void* function) {
     int version = 0;
     reinterpret_cast<int (*)(int*)>(function)(&version);

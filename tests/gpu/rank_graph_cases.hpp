@@ -13,7 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-// Steps of a collection on several ranks as CUDA graphs. For communicators whose exchanges are work of the stream.
+// Steps of a collection on several ranks as CUDA graphs. For communicators whose exchanges are work
+// of the stream.
 
 namespace {
 
@@ -23,38 +24,50 @@ constexpr int rank_samples = 37;
 /// Of each feature's ids in a rank's batch: bags have 0 to 3.
 constexpr std::int64_t rank_bound = 3 * rank_samples;
 
-/// A table of each policy: whole, cut by rows, by columns, and one copy per rank; and one that is cut both ways.
+/// A table of each policy: whole, cut by rows, by columns, and one copy per rank; and one that is
+/// cut both ways.
 inline Layout rank_layout(int ranks, bool weighted) {
-  const std::vector<TableSpec> tables{{"whole", 9, 4}, {"rows", 20, 8}, {"columns", 11, 8}, {"copies", 7, 4}, {"grid", 12, 8}};
-  const std::vector<FeatureSpec> features{{"f0", "whole", Pooling::sum, weighted}, {"f1", "rows"},
-                                          {"f2", "rows", Pooling::mean, weighted}, {"f3", "columns", Pooling::sum, weighted},
-                                          {"f4", "copies", Pooling::mean},         {"f5", "grid", Pooling::mean, weighted}};
+  const std::vector<TableSpec> tables{
+      {"whole", 9, 4}, {"rows", 20, 8}, {"columns", 11, 8}, {"copies", 7, 4}, {"grid", 12, 8}};
+  const std::vector<FeatureSpec> features{
+      {"f0", "whole", Pooling::sum, weighted}, {"f1", "rows"},
+      {"f2", "rows", Pooling::mean, weighted}, {"f3", "columns", Pooling::sum, weighted},
+      {"f4", "copies", Pooling::mean},         {"f5", "grid", Pooling::mean, weighted}};
   std::vector<Shard> shards{{0, {0, 9, 0, 4}, ranks - 1}, {3, {0, 7, 0, 4}, every_rank}};
-  for (int r = 0; r < ranks; ++r) shards.push_back({1, {even_cut(20, ranks, r), even_cut(20, ranks, r + 1), 0, 8}, r});
+  for (int r = 0; r < ranks; ++r)
+    shards.push_back({1, {even_cut(20, ranks, r), even_cut(20, ranks, r + 1), 0, 8}, r});
   for (const int column : {0, 4}) {
     shards.push_back({2, {0, 11, column, column + 4}, column / 4 % ranks});
-    for (const int row : {0, 6}) shards.push_back({4, {row, row + 6, column, column + 4}, (row / 6 + column / 4) % ranks});
+    for (const int row : {0, 6})
+      shards.push_back({4, {row, row + 6, column, column + 4}, (row / 6 + column / 4) % ranks});
   }
   return make_layout({ranks}, tables, features, shards);
 }
 
-/// Everything that a rank sees of some steps: called ones, or one called and the others replayed from a graph.
+/// Everything that a rank sees of some steps: called ones, or one called and the others replayed
+/// from a graph.
 template <class O, class Comm>
-std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, bool captured, bool bags, bool weighted) {
+std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, bool captured,
+                              bool bags, bool weighted) {
   const Cuda backend({.stream = stream.get()});
   const Layout layout = rank_layout(communicator.size(), weighted);
-  ShardedCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(communicator, backend, layout,
-                                                            {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured});
+  ShardedCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(
+      communicator, backend, layout,
+      {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured});
   const std::int64_t features = std::ssize(layout.features), bags_in_all = features * rank_samples;
   const std::vector<std::int64_t> bounds(bags ? static_cast<std::size_t>(features) : 0, rank_bound);
   // Room for the largest batch; a called step must be told how many ids it has.
   const auto room = static_cast<std::size_t>(bags ? features * rank_bound : bags_in_all);
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>(room));
-  const Array<std::int64_t, Cuda> offsets(backend, std::vector<std::int64_t>(bags ? static_cast<std::size_t>(bags_in_all) + 1 : 0));
-  const Array<float, Cuda> weights(backend, std::vector<float>(weighted ? room : 0)), of_weights(backend, std::vector<float>(room)),
-      output(backend, std::vector<float>(static_cast<std::size_t>(rank_samples * layout.columns())));
+  const Array<std::int64_t, Cuda> offsets(
+      backend, std::vector<std::int64_t>(bags ? static_cast<std::size_t>(bags_in_all) + 1 : 0));
+  const Array<float, Cuda> weights(backend, std::vector<float>(weighted ? room : 0)),
+      of_weights(backend, std::vector<float>(room)),
+      output(backend,
+             std::vector<float>(static_cast<std::size_t>(rank_samples * layout.columns())));
   const MatrixView<float> rows(output.data(), rank_samples, layout.columns());
-  const KeyedJagged<std::int32_t> batch{features, rank_samples, ids.span(), offsets.span(), weights.span(), bounds};
+  const KeyedJagged<std::int32_t> batch{features,       rank_samples,   ids.span(),
+                                        offsets.span(), weights.span(), bounds};
   const auto step = [&] {
     const auto pooled = embeddings.forward(batch, rows);
     if (weighted)
@@ -66,7 +79,8 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
   std::vector<float> seen;
   const auto see = [&](const Array<float, Cuda>& values) {
     seen.resize(seen.size() + values.span().size());
-    backend.copy(seen.data() + seen.size() - values.span().size(), values.data(), values.span().size_bytes());
+    backend.copy(seen.data() + seen.size() - values.span().size(), values.data(),
+                 values.span().size_bytes());
     backend.synchronize();
   };
   std::optional<Graph> graph;
@@ -78,15 +92,18 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
       const std::int64_t table_rows = layout.tables[layout.feature_table[f]].rows;
       for (int s = 0; s < rank_samples; ++s) {
         for (int i = 0, count = bags ? (s + n + communicator.rank()) % 4 : 1; i < count; ++i) {
-          new_ids.push_back(static_cast<std::int32_t>((s * 5 + i * 3 + n * 7 + communicator.rank()) % table_rows));
+          new_ids.push_back(static_cast<std::int32_t>(
+              (s * 5 + i * 3 + n * 7 + communicator.rank()) % table_rows));
           new_weights.push_back(static_cast<float>((s + 3 * i + n) % 7) * 0.25f - 0.5f);
         }
         new_offsets.push_back(std::ssize(new_ids));
       }
     }
     backend.copy(ids.data(), new_ids.data(), new_ids.size() * sizeof(std::int32_t));
-    if (bags) backend.copy(offsets.data(), new_offsets.data(), new_offsets.size() * sizeof(std::int64_t));
-    if (weighted) backend.copy(weights.data(), new_weights.data(), new_weights.size() * sizeof(float));
+    if (bags)
+      backend.copy(offsets.data(), new_offsets.data(), new_offsets.size() * sizeof(std::int64_t));
+    if (weighted)
+      backend.copy(weights.data(), new_weights.data(), new_weights.size() * sizeof(float));
     backend.synchronize();
     if (!captured || n == 0) {
       step();
@@ -105,12 +122,15 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
   return seen;
 }
 
-/// Whether replayed steps gave the bits of called ones, with optimizers of both kinds and every kind of batch, or bags with weights alone.
+/// Whether replayed steps gave the bits of called ones, with optimizers of both kinds and every
+/// kind of batch, or bags with weights alone.
 template <class Comm>
-bool graphs_train_like_calls(Comm& communicator, const gpu::Stream& stream, bool every_kind = true) {
+bool graphs_train_like_calls(Comm& communicator, const gpu::Stream& stream,
+                             bool every_kind = true) {
   bool equal = true;
   const auto compare = [&]<class O>(std::type_identity<O>, bool bags, bool weighted) {
-    equal &= train_rank<O>(communicator, stream, true, bags, weighted) == train_rank<O>(communicator, stream, false, bags, weighted);
+    equal &= train_rank<O>(communicator, stream, true, bags, weighted) ==
+             train_rank<O>(communicator, stream, false, bags, weighted);
   };
   for (const bool bags : {false, true})
     for (const bool weighted : {false, true}) {

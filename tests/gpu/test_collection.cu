@@ -11,7 +11,8 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   constexpr std::int64_t rows = (std::int64_t{1} << 31) / width + 1000;
   std::size_t free_bytes = 0, total = 0;
   gpu::check(cudaMemGetInfo(&free_bytes, &total), "asking for free memory");
-  if (free_bytes < static_cast<std::size_t>(rows) * width * sizeof(float) + (std::size_t{1} << 30)) {
+  if (free_bytes <
+      static_cast<std::size_t>(rows) * width * sizeof(float) + (std::size_t{1} << 30)) {
     MESSAGE("skipped: too little free memory");
     return;
   }
@@ -22,7 +23,8 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   run<Initialize<float, Uniform>>(backend, {arena.data(), rows, width, first, Uniform{}});
   const std::vector<std::int64_t> host_ids{rows - 1, 0, rows - 500, rows - 1};
   const Array<std::int64_t, Cuda> ids(backend, host_ids);
-  const Array<float, Cuda> output(backend, std::vector<float>(4 * width)), gradient(backend, std::vector<float>(4 * width, 1.0f));
+  const Array<float, Cuda> output(backend, std::vector<float>(4 * width)),
+      gradient(backend, std::vector<float>(4 * width, 1.0f));
   Bags<std::int64_t> bags;
   bags.ids = ids.data();
   bags.bags = 4;
@@ -39,7 +41,9 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   };
   std::vector<float> found = lookup();
   for (std::size_t i = 0; i < 4; ++i)
-    for (int c = 0; c < width; ++c) CHECK(found[i * width + static_cast<std::size_t>(c)] == doctest::Approx(expected(host_ids[i], c)));
+    for (int c = 0; c < width; ++c)
+      CHECK(found[i * width + static_cast<std::size_t>(c)] ==
+            doctest::Approx(expected(host_ids[i], c)));
   ArenaState<float, RowWiseAdagrad> state;
   Buffer<float, Cuda> sums;
   sums.resize(backend, static_cast<std::size_t>(rows));
@@ -49,9 +53,11 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   state.width = width;
   state.row_state[0] = sums.data();
   const GradientGroup<std::int64_t> group{bags, gradient.data(), width};
-  run<Update<float, std::int64_t, width, RowWiseAdagrad>>(backend, {state, RowWiseAdagrad{}.at(0.5f, 1), {&group, 1}});
+  run<Update<float, std::int64_t, width, RowWiseAdagrad>>(
+      backend, {state, RowWiseAdagrad{}.at(0.5f, 1), {&group, 1}});
   found = lookup();
   for (std::size_t i = 0; i < 4; ++i)  // w - 0.5 * g / sqrt(mean(g^2)), whatever g
     for (int c = 0; c < width; ++c)
-      CHECK(found[i * width + static_cast<std::size_t>(c)] == doctest::Approx(expected(host_ids[i], c) - 0.5f));
+      CHECK(found[i * width + static_cast<std::size_t>(c)] ==
+            doctest::Approx(expected(host_ids[i], c) - 0.5f));
 }

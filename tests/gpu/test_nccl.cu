@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// NcclCommunicator on a GPU, one rank and several: processes on one card, which NCCL takes for different machines because their
-// NCCL_HOSTID differ, so that traffic goes through sockets. This program starts itself again for each rank.
+// NcclCommunicator on a GPU, one rank and several: processes on one card, which NCCL takes for
+// different machines because their NCCL_HOSTID differ, so that traffic goes through sockets. This
+// program starts itself again for each rank.
 #include <gpu/need_gpu.hpp>
 
 #include <tessera/comm/any_communicator.hpp>
@@ -34,15 +35,18 @@ int number(const char* variable) {
 
 ts::NcclCommunicator join(cudaStream_t stream, std::chrono::nanoseconds timeout = 60s) {
   const int size = number("TESSERA_TEST_RANKS");
-  const auto file = std::filesystem::temp_directory_path() / ("tessera_nccl_" + std::string(std::getenv("TESSERA_TEST_JOB")));
-  return ts::NcclCommunicator::from_file(file, number("TESSERA_TEST_RANK"), size, {.stream = stream, .timeout = timeout});
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("tessera_nccl_" + std::string(std::getenv("TESSERA_TEST_JOB")));
+  return ts::NcclCommunicator::from_file(file, number("TESSERA_TEST_RANK"), size,
+                                         {.stream = stream, .timeout = timeout});
 }
 
 /// Runs a skipped case below on `ranks` processes; returns what each returned.
 std::vector<int> run_job(const std::string& test_case, int ranks) {
   static int jobs = 0;
   const std::string job = std::to_string(getpid()) + "_" + std::to_string(jobs++);
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(), filter = "-tc=" + test_case;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string(),
+                    filter = "-tc=" + test_case;
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
@@ -76,18 +80,21 @@ TEST_CASE("rank: laws and a graph" * doctest::skip()) {
   // Floats are added in NCCL's order; two terms have but one.
   const ts::laws::CommunicatorLawOptions options{.large = 20'000, .rank_order = c.size() <= 2};
   ts::AnyCommunicator from_host(c), on_device(through);
-  for (ts::AnyCommunicator* any : {&from_host, &on_device}) CHECK(ts::laws::communicator_laws(*any, options) == std::vector<std::string>{});
+  for (ts::AnyCommunicator* any : {&from_host, &on_device})
+    CHECK(ts::laws::communicator_laws(*any, options) == std::vector<std::string>{});
 
   {
     ts::NcclCommunicator part = c.split(c.rank() == 1 ? 1 : 0);
     CHECK(part.size() == (c.rank() == 1 ? 1 : c.size() - c.size() / 2));
     ts::AnyCommunicator any(part);
-    CHECK(ts::laws::communicator_laws(any, {.large = 100, .rank_order = part.size() <= 2}) == std::vector<std::string>{});
+    CHECK(ts::laws::communicator_laws(any, {.large = 100, .rank_order = part.size() <= 2}) ==
+          std::vector<std::string>{});
   }
 
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<float> values(ranks * 1000), seen(values.size());
-  const Device<float> a(std::span<const float>(values), stream.get), b(std::span<const float>(values), stream.get);
+  const Device<float> a(std::span<const float>(values), stream.get),
+      b(std::span<const float>(values), stream.get);
   c.all_to_all<float>(a.span(), b.span());  // connections are made outside the graph
   c.all_reduce(b.span());
   c.wait();
@@ -99,14 +106,18 @@ TEST_CASE("rank: laws and a graph" * doctest::skip()) {
   REQUIRE(cudaStreamEndCapture(stream.get, &graph) == cudaSuccess);
   REQUIRE(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
   for (int step = 1; step <= 3; ++step) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(step * (c.rank() + 1)) + static_cast<float>(i / 1000);
-    cudaMemcpyAsync(a.data, values.data(), values.size() * sizeof(float), cudaMemcpyDefault, stream.get);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(step * (c.rank() + 1)) + static_cast<float>(i / 1000);
+    cudaMemcpyAsync(a.data, values.data(), values.size() * sizeof(float), cudaMemcpyDefault,
+                    stream.get);
     REQUIRE(cudaGraphLaunch(exec, stream.get) == cudaSuccess);
     c.wait();
     b.read(seen);
-    // Block s of b on rank r is what s sent to r; the sum over r adds 0 + 1 + ... to as many times the sender's value.
+    // Block s of b on rank r is what s sent to r; the sum over r adds 0 + 1 + ... to as many times
+    // the sender's value.
     for (std::size_t i = 0; i < values.size(); ++i)
-      CHECK(seen[i] == static_cast<float>(ranks) * static_cast<float>(step) * static_cast<float>(i / 1000 + 1) +
+      CHECK(seen[i] == static_cast<float>(ranks) * static_cast<float>(step) *
+                               static_cast<float>(i / 1000 + 1) +
                            static_cast<float>(ranks * (ranks - 1) / 2));
   }
   cudaGraphDestroy(graph);
@@ -140,9 +151,13 @@ TEST_CASE("rank: one leaves" * doctest::skip()) {
 TEST_CASE("one rank, and several on one card") {
   for (const int ranks : {1, 2, 3}) {
     CAPTURE(ranks);
-    CHECK(run_job("rank: laws and a graph", ranks) == std::vector<int>(static_cast<std::size_t>(ranks)));
-    CHECK(run_job("rank: steps of a collection as graphs", ranks) == std::vector<int>(static_cast<std::size_t>(ranks)));
+    CHECK(run_job("rank: laws and a graph", ranks) ==
+          std::vector<int>(static_cast<std::size_t>(ranks)));
+    CHECK(run_job("rank: steps of a collection as graphs", ranks) ==
+          std::vector<int>(static_cast<std::size_t>(ranks)));
   }
 }
 
-TEST_CASE("a process that ends: the others get an error in time") { CHECK(run_job("rank: one leaves", 3) == std::vector<int>(3)); }
+TEST_CASE("a process that ends: the others get an error in time") {
+  CHECK(run_job("rank: one leaves", 3) == std::vector<int>(3));
+}

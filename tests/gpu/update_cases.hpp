@@ -17,7 +17,8 @@
 namespace {
 
 template <class T, class Id, int Width, class O>
-void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, const O& optimizer, bool exact) {
+void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, const O& optimizer,
+                  bool exact) {
   Random random(11);
   const HostArena<T, O> before(random, rows, Width);
   HostArena<T, O> expected = before;
@@ -36,8 +37,10 @@ void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, c
       CHECK((after.row_state == expected.row_state));
     } else {
       CHECK(nearly_equal(after.weights, expected.weights));
-      for (std::size_t s = 0; s < after.element_state.size(); ++s) CHECK(nearly_equal(after.element_state[s], expected.element_state[s]));
-      for (std::size_t s = 0; s < after.row_state.size(); ++s) CHECK(nearly_equal(after.row_state[s], expected.row_state[s]));
+      for (std::size_t s = 0; s < after.element_state.size(); ++s)
+        CHECK(nearly_equal(after.element_state[s], expected.element_state[s]));
+      for (std::size_t s = 0; s < after.row_state.size(); ++s)
+        CHECK(nearly_equal(after.row_state[s], expected.row_state[s]));
     }
   });
 }
@@ -50,22 +53,27 @@ void check_kinds(int padding) {
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
   for (HostGroup<Id>& group : groups) group.bags.weights.clear();  // and without weights at all
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
-  for (HostGroup<Id>& group : groups) group.rows = {group.bags.row_bias, group.bags.row_bias + rows / 2};  // and as two small tables
+  // and as two small tables
+  for (HostGroup<Id>& group : groups)
+    group.rows = {group.bags.row_bias, group.bags.row_bias + rows / 2};
   check_update<T, Id, Width>(groups, rows, Keep{}, true);
 }
 
-/// Bags of a table that has the arena's rows [begin, begin + rows); a tenth of the ids were taken out.
+/// Bags of a table that has the arena's rows [begin, begin + rows); a tenth of the ids were taken
+/// out.
 template <class Id>
-HostGroup<Id> group_of_table(Random& random, std::int64_t begin, std::int64_t rows, std::int64_t bags, int longest, Coefficients c) {
-  HostGroup<Id> group = with_gradients(random, random_bags<Id>(random, bags, longest, rows, begin, c, true), 2, 0);
+HostGroup<Id> group_of_table(Random& random, std::int64_t begin, std::int64_t rows,
+                             std::int64_t bags, int longest, Coefficients c) {
+  HostGroup<Id> group =
+      with_gradients(random, random_bags<Id>(random, bags, longest, rows, begin, c, true), 2, 0);
   for (Id& id : group.bags.ids)
     if (random_below(random, 10) == 0) id = -1;
   group.rows = {begin, begin + rows};
   return group;
 }
 
-/// A table of many rows, one of 700 whose groups are not neighbours, one of ten with more groups than one launch takes, and one with as
-/// many rows as are counted.
+/// A table of many rows, one of 700 whose groups are not neighbours, one of ten with more groups
+/// than one launch takes, and one with as many rows as are counted.
 template <class Id>
 std::vector<HostGroup<Id>> groups_of_tables(Coefficients c) {
   constexpr std::int64_t most = gpu::SmallTables<Id>::most_rows;
@@ -76,7 +84,8 @@ std::vector<HostGroup<Id>> groups_of_tables(Coefficients c) {
   groups.push_back(group_of_table<Id>(random, 300, 700, 1'000, 19, Coefficients::none));
   groups.push_back(group_of_table<Id>(random, 1000, 20'000, 500, 1, c));
   groups.push_back(group_of_table<Id>(random, 21'000, most, 15'000, 1, Coefficients::none));
-  for (int g = 0; g < 40; ++g) groups.push_back(group_of_table<Id>(random, 21'000 + most, 10, 30, 1 + g % 3, c));
+  for (int g = 0; g < 40; ++g)
+    groups.push_back(group_of_table<Id>(random, 21'000 + most, 10, 30, 1 + g % 3, c));
   groups.push_back(group_of_table<Id>(random, 300, 700, 70, 40, c));
   return groups;
 }
@@ -95,7 +104,8 @@ std::vector<HostGroup<std::int32_t>> groups_of_lengths(const std::vector<int>& l
 
 template <class T, class O>
 void check_optimizer(const O& optimizer) {
-  check_update<T, std::int32_t, 24>(groups_of_every_kind<std::int32_t>(24, 60, 0), 60, optimizer, false);
+  check_update<T, std::int32_t, 24>(groups_of_every_kind<std::int32_t>(24, 60, 0), 60, optimizer,
+                                    false);
 }
 
 }  // namespace
@@ -135,18 +145,24 @@ TEST_CASE("update: a row with more entries than two levels of the tree hold") {
 }
 
 TEST_CASE("update: entries of small tables are counted, those of others sorted") {
-  check_update<float, std::int32_t, 2>(groups_of_tables<std::int32_t>(Coefficients::none), rows_of_tables, Keep{}, true);
-  check_update<float, std::int64_t, 2>(groups_of_tables<std::int64_t>(Coefficients::weights), rows_of_tables, Keep{}, true);
-  std::vector<HostGroup<std::int32_t>> groups = groups_of_tables<std::int32_t>(Coefficients::bag_scale);
-  std::erase_if(groups, [](const HostGroup<std::int32_t>& group) { return group.rows.begin == 1000; });  // small ones alone
+  check_update<float, std::int32_t, 2>(groups_of_tables<std::int32_t>(Coefficients::none),
+                                       rows_of_tables, Keep{}, true);
+  check_update<float, std::int64_t, 2>(groups_of_tables<std::int64_t>(Coefficients::weights),
+                                       rows_of_tables, Keep{}, true);
+  std::vector<HostGroup<std::int32_t>> groups =
+      groups_of_tables<std::int32_t>(Coefficients::bag_scale);
+  // small ones alone
+  std::erase_if(groups,
+                [](const HostGroup<std::int32_t>& group) { return group.rows.begin == 1000; });
   check_update<float, std::int32_t, 2>(groups, rows_of_tables, Keep{}, true);
 }
 
 TEST_CASE("update: groups that name other rows, but share some") {
   Random random(5);
-  std::vector<HostGroup<std::int32_t>> groups{group_of_table<std::int32_t>(random, 10, 40, 300, 1, Coefficients::none),
-                                              group_of_table<std::int32_t>(random, 30, 50, 300, 3, Coefficients::none),
-                                              group_of_table<std::int32_t>(random, 80, 7, 300, 1, Coefficients::none)};
+  std::vector<HostGroup<std::int32_t>> groups{
+      group_of_table<std::int32_t>(random, 10, 40, 300, 1, Coefficients::none),
+      group_of_table<std::int32_t>(random, 30, 50, 300, 3, Coefficients::none),
+      group_of_table<std::int32_t>(random, 80, 7, 300, 1, Coefficients::none)};
   check_update<float, std::int32_t, 2>(groups, 90, Keep{}, true);
   groups[0].rows = {0, 90};
   check_update<float, std::int32_t, 2>(groups, 90, Keep{}, true);
@@ -166,9 +182,11 @@ TEST_CASE("update: gradients of -0 add up to -0") {
     const Cuda backend;
     const ArenaOnDevice<float, Sgd> arena(backend, minus, rows, width);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    run<Update<float, std::int32_t, width, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+    run<Update<float, std::int32_t, width, Sgd>>(
+        backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
     const std::vector<float> after = arena.read().weights;
-    CHECK(std::none_of(after.begin(), after.end(), [](float x) { return x != 0 || std::signbit(x); }));
+    CHECK(std::none_of(after.begin(), after.end(),
+                       [](float x) { return x != 0 || std::signbit(x); }));
   });
 }
 
@@ -187,7 +205,8 @@ TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   state.rows = std::int64_t{1} << 32;
   state.width = 4;
   const std::vector<GradientGroup<std::int32_t>> groups;
-  CHECK_THROWS_AS((run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})), InvalidArgument);
+  CHECK_THROWS_AS((run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})),
+                  InvalidArgument);
   state.rows = 5;
   run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
 }
@@ -199,15 +218,18 @@ TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its m
   constexpr std::int64_t rows = 10'000;
   const HostArena<float, Sgd> before(random, rows, 2);
   const ArenaOnDevice<float, Sgd> arena(backend, before, rows, 2), other(backend, before, rows, 2);
-  const std::vector<HostGroup<std::int32_t>> largest{group_of_table<std::int32_t>(random, 0, rows, 15'000, 1, Coefficients::none)};
+  const std::vector<HostGroup<std::int32_t>> largest{
+      group_of_table<std::int32_t>(random, 0, rows, 15'000, 1, Coefficients::none)};
   const GroupsOnDevice<std::int32_t> captured(backend, largest);
   const auto step = [&](const auto& state, const auto& groups) {
-    run<Update<float, std::int32_t, 2, Sgd>>(backend, {state.view(), Sgd{}.at(0.1f, 1), groups.views()});
+    run<Update<float, std::int32_t, 2, Sgd>>(backend,
+                                             {state.view(), Sgd{}.at(0.1f, 1), groups.views()});
   };
   step(other, captured);
   const Graph graph(stream, [&] { step(arena, captured); });
   for (const std::int64_t bags : {14'000, 9'000, 3'000}) {  // counted, sorted, sorted
-    const std::vector<HostGroup<std::int32_t>> fewer{group_of_table<std::int32_t>(random, 0, rows, bags, 1, Coefficients::none)};
+    const std::vector<HostGroup<std::int32_t>> fewer{
+        group_of_table<std::int32_t>(random, 0, rows, bags, 1, Coefficients::none)};
     const GroupsOnDevice<std::int32_t> groups(backend, fewer);
     const ArenaOnDevice<float, Sgd> third(backend, before, rows, 2);
     step(third, groups);
@@ -219,10 +241,12 @@ TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its m
 
 TEST_CASE("update: a backend that updated before; ids that were all taken out change nothing") {
   Random random(6);
-  std::vector<HostGroup<std::int32_t>> groups{group_of_table<std::int32_t>(random, 0, 20, 300, 1, Coefficients::none),
-                                              group_of_table<std::int32_t>(random, 20, 10, 300, 3, Coefficients::none)};
+  std::vector<HostGroup<std::int32_t>> groups{
+      group_of_table<std::int32_t>(random, 0, 20, 300, 1, Coefficients::none),
+      group_of_table<std::int32_t>(random, 20, 10, 300, 3, Coefficients::none)};
   std::vector<HostGroup<std::int32_t>> none = groups;
-  for (HostGroup<std::int32_t>& group : none) std::fill(group.bags.ids.begin(), group.bags.ids.end(), -1);
+  for (HostGroup<std::int32_t>& group : none)
+    std::fill(group.bags.ids.begin(), group.bags.ids.end(), -1);
   const HostArena<float, Sgd> before(random, 30, 2);
   for (const bool small : {true, false}) {
     for (std::size_t g = 0; g < 2 && !small; ++g) groups[g].rows = none[g].rows = {};
@@ -230,10 +254,12 @@ TEST_CASE("update: a backend that updated before; ids that were all taken out ch
       const Cuda backend;
       const ArenaOnDevice<float, Sgd> arena(backend, before, 30, 2);
       const GroupsOnDevice<std::int32_t> sources(backend, groups), empty(backend, none);
-      run<Update<float, std::int32_t, 2, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+      run<Update<float, std::int32_t, 2, Sgd>>(backend,
+                                               {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
       const std::vector<float> after = arena.read().weights;
       CHECK((after != before.weights));
-      run<Update<float, std::int32_t, 2, Sgd>>(backend, {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
+      run<Update<float, std::int32_t, 2, Sgd>>(backend,
+                                               {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
       CHECK((arena.read().weights == after));
     });
   }
@@ -242,9 +268,11 @@ TEST_CASE("update: a backend that updated before; ids that were all taken out ch
 TEST_CASE("update: entries behind a group's bound have no gradient") {
   constexpr std::int64_t bound = 200;
   Random random(7);
-  const std::vector<HostGroup<std::int32_t>> whole{group_of_table<std::int32_t>(random, 0, 20, 300, 3, Coefficients::none)};
+  const std::vector<HostGroup<std::int32_t>> whole{
+      group_of_table<std::int32_t>(random, 0, 20, 300, 3, Coefficients::none)};
   std::vector<HostGroup<std::int32_t>> cut = whole;
-  for (std::int64_t& offset : cut[0].bags.offsets) offset = std::min(offset, bound + cut[0].bags.offsets.front());
+  for (std::int64_t& offset : cut[0].bags.offsets)
+    offset = std::min(offset, bound + cut[0].bags.offsets.front());
   REQUIRE(cut[0].bags.offsets.back() < whole[0].bags.offsets.back());
   const HostArena<float, Keep> before(random, 20, 2);
   HostArena<float, Keep> expected = before;
@@ -269,8 +297,10 @@ void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_
   const auto expected = merge_plainly(groups, Width);
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<std::int64_t> merged_rows(backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
-    const OnDevice<float> gradients(backend, std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    const OnDevice<std::int64_t> merged_rows(
+        backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
+    const OnDevice<float> gradients(backend,
+                                    std::vector<float>(static_cast<std::size_t>(rows * Width)));
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
     MergedGradients merged{-1, merged_rows.data(), gradients.data()};
     run<Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
@@ -297,7 +327,8 @@ TEST_CASE("merge: the same sums, handed out in the order of rows") {
   check_merge<12>(groups, 60);
   for (HostGroup<std::int32_t>& group : groups) group.bags.weights.clear();
   check_merge<12>(groups, 60);
-  for (HostGroup<std::int32_t>& group : groups) group.rows = {group.bags.row_bias, group.bags.row_bias + 30};
+  for (HostGroup<std::int32_t>& group : groups)
+    group.rows = {group.bags.row_bias, group.bags.row_bias + 30};
   check_merge<12>(groups, 60);
   check_merge<2>(groups_of_tables<std::int32_t>(Coefficients::none), rows_of_tables);
 }
@@ -306,7 +337,8 @@ TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, fl
   constexpr int width = 36, rows = 60;
   Random random(4);
   const std::vector<T> arena = random_elements<T>(random, rows * width);
-  const std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(width, rows, 3);
+  const std::vector<HostGroup<std::int32_t>> groups =
+      groups_of_every_kind<std::int32_t>(width, rows, 3);
   in_every_order([&] {
     using Operation = WeightGradients<T, std::int32_t, width>;
     const Cuda backend;
@@ -328,7 +360,9 @@ TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, fl
           for (int c = 0; c < width; ++c)
             sums[c % 16] = std::fma(
                 group.gradient[static_cast<std::size_t>(bag * group.stride + c)],
-                to_float(arena[static_cast<std::size_t>((group.bags.ids[static_cast<std::size_t>(i)] + group.bags.row_bias) * width + c)]),
+                to_float(arena[static_cast<std::size_t>(
+                    (group.bags.ids[static_cast<std::size_t>(i)] + group.bags.row_bias) * width +
+                    c)]),
                 sums[c % 16]);
           for (int half = 8; half > 0; half /= 2)
             for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
@@ -354,14 +388,19 @@ TEST_CASE("apply: merged rows and their mean squares, as given") {
     mean_squares.push_back(static_cast<float>(row) + 0.5f);
   }
   update_plainly(expected, width, Keep::Step{}, merged);
-  for (const std::int64_t row : merged_rows) expected.row_state[0][static_cast<std::size_t>(row)] = static_cast<float>(row) + 0.5f;
+  for (const std::int64_t row : merged_rows)
+    expected.row_state[0][static_cast<std::size_t>(row)] = static_cast<float>(row) + 0.5f;
   in_every_order([&] {
     const Cuda backend;
     const ArenaOnDevice<float, Keep> arena(backend, before, rows, width);
     const OnDevice<std::int64_t> device_rows(backend, merged_rows);
-    const OnDevice<float> device_gradients(backend, gradients), device_squares(backend, mean_squares);
+    const OnDevice<float> device_gradients(backend, gradients),
+        device_squares(backend, mean_squares);
     run<Apply<float, width, Keep>>(
-        backend, {arena.view(), {}, {std::ssize(merged_rows), device_rows.data(), device_gradients.data()}, device_squares.data()});
+        backend, {arena.view(),
+                  {},
+                  {std::ssize(merged_rows), device_rows.data(), device_gradients.data()},
+                  device_squares.data()});
     const HostArena<float, Keep> after = arena.read();
     CHECK((after.weights == expected.weights));
     CHECK((after.element_state == expected.element_state));

@@ -23,7 +23,8 @@ using namespace tessera;
 struct Keep {
   static constexpr int element_states = 1, row_states = 2;
   static constexpr bool needs_mean_square = true;
-  static constexpr std::array<std::string_view, 3> state_names{"updates", "mean_square", "row_updates"};
+  static constexpr std::array<std::string_view, 3> state_names{"updates", "mean_square",
+                                                               "row_updates"};
   struct Step {
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
@@ -77,23 +78,27 @@ class GroupsOnDevice {
   std::vector<GradientGroup<Id>> views_;
 };
 
-/// Sums in a tree of fan-out 32, as cuda/merge.cuh says: 32 entries one after the other, then 32 such sums, and so on.
+/// Sums in a tree of fan-out 32, as cuda/merge.cuh says: 32 entries one after the other, then 32
+/// such sums, and so on.
 template <class Id>
-std::map<std::int64_t, std::vector<float>> merge_plainly(const std::vector<HostGroup<Id>>& groups, int width) {
+std::map<std::int64_t, std::vector<float>> merge_plainly(const std::vector<HostGroup<Id>>& groups,
+                                                         int width) {
   std::map<std::int64_t, std::vector<std::pair<float, const float*>>> entries;
   for (const HostGroup<Id>& group : groups)
     for (std::int64_t bag = 0; bag < group.bags.bags; ++bag)
       for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i)
         if (const Id id = group.bags.ids[static_cast<std::size_t>(i)]; id >= 0)
-          entries[id + group.bags.row_bias].emplace_back(group.bags.coefficient(bag, i),
-                                                         &group.gradient[static_cast<std::size_t>(bag * group.stride)]);
+          entries[id + group.bags.row_bias].emplace_back(
+              group.bags.coefficient(bag, i),
+              &group.gradient[static_cast<std::size_t>(bag * group.stride)]);
   std::map<std::int64_t, std::vector<float>> merged;
   for (const auto& [row, list] : entries)
     for (int c = 0; c < width; ++c) {
       std::vector<float> sums;
       for (std::size_t begin = 0; begin < list.size(); begin += 32) {
         float sum = -0.0f;
-        for (std::size_t i = begin; i < std::min(begin + 32, list.size()); ++i) sum = std::fma(list[i].first, list[i].second[c], sum);
+        for (std::size_t i = begin; i < std::min(begin + 32, list.size()); ++i)
+          sum = std::fma(list[i].first, list[i].second[c], sum);
         sums.push_back(sum);
       }
       while (sums.size() > 1) {
@@ -117,14 +122,17 @@ struct HostArena {
   std::vector<std::vector<float>> element_state, row_state;
   std::vector<ArenaSegment> segments;
 
-  HostArena(Random& random, std::int64_t rows, int width) : weights(random_elements<T>(random, rows * width)) {
+  HostArena(Random& random, std::int64_t rows, int width)
+      : weights(random_elements<T>(random, rows * width)) {
     for (int s = 0; s < O::element_states; ++s) {
       element_state.push_back(random_elements<float>(random, rows * width));
       for (float& x : element_state.back()) x = std::fabs(x);
     }
-    for (int s = 0; s < O::row_states; ++s) row_state.emplace_back(static_cast<std::size_t>(rows), 0.25f);
+    for (int s = 0; s < O::row_states; ++s)
+      row_state.emplace_back(static_cast<std::size_t>(rows), 0.25f);
     for (std::int64_t row = 0; row < rows; row += 10)
-      segments.push_back({row, 10, static_cast<std::uint64_t>(row + 77), 1000 * row, static_cast<std::int32_t>(row % 7)});
+      segments.push_back({row, 10, static_cast<std::uint64_t>(row + 77), 1000 * row,
+                          static_cast<std::int32_t>(row % 7)});
   }
 };
 
@@ -141,7 +149,8 @@ class ArenaOnDevice {
     state.arena = weights_.data();
     state.rows = rows_;
     state.width = width_;
-    for (std::size_t s = 0; s < element_state_.size(); ++s) state.element_state[s] = element_state_[s].data();
+    for (std::size_t s = 0; s < element_state_.size(); ++s)
+      state.element_state[s] = element_state_[s].data();
     for (std::size_t s = 0; s < row_state_.size(); ++s) state.row_state[s] = row_state_[s].data();
     state.segments = host_.segments;
     state.rounding_seed = 99;
@@ -150,7 +159,8 @@ class ArenaOnDevice {
   HostArena<T, O> read() const {
     HostArena<T, O> arena = host_;
     arena.weights = weights_.read();
-    for (std::size_t s = 0; s < element_state_.size(); ++s) arena.element_state[s] = element_state_[s].read();
+    for (std::size_t s = 0; s < element_state_.size(); ++s)
+      arena.element_state[s] = element_state_[s].read();
     for (std::size_t s = 0; s < row_state_.size(); ++s) arena.row_state[s] = row_state_[s].read();
     return arena;
   }
@@ -173,25 +183,33 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
     const auto shared = step.row(row_state.data(), mean_square(gradient.data(), width));
     for (int s = 0; s < O::row_states; ++s) arena.row_state[s][row] = row_state[s];
     const auto segment = std::find_if(arena.segments.begin(), arena.segments.end(),
-                                      [r = row](const ArenaSegment& s) { return r >= s.row_offset && r < s.row_offset + s.rows; });
-    const std::uint64_t key = rounding_key(99, segment->table_key, row - segment->row_offset + segment->row_begin);
+                                      [r = row](const ArenaSegment& s) {
+                                        return r >= s.row_offset && r < s.row_offset + s.rows;
+                                      });
+    const std::uint64_t key =
+        rounding_key(99, segment->table_key, row - segment->row_offset + segment->row_begin);
     for (int c = 0; c < width; ++c) {
       const std::size_t at = static_cast<std::size_t>(row * width + c);
       std::array<float, O::element_states + 1> state{};
       for (int s = 0; s < O::element_states; ++s) state[s] = arena.element_state[s][at];
-      const float weight = step.element(to_float(arena.weights[at]), gradient[static_cast<std::size_t>(c)], state.data(), shared);
-      arena.weights[at] = round_stochastic<T>(weight, rounding_bits(key, segment->column_begin + c));
+      const float weight = step.element(
+          to_float(arena.weights[at]), gradient[static_cast<std::size_t>(c)], state.data(), shared);
+      arena.weights[at] =
+          round_stochastic<T>(weight, rounding_bits(key, segment->column_begin + c));
       for (int s = 0; s < O::element_states; ++s) arena.element_state[s][at] = state[s];
     }
   }
 }
 
-/// Equal within rounding: compilers may or may not fuse the optimizer's multiplications and additions.
+/// Equal within rounding: compilers may or may not fuse the optimizer's multiplications and
+/// additions.
 template <class T>
 bool nearly_equal(const std::vector<T>& a, const std::vector<T>& b) {
   const float tolerance = sizeof(T) == 2 ? 1e-2f : 1e-5f;
   for (std::size_t i = 0; i < a.size(); ++i)
-    if (!(std::fabs(to_float(a[i]) - to_float(b[i])) <= tolerance * (1 + std::fabs(to_float(b[i]))))) return false;
+    if (!(std::fabs(to_float(a[i]) - to_float(b[i])) <=
+          tolerance * (1 + std::fabs(to_float(b[i])))))
+      return false;
   return a.size() == b.size();
 }
 
@@ -202,10 +220,13 @@ std::vector<HostGroup<Id>> groups_of_every_kind(int width, std::int64_t rows, in
   for (const Coefficients c : {Coefficients::none, Coefficients::weights, Coefficients::bag_scale})
     for (const int longest : {1, 2, 19})
       groups.push_back(
-          with_gradients(random, random_bags<Id>(random, 40 + longest, longest, rows / 2, groups.size() % 2 == 0 ? 0 : rows / 2, c, true),
+          with_gradients(random,
+                         random_bags<Id>(random, 40 + longest, longest, rows / 2,
+                                         groups.size() % 2 == 0 ? 0 : rows / 2, c, true),
                          width, padding));
   groups.push_back(with_gradients(random, HostBags<Id>{}, width, padding));
-  groups.push_back(with_gradients(random, random_bags<Id>(random, 3, 0, rows, 0, Coefficients::none), width, padding));
+  groups.push_back(with_gradients(
+      random, random_bags<Id>(random, 3, 0, rows, 0, Coefficients::none), width, padding));
   return groups;
 }
 

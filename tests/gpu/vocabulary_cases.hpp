@@ -17,7 +17,8 @@
 #include <span>
 #include <vector>
 
-// The vocabulary on Cuda against the one on the host: rows, rows that changed hands and records, batch by batch.
+// The vocabulary on Cuda against the one on the host: rows, rows that changed hands and records,
+// batch by batch.
 
 namespace {
 
@@ -25,7 +26,8 @@ using namespace tessera;
 using Keys = std::vector<std::int64_t>;
 
 bool same_records(const VocabularyRecords& a, const VocabularyRecords& b) {
-  return a.keys == b.keys && a.rows == b.rows && a.counts == b.counts && a.steps == b.steps && a.used == b.used;
+  return a.keys == b.keys && a.rows == b.rows && a.counts == b.counts && a.steps == b.steps &&
+         a.used == b.used;
 }
 
 /// A batch of skewed keys that drift with time, so that old ones fall out of use.
@@ -66,7 +68,9 @@ class Both {
     const auto expected_reused = host.learn(batch, std::span<Id>(expected));
     const auto reused = device.learn(on_device, std::span<Id>(rows.data(), expected.size()));
     reused_rows += expected_reused.size();
-    bool same = rows.read() == expected && std::equal(reused.begin(), reused.end(), expected_reused.begin(), expected_reused.end());
+    bool same =
+        rows.read() == expected &&
+        std::equal(reused.begin(), reused.end(), expected_reused.begin(), expected_reused.end());
     Keys others(batch.ids.begin(), batch.ids.end());
     for (std::size_t i = 0; i < others.size(); i += 3) others[i] ^= 1;
     const OnDevice<std::int64_t> other_keys(backend_, others);
@@ -77,7 +81,8 @@ class Both {
     device.find(on_device, std::span<Id>(rows.data(), expected.size()));
     same = same && rows.read() == expected;
     for (int t = 0; t < host.tables(); ++t)
-      same = same && device.admitted(t) == host.admitted(t) && device.candidates(t) == host.candidates(t);
+      same = same && device.admitted(t) == host.admitted(t) &&
+             device.candidates(t) == host.candidates(t);
     return same && device.step() == host.step();
   }
   bool same() const {
@@ -97,7 +102,11 @@ class Both {
 };
 
 KeyedJagged<std::int64_t> one_hot(const Keys& keys, std::int64_t features) {
-  return {.features = features, .batch = std::ssize(keys) / features, .ids = keys, .offsets = {}, .weights = {}};
+  return {.features = features,
+          .batch = std::ssize(keys) / features,
+          .ids = keys,
+          .offsets = {},
+          .weights = {}};
 }
 
 }  // namespace
@@ -109,21 +118,28 @@ TEST_CASE("one rank: admission, eviction and forgetting as on the host") {
       CAPTURE(admit_after);
       in_every_order([&] {
         OneRankVocabulary rank;
-        Both both(rank.communicator, {.tables = {{50, admit_after, eviction}}, .feature_table = {}});
-        for (int step = 0; step < (slow_run ? 4 : 25); ++step) CHECK(both.step(one_hot(drifting_keys(step, 90, 3000), 1)));
+        Both both(rank.communicator,
+                  {.tables = {{50, admit_after, eviction}}, .feature_table = {}});
+        for (int step = 0; step < (slow_run ? 4 : 25); ++step)
+          CHECK(both.step(one_hot(drifting_keys(step, 90, 3000), 1)));
         CHECK(both.same());
         if (!slow_run) CHECK((both.reused_rows > 20) == (eviction != Eviction::none));
       });
     }
 }
 
-TEST_CASE("several tables and blocks, bags, keys that are seen rarely, the same table for two features") {
-  const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {70, 2}, {600, 5}}, .feature_table = {0, 1, 0, 2}};
+TEST_CASE(
+    "several tables and blocks, bags, keys that are seen rarely, the same table for two features") {
+  const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {70, 2}, {600, 5}},
+                                  .feature_table = {0, 1, 0, 2}};
   OneRankVocabulary rank;
   Both both(rank.communicator, options);
   const int size = slow_run ? 100 : 1500;
-  for (int step = 0; step < (slow_run ? 3 : 9); ++step) CHECK(both.step(one_hot(drifting_keys(step, 4 * size, 60'000), 4)));
-  const Keys keys{0, -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0, -1, 7};
+  for (int step = 0; step < (slow_run ? 3 : 9); ++step)
+    CHECK(both.step(one_hot(drifting_keys(step, 4 * size, 60'000), 4)));
+  const Keys keys{
+      0,  -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0,
+      -1, 7};
   const Keys offsets{0, 0, 4, 4, 4, 7, 7, 7, 7};
   CHECK(both.step({.features = 4, .batch = 2, .ids = keys, .offsets = offsets, .weights = {}}));
   CHECK(both.step(one_hot({}, 4)));
@@ -145,17 +161,22 @@ TEST_CASE("keys without a row are forgotten, in several rounds") {
 }
 
 TEST_CASE("many ranks, and records that move between backends and rank counts") {
-  const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {60, 2}}, .feature_table = {0, 1, 1}};
+  const VocabularyOptions options{.tables = {{8'200, 1, Eviction::oldest}, {60, 2}},
+                                  .feature_table = {0, 1, 1}};
   std::vector<std::vector<VocabularyRecords>> saved(2, std::vector<VocabularyRecords>(3));
   run_ranks(3, [&](ThreadCommunicator& communicator) {
     Both both(communicator, options);
     for (int step = 0; step < 6; ++step) {
-      const Keys keys = drifting_keys(step * 7 + communicator.rank(), 3 * (slow_run ? 20 : 120) * (communicator.rank() + 1), 9000);
-      require<Error>(both.step(one_hot(keys, 3)), "rank {} differs in step {}", communicator.rank(), step);
+      const Keys keys = drifting_keys(step * 7 + communicator.rank(),
+                                      3 * (slow_run ? 20 : 120) * (communicator.rank() + 1), 9000);
+      require<Error>(both.step(one_hot(keys, 3)), "rank {} differs in step {}", communicator.rank(),
+                     step);
     }
-    require<Error>(both.same() && both.reused_rows > 0, "the records of rank {} differ", communicator.rank());
+    require<Error>(both.same() && both.reused_rows > 0, "the records of rank {} differ",
+                   communicator.rank());
     for (int t = 0; t < 2; ++t)
-      saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] = both.device.export_records(t);
+      saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] =
+          both.device.export_records(t);
   });
   OneRankVocabulary rank;
   Both both(rank.communicator, options);
@@ -171,7 +192,8 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
     CHECK_THROWS_AS(both.device.set_step(step), InvalidArgument);
   }
   CHECK(both.same());
-  for (int step = 6; step < 9; ++step) CHECK(both.step(one_hot(drifting_keys(step * 7, 300, 9000), 3)));
+  for (int step = 6; step < 9; ++step)
+    CHECK(both.step(one_hot(drifting_keys(step * 7, 300, 9000), 3)));
   CHECK(both.same());
   VocabularyRecords bad = both.device.export_records(0);
   bad.rows[0] = bad.rows[1] = 5;
@@ -181,9 +203,12 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
   const OnDevice<std::int64_t> keys(backend, {1, 2, 3}), offsets(backend, {0, 2, 1, 3});
   const OnDevice<std::int32_t> rows(backend, {0, 0, 0});
   const std::span<const std::int64_t> ids(keys.data(), 3), backwards(offsets.data(), 4);
-  CHECK_THROWS_AS(
-      both.device.learn({.features = 3, .batch = 1, .ids = ids, .offsets = backwards, .weights = {}}, std::span(rows.data(), 3)),
-      InvalidArgument);
-  CHECK_THROWS_AS(both.device.learn({.features = 3, .batch = 1, .ids = ids, .offsets = {}, .weights = {}}, std::span(rows.data(), 2)),
+  CHECK_THROWS_AS(both.device.learn(
+                      {.features = 3, .batch = 1, .ids = ids, .offsets = backwards, .weights = {}},
+                      std::span(rows.data(), 3)),
                   InvalidArgument);
+  CHECK_THROWS_AS(
+      both.device.learn({.features = 3, .batch = 1, .ids = ids, .offsets = {}, .weights = {}},
+                        std::span(rows.data(), 2)),
+      InvalidArgument);
 }

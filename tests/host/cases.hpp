@@ -21,7 +21,8 @@ namespace tessera::test {
 template <class T>
 class Array {
  public:
-  explicit Array(std::size_t count) : data_(static_cast<T*>(Host::allocate(count * sizeof(T)))), count_(count) {
+  explicit Array(std::size_t count)
+      : data_(static_cast<T*>(Host::allocate(count * sizeof(T)))), count_(count) {
     std::fill_n(data_, count, T{});
   }
   Array(const Array& other) : Array(other.count_) { std::copy_n(other.data_, count_, data_); }
@@ -32,7 +33,9 @@ class Array {
   std::size_t size() const { return count_; }
   T& operator[](std::size_t i) { return data_[i]; }
   const T& operator[](std::size_t i) const { return data_[i]; }
-  friend bool operator==(const Array& a, const Array& b) { return std::equal(a.data_, a.data_ + a.count_, b.data_, b.data_ + b.count_); }
+  friend bool operator==(const Array& a, const Array& b) {
+    return std::equal(a.data_, a.data_ + a.count_, b.data_, b.data_ + b.count_);
+  }
 
  private:
   T* data_;
@@ -72,7 +75,8 @@ enum class Kind { one_hot, sum, weighted, mean };
 
 /// `skewed`: half of the ids are row 1 or 2, so that rows repeat within bags and across them.
 template <IdType Id>
-Feature<Id> random_feature(Kind kind, std::int64_t bags, std::int64_t rows, std::int64_t row_bias, bool skewed, std::uint32_t seed) {
+Feature<Id> random_feature(Kind kind, std::int64_t bags, std::int64_t rows, std::int64_t row_bias,
+                           bool skewed, std::uint32_t seed) {
   std::mt19937 random(seed);
   Feature<Id> feature;
   feature.bags = bags;
@@ -83,20 +87,26 @@ Feature<Id> random_feature(Kind kind, std::int64_t bags, std::int64_t rows, std:
     if (kind == Kind::weighted) feature.weights.assign(5, 1e30f);
   }
   for (std::int64_t b = 0; b < bags; ++b) {
-    const int length = kind == Kind::one_hot ? 1 : static_cast<int>(random() % 5 == 0 ? 0 : random() % 7);
+    const int length =
+        kind == Kind::one_hot ? 1 : static_cast<int>(random() % 5 == 0 ? 0 : random() % 7);
     for (int i = 0; i < length; ++i) {
-      const std::int64_t id =
-          skewed && random() % 2 == 0 ? 1 + static_cast<std::int64_t>(random() % 2) : static_cast<std::int64_t>(random());
+      const std::int64_t id = skewed && random() % 2 == 0
+                                  ? 1 + static_cast<std::int64_t>(random() % 2)
+                                  : static_cast<std::int64_t>(random());
       feature.ids.push_back(static_cast<Id>(id % rows));
-      if (kind == Kind::weighted) feature.weights.push_back(static_cast<float>(random() % 1000) / 300.0f - 1.0f);
+      if (kind == Kind::weighted)
+        feature.weights.push_back(static_cast<float>(random() % 1000) / 300.0f - 1.0f);
     }
-    if (kind != Kind::one_hot) feature.offsets.push_back(static_cast<std::int64_t>(feature.ids.size()));
-    if (kind == Kind::mean) feature.scale.push_back(length == 0 ? 0.0f : 1.0f / static_cast<float>(length));
+    if (kind != Kind::one_hot)
+      feature.offsets.push_back(static_cast<std::int64_t>(feature.ids.size()));
+    if (kind == Kind::mean)
+      feature.scale.push_back(length == 0 ? 0.0f : 1.0f / static_cast<float>(length));
   }
   return feature;
 }
 
-/// A batch of every kind of feature over one arena: two features share a table, one has no bags, one is skewed.
+/// A batch of every kind of feature over one arena: two features share a table, one has no bags,
+/// one is skewed.
 template <IdType Id>
 struct Batch {
   std::vector<Feature<Id>> features;
@@ -105,7 +115,8 @@ struct Batch {
 
   explicit Batch(std::int64_t samples, std::int64_t table_rows = 500, std::uint32_t seed = 1) {
     const auto add = [&](Kind kind, std::int64_t n, std::int64_t table, bool skewed) {
-      features.push_back(random_feature<Id>(kind, n, table_rows, table * table_rows, skewed, ++seed));
+      features.push_back(
+          random_feature<Id>(kind, n, table_rows, table * table_rows, skewed, ++seed));
       bags += n;
     };
     add(Kind::one_hot, samples, 0, false);
@@ -119,7 +130,8 @@ struct Batch {
   }
 
   /// Groups over `gradient`: bags x stride floats, of which each bag uses those from `column` on.
-  std::vector<GradientGroup<Id>> gradient_groups(const float* gradient, std::int64_t stride, std::int64_t column = 0) const {
+  std::vector<GradientGroup<Id>> gradient_groups(const float* gradient, std::int64_t stride,
+                                                 std::int64_t column = 0) const {
     std::vector<GradientGroup<Id>> groups;
     for (const Feature<Id>& feature : features) {
       groups.push_back({feature.view(), gradient + column, stride});
@@ -139,16 +151,19 @@ struct Batch {
 
 /// The merged gradients of a batch, in double.
 template <IdType Id>
-std::map<std::int64_t, std::vector<double>> reference_gradients(const std::vector<GradientGroup<Id>>& groups, int width) {
+std::map<std::int64_t, std::vector<double>> reference_gradients(
+    const std::vector<GradientGroup<Id>>& groups, int width) {
   std::map<std::int64_t, std::vector<double>> merged;
   for (const GradientGroup<Id>& group : groups)
     for (std::int64_t bag = 0; bag < group.bags.bags; ++bag)
       for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i) {
-        std::vector<double>& sum =
-            merged.try_emplace(group.bags.ids[i] + group.bags.row_bias, static_cast<std::size_t>(width)).first->second;
+        std::vector<double>& sum = merged
+                                       .try_emplace(group.bags.ids[i] + group.bags.row_bias,
+                                                    static_cast<std::size_t>(width))
+                                       .first->second;
         for (int c = 0; c < width; ++c)
-          sum[static_cast<std::size_t>(c)] +=
-              static_cast<double>(group.bags.coefficient(bag, i)) * group.gradient[bag * group.gradient_stride + c];
+          sum[static_cast<std::size_t>(c)] += static_cast<double>(group.bags.coefficient(bag, i)) *
+                                              group.gradient[bag * group.gradient_stride + c];
       }
   return merged;
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables of more than 2^31 elements, of more than 2^31 and more than 2^32 rows: lookup and update reach the right ones. The memory is
-// mapped and never touched but for a few rows.
+// Tables of more than 2^31 elements, of more than 2^31 and more than 2^32 rows: lookup and update
+// reach the right ones. The memory is mapped and never touched but for a few rows.
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
@@ -22,7 +22,9 @@ struct Mapping {
   std::size_t bytes;
   void* data;
   explicit Mapping(std::size_t size)
-      : bytes(size), data(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+      : bytes(size),
+        data(mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
     if (data != MAP_FAILED) madvise(data, size, MADV_NOHUGEPAGE);
   }
   ~Mapping() {
@@ -32,24 +34,28 @@ struct Mapping {
 
 template <class T, int Width>
 void check(std::int64_t rows, int width) {
-  const Mapping mapping(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) * sizeof(T));
+  const Mapping mapping(static_cast<std::size_t>(rows) * static_cast<std::size_t>(width) *
+                        sizeof(T));
   if (mapping.data == MAP_FAILED) {
     MESSAGE("no address space for " << mapping.bytes << " bytes: skipped");
     return;
   }
   T* const table = static_cast<T*>(mapping.data);
   std::vector<std::int64_t> ids{rows - 1, 0, rows / 2, rows - 1, (std::int64_t{1} << 31) / width};
-  if (rows > std::int64_t{1} << 32) ids.push_back(rows - 1 - (std::int64_t{1} << 32));  // the last row's low 32 bits
+  // the last row's low 32 bits
+  if (rows > std::int64_t{1} << 32) ids.push_back(rows - 1 - (std::int64_t{1} << 32));
   const auto row = [&](std::int64_t id) { return table + id * width; };
   for (std::size_t i = 0; i < ids.size(); ++i)
-    for (int c = 0; c < width; ++c) row(ids[i])[c] = from_float<T>(static_cast<float>(ids[i] % 7 + c));
+    for (int c = 0; c < width; ++c)
+      row(ids[i])[c] = from_float<T>(static_cast<float>(ids[i] % 7 + c));
   const Bags<std::int64_t> bags{.ids = ids.data(), .bags = std::ssize(ids)};
   std::vector<float> output(ids.size() * static_cast<std::size_t>(width));
   const std::vector<LookupGroup<std::int64_t>> lookups{{bags, output.data(), width}};
   run<Lookup<T, std::int64_t, Width>>(Host(), {table, width, lookups});
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (int c = 0; c < width; ++c)
-      CHECK(output[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)] == static_cast<float>(ids[i] % 7 + c));
+      CHECK(output[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)] ==
+            static_cast<float>(ids[i] % 7 + c));
 
   const std::vector<float> gradient(output.size(), -1.0f);
   const std::vector<GradientGroup<std::int64_t>> gradients{{bags, gradient.data(), width}};
@@ -61,7 +67,8 @@ void check(std::int64_t rows, int width) {
   state.segments = segments;
   run<Update<T, std::int64_t, Width, Sgd>>(Host(), {state, Sgd{}.at(1.0f, 1), gradients});
   for (const std::int64_t id : ids)
-    for (int c = 0; c < width; ++c)  // the last row is there twice; small whole numbers are exact in every type
+    for (int c = 0; c < width;
+         ++c)  // the last row is there twice; small whole numbers are exact in every type
       CHECK(to_float(row(id)[c]) == static_cast<float>(id % 7 + c + (id == rows - 1 ? 2 : 1)));
   CHECK(to_float(row(1)[0]) == 0);
   CHECK(to_float(row(rows - 2)[width - 1]) == 0);
@@ -70,7 +77,9 @@ void check(std::int64_t rows, int width) {
 }  // namespace
 
 TEST_CASE("more than 2^31 elements") { check<float, 16>((std::int64_t{1} << 27) + 10, 16); }
-TEST_CASE("more than 2^31 rows") { check<BFloat16, dynamic_width>((std::int64_t{1} << 31) + 100, 1); }
+TEST_CASE("more than 2^31 rows") {
+  check<BFloat16, dynamic_width>((std::int64_t{1} << 31) + 100, 1);
+}
 TEST_CASE("more than 2^32 rows") {
   check<BFloat16, dynamic_width>((std::int64_t{1} << 32) + 100, 1);
   check<BFloat16, 64>((std::int64_t{1} << 32) + 100, 64);

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup and WeightGradients against naive sums in double, and bit for bit against themselves for other widths and threads.
+// Lookup and WeightGradients against naive sums in double, and bit for bit against themselves for
+// other widths and threads.
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/weight_gradients.hpp>
 
@@ -17,11 +18,13 @@ using namespace tessera::test;
 namespace {
 
 template <Element T, IdType Id, int Width>
-Array<float> look_up(int threads, const Batch<Id>& batch, const Array<T>& arena, int width, std::int64_t stride) {
+Array<float> look_up(int threads, const Batch<Id>& batch, const Array<T>& arena, int width,
+                     std::int64_t stride) {
   Array<float> output(static_cast<std::size_t>(batch.bags * stride));
   std::fill_n(output.data(), output.size(), 77.0f);
   const auto groups = batch.lookup_groups(output.data(), stride);
-  run<Lookup<T, Id, Width>>(Host({.threads = threads}), {.arena = arena.data(), .width = width, .groups = groups});
+  run<Lookup<T, Id, Width>>(Host({.threads = threads}),
+                            {.arena = arena.data(), .width = width, .groups = groups});
   return output;
 }
 
@@ -44,8 +47,9 @@ void check_lookup(int width, std::int64_t samples) {
       for (int c = 0; c < width; ++c) {
         double sum = 0, size = 0;
         for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
-          const double term = static_cast<double>(bags.coefficient(bag, i)) *
-                              to_float(arena[static_cast<std::size_t>((bags.ids[i] + bags.row_bias) * width + c)]);
+          const double term =
+              static_cast<double>(bags.coefficient(bag, i)) *
+              to_float(arena[static_cast<std::size_t>((bags.ids[i] + bags.row_bias) * width + c)]);
           sum += term;
           size += std::abs(term);
         }
@@ -82,20 +86,25 @@ TEST_CASE("lookup of nothing, of empty groups and of one bag") {
   run<Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = {}});
   const std::int32_t id = 0;
   float output[16] = {};
-  const LookupGroup<std::int32_t> groups[] = {{}, {.bags = {.ids = &id, .bags = 1}, .output = output, .output_stride = 16}, {}};
-  run<Lookup<float, std::int32_t, 16>>(Host({.threads = 3}), {.arena = arena.data(), .groups = groups});
+  const LookupGroup<std::int32_t> groups[] = {
+      {}, {.bags = {.ids = &id, .bags = 1}, .output = output, .output_stride = 16}, {}};
+  run<Lookup<float, std::int32_t, 16>>(Host({.threads = 3}),
+                                       {.arena = arena.data(), .groups = groups});
   CHECK(output[5] == 2);
 }
 
 TEST_CASE("one-hot rows are copied bit for bit") {
   Array<float> arena(32);
-  for (std::size_t i = 0; i < 32; ++i) arena[i] = i % 3 == 0 ? 1e-42f : static_cast<float>(i) * 1e37f;
+  for (std::size_t i = 0; i < 32; ++i)
+    arena[i] = i % 3 == 0 ? 1e-42f : static_cast<float>(i) * 1e37f;
   const std::int32_t ids[] = {1, 0, 1};
   float output[48];
-  const LookupGroup<std::int32_t> groups[] = {{.bags = {.ids = ids, .bags = 3}, .output = output, .output_stride = 16}};
+  const LookupGroup<std::int32_t> groups[] = {
+      {.bags = {.ids = ids, .bags = 3}, .output = output, .output_stride = 16}};
   run<Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = groups});
   for (int b = 0; b < 3; ++b)
-    for (int c = 0; c < 16; ++c) CHECK(output[b * 16 + c] == arena[static_cast<std::size_t>(ids[b] * 16 + c)]);
+    for (int c = 0; c < 16; ++c)
+      CHECK(output[b * 16 + c] == arena[static_cast<std::size_t>(ids[b] * 16 + c)]);
 }
 
 TEST_CASE("gradients of weights are dot products in 16 lanes") {
@@ -109,9 +118,12 @@ TEST_CASE("gradients of weights are dot products in 16 lanes") {
       using Operation = WeightGradients<T, std::int64_t, W>;
       std::vector<std::vector<float>> results;
       std::vector<typename Operation::Group> groups;
-      for (std::size_t f = 0; f < sources.size(); ++f) results.emplace_back(batch.features[f].ids.size(), 0.0f);
-      for (std::size_t f = 0; f < sources.size(); ++f) groups.push_back({sources[f], results[f].data()});
-      run<Operation>(Host({.threads = threads}), {.arena = arena.data(), .width = width, .groups = groups});
+      for (std::size_t f = 0; f < sources.size(); ++f)
+        results.emplace_back(batch.features[f].ids.size(), 0.0f);
+      for (std::size_t f = 0; f < sources.size(); ++f)
+        groups.push_back({sources[f], results[f].data()});
+      run<Operation>(Host({.threads = threads}),
+                     {.arena = arena.data(), .width = width, .groups = groups});
       return results;
     };
     const auto results = compute.template operator()<Width>(1);
@@ -122,8 +134,10 @@ TEST_CASE("gradients of weights are dot products in 16 lanes") {
         for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
           double dot = 0, size = 0;
           for (int c = 0; c < width; ++c) {
-            const double term = static_cast<double>(sources[f].gradient[bag * width + c]) *
-                                to_float(arena[static_cast<std::size_t>((bags.ids[i] + bags.row_bias) * width + c)]);
+            const double term =
+                static_cast<double>(sources[f].gradient[bag * width + c]) *
+                to_float(
+                    arena[static_cast<std::size_t>((bags.ids[i] + bags.row_bias) * width + c)]);
             dot += term;
             size += std::abs(term);
           }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stochastic rounding is unbiased and goes to one of the two neighbours; the canonical mean square has one value for every cut.
+// Stochastic rounding is unbiased and goes to one of the two neighbours; the canonical mean square
+// has one value for every cut.
 #include <tessera/core/stochastic_rounding.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/host/update.hpp>
@@ -21,9 +22,11 @@
 using namespace tessera;
 using namespace tessera::test;
 
-TEST_CASE_TEMPLATE("rounding goes to a neighbour, with the probability of the distance", T, BFloat16, Half) {
+TEST_CASE_TEMPLATE("rounding goes to a neighbour, with the probability of the distance", T,
+                   BFloat16, Half) {
   const int dropped = std::is_same_v<T, Half> ? 3 : 0;  // Half uses the upper 13 of the 16 bits
-  for (const float x : {1.0f, 1.001f, -3.14159f, 0.1f, -1e-3f, 1e-5f, 3e-7f, 6e-8f, -2e-8f, 1234.567f, 0.0f}) {
+  for (const float x :
+       {1.0f, 1.001f, -3.14159f, 0.1f, -1e-3f, 1e-5f, 3e-7f, 6e-8f, -2e-8f, 1234.567f, 0.0f}) {
     CAPTURE(x);
     double sum = 0;
     std::set<std::uint16_t> values;
@@ -35,7 +38,9 @@ TEST_CASE_TEMPLATE("rounding goes to a neighbour, with the probability of the di
     const float nearest = to_float(from_float<T>(x));
     CHECK(values.size() == (nearest == x ? 1u : 2u));
     CHECK(values.count(from_float<T>(x).bits) == 1);
-    const double unit = values.size() == 1 ? 0 : std::abs(to_float(T{*values.begin()}) - to_float(T{*values.rbegin()}));
+    const double unit =
+        values.size() == 1 ? 0
+                           : std::abs(to_float(T{*values.begin()}) - to_float(T{*values.rbegin()}));
     CHECK(std::abs(sum / 65536 - x) <= unit * (1 << dropped) / 65536);
   }
 }
@@ -52,7 +57,9 @@ TEST_CASE_TEMPLATE("rounding keeps what has no neighbours", T, BFloat16, Half) {
   CHECK(to_float(round_stochastic<Half>(1e6f, 0)) == infinity);
 }
 
-TEST_CASE("updates far below a unit in the last place are not lost, and every element is rounded on its own") {
+TEST_CASE(
+    "updates far below a unit in the last place are not lost, and every element is rounded on its "
+    "own") {
   // 1000 steps of 1e-4 units at 1.0: rounding to nearest would stay at 1.
   using Operation = Apply<BFloat16, dynamic_width, Sgd>;
   const int width = 50;
@@ -66,10 +73,15 @@ TEST_CASE("updates far below a unit in the last place are not lost, and every el
   const ArenaSegment segment{.rows = rows, .table_key = 5};
   std::set<std::vector<std::uint16_t>> distinct_rows;
   for (std::uint64_t step = 0; step < 1000; ++step) {
-    ArenaState<BFloat16, Sgd> state{
-        .arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}, .rounding_seed = step};
-    run<Operation>(
-        Host(), {.state = state, .step = Sgd{}.at(1e-4f, 1), .merged = {.count = rows, .rows = all.data(), .gradients = gradient.data()}});
+    ArenaState<BFloat16, Sgd> state{.arena = weights.data(),
+                                    .rows = rows,
+                                    .width = width,
+                                    .segments = {&segment, 1},
+                                    .rounding_seed = step};
+    run<Operation>(Host(),
+                   {.state = state,
+                    .step = Sgd{}.at(1e-4f, 1),
+                    .merged = {.count = rows, .rows = all.data(), .gradients = gradient.data()}});
   }
   double sum = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -81,11 +93,13 @@ TEST_CASE("updates far below a unit in the last place are not lost, and every el
     }
     distinct_rows.insert(row);
   }
-  CHECK(std::abs(sum / static_cast<double>(rows * width) - 1.1) < 0.005);  // its standard deviation is 0.0006
+  // its standard deviation is 0.0006
+  CHECK(std::abs(sum / static_cast<double>(rows * width) - 1.1) < 0.005);
   CHECK(distinct_rows.size() == rows);
 }
 
-TEST_CASE("the mean square of a row is that of its shards, for every cut, and near that in double") {
+TEST_CASE(
+    "the mean square of a row is that of its shards, for every cut, and near that in double") {
   std::mt19937 random(3);
   for (int trial = 0; trial < 2000; ++trial) {
     const int width = 1 + static_cast<int>(random() % 200);
@@ -94,13 +108,18 @@ TEST_CASE("the mean square of a row is that of its shards, for every cut, and ne
     const float whole = mean_square(gradient.data(), width);
     double expected = 0;
     for (int c = 0; c < width; ++c)
-      expected += static_cast<double>(gradient[static_cast<std::size_t>(c)]) * gradient[static_cast<std::size_t>(c)] / width;
+      expected += static_cast<double>(gradient[static_cast<std::size_t>(c)]) *
+                  gradient[static_cast<std::size_t>(c)] / width;
     REQUIRE(whole == doctest::Approx(expected).epsilon(1e-6));
     REQUIRE(whole == detail::fast_mean_square(gradient.data(), width));
     MeanSquareSum sum;
     for (int begin = 0; begin < width;) {
-      const int end = random() % 4 == 0 ? width : begin + 1 + static_cast<int>(random() % static_cast<unsigned>(width - begin));
-      std::vector<float> partials(static_cast<std::size_t>(mean_square_partials(begin, end, width)) + 1, -7.0f);
+      const int end =
+          random() % 4 == 0
+              ? width
+              : begin + 1 + static_cast<int>(random() % static_cast<unsigned>(width - begin));
+      std::vector<float> partials(
+          static_cast<std::size_t>(mean_square_partials(begin, end, width)) + 1, -7.0f);
       write_mean_square_partials(gradient.data() + begin, begin, end, width, partials.data());
       REQUIRE(partials.back() == -7.0f);
       sum.add(partials.data(), begin, end, width);

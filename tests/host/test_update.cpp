@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Update, Merge and Apply: against naive double references, and bit for bit against each other, other threads, widths and shards.
+// Update, Merge and Apply: against naive double references, and bit for bit against each other,
+// other threads, widths and shards.
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
@@ -19,7 +20,8 @@ using namespace tessera::test;
 
 namespace {
 
-/// An arena with the state of an optimizer, filled with the values that depend on (row, table column) alone.
+/// An arena with the state of an optimizer, filled with the values that depend on (row, table
+/// column) alone.
 template <Element T, Optimizer O>
 struct Arena {
   Array<T> weights;
@@ -35,51 +37,76 @@ struct Arena {
     const auto all = random_elements<T>(static_cast<std::size_t>(rows * table_width), 3);
     for (std::int64_t r = 0; r < rows; ++r)
       for (int c = 0; c < width; ++c)
-        weights[static_cast<std::size_t>(r * width + c)] = all[static_cast<std::size_t>(r * table_width + begin + c)];
-    for (int k = 0; k < O::element_states; ++k) element_states.emplace_back(static_cast<std::size_t>(rows * width));
+        weights[static_cast<std::size_t>(r * width + c)] =
+            all[static_cast<std::size_t>(r * table_width + begin + c)];
+    for (int k = 0; k < O::element_states; ++k)
+      element_states.emplace_back(static_cast<std::size_t>(rows * width));
     for (int k = 0; k < O::row_states; ++k) row_states.emplace_back(static_cast<std::size_t>(rows));
     const std::int64_t half = rows / 2;
-    segments = {{.row_offset = 0, .rows = half, .table_key = name_key("a"), .row_begin = 100, .column_begin = begin},
-                {.row_offset = half, .rows = rows - half, .table_key = name_key("b"), .row_begin = 0, .column_begin = begin}};
+    segments = {{.row_offset = 0,
+                 .rows = half,
+                 .table_key = name_key("a"),
+                 .row_begin = 100,
+                 .column_begin = begin},
+                {.row_offset = half,
+                 .rows = rows - half,
+                 .table_key = name_key("b"),
+                 .row_begin = 0,
+                 .column_begin = begin}};
   }
   ArenaState<T, O> state() {
-    ArenaState<T, O> s{.arena = weights.data(), .rows = rows, .width = width, .segments = segments, .rounding_seed = 9};
-    for (std::size_t k = 0; k < element_states.size(); ++k) s.element_state[k] = element_states[k].data();
+    ArenaState<T, O> s{.arena = weights.data(),
+                       .rows = rows,
+                       .width = width,
+                       .segments = segments,
+                       .rounding_seed = 9};
+    for (std::size_t k = 0; k < element_states.size(); ++k)
+      s.element_state[k] = element_states[k].data();
     for (std::size_t k = 0; k < row_states.size(); ++k) s.row_state[k] = row_states[k].data();
     return s;
   }
   friend bool operator==(const Arena& a, const Arena& b) {
-    return a.weights == b.weights && a.element_states == b.element_states && a.row_states == b.row_states;
+    return a.weights == b.weights && a.element_states == b.element_states &&
+           a.row_states == b.row_states;
   }
 };
 
 template <Element T, IdType Id, int Width, Optimizer O>
-Arena<T, O> updated(int threads, const O& optimizer, const Batch<Id>& batch, const Array<float>& gradient, int width, int steps = 3) {
+Arena<T, O> updated(int threads, const O& optimizer, const Batch<Id>& batch,
+                    const Array<float>& gradient, int width, int steps = 3) {
   Arena<T, O> arena(batch.rows, width, 0, width);
   const Host host({.threads = threads});
   const auto groups = batch.gradient_groups(gradient.data(), width);
   for (int step = 1; step <= steps; ++step)
-    run<Update<T, Id, Width, O>>(host, {.state = arena.state(), .step = optimizer.at(0.1f, step), .groups = groups});
+    run<Update<T, Id, Width, O>>(
+        host, {.state = arena.state(), .step = optimizer.at(0.1f, step), .groups = groups});
   return arena;
 }
 
 /// The columns [begin, end) of the same table: Merge, the mean squares of the whole rows, Apply.
 template <Element T, IdType Id, int Width, Optimizer O>
-Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batch, const Array<float>& gradient, int table_width, int begin,
-                          int width, int steps = 3) {
+Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batch,
+                          const Array<float>& gradient, int table_width, int begin, int width,
+                          int steps = 3) {
   Arena<T, O> arena(batch.rows, table_width, begin, width);
   const Host host({.threads = threads});
   const auto groups = batch.gradient_groups(gradient.data(), table_width, begin);
   const auto whole_groups = batch.gradient_groups(gradient.data(), table_width);
   std::vector<std::int64_t> rows(static_cast<std::size_t>(batch.rows)), whole_rows = rows;
-  Array<float> sums(static_cast<std::size_t>(batch.rows * width)), whole_sums(static_cast<std::size_t>(batch.rows * table_width));
+  Array<float> sums(static_cast<std::size_t>(batch.rows * width)),
+      whole_sums(static_cast<std::size_t>(batch.rows * table_width));
   std::vector<float> means(static_cast<std::size_t>(batch.rows));
   for (int step = 1; step <= steps; ++step) {
-    MergedGradients merged{.rows = rows.data(), .gradients = sums.data()}, whole{.rows = whole_rows.data(), .gradients = whole_sums.data()};
-    run<Merge<Id, Width>>(host, {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
-    run<Merge<Id, dynamic_width>>(host, {.arena_rows = batch.rows, .width = table_width, .groups = whole_groups, .merged = &whole});
+    MergedGradients merged{.rows = rows.data(), .gradients = sums.data()},
+        whole{.rows = whole_rows.data(), .gradients = whole_sums.data()};
+    run<Merge<Id, Width>>(
+        host, {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
+    run<Merge<Id, dynamic_width>>(
+        host,
+        {.arena_rows = batch.rows, .width = table_width, .groups = whole_groups, .merged = &whole});
     for (std::int64_t k = 0; k < whole.count; ++k)
-      means[static_cast<std::size_t>(k)] = mean_square(whole.gradients + k * table_width, table_width);
+      means[static_cast<std::size_t>(k)] =
+          mean_square(whole.gradients + k * table_width, table_width);
     run<Apply<T, Width, O>>(host, {.state = arena.state(),
                                    .step = optimizer.at(0.1f, step),
                                    .merged = merged,
@@ -90,8 +117,8 @@ Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batc
 
 /// Three steps of the optimizer's published formula in double.
 template <Element T, Optimizer O>
-void check_against_reference(const O& optimizer, const Batch<std::int32_t>& batch, const Array<float>& gradient, int width,
-                             const Arena<T, O>& result) {
+void check_against_reference(const O& optimizer, const Batch<std::int32_t>& batch,
+                             const Array<float>& gradient, int width, const Arena<T, O>& result) {
   Arena<T, O> start(batch.rows, width, 0, width);
   const auto merged = reference_gradients(batch.gradient_groups(gradient.data(), width), width);
   double worst = 0;
@@ -124,11 +151,13 @@ void check_against_reference(const O& optimizer, const Batch<std::int32_t>& batc
           const double b1 = optimizer.beta1, b2 = optimizer.beta2;
           m = b1 * m + (1 - b1) * g;
           v = b2 * v + (1 - b2) * g * g;
-          w -= 0.1f * (m / (1 - std::pow(b1, step))) / (std::sqrt(v / (1 - std::pow(b2, step))) + 1e-30);
+          w -= 0.1f * (m / (1 - std::pow(b1, step))) /
+               (std::sqrt(v / (1 - std::pow(b2, step))) + 1e-30);
         }
       }
       // A gradient near zero that is a sum of large terms has no accurate direction.
-      if (std::abs(g) > 1e-3) worst = std::max(worst, std::abs(w - to_float(result.weights[at])) / (1 + std::abs(w)));
+      if (std::abs(g) > 1e-3)
+        worst = std::max(worst, std::abs(w - to_float(result.weights[at])) / (1 + std::abs(w)));
     }
   }
   CHECK(worst < (std::is_same_v<T, float> ? 1e-4 : std::is_same_v<T, Half> ? 4e-3 : 3e-2));
@@ -148,19 +177,24 @@ void check_update(const O& optimizer, int width, std::int64_t samples = 400) {
   CHECK(same(updated<T, std::int32_t, Width>(7, optimizer, batch, gradient, width)));
   CHECK(same(updated<T, std::int32_t, dynamic_width>(1, optimizer, batch, gradient, width)));
   CHECK(same(updated<T, std::int64_t, dynamic_width>(3, optimizer, wide_ids, gradient, width)));
-  CHECK(same(updated_shard<T, std::int32_t, Width>(1, optimizer, batch, gradient, width, 0, width)));
-  CHECK(same(updated_shard<T, std::int32_t, Width>(4, optimizer, batch, gradient, width, 0, width)));
+  CHECK(
+      same(updated_shard<T, std::int32_t, Width>(1, optimizer, batch, gradient, width, 0, width)));
+  CHECK(
+      same(updated_shard<T, std::int32_t, Width>(4, optimizer, batch, gradient, width, 0, width)));
 
   // Column shards, cut where it suits nobody, hold the same bits.
-  const std::vector<int> cuts = width >= 40 ? std::vector<int>{0, 7, 23, 39, width} : std::vector<int>{0, width / 2, width};
+  const std::vector<int> cuts =
+      width >= 40 ? std::vector<int>{0, 7, 23, 39, width} : std::vector<int>{0, width / 2, width};
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const int begin = cuts[s], shard_width = cuts[s + 1] - begin;
     if (shard_width == 0) continue;
-    const auto shard = updated_shard<T, std::int32_t, dynamic_width>(2, optimizer, batch, gradient, width, begin, shard_width);
+    const auto shard = updated_shard<T, std::int32_t, dynamic_width>(2, optimizer, batch, gradient,
+                                                                     width, begin, shard_width);
     bool equal = true;
     for (std::int64_t r = 0; r < batch.rows; ++r)
       for (int c = 0; c < shard_width; ++c) {
-        const auto whole = static_cast<std::size_t>(r * width + begin + c), part = static_cast<std::size_t>(r * shard_width + c);
+        const auto whole = static_cast<std::size_t>(r * width + begin + c),
+                   part = static_cast<std::size_t>(r * shard_width + c);
         equal = equal && shard.weights[part] == result.weights[whole];
         for (std::size_t k = 0; k < O::element_states; ++k)
           equal = equal && shard.element_states[k][part] == result.element_states[k][whole];
@@ -172,7 +206,9 @@ void check_update(const O& optimizer, int width, std::int64_t samples = 400) {
 
 }  // namespace
 
-TEST_CASE("every optimizer follows its formula, with the same bits for every thread count, width kind, shard and Merge + Apply") {
+TEST_CASE(
+    "every optimizer follows its formula, with the same bits for every thread count, width kind, "
+    "shard and Merge + Apply") {
   check_update<float, 16>(Sgd{}, 16);
   check_update<float, 64>(Adagrad{}, 64);
   check_update<float, 128>(RowWiseAdagrad{}, 128);
@@ -184,7 +220,9 @@ TEST_CASE("every optimizer follows its formula, with the same bits for every thr
   check_update<float, 300>(RowWiseAdagrad{}, 300, 60);
 }
 
-TEST_CASE("16-bit tables round stochastically, with the same bits for every thread count, width kind, shard and Merge + Apply") {
+TEST_CASE(
+    "16-bit tables round stochastically, with the same bits for every thread count, width kind, "
+    "shard and Merge + Apply") {
   check_update<BFloat16, 16>(Sgd{}, 16);
   check_update<BFloat16, 100>(RowWiseAdagrad{}, 100);
   check_update<Half, 64>(Adagrad{}, 64);
@@ -201,7 +239,8 @@ TEST_CASE("the rows that groups name change the partition, not a bit of the resu
   std::vector<RowRange> ranges;
   const auto add = [&](Kind kind, std::size_t table, std::int64_t bags) {
     const auto seed = static_cast<std::uint32_t>(features.size() + 5);
-    features.push_back(random_feature<std::int32_t>(kind, bags, table_rows[table], begins[table], table == 3, seed));
+    features.push_back(random_feature<std::int32_t>(kind, bags, table_rows[table], begins[table],
+                                                    table == 3, seed));
     ranges.push_back({begins[table], begins[table + 1]});
   };
   add(Kind::one_hot, 5, 10'000);
@@ -213,13 +252,16 @@ TEST_CASE("the rows that groups name change the partition, not a bit of the resu
   add(Kind::sum, 2, 100);
   const auto gradient = random_elements<float>(10'000 * 16, 11);
 
-  const auto result = [&]<int Width, Optimizer O>(int threads, const O& optimizer, std::span<const RowRange> named) {
+  const auto result = [&]<int Width, Optimizer O>(int threads, const O& optimizer,
+                                                  std::span<const RowRange> named) {
     std::vector<GradientGroup<std::int32_t>> groups;
     for (std::size_t f = 0; f < features.size(); ++f)
-      groups.push_back({features[f].view(), gradient.data(), 16, named.empty() ? RowRange{} : named[f]});
+      groups.push_back(
+          {features[f].view(), gradient.data(), 16, named.empty() ? RowRange{} : named[f]});
     Arena<float, O> arena(arena_rows, 16, 0, 16);
-    run<Update<float, std::int32_t, Width, O>>(Host({.threads = threads}),
-                                               {.state = arena.state(), .step = optimizer.at(0.1f, 1), .groups = groups});
+    run<Update<float, std::int32_t, Width, O>>(
+        Host({.threads = threads}),
+        {.state = arena.state(), .step = optimizer.at(0.1f, 1), .groups = groups});
     return arena;
   };
   std::vector<RowRange> some = ranges, wide = ranges;
@@ -250,14 +292,16 @@ TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
     std::vector<float> sums(expected.size() * width), first;
     for (const int threads : {1, 2, 5}) {
       MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
-      run<Merge<std::int64_t, 8>>(Host({.threads = threads}),
-                                  {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
+      run<Merge<std::int64_t, 8>>(
+          Host({.threads = threads}),
+          {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
       REQUIRE(merged.count == std::ssize(expected));
       std::size_t k = 0;
       double worst = 0;
       for (const auto& [row, sum] : expected) {
         REQUIRE(rows[k] == row);
-        for (std::size_t c = 0; c < 8; ++c) worst = std::max(worst, std::abs(sum[c] - sums[k * 8 + c]));
+        for (std::size_t c = 0; c < 8; ++c)
+          worst = std::max(worst, std::abs(sum[c] - sums[k * 8 + c]));
         ++k;
       }
       CHECK(worst < 2e-2);  // rows of thousands of terms of size 1
@@ -267,13 +311,17 @@ TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
   }
 }
 
-TEST_CASE("popular rows that are neighbours: no thread is left with most of the batch, and sums keep their order") {
+TEST_CASE(
+    "popular rows that are neighbours: no thread is left with most of the batch, and sums keep "
+    "their order") {
   struct Shape {
-    std::int64_t rows, first, popular;  ///< nine of ten ids are one of `popular` rows from `first` on
+    /// nine of ten ids are one of `popular` rows from `first` on
+    std::int64_t rows, first, popular;
   };
   const std::int64_t many = std::int64_t{1} << 35;
-  for (const Shape& shape : {Shape{5000, 0, 5}, Shape{5000, 4990, 10}, Shape{3'000'000, 1'234'567, 2}, Shape{many, 77, 3000},
-                             Shape{many, many / 3, 40}, Shape{many, many - 1, 1}})
+  for (const Shape& shape :
+       {Shape{5000, 0, 5}, Shape{5000, 4990, 10}, Shape{3'000'000, 1'234'567, 2},
+        Shape{many, 77, 3000}, Shape{many, many / 3, 40}, Shape{many, many - 1, 1}})
     for (const Kind kind : {Kind::one_hot, Kind::weighted}) {
       const std::int64_t rows = shape.rows, first = shape.first, popular = shape.popular;
       CAPTURE(rows);
@@ -281,11 +329,16 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
       Feature<std::int64_t> feature = random_feature<std::int64_t>(kind, 20'000, rows, 0, false, 3);
       std::mt19937_64 random(4);
       for (std::int64_t& id : feature.ids)
-        id = random() % 10 == 0 ? static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(rows))
-                                : first + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(popular));
-      for (float& weight : feature.weights) weight = std::ldexp(1.0f, static_cast<int>(random() % 7) - 3);  // exact products, fused or not
+        id =
+            random() % 10 == 0
+                ? static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(rows))
+                : first + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(popular));
+      // exact products, fused or not
+      for (float& weight : feature.weights)
+        weight = std::ldexp(1.0f, static_cast<int>(random() % 7) - 3);
       constexpr int width = 4;
-      const auto gradient = random_elements<float>(static_cast<std::size_t>(feature.bags * width), 11);
+      const auto gradient =
+          random_elements<float>(static_cast<std::size_t>(feature.bags * width), 11);
       std::map<std::int64_t, std::array<float, width>> expected;
       const Bags<std::int64_t> bags = feature.view();
       for (std::int64_t bag = 0; bag < bags.bags; ++bag)
@@ -307,9 +360,12 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
           ascending = ascending && bucket.row_begin >= before && bucket_rows > 0;
           before = bucket.row_end;
           entries += bucket.entries();
-          light = light && (bucket_rows == 1 || 2 * threads * bucket.entries() <= 3 * partition.entries());
+          light = light &&
+                  (bucket_rows == 1 || 2 * threads * bucket.entries() <= 3 * partition.entries());
           for (std::int64_t i = bucket.begin; i < bucket.end; ++i)
-            inside = inside && partition.entry(i)->row - static_cast<std::uint32_t>(bucket.row_begin) < bucket_rows;
+            inside =
+                inside && partition.entry(i)->row - static_cast<std::uint32_t>(bucket.row_begin) <
+                              bucket_rows;
         }
         CHECK(ascending);
         CHECK(inside);
@@ -319,12 +375,14 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
         std::vector<std::int64_t> merged_rows(expected.size());
         std::vector<float> sums(expected.size() * width);
         MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-        run<Merge<std::int64_t, width>>(host, {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+        run<Merge<std::int64_t, width>>(
+            host, {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
         REQUIRE(merged.count == std::ssize(expected));
         bool same = true;
         std::size_t k = 0;
         for (const auto& [row, sum] : expected) {
-          same = same && merged_rows[k] == row && std::equal(sum.begin(), sum.end(), sums.data() + k * width);
+          same = same && merged_rows[k] == row &&
+                 std::equal(sum.begin(), sum.end(), sums.data() + k * width);
           ++k;
         }
         CHECK(same);
@@ -332,10 +390,13 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
         if (rows > 10'000) continue;
         std::vector<float> weights(static_cast<std::size_t>(rows * width));
         const ArenaSegment segment{.rows = rows};
-        const ArenaState<float, Sgd> state{.arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
-        run<Update<float, std::int64_t, width, Sgd>>(host, {.state = state, .step = Sgd{}.at(1.0f, 1), .groups = groups});
+        const ArenaState<float, Sgd> state{
+            .arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
+        run<Update<float, std::int64_t, width, Sgd>>(
+            host, {.state = state, .step = Sgd{}.at(1.0f, 1), .groups = groups});
         for (const auto& [row, sum] : expected)
-          for (std::size_t c = 0; c < width; ++c) same = same && weights[static_cast<std::size_t>(row * width) + c] == -sum[c];
+          for (std::size_t c = 0; c < width; ++c)
+            same = same && weights[static_cast<std::size_t>(row * width) + c] == -sum[c];
         CHECK(same);
       }
     }
@@ -344,9 +405,13 @@ TEST_CASE("popular rows that are neighbours: no thread is left with most of the 
 TEST_CASE("a row that is too heavy only together with its neighbour is split from it") {
   std::vector<std::int32_t> ids(40'000);
   for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = i < 2000 ? 0 : i < 31'000 ? 1 : static_cast<std::int32_t>(100'000 + i);  // of two threads, 30,000 are too many for one
+    ids[i] = i < 2000     ? 0
+             : i < 31'000 ? 1
+                          : static_cast<std::int32_t>(
+                                100'000 + i);  // of two threads, 30,000 are too many for one
   const std::vector<float> gradient(ids.size(), 1.0f);
-  const std::vector<GradientGroup<std::int32_t>> groups = {{{.ids = ids.data(), .bags = std::ssize(ids)}, gradient.data(), 1}};
+  const std::vector<GradientGroup<std::int32_t>> groups = {
+      {{.ids = ids.data(), .bags = std::ssize(ids)}, gradient.data(), 1}};
   const Host host({.threads = 2});
   const detail::RowPartition<std::int32_t> partition(host, groups, 1'000'000, 4096);
   for (const detail::RowBucket& bucket : partition.buckets()) CHECK(bucket.entries() <= 30'000);
@@ -365,13 +430,16 @@ TEST_CASE("a row's gradient is summed in the order of the batch, each step one m
   std::vector<std::int32_t> ids(terms.size(), 0);
   std::vector<GradientGroup<std::int32_t>> groups;
   for (std::size_t i = 0; i < terms.size(); ++i)
-    groups.push_back({.bags = {.ids = ids.data(), .bags = 1, .row_bias = 1}, .gradient = &terms[i], .gradient_stride = 1});
+    groups.push_back({.bags = {.ids = ids.data(), .bags = 1, .row_bias = 1},
+                      .gradient = &terms[i],
+                      .gradient_stride = 1});
   float expected = 0;
   for (const float x : terms) expected += x;
   std::int64_t row = 0;
   float sum = 0;
   MergedGradients merged{.rows = &row, .gradients = &sum};
-  run<Merge<std::int32_t, 1>>(Host({.threads = 2}), {.arena_rows = 4, .groups = groups, .merged = &merged});
+  run<Merge<std::int32_t, 1>>(Host({.threads = 2}),
+                              {.arena_rows = 4, .groups = groups, .merged = &merged});
   CHECK(merged.count == 1);
   CHECK(row == 1);
   CHECK(sum == expected);
@@ -379,37 +447,46 @@ TEST_CASE("a row's gradient is summed in the order of the batch, each step one m
 
 TEST_CASE("a gradient of -0 stays one, however a row is merged") {
   // -0 - 0.1 * -0 is +0, -0 - 0.1 * +0 is -0: the weight shows which zero the gradient was.
-  const auto check = [&]<int Width>(std::integral_constant<int, Width>, int width, std::int64_t copies, bool weighted) {
+  const auto check = [&]<int Width>(std::integral_constant<int, Width>, int width,
+                                    std::int64_t copies, bool weighted) {
     CAPTURE(width);
     CAPTURE(copies);
     CAPTURE(weighted);
     const std::int64_t rows = 200;
     std::vector<std::int32_t> ids;
-    for (std::int64_t i = 0; i < rows * copies; ++i) ids.push_back(static_cast<std::int32_t>(i % rows));
+    for (std::int64_t i = 0; i < rows * copies; ++i)
+      ids.push_back(static_cast<std::int32_t>(i % rows));
     const std::vector<float> ones(ids.size(), 1.0f);
     const auto size = static_cast<std::size_t>(width);
     Array<float> gradient(ids.size() * size), minus(static_cast<std::size_t>(rows) * size);
     std::fill_n(gradient.data(), gradient.size(), -0.0f);
     std::fill_n(minus.data(), minus.size(), -0.0f);
     const GradientGroup<std::int32_t> groups[] = {
-        {.bags = {.ids = ids.data(), .weights = weighted ? ones.data() : nullptr, .bags = std::ssize(ids)},
+        {.bags = {.ids = ids.data(),
+                  .weights = weighted ? ones.data() : nullptr,
+                  .bags = std::ssize(ids)},
          .gradient = gradient.data(),
          .gradient_stride = width}};
     const ArenaSegment segment{.rows = rows};
     const auto state = [&](Array<float>& weights) {
-      return ArenaState<float, Sgd>{.arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
+      return ArenaState<float, Sgd>{
+          .arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
     };
     const auto all_plus = [](const Array<float>& values) {
-      return std::none_of(values.data(), values.data() + values.size(), [](float x) { return x != 0 || std::signbit(x); });
+      return std::none_of(values.data(), values.data() + values.size(),
+                          [](float x) { return x != 0 || std::signbit(x); });
     };
     Array<float> updated = minus, applied = minus, sums = minus;
-    run<Update<float, std::int32_t, Width, Sgd>>(Host(), {.state = state(updated), .step = Sgd{}.at(0.1f, 1), .groups = groups});
+    run<Update<float, std::int32_t, Width, Sgd>>(
+        Host(), {.state = state(updated), .step = Sgd{}.at(0.1f, 1), .groups = groups});
     CHECK(all_plus(updated));
     std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
     MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-    run<Merge<std::int32_t, Width>>(Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+    run<Merge<std::int32_t, Width>>(
+        Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
     REQUIRE(merged.count == rows);
-    run<Apply<float, Width, Sgd>>(Host(), {.state = state(applied), .step = Sgd{}.at(0.1f, 1), .merged = merged});
+    run<Apply<float, Width, Sgd>>(
+        Host(), {.state = state(applied), .step = Sgd{}.at(0.1f, 1), .merged = merged});
     CHECK(all_plus(applied));
   };
   for (const std::int64_t copies : {1, 2})
@@ -421,7 +498,9 @@ TEST_CASE("a gradient of -0 stays one, however a row is merged") {
     }
 }
 
-TEST_CASE("wide rows whose bags are long: the mean square is the row's, whether the row shares its bag's gradient or merges some") {
+TEST_CASE(
+    "wide rows whose bags are long: the mean square is the row's, whether the row shares its bag's "
+    "gradient or merges some") {
   const auto check = [&]<int Width>(std::integral_constant<int, Width>, int width) {
     CAPTURE(width);
     const std::int64_t rows = 3000, sizes[] = {70, 1, 130};  // bags of three groups, ten ids each
@@ -429,32 +508,38 @@ TEST_CASE("wide rows whose bags are long: the mean square is the row's, whether 
     std::vector<std::int32_t> ids;
     std::vector<std::int64_t> offsets{0};
     for (std::int64_t bag = 0; bag < 70 + 1 + 130; ++bag) {
-      for (int i = 0; i < 10; ++i) ids.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(rows)));
+      for (int i = 0; i < 10; ++i)
+        ids.push_back(static_cast<std::int32_t>(random() % static_cast<std::uint32_t>(rows)));
       offsets.push_back(std::ssize(ids));
     }
-    const auto gradient = random_elements<float>(static_cast<std::size_t>((70 + 1 + 130) * width), 8);
+    const auto gradient =
+        random_elements<float>(static_cast<std::size_t>((70 + 1 + 130) * width), 8);
     std::vector<GradientGroup<std::int32_t>> groups;
     std::int64_t first = 0;
     for (const std::int64_t bags : sizes) {
-      groups.push_back({.bags = {.ids = ids.data(), .offsets = offsets.data() + first, .bags = bags},
-                        .gradient = gradient.data() + first * width,
-                        .gradient_stride = width});
+      groups.push_back(
+          {.bags = {.ids = ids.data(), .offsets = offsets.data() + first, .bags = bags},
+           .gradient = gradient.data() + first * width,
+           .gradient_stride = width});
       first += bags;
     }
     Arena<float, RowWiseAdagrad> expected(rows, width, 0, width);
     std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
     Array<float> sums(static_cast<std::size_t>(rows * width));
     MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-    run<Merge<std::int32_t, Width>>(Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
+    run<Merge<std::int32_t, Width>>(
+        Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
     std::vector<float> means;
-    for (std::int64_t k = 0; k < merged.count; ++k) means.push_back(mean_square(merged.gradients + k * width, width));
+    for (std::int64_t k = 0; k < merged.count; ++k)
+      means.push_back(mean_square(merged.gradients + k * width, width));
     const auto step = RowWiseAdagrad{}.at(0.1f, 1);
-    run<Apply<float, Width, RowWiseAdagrad>>(Host(),
-                                             {.state = expected.state(), .step = step, .merged = merged, .mean_square = means.data()});
+    run<Apply<float, Width, RowWiseAdagrad>>(
+        Host(),
+        {.state = expected.state(), .step = step, .merged = merged, .mean_square = means.data()});
     for (const int threads : {1, 3}) {
       Arena<float, RowWiseAdagrad> arena(rows, width, 0, width);
-      run<Update<float, std::int32_t, Width, RowWiseAdagrad>>(Host({.threads = threads}),
-                                                              {.state = arena.state(), .step = step, .groups = groups});
+      run<Update<float, std::int32_t, Width, RowWiseAdagrad>>(
+          Host({.threads = threads}), {.state = arena.state(), .step = step, .groups = groups});
       CHECK(arena == expected);
     }
   };
@@ -469,9 +554,14 @@ TEST_CASE("a batch without ids changes nothing") {
   const std::int32_t id = 0;
   const float gradient[32] = {};
   const GradientGroup<std::int32_t> groups[] = {
-      {}, {.bags = {.ids = &id, .offsets = offsets, .bags = 2}, .gradient = gradient, .gradient_stride = 16}};
-  run<Update<float, std::int32_t, 16, Adam>>(Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = groups});
-  run<Update<float, std::int32_t, 16, Adam>>(Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = {}});
+      {},
+      {.bags = {.ids = &id, .offsets = offsets, .bags = 2},
+       .gradient = gradient,
+       .gradient_stride = 16}};
+  run<Update<float, std::int32_t, 16, Adam>>(
+      Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = groups});
+  run<Update<float, std::int32_t, 16, Adam>>(
+      Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = {}});
   MergedGradients merged{.count = 5};
   run<Merge<std::int32_t, 16>>(Host(), {.arena_rows = 10, .groups = groups, .merged = &merged});
   CHECK(merged.count == 0);

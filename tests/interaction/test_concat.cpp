@@ -19,7 +19,8 @@ TEST_CASE("parts side by side, and their gradients back") {
     const std::array<MatrixView<const float>, 4> parts{a.view(), b.view(), c.view(), d.view()};
     Concat::forward<float>(parts, y.view());
     for (std::int64_t i = 0; i < batch; ++i)
-      for (std::int64_t j = 0; j < 21; ++j) CHECK(y(i, j) == (j < 3 ? a(i, j) : j < 4 ? b(i, 0) : d(i, j - 4)));
+      for (std::int64_t j = 0; j < 21; ++j)
+        CHECK(y(i, j) == (j < 3 ? a(i, j) : j < 4 ? b(i, 0) : d(i, j - 4)));
     CHECK(y.margin_untouched());
 
     Matrix<float> da(batch, 3, 2), db(batch, 1, 0), dc(batch, 0, 1), dd(batch, 17, 3);
@@ -38,7 +39,9 @@ TEST_CASE("parts that do not fit") {
   const Matrix<float> a(2, 3, 0, 1), b(1, 4, 0, 2);
   Matrix<float> y(2, 7, 0), narrow(2, 6, 0);
   const std::array<MatrixView<const float>, 2> uneven{a.view(), b.view()}, even{a.view(), a.view()};
-  CHECK_THROWS_WITH_AS(Concat::forward<float>(uneven, y.view()), "Concat: part 1 has 1 rows, the whole has 2", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Concat::forward<float>(even, y.view()), "Concat: the parts have 6 columns together, the whole has 7",
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(uneven, y.view()),
+                       "Concat: part 1 has 1 rows, the whole has 2", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(even, y.view()),
+                       "Concat: the parts have 6 columns together, the whole has 7",
                        InvalidArgument);
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cross network's own arithmetic, with the smallest linear layer that its contract allows: against a forward pass in double and
-// that pass's central differences.
+// The cross network's own arithmetic, with the smallest linear layer that its contract allows:
+// against a forward pass in double and that pass's central differences.
 #include <tessera/interaction/cross.hpp>
 
 #include <doctest/doctest.h>
@@ -31,7 +31,8 @@ void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t ra
   const std::int64_t count = cross.parameter_count();
   REQUIRE(count == layers * (rank > 0 ? 2 * rank * n + n : n * n + n));
   Matrix<float> values(1, count, 0, 7), gradients(1, count, 0);
-  cross.bind({values.view().data, static_cast<std::size_t>(count)}, {gradients.view().data, static_cast<std::size_t>(count)});
+  cross.bind({values.view().data, static_cast<std::size_t>(count)},
+             {gradients.view().data, static_cast<std::size_t>(count)});
   const Matrix<float> x(batch, n, 3, 8), dy(batch, n, 1, 9);
   Matrix<float> y(batch, n, 2), dx(batch, n, 5);
   cross.forward(x.view(), y.view());
@@ -55,7 +56,8 @@ void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t ra
   const auto loss = [&] {
     const std::vector<double> out = reference(input, parameters, n, layers, rank);
     double sum = 0.0;
-    for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dy(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      sum += out[i] * dy(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n);
     return sum;
   };
   const auto derivative = [&](double& at) {
@@ -70,12 +72,14 @@ void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t ra
   double worst_input = 0.0, worst_parameter = 0.0;
   for (std::size_t i = 0; i < input.size(); ++i) {
     const double d = derivative(input[i]);
-    worst_input =
-        test::worst(worst_input, (dx(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n) - d) / (1.0 + std::abs(d)));
+    worst_input = test::worst(
+        worst_input, (dx(static_cast<std::int64_t>(i) / n, static_cast<std::int64_t>(i) % n) - d) /
+                         (1.0 + std::abs(d)));
   }
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const double d = derivative(parameters[i]);
-    worst_parameter = test::worst(worst_parameter, (gradients(0, static_cast<std::int64_t>(i)) - d) / (1.0 + std::abs(d)));
+    worst_parameter = test::worst(
+        worst_parameter, (gradients(0, static_cast<std::int64_t>(i)) - d) / (1.0 + std::abs(d)));
   }
   CHECK(worst_input < 1e-4);
   CHECK(worst_parameter < 1e-4);
@@ -92,7 +96,8 @@ TEST_CASE("forward and gradients, low rank and full") {
 
 TEST_CASE("a smaller batch after a larger one") {
   CrossInteraction<PlainLinear> cross(4, {.layers = 2, .rank = 2});
-  std::vector<float> values(static_cast<std::size_t>(cross.parameter_count()), 0.25f), gradients(values.size());
+  std::vector<float> values(static_cast<std::size_t>(cross.parameter_count()), 0.25f),
+      gradients(values.size());
   cross.bind(values, gradients);
   const Matrix<float> x(9, 4, 0, 1);
   Matrix<float> large(9, 4, 0), small(2, 4, 0), dx(2, 4, 0);
@@ -105,11 +110,17 @@ TEST_CASE("a smaller batch after a larger one") {
 TEST_CASE("options and views of the wrong shape") {
   using Cross = CrossInteraction<PlainLinear>;
   CHECK_THROWS_WITH_AS(Cross(0), "CrossInteraction: width must be positive, is 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Cross(4, {.threads = 0}), "CrossInteraction: threads must be at least 1, is 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}), "CrossInteraction: rank must not be negative (0 is full rank), is -1", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.threads = 0}),
+                       "CrossInteraction: threads must be at least 1, is 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}),
+                       "CrossInteraction: rank must not be negative (0 is full rank), is -1",
+                       InvalidArgument);
   Cross cross(4);
   Matrix<float> x(2, 4, 0, 1), y(2, 5, 0);
-  CHECK_THROWS_WITH_AS(cross.forward(y.view(), x.view()), "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);
-  CHECK_THROWS_WITH_AS(cross.forward(x.view(), y.view()), "CrossInteraction: output is 2 x 5, must be 2 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(cross.forward(y.view(), x.view()),
+                       "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);
+  CHECK_THROWS_WITH_AS(cross.forward(x.view(), y.view()),
+                       "CrossInteraction: output is 2 x 5, must be 2 x 4", InvalidArgument);
 }

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dot interaction and its gradient against sums in double, for vectors and widths on both sides of every register and tile size.
-// Outputs start as NaN: an element that is not written, or written from what was not, fails the comparison.
+// Dot interaction and its gradient against sums in double, for vectors and widths on both sides of
+// every register and tile size. Outputs start as NaN: an element that is not written, or written
+// from what was not, fails the comparison.
 #include <tessera/interaction/dot.hpp>
 #include <tessera/sharding/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
@@ -27,12 +28,18 @@ namespace {
 // The shape that belongs to a plan: one vector for each feature, and those of the bottom MLP.
 using Query = Table<"query", dynamic_rows, 16>;
 using User = Table<"user", 50, 16>;
-using Read = Features<Feature<"asked", "query">, Feature<"clicked", "query">, Feature<"user", "user">>;
-static_assert(std::is_same_v<DotFor<Plan<RowWise<Query>, ColumnWise<2, User>>>, DotInteraction<2, 16>>);
-static_assert(std::is_same_v<DotFor<Plan<RowWise<Query>, TableWise<User>, Read>, 1, 8, BFloat16>, DotInteraction<4, 16, 8, BFloat16>>);
-static_assert(std::is_same_v<DotFor<AutoPlan<TableList<Query, User>, Cluster{.ranks = 2}, Workload{}, Read>>, DotInteraction<3, 16>>);
+using Read =
+    Features<Feature<"asked", "query">, Feature<"clicked", "query">, Feature<"user", "user">>;
+static_assert(
+    std::is_same_v<DotFor<Plan<RowWise<Query>, ColumnWise<2, User>>>, DotInteraction<2, 16>>);
+static_assert(std::is_same_v<DotFor<Plan<RowWise<Query>, TableWise<User>, Read>, 1, 8, BFloat16>,
+                             DotInteraction<4, 16, 8, BFloat16>>);
+static_assert(
+    std::is_same_v<DotFor<AutoPlan<TableList<Query, User>, Cluster{.ranks = 2}, Workload{}, Read>>,
+                   DotInteraction<3, 16>>);
 
-/// Relative to the sum of the terms' magnitudes: what rounding of storage and of the sum in float can cost.
+/// Relative to the sum of the terms' magnitudes: what rounding of storage and of the sum in float
+/// can cost.
 template <class T>
 constexpr double kTolerance = std::is_same_v<T, float> ? 2e-6 : 5e-3;
 
@@ -57,7 +64,9 @@ void check_dot(std::int64_t batch, int threads) {
 
   double worst_z = 0.0, worst_dx = 0.0;
   for (std::int64_t s = 0; s < batch; ++s) {
-    const auto at = [&](std::int64_t v, std::int64_t k) { return static_cast<double>(to_float(x(s, v * Width + k))); };
+    const auto at = [&](std::int64_t v, std::int64_t k) {
+      return static_cast<double>(to_float(x(s, v * Width + k)));
+    };
     std::vector<double> gradient(static_cast<std::size_t>(Vectors * Width)), scale(gradient.size());
     for (std::int64_t k = 0; k < Width; ++k) {
       if (!(z(s, k) == x(s, k))) worst_z = std::numeric_limits<double>::infinity();
@@ -80,9 +89,12 @@ void check_dot(std::int64_t batch, int threads) {
         worst_z = test::worst(worst_z, (to_float(z(s, column)) - dot) / size);
       }
     }
-    for (; column < Dot::columns(); ++column) worst_z = test::worst(worst_z, to_float(z(s, column)));
+    for (; column < Dot::columns(); ++column)
+      worst_z = test::worst(worst_z, to_float(z(s, column)));
     for (std::size_t i = 0; i < gradient.size(); ++i)
-      worst_dx = test::worst(worst_dx, (to_float(dx(s, static_cast<std::int64_t>(i))) - gradient[i]) / (scale[i] + 1e-30));
+      worst_dx =
+          test::worst(worst_dx, (to_float(dx(s, static_cast<std::int64_t>(i))) - gradient[i]) /
+                                    (scale[i] + 1e-30));
   }
   CHECK(worst_z <= kTolerance<T>);
   CHECK(worst_dx <= kTolerance<T>);
@@ -95,10 +107,13 @@ void check_widths(std::integer_sequence<int, Widths...>) {
   for (const std::int64_t batch : {0, 1, 5, 33}) (check_dot<Vectors, Widths, 1, T>(batch, 1), ...);
 }
 
-// Unrolled kernels take the address sanitizer long to compile: it gets the shapes with tails, and one without.
-using AllWidths = std::conditional_t<simt::has_asan, std::integer_sequence<int, 3, 16, 100>,
-                                     std::integer_sequence<int, 1, 3, 4, 8, 12, 16, 64, 100, 128, 130, 256>>;
-using SomeWidths = std::conditional_t<simt::has_asan, std::integer_sequence<int, 130>, std::integer_sequence<int, 1, 12, 16, 130>>;
+// Unrolled kernels take the address sanitizer long to compile: it gets the shapes with tails, and
+// one without.
+using AllWidths =
+    std::conditional_t<simt::has_asan, std::integer_sequence<int, 3, 16, 100>,
+                       std::integer_sequence<int, 1, 3, 4, 8, 12, 16, 64, 100, 128, 130, 256>>;
+using SomeWidths = std::conditional_t<simt::has_asan, std::integer_sequence<int, 130>,
+                                      std::integer_sequence<int, 1, 12, 16, 130>>;
 
 }  // namespace
 
@@ -153,14 +168,21 @@ TEST_CASE("every sample has the same bits whatever the batch and the threads") {
 TEST_CASE("views of the wrong shape") {
   using Dot = DotInteraction<3, 4>;
   static_assert(Dot::input_columns() == 12 && Dot::columns() == 7);
-  static_assert(DotInteraction<27, 128, 32>::columns() == 480 && DotInteraction<1, 5>::columns() == 5);
+  static_assert(DotInteraction<27, 128, 32>::columns() == 480 &&
+                DotInteraction<1, 5>::columns() == 5);
   Matrix<float> x(2, 12, 0), z(2, 7, 0), narrow(2, 6, 0), shorter(1, 7, 0);
-  CHECK_THROWS_WITH_AS(Dot::forward(z.view(), z.view()), "DotInteraction<3, 4>: input is 2 x 7, must be 2 x 12", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), narrow.view()), "DotInteraction<3, 4>: output is 2 x 6, must be 2 x 7", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), shorter.view()), "DotInteraction<3, 4>: output is 1 x 7, must be 2 x 7", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), narrow.view(), x.view()), "DotInteraction<3, 4>: output gradient is 2 x 6, must be 2 x 7",
+  CHECK_THROWS_WITH_AS(Dot::forward(z.view(), z.view()),
+                       "DotInteraction<3, 4>: input is 2 x 7, must be 2 x 12", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), narrow.view()),
+                       "DotInteraction<3, 4>: output is 2 x 6, must be 2 x 7", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), shorter.view()),
+                       "DotInteraction<3, 4>: output is 1 x 7, must be 2 x 7", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), narrow.view(), x.view()),
+                       "DotInteraction<3, 4>: output gradient is 2 x 6, must be 2 x 7",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), z.view(), 0), "DotInteraction: threads must be at least 1, is 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), z.view(), z.view()), "DotInteraction<3, 4>: input gradient is 2 x 7, must be 2 x 12",
+  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), z.view(), 0),
+                       "DotInteraction: threads must be at least 1, is 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), z.view(), z.view()),
+                       "DotInteraction<3, 4>: input gradient is 2 x 7, must be 2 x 12",
                        InvalidArgument);
 }

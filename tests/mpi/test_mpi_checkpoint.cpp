@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checkpoints of MPI ranks and of thread ranks are the same files; a fault on one rank reaches all. Runs under mpirun.
+// Checkpoints of MPI ranks and of thread ranks are the same files; a fault on one rank reaches all.
+// Runs under mpirun.
 #include <checkpoint/models.hpp>
 
 #include <tessera/comm/mpi_communicator.hpp>
@@ -19,9 +20,11 @@ namespace {
 using Model = Trained<RowWiseAdagrad, float, MpiCommunicator>;
 
 Layout layout(int ranks) {
-  return make_layout(
-      {ranks}, {{"cut", 3000, 12}, {"copied", 9, 4}}, {},
-      {{0, {0, 1000, 0, 12}, 0}, {0, {1000, 3000, 0, 5}, 1 % ranks}, {0, {1000, 3000, 5, 12}, 2 % ranks}, {1, {0, 9, 0, 4}, every_rank}});
+  return make_layout({ranks}, {{"cut", 3000, 12}, {"copied", 9, 4}}, {},
+                     {{0, {0, 1000, 0, 12}, 0},
+                      {0, {1000, 3000, 0, 5}, 1 % ranks},
+                      {0, {1000, 3000, 5, 12}, 2 % ranks},
+                      {1, {0, 9, 0, 4}, every_rank}});
 }
 
 /// A folder that all ranks know.
@@ -57,7 +60,8 @@ TEST_CASE("MPI ranks save, load, and fail together") {
       std::uint32_t crc = 0;
       run_ranks(2, [&](ThreadCommunicator& t) {
         Trained<RowWiseAdagrad, float, ThreadCommunicator> threads(t, layout(2), 5);
-        const CheckpointBase base = save_checkpoint(t, folder.path / "threads", threads.contents, 1);
+        const CheckpointBase base =
+            save_checkpoint(t, folder.path / "threads", threads.contents, 1);
         if (t.rank() == 0) crc = base.crc;
       });
       CHECK(crc == saved.crc);
@@ -69,7 +73,8 @@ TEST_CASE("MPI ranks save, load, and fail together") {
     std::vector<float> values(7, 3.0f);
     unlike.add(c.rank() == 1 ? "mlp.weight" : "mlp.bias", {7}, std::span(values));
     CHECK_THROWS_AS(load_checkpoint(c, folder.path / saved.name, unlike), DataError);
-    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, unlike, 2), doctest::Contains("do not give the same"), DataError);
+    CHECK_THROWS_WITH_AS(save_checkpoint(c, folder.path, unlike, 2),
+                         doctest::Contains("do not give the same"), DataError);
     CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{1});
     CHECK(values == std::vector<float>(7, 3.0f));
     c.barrier();

@@ -20,7 +20,8 @@ using Query = ts::Table<"query", 1000, 16>;
 using User = ts::Table<"user", 300, 32>;
 using Genre = ts::Table<"genre", 40, 16, ts::Mean>;
 using Country = ts::Table<"country", 20, 16>;
-using Plan = ts::Plan<ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::TableWise<Genre>, ts::Replicated<Country>>;
+using Plan = ts::Plan<ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::TableWise<Genre>,
+                      ts::Replicated<Country>>;
 
 /// This rank's pooled vectors of six steps, then its tables.
 template <class Comm>
@@ -34,19 +35,23 @@ std::vector<float> train(Comm& c) {
     std::vector<std::int64_t> ids, offsets{0};
     for (const std::int64_t rows : {1000, 300, 40, 20})
       for (std::int64_t sample = 0; sample < batch; ++sample) {
-        for (unsigned n = random() % 4; n > 0; --n) ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(rows)));
+        for (unsigned n = random() % 4; n > 0; --n)
+          ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(rows)));
         offsets.push_back(static_cast<std::int64_t>(ids.size()));
       }
-    auto pooled =
-        embeddings.forward(ts::KeyedJagged<std::int64_t>{.features = 4, .batch = batch, .ids = ids, .offsets = offsets, .weights = {}});
+    auto pooled = embeddings.forward(ts::KeyedJagged<std::int64_t>{
+        .features = 4, .batch = batch, .ids = ids, .offsets = offsets, .weights = {}});
     seen.insert(seen.end(), pooled.values.data, pooled.values.data + batch * embeddings.columns());
     std::vector<float> gradient(static_cast<std::size_t>(batch * embeddings.columns()));
-    for (float& g : gradient) g = 0.01f * static_cast<float>(static_cast<int>(random() % 2001) - 1000);
-    embeddings.backward(pooled, ts::MatrixView<const float>(gradient.data(), batch, embeddings.columns()));
+    for (float& g : gradient)
+      g = 0.01f * static_cast<float>(static_cast<int>(random() % 2001) - 1000);
+    embeddings.backward(pooled,
+                        ts::MatrixView<const float>(gradient.data(), batch, embeddings.columns()));
   }
   for (const auto& shard : embeddings.tables().local_shards())
     for (std::int64_t row = 0; row < shard.weights.rows; ++row)
-      seen.insert(seen.end(), shard.weights.row(row), shard.weights.row(row) + shard.weights.columns);
+      seen.insert(seen.end(), shard.weights.row(row),
+                  shard.weights.row(row) + shard.weights.columns);
   return seen;
 }
 
@@ -57,7 +62,9 @@ TEST_CASE("MPI ranks and thread ranks train to the same bits") {
   ts::MpiCommunicator c;
   const std::vector<float> mine = train(c);
   std::vector<std::vector<float>> threads(static_cast<std::size_t>(c.size()));
-  ts::run_ranks(c.size(), [&](ts::ThreadCommunicator& t) { threads[static_cast<std::size_t>(t.rank())] = train(t); });
+  ts::run_ranks(c.size(), [&](ts::ThreadCommunicator& t) {
+    threads[static_cast<std::size_t>(t.rank())] = train(t);
+  });
   const std::vector<float>& reference = threads[static_cast<std::size_t>(c.rank())];
   REQUIRE(mine.size() == reference.size());
   REQUIRE(mine.size() > 5000);

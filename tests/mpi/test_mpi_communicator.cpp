@@ -36,13 +36,16 @@ std::string text_of(const auto& function) {
   return "";
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
 TEST_CASE("MPI ranks obey the laws") {
   auto c = world();
-  for (std::uint32_t seed = 1; seed <= 3; ++seed) CHECK(ts::laws::communicator_laws(c, {.seed = seed}) == Faults{});
+  for (std::uint32_t seed = 1; seed <= 3; ++seed)
+    CHECK(ts::laws::communicator_laws(c, {.seed = seed}) == Faults{});
   c.finish();
 }
 
@@ -84,9 +87,9 @@ TEST_CASE("ranks that disagree all throw, and the communicator is dead") {
     auto c = world();
     std::vector<float> values(c.rank() == 1 ? 9 : 8);
     // Found by a rank itself, or heard from one that was faster.
-    CHECK(
-        has(text_of([&] { c.all_reduce(std::span(values)); }),
-            "all_reduce (call 1): rank 0 has 8 elements, but rank 1 has 9 elements; all ranks must make the same calls in the same order"));
+    CHECK(has(text_of([&] { c.all_reduce(std::span(values)); }),
+              "all_reduce (call 1): rank 0 has 8 elements, but rank 1 has 9 elements; all ranks "
+              "must make the same calls in the same order"));
   }
   {
     auto c = world();
@@ -117,8 +120,10 @@ TEST_CASE("a rank that fails ends the wait of all") {
     c.fail("the disk is full");
   } else {
     std::vector<float> values(100);
-    CHECK(has(text_of([&] { c.all_reduce(std::span(values)); }),
-              fmt::format("all_reduce (call 2) on rank {} cannot finish: rank 1 failed: the disk is full", c.rank())));
+    CHECK(has(
+        text_of([&] { c.all_reduce(std::span(values)); }),
+        fmt::format("all_reduce (call 2) on rank {} cannot finish: rank 1 failed: the disk is full",
+                    c.rank())));
   }
   CHECK(has(text_of([&] { c.barrier(); }), "rank 1 failed: the disk is full"));
 }
@@ -135,12 +140,15 @@ TEST_CASE("a late rank is named") {
 
 TEST_CASE("bad input") {
   auto c = world();
-  CHECK_THROWS_AS(ts::MpiCommunicator(MPI_COMM_WORLD, {.max_message_bytes = 0}), ts::InvalidArgument);
+  CHECK_THROWS_AS(ts::MpiCommunicator(MPI_COMM_WORLD, {.max_message_bytes = 0}),
+                  ts::InvalidArgument);
   // No library offers more than several threads at once.
   const std::string text = text_of([] { const ts::MpiEnvironment more(MPI_THREAD_MULTIPLE + 1); });
-  CHECK(has(text, fmt::format("but level {} is asked for; ask MpiEnvironment for less", MPI_THREAD_MULTIPLE + 1)));
+  CHECK(has(text, fmt::format("but level {} is asked for; ask MpiEnvironment for less",
+                              MPI_THREAD_MULTIPLE + 1)));
   float value = 0;
   CHECK_THROWS_AS(c.broadcast(std::span(&value, 1), c.size()), ts::InvalidArgument);
   const std::vector<std::size_t> counts(static_cast<std::size_t>(c.size()), 3);
-  CHECK_THROWS_AS(c.all_gather(std::span<const float>(&value, 1), std::span(&value, 1), counts), ts::InvalidArgument);
+  CHECK_THROWS_AS(c.all_gather(std::span<const float>(&value, 1), std::span(&value, 1), counts),
+                  ts::InvalidArgument);
 }

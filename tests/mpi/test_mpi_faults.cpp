@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is left of an MPI job when one of its processes fails. Each case starts this program again under mpirun, with three ranks
-// that run one of the skipped cases below, and reads what they print.
+// What is left of an MPI job when one of its processes fails. Each case starts this program again
+// under mpirun, with three ranks that run one of the skipped cases below, and reads what they
+// print.
 #include <tessera/comm/mpi_communicator.hpp>
 
 #include <support/small_model.hpp>
@@ -60,8 +61,9 @@ struct Outcome {
 
 Outcome run_job(const std::string& test_case, const std::string& options = "") {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "timeout 60 mpirun -np 3 --oversubscribe --allow-run-as-root " + options + " '" + self +
-                              "' --no-skip -nc -tc='" + test_case + "' 2>&1";
+  const std::string command = "timeout 60 mpirun -np 3 --oversubscribe --allow-run-as-root " +
+                              options + " '" + self + "' --no-skip -nc -tc='" + test_case +
+                              "' 2>&1";
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
   std::FILE* const pipe = popen(command.c_str(), "r");
@@ -138,7 +140,8 @@ TEST_CASE("job: hangs" * doctest::skip()) {
 }
 TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
   const auto run = [](ts::MpiCommunicator& c) {
-    small_model::Embeddings<ts::MpiCommunicator> e(c, ts::Host{}, small_model::layout(c.size(), true), {.learning_rate = 0.5f});
+    small_model::Embeddings<ts::MpiCommunicator> e(
+        c, ts::Host{}, small_model::layout(c.size(), true), {.learning_rate = 0.5f});
     std::vector<float> before;
     try {
       for (int step = 0; step < 4; ++step) {
@@ -149,7 +152,8 @@ TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
         e.backward(pooled, {batch.gradient.data(), 9, e.columns()});
       }
     } catch (const std::exception&) {
-      if (small_model::same_bits(small_model::shards_of(e), before)) std::printf("rank %d has the tables of the step before\n", c.rank());
+      if (small_model::same_bits(small_model::shards_of(e), before))
+        std::printf("rank %d has the tables of the step before\n", c.rank());
       std::fflush(stdout);
       throw;
     }
@@ -160,7 +164,8 @@ TEST_CASE("job: throws within a step of the collection" * doctest::skip()) {
 TEST_CASE("a healthy job ends with success") {
   const Outcome job = run_job("job: healthy");
   CHECK(job.status == 0);
-  for (const char* line : {"rank 0 is done", "rank 1 is done", "rank 2 is done"}) CHECK(job.has(line));
+  for (const char* line : {"rank 0 is done", "rank 1 is done", "rank 2 is done"})
+    CHECK(job.has(line));
 }
 
 TEST_CASE("a rank that throws: every rank says so and the job fails") {
@@ -168,25 +173,34 @@ TEST_CASE("a rank that throws: every rank says so and the job fails") {
   CHECK(job.status != 0);
   CHECK(job.has("rank 1: the disk is full"));
   for (const int rank : {0, 2})
-    CHECK(job.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: the disk is full", rank, rank)));
+    CHECK(job.has(fmt::format(
+        "rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: the disk is full",
+        rank, rank)));
 }
 
 TEST_CASE("a rank that throws within a step of the collection: no rank's tables have changed") {
   const Outcome job = run_job("job: throws within a step of the collection");
   CHECK(job.status != 0);
   CHECK(job.has("rank 1: the loss is not a number"));
-  for (const int rank : {0, 1, 2}) CHECK(job.has(fmt::format("rank {} has the tables of the step before", rank)));
-  for (const int rank : {0, 2}) CHECK(job.has(fmt::format("on rank {} cannot finish: rank 1 failed: the loss is not a number", rank)));
+  for (const int rank : {0, 1, 2})
+    CHECK(job.has(fmt::format("rank {} has the tables of the step before", rank)));
+  for (const int rank : {0, 2})
+    CHECK(job.has(
+        fmt::format("on rank {} cannot finish: rank 1 failed: the loss is not a number", rank)));
 }
 
-TEST_CASE("a killed process: mpirun ends the job, or, told to keep the others, these end by the timeout") {
+TEST_CASE(
+    "a killed process: mpirun ends the job, or, told to keep the others, these end by the "
+    "timeout") {
   const Outcome ended = run_job("job: killed");
   CHECK(ended.status != 0);
   CHECK(ended.has("exited on signal 9"));
   // mpirun then reports success whatever the survivors return: they speak for themselves.
   const Outcome kept = run_job("job: killed", "--enable-recovery");
   for (const int rank : {0, 2}) {
-    CHECK(kept.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: late: rank", rank, rank)));
+    CHECK(kept.has(fmt::format(
+        "rank {}: all_reduce (call 15) on rank {} cannot finish: rank 1 failed: late: rank", rank,
+        rank)));
     CHECK_FALSE(kept.has(fmt::format("rank {} is done", rank)));
   }
   CHECK(kept.has("waited 1000 ms in all_reduce (call 15) for rank(s) 1; it may be dead"));
@@ -196,14 +210,20 @@ TEST_CASE("waits in parts of a communicator end, too") {
   // In the parts the one that failed is rank 0 of two.
   const Outcome thrown = run_job("job: throws beside a part");
   CHECK(thrown.has("rank 1: the disk is full"));
-  CHECK(thrown.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: the disk is full"));
-  CHECK(thrown.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full"));
+  CHECK(thrown.has(
+      "rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: the disk is full"));
+  CHECK(thrown.has(
+      "rank 0: barrier (call 1) on rank 0 cannot finish: rank 1 failed: the disk is full"));
   CHECK(thrown.seconds < 20);
   const Outcome ahead = run_job("job: throws while batches are routed ahead");
-  for (const int rank : {0, 2}) CHECK(ahead.has(fmt::format("on rank {} cannot finish: rank 1 failed: the reader is gone", rank)));
+  for (const int rank : {0, 2})
+    CHECK(ahead.has(
+        fmt::format("on rank {} cannot finish: rank 1 failed: the reader is gone", rank)));
   CHECK(ahead.seconds < 20);
   const Outcome killed = run_job("job: killed beside a part", "--enable-recovery");
-  CHECK(killed.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: late: rank 1 waited 1000 ms"));
+  CHECK(
+      killed.has("rank 2: all_reduce (call 1) on rank 1 cannot finish: rank 0 failed: late: rank 1 "
+                 "waited 1000 ms"));
   CHECK(killed.has("rank 0: barrier (call 1) on rank 0 cannot finish: rank"));
 }
 
@@ -211,10 +231,13 @@ TEST_CASE("a rank that stops early, and one that hangs") {
   const Outcome early = run_job("job: stops early");
   CHECK(early.status != 0);
   for (const int rank : {0, 1})  // rank 2 would repeat rank 0
-    CHECK(early.has(fmt::format("rank {}: {} (call 15): rank 0 calls all_reduce, but rank 1 calls nothing more", rank,
-                                rank == 1 ? "nothing more" : "all_reduce")));
+    CHECK(early.has(
+        fmt::format("rank {}: {} (call 15): rank 0 calls all_reduce, but rank 1 calls nothing more",
+                    rank, rank == 1 ? "nothing more" : "all_reduce")));
   const Outcome late = run_job("job: hangs");
   CHECK(late.status != 0);
   for (const int rank : {0, 1})
-    CHECK(late.has(fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 2 failed: late", rank, rank)));
+    CHECK(late.has(
+        fmt::format("rank {}: all_reduce (call 15) on rank {} cannot finish: rank 2 failed: late",
+                    rank, rank)));
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two-stage exchanges of MPI ranks: on three nodes of one rank, on one of three, and on the nodes that MPI sees. Runs under mpirun.
+// Two-stage exchanges of MPI ranks: on three nodes of one rank, on one of three, and on the nodes
+// that MPI sees. Runs under mpirun.
 #include <tessera/comm/hierarchical_communicator.hpp>
 #include <tessera/comm/mpi_communicator.hpp>
 
@@ -21,7 +22,8 @@ TEST_CASE("hierarchical MPI ranks obey the laws") {
     if (c.size() % per_node != 0) continue;
     auto h = ts::make_hierarchical(c, per_node);
     CHECK(h.rank() == c.rank());
-    CHECK(ts::laws::communicator_laws(h, {.seed = 3, .large = 20'000}) == std::vector<std::string>{});
+    CHECK(ts::laws::communicator_laws(h, {.seed = 3, .large = 20'000}) ==
+          std::vector<std::string>{});
   }
   c.finish();
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A block of more than 2^31 bytes, which MPI's int counts cannot name. Needs 5 GiB and some seconds: runs where TESSERA_LARGE_TESTS is set.
+// A block of more than 2^31 bytes, which MPI's int counts cannot name. Needs 5 GiB and some
+// seconds: runs where TESSERA_LARGE_TESTS is set.
 #include <tessera/comm/mpi_communicator.hpp>
 
 #include <doctest/doctest.h>
@@ -18,7 +19,9 @@ TEST_CASE("a block above 2 GiB arrives whole") {
   const auto ranks = static_cast<std::size_t>(c.size()), mine = static_cast<std::size_t>(c.rank());
   REQUIRE(ranks >= 2);
   constexpr std::size_t kSize = (std::size_t{1} << 31) + 12'345;
-  const auto value = [](std::size_t i) { return static_cast<unsigned char>(i * 2654435761u >> 13); };
+  const auto value = [](std::size_t i) {
+    return static_cast<unsigned char>(i * 2654435761u >> 13);
+  };
   std::vector<std::size_t> to(ranks), from(ranks);
   if (mine == 0) to[1] = kSize;
   if (mine == 1) from[0] = kSize;

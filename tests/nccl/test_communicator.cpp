@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// NcclCommunicator over the doubles of NCCL and the CUDA runtime: thread ranks, each with its own stream, between which bytes move.
+// NcclCommunicator over the doubles of NCCL and the CUDA runtime: thread ranks, each with its own
+// stream, between which bytes move.
 #include <nccl_double/nccl.h>
 
 #include <tessera/comm/any_communicator.hpp>
@@ -49,7 +50,9 @@ Texts on_ranks(int ranks, Body body, ts::NcclOptions options = {.timeout = 30s})
   return texts;
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 Texts laws(ts::NcclCommunicator& c, bool device, ts::laws::CommunicatorLawOptions options) {
   ThroughDevice through(c);
@@ -64,13 +67,17 @@ TEST_CASE("NCCL ranks obey the laws, in device memory and from host memory") {
     for (const bool device : {false, true}) {
       CAPTURE(ranks);
       CAPTURE(device);
-      const Texts texts = on_ranks(ranks, [&](auto& c, auto) { CHECK(laws(c, device, {.seed = 3, .large = 20'000}) == Texts{}); },
-                                   {.timeout = 30s, .check_calls = ranks == 2});
+      const Texts texts = on_ranks(
+          ranks,
+          [&](auto& c, auto) { CHECK(laws(c, device, {.seed = 3, .large = 20'000}) == Texts{}); },
+          {.timeout = 30s, .check_calls = ranks == 2});
       CHECK(texts == Texts(static_cast<std::size_t>(ranks)));
     }
 }
 
-TEST_CASE("memory comes from the user's resource, where there is one; one that throws ends the communicator") {
+TEST_CASE(
+    "memory comes from the user's resource, where there is one; one that throws ends the "
+    "communicator") {
   struct Resource {
     std::size_t most = 0, taken = 0, given = 0;
     void* allocate(std::size_t bytes, cudaStream_t stream) {
@@ -89,7 +96,9 @@ TEST_CASE("memory comes from the user's resource, where there is one; one that t
     std::vector<Resource> resources(2, Resource{most});
     const Texts texts = on_ranks(2, [&](auto& first, cudaStream_t stream) {
       ts::NcclOptions options{
-          .stream = stream, .timeout = 30s, .memory = ts::NcclMemory(resources[static_cast<std::size_t>(first.rank())])};
+          .stream = stream,
+          .timeout = 30s,
+          .memory = ts::NcclMemory(resources[static_cast<std::size_t>(first.rank())])};
       ncclUniqueId id{};
       if (first.rank() == 0) id = ts::detail::new_nccl_id();
       first.broadcast(std::span(&id, 1), 0);
@@ -100,9 +109,11 @@ TEST_CASE("memory comes from the user's resource, where there is one; one that t
     });
     if (most > 100) {
       CHECK(texts == Texts(2));
-      for (const Resource& resource : resources) CHECK((resource.taken > 0 && resource.given == resource.taken));
+      for (const Resource& resource : resources)
+        CHECK((resource.taken > 0 && resource.given == resource.taken));
     } else {
-      for (const std::string& text : texts) CHECK(has(text, "bytes of device memory: all is taken"));
+      for (const std::string& text : texts)
+        CHECK(has(text, "bytes of device memory: all is taken"));
     }
   }
 }
@@ -136,35 +147,48 @@ TEST_CASE("which calls of NCCL a collective makes, and in which groups") {
     const std::vector<std::size_t> receive = c.rank() == 0   ? std::vector<std::size_t>{0, 1, 2}
                                              : c.rank() == 1 ? std::vector<std::size_t>{0, 0, 0}
                                                              : std::vector<std::size_t>{1, 1, 1};
-    c.template all_to_all<float>(a.first(send[0] + 1), send, b.first(receive[0] + receive[1] + receive[2]), receive);
+    c.template all_to_all<float>(a.first(send[0] + 1), send,
+                                 b.first(receive[0] + receive[1] + receive[2]), receive);
   };
   auto logs = calls(ragged);
-  CHECK(logs[0] == Texts{"ncclGroupStart", "ncclRecv 4 @1", "ncclSend 4 @2", "ncclRecv 8 @2", "ncclGroupEnd"});
+  CHECK(logs[0] ==
+        Texts{"ncclGroupStart", "ncclRecv 4 @1", "ncclSend 4 @2", "ncclRecv 8 @2", "ncclGroupEnd"});
   CHECK(logs[1] == Texts{"ncclGroupStart", "ncclSend 4 @0", "ncclSend 4 @2", "ncclGroupEnd"});
-  CHECK(logs[2] ==
-        Texts{"ncclGroupStart", "ncclSend 8 @0", "ncclRecv 4 @0", "ncclRecv 4 @1", "ncclSend 4 @2", "ncclRecv 4 @2", "ncclGroupEnd"});
+  CHECK(logs[2] == Texts{"ncclGroupStart", "ncclSend 8 @0", "ncclRecv 4 @0", "ncclRecv 4 @1",
+                         "ncclSend 4 @2", "ncclRecv 4 @2", "ncclGroupEnd"});
 
   // Blocks of one size: one call where the library has it.
-  const auto blocks = [](ts::NcclCommunicator& c, auto a, auto b) { c.template all_to_all<float>(a, b); };
+  const auto blocks = [](ts::NcclCommunicator& c, auto a, auto b) {
+    c.template all_to_all<float>(a, b);
+  };
   CHECK(calls(blocks)[1] == Texts{"ncclGroupStart", "ncclAlltoAll 16", "ncclGroupEnd"});
   nccl_double::version = 22802;
-  CHECK(calls(blocks)[1] == Texts{"ncclGroupStart", "ncclSend 16 @0", "ncclRecv 16 @0", "ncclSend 16 @1", "ncclRecv 16 @1",
-                                  "ncclSend 16 @2", "ncclRecv 16 @2", "ncclGroupEnd"});
+  CHECK(calls(blocks)[1] == Texts{"ncclGroupStart", "ncclSend 16 @0", "ncclRecv 16 @0",
+                                  "ncclSend 16 @1", "ncclRecv 16 @1", "ncclSend 16 @2",
+                                  "ncclRecv 16 @2", "ncclGroupEnd"});
   nccl_double::version = NCCL_VERSION_CODE;
 
-  const auto gather = [&](ts::NcclCommunicator& c, auto a, auto b) { c.template all_gather<float>(a.first(2), b.first(6), equal); };
+  const auto gather = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    c.template all_gather<float>(a.first(2), b.first(6), equal);
+  };
   CHECK(calls(gather)[2] == Texts{"ncclGroupStart", "ncclAllGather 8", "ncclGroupEnd"});
   const std::vector<std::size_t> uneven{3, 0, 1};
   const auto gather_uneven = [&](ts::NcclCommunicator& c, auto a, auto b) {
-    c.template all_gather<float>(a.first(uneven[static_cast<std::size_t>(c.rank())]), b.first(4), uneven);
+    c.template all_gather<float>(a.first(uneven[static_cast<std::size_t>(c.rank())]), b.first(4),
+                                 uneven);
   };
-  CHECK(calls(gather_uneven)[2] == Texts{"ncclGroupStart", "ncclBroadcast 12 @0", "ncclBroadcast 4 @2", "ncclGroupEnd"});
-  const auto scatter = [&](ts::NcclCommunicator& c, auto a, auto b) { c.template reduce_scatter<float>(a.first(6), b.first(2), equal); };
+  CHECK(calls(gather_uneven)[2] ==
+        Texts{"ncclGroupStart", "ncclBroadcast 12 @0", "ncclBroadcast 4 @2", "ncclGroupEnd"});
+  const auto scatter = [&](ts::NcclCommunicator& c, auto a, auto b) {
+    c.template reduce_scatter<float>(a.first(6), b.first(2), equal);
+  };
   CHECK(calls(scatter)[0] == Texts{"ncclGroupStart", "ncclReduceScatter 2", "ncclGroupEnd"});
   const auto scatter_uneven = [&](ts::NcclCommunicator& c, auto a, auto b) {
-    c.template reduce_scatter<float>(a.first(4), b.first(uneven[static_cast<std::size_t>(c.rank())]), uneven);
+    c.template reduce_scatter<float>(a.first(4),
+                                     b.first(uneven[static_cast<std::size_t>(c.rank())]), uneven);
   };
-  CHECK(calls(scatter_uneven)[1] == Texts{"ncclGroupStart", "ncclReduce 3 @0", "ncclReduce 1 @2", "ncclGroupEnd"});
+  CHECK(calls(scatter_uneven)[1] ==
+        Texts{"ncclGroupStart", "ncclReduce 3 @0", "ncclReduce 1 @2", "ncclGroupEnd"});
 
   const auto grouped = [&](ts::NcclCommunicator& c, auto a, auto b) {
     c.group([&] {
@@ -172,11 +196,13 @@ TEST_CASE("which calls of NCCL a collective makes, and in which groups") {
       c.broadcast(b, 1);
     });
   };
-  CHECK(calls(grouped)[0] == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 12", "ncclGroupEnd", "ncclGroupStart",
-                                   "ncclBroadcast 48 @1", "ncclGroupEnd", "ncclGroupEnd"});
+  CHECK(calls(grouped)[0] == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 12",
+                                   "ncclGroupEnd", "ncclGroupStart", "ncclBroadcast 48 @1",
+                                   "ncclGroupEnd", "ncclGroupEnd"});
 }
 
-TEST_CASE("blocks that do not begin at multiples of 16 bytes are counted: NCCL moves them byte by byte") {
+TEST_CASE(
+    "blocks that do not begin at multiples of 16 bytes are counted: NCCL moves them byte by byte") {
   const auto unaligned = [](auto body) {
     const auto before = nccl_double::unaligned_blocks.load();
     const Texts texts = on_ranks(3, [&](ts::NcclCommunicator& c, cudaStream_t stream) {
@@ -190,14 +216,17 @@ TEST_CASE("blocks that do not begin at multiples of 16 bytes are counted: NCCL m
   };
   const auto gather = [&](std::size_t count) {
     const std::vector<std::size_t> counts(3, count);
-    return unaligned([&](auto& c, auto a, auto b) { c.template all_gather<float>(a.first(count), b.first(3 * count), counts); });
+    return unaligned([&](auto& c, auto a, auto b) {
+      c.template all_gather<float>(a.first(count), b.first(3 * count), counts);
+    });
   };
   CHECK(gather(4) == 0);
   CHECK(gather(2) == 3 * 1);  // of each rank the second of three blocks
   const auto exchange = [&](const std::vector<std::size_t>& counts) {
     return unaligned([&](auto& c, auto a, auto b) {
       const std::vector<std::size_t> mine(3, counts[static_cast<std::size_t>(c.rank())]);
-      c.template all_to_all<float>(a.first(3 * mine[0]), mine, b.first(counts[0] + counts[1] + counts[2]), counts);
+      c.template all_to_all<float>(a.first(3 * mine[0]), mine,
+                                   b.first(counts[0] + counts[1] + counts[2]), counts);
     });
   };
   CHECK(exchange({4, 4, 4}) == 0);
@@ -207,7 +236,8 @@ TEST_CASE("blocks that do not begin at multiples of 16 bytes are counted: NCCL m
 
 TEST_CASE("calls go to the stream and return; a graph of them can be launched again") {
   const Texts texts = on_ranks(3, [](ts::NcclCommunicator& c, cudaStream_t stream) {
-    const auto ranks = static_cast<std::size_t>(c.size()), mine = static_cast<std::size_t>(c.rank());
+    const auto ranks = static_cast<std::size_t>(c.size()),
+               mine = static_cast<std::size_t>(c.rank());
     std::vector<float> values(ranks * 4), seen(ranks * 4);
     const Device<float> a(values, stream), b(values, stream);
     cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
@@ -215,15 +245,19 @@ TEST_CASE("calls go to the stream and return; a graph of them can be launched ag
     c.all_reduce(b.span());
     CHECK_THROWS_AS(c.wait(), ts::InvalidArgument);
     float on_host = 0;
-    CHECK_THROWS_WITH_AS(c.all_reduce(std::span(&on_host, 1)),
-                         fmt::format("all_reduce on rank {}: buffers in host memory cannot be part of a CUDA graph", mine).c_str(),
-                         ts::InvalidArgument);
+    CHECK_THROWS_WITH_AS(
+        c.all_reduce(std::span(&on_host, 1)),
+        fmt::format("all_reduce on rank {}: buffers in host memory cannot be part of a CUDA graph",
+                    mine)
+            .c_str(),
+        ts::InvalidArgument);
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     cudaStreamEndCapture(stream, &graph);
     cudaGraphInstantiate(&exec, graph, 0);
     for (int step = 1; step <= 3; ++step) {
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(100 * step * (c.rank() + 1)) + static_cast<float>(i);
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(100 * step * (c.rank() + 1)) + static_cast<float>(i);
       cudaMemcpyAsync(a.data, values.data(), values.size() * 4, cudaMemcpyDefault, stream);
       cudaGraphLaunch(exec, stream);
       c.wait();
@@ -231,7 +265,10 @@ TEST_CASE("calls go to the stream and return; a graph of them can be launched ag
       // Block s of b on rank r is what s sent to r; the sum over r adds the columns of all blocks.
       for (std::size_t s = 0; s < ranks; ++s)
         for (std::size_t i = 0; i < 4; ++i)
-          CHECK(seen[s * 4 + i] == 3.0f * (100.0f * static_cast<float>(step) * static_cast<float>(s + 1) + static_cast<float>(i)) + 12.0f);
+          CHECK(seen[s * 4 + i] ==
+                3.0f * (100.0f * static_cast<float>(step) * static_cast<float>(s + 1) +
+                        static_cast<float>(i)) +
+                    12.0f);
     }
     cudaGraphDestroy(graph);
     cudaGraphExecDestroy(exec);
@@ -253,36 +290,39 @@ TEST_CASE("a wait leaves no error behind, which CUB would take for one of its la
 TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
   std::vector<Texts> logs(2);
   const auto begin = std::chrono::steady_clock::now();
-  const Texts texts = on_ranks(2,
-                               [&](ts::NcclCommunicator& c, cudaStream_t stream) {
-                                 const Device<float> a(std::vector<float>(6), stream), b(std::vector<float>(6), stream);
-                                 const std::vector<std::size_t> counts{3, 3};
-                                 c.all_to_all<float>(a.span(), counts, b.span(), counts);
-                                 c.wait();
-                                 nccl_double::log.clear();
-                                 if (c.rank() == 1) nccl_double::faults = {.call = "ncclRecv", .nth = 2};
-                                 try {
-                                   c.all_to_all<float>(a.span(), counts, b.span(), counts);
-                                   c.wait();
-                                 } catch (const ts::CommunicatorError& error) {
-                                   CHECK(error.collective() == "all_to_all");
-                                   CHECK(c.failed());
-                                   CHECK_THROWS_WITH_AS(c.all_reduce(a.span()), error.what(), ts::CommunicatorError);
-                                   CHECK_THROWS_WITH_AS(c.wait(), error.what(), ts::CommunicatorError);
-                                   logs[static_cast<std::size_t>(c.rank())] = nccl_double::log;
-                                   throw;
-                                 }
-                               },
-                               {.timeout = 300ms});
+  const Texts texts = on_ranks(
+      2,
+      [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+        const Device<float> a(std::vector<float>(6), stream), b(std::vector<float>(6), stream);
+        const std::vector<std::size_t> counts{3, 3};
+        c.all_to_all<float>(a.span(), counts, b.span(), counts);
+        c.wait();
+        nccl_double::log.clear();
+        if (c.rank() == 1) nccl_double::faults = {.call = "ncclRecv", .nth = 2};
+        try {
+          c.all_to_all<float>(a.span(), counts, b.span(), counts);
+          c.wait();
+        } catch (const ts::CommunicatorError& error) {
+          CHECK(error.collective() == "all_to_all");
+          CHECK(c.failed());
+          CHECK_THROWS_WITH_AS(c.all_reduce(a.span()), error.what(), ts::CommunicatorError);
+          CHECK_THROWS_WITH_AS(c.wait(), error.what(), ts::CommunicatorError);
+          logs[static_cast<std::size_t>(c.rank())] = nccl_double::log;
+          throw;
+        }
+      },
+      {.timeout = 300ms});
   CHECK(texts[1] ==
-        "rank 1 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: ncclRecv: NCCL says: unhandled system error (last error "
+        "rank 1 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: ncclRecv: NCCL "
+        "says: unhandled system error (last error "
         "of the double)");
   CHECK(texts[0] ==
-        "rank 0 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: late: waited 300 ms; a peer has failed, or makes other "
+        "rank 0 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: late: waited 300 "
+        "ms; a peer has failed, or makes other "
         "calls, or raise NcclOptions::timeout");
   // The open group is closed before the abort; nothing follows it.
-  CHECK(logs[1] ==
-        Texts{"ncclGroupStart", "ncclSend 12 @0", "ncclRecv 12 @0", "ncclSend 12 @1", "ncclRecv 12 @1", "ncclGroupEnd", "ncclCommAbort"});
+  CHECK(logs[1] == Texts{"ncclGroupStart", "ncclSend 12 @0", "ncclRecv 12 @0", "ncclSend 12 @1",
+                         "ncclRecv 12 @1", "ncclGroupEnd", "ncclCommAbort"});
   CHECK(logs[0].back() == "ncclCommAbort");
   CHECK(std::chrono::steady_clock::now() - begin < 10s);
 }
@@ -300,14 +340,16 @@ TEST_CASE("a failed peer ends the waits of all where NCCL hears of it") {
   nccl_double::aborts_reach_peers = false;
   CHECK(texts[2] == "the disk is full");
   for (const std::size_t rank : {0u, 1u})
-    CHECK((has(texts[rank], "32 bytes to send and 32 to receive: ") && has(texts[rank], ": NCCL says: remote process exited")));
+    CHECK((has(texts[rank], "32 bytes to send and 32 to receive: ") &&
+           has(texts[rank], ": NCCL says: remote process exited")));
 }
 
 TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
   const Texts texts = on_ranks(2,
                                [](ts::NcclCommunicator& c, cudaStream_t stream) {
                                  const Device<float> a(std::vector<float>(8), stream);
-                                 if (c.rank() == 0) nccl_double::set_async_error(c.get(), ncclInternalError);
+                                 if (c.rank() == 0)
+                                   nccl_double::set_async_error(c.get(), ncclInternalError);
                                  if (c.rank() == 1) stream->sticky = cudaErrorIllegalAddress;
                                  if (c.rank() == 0) c.all_reduce(a.span());
                                  c.wait();
@@ -321,26 +363,31 @@ TEST_CASE("joining: a rank that never comes, ids through files") {
   Stream stream;
   const ncclUniqueId lonely = ts::detail::new_nccl_id();
   CHECK_THROWS_WITH_AS(ts::NcclCommunicator(lonely, 1, 3, {.stream = stream.get, .timeout = 200ms}),
-                       "rank 1 of 3: joining: late: waited 200 ms; a peer has failed, or makes other calls, or raise "
+                       "rank 1 of 3: joining: late: waited 200 ms; a peer has failed, or makes "
+                       "other calls, or raise "
                        "NcclOptions::timeout",
                        ts::CommunicatorError);
   CHECK_THROWS_AS(ts::NcclCommunicator(lonely, 3, 3), ts::InvalidArgument);
 
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("tessera_nccl_id_{}", getpid());
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("tessera_nccl_id_{}", getpid());
   std::vector<std::int32_t> sums(3);
   ts::run_ranks(3, [&](ts::ThreadCommunicator& threads) {
     Stream mine;
     if (threads.rank() == 0) std::this_thread::sleep_for(50ms);
-    ts::NcclCommunicator c = ts::NcclCommunicator::from_file(file, threads.rank(), 3, {.stream = mine.get, .timeout = 30s});
+    ts::NcclCommunicator c = ts::NcclCommunicator::from_file(file, threads.rank(), 3,
+                                                             {.stream = mine.get, .timeout = 30s});
     std::int32_t value = c.rank() + 1;
     c.all_reduce(std::span(&value, 1));
     sums[static_cast<std::size_t>(c.rank())] = value;
   });
   CHECK(sums == std::vector<std::int32_t>{6, 6, 6});
   CHECK_FALSE(std::filesystem::exists(file));
-  CHECK_THROWS_WITH_AS(ts::share_nccl_id(file, 1, 50ms),
-                       fmt::format("share_nccl_id: rank 1 waited 50 ms for rank 0 to write '{}'", file.string()).c_str(),
-                       ts::CommunicatorError);
+  CHECK_THROWS_WITH_AS(
+      ts::share_nccl_id(file, 1, 50ms),
+      fmt::format("share_nccl_id: rank 1 waited 50 ms for rank 0 to write '{}'", file.string())
+          .c_str(),
+      ts::CommunicatorError);
   std::ofstream(file) << "an earlier job's";
   CHECK_THROWS_AS(ts::share_nccl_id(file, 0, 50ms), ts::InvalidArgument);
   std::filesystem::remove(file);
@@ -351,7 +398,8 @@ TEST_CASE("a communicator of the user's stays the user's") {
     Stream stream;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t user = nullptr;
-    REQUIRE(ncclCommInitRankConfig(&user, 2, ts::share_nccl_id(threads), threads.rank(), &config) == ncclSuccess);
+    REQUIRE(ncclCommInitRankConfig(&user, 2, ts::share_nccl_id(threads), threads.rank(), &config) ==
+            ncclSuccess);
     {
       ts::NcclCommunicator c(user, {.stream = stream.get, .timeout = 30s});
       CHECK(c.rank() == threads.rank());
@@ -389,7 +437,8 @@ TEST_CASE("parts of a communicator: the ranks of a color, in order, beside the w
     CHECK_THROWS_AS(c.split(-1), ts::InvalidArgument);
   });
   CHECK(texts == Texts(5));
-  CHECK(logs[4] == Texts{"ncclCommFinalize", "ncclCommDestroy"});  // of the part, whose owner the library is
+  // of the part, whose owner the library is
+  CHECK(logs[4] == Texts{"ncclCommFinalize", "ncclCommDestroy"});
 }
 
 TEST_CASE("a split that fails, and a peer that is late in a part") {
@@ -397,11 +446,17 @@ TEST_CASE("a split that fails, and a peer that is late in a part") {
     nccl_double::faults = {.call = "ncclCommSplit"};
     c.split(0);
   });
-  CHECK(refused[0] == "rank 0 of 1: splitting by color 0: ncclCommSplit: NCCL says: unhandled system error (last error of the double)");
-  const Texts late =
-      on_ranks(2, [](ts::NcclCommunicator& c, auto) { c.rank() == 0 ? static_cast<void>(c.split(0)) : c.wait(); }, {.timeout = 200ms});
+  CHECK(refused[0] ==
+        "rank 0 of 1: splitting by color 0: ncclCommSplit: NCCL says: unhandled system error (last "
+        "error of the double)");
+  const Texts late = on_ranks(2,
+                              [](ts::NcclCommunicator& c, auto) {
+                                c.rank() == 0 ? static_cast<void>(c.split(0)) : c.wait();
+                              },
+                              {.timeout = 200ms});
   CHECK(late[0] ==
-        "rank 0 of 2: splitting by color 0: late: waited 200 ms; a peer has failed, or makes other calls, or raise "
+        "rank 0 of 2: splitting by color 0: late: waited 200 ms; a peer has failed, or makes other "
+        "calls, or raise "
         "NcclOptions::timeout");
   const Texts in_part = on_ranks(3,
                                  [](ts::NcclCommunicator& c, auto) {
@@ -419,7 +474,8 @@ TEST_CASE("ranks that disagree are told, where calls are checked, and can go on"
   const auto run = [](auto body) {
     return on_ranks(3,
                     [&](ts::NcclCommunicator& c, cudaStream_t stream) {
-                      const Device<float> a(std::vector<float>(16), stream), b(std::vector<float>(16), stream);
+                      const Device<float> a(std::vector<float>(16), stream),
+                          b(std::vector<float>(16), stream);
                       std::string text;
                       try {
                         body(c, a.span(), b.span());
@@ -439,34 +495,39 @@ TEST_CASE("ranks that disagree are told, where calls are checked, and can go on"
           else
             c.all_reduce(a);
         })[0] ==
-        "all_reduce (call 1): rank 0 calls all_reduce, but rank 2 calls barrier; all ranks must make the same calls in the same order");
+        "all_reduce (call 1): rank 0 calls all_reduce, but rank 2 calls barrier; all ranks must "
+        "make the same calls in the same order");
   const Texts counts = run([](auto& c, auto a, auto b) {
     std::vector<std::size_t> send{1, 2, 3}, receive(3, static_cast<std::size_t>(c.rank()) + 1);
     if (c.rank() == 2) receive[1] = 7;
-    c.template all_to_all<float>(a.first(6), send, b.first(receive[0] + receive[1] + receive[2]), receive);
+    c.template all_to_all<float>(a.first(6), send, b.first(receive[0] + receive[1] + receive[2]),
+                                 receive);
   });
-  for (const std::string& text : counts) CHECK(text == "all_to_all (call 1): rank 1 sends 3 elements to rank 2, which expects 7");
+  for (const std::string& text : counts)
+    CHECK(text == "all_to_all (call 1): rank 1 sends 3 elements to rank 2, which expects 7");
 }
 
 TEST_CASE("groups: an exception inside one aborts, and host memory has no place there") {
-  const Texts texts = on_ranks(2,
-                               [](ts::NcclCommunicator& c, cudaStream_t stream) {
-                                 const Device<float> a(std::vector<float>(4), stream);
-                                 nccl_double::log.clear();
-                                 try {
-                                   c.group([&] {
-                                     c.all_reduce(a.span());
-                                     float on_host = 0;
-                                     c.broadcast(std::span(&on_host, 1), 0);
-                                   });
-                                 } catch (const ts::InvalidArgument&) {
-                                   CHECK(nccl_double::log == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 4", "ncclGroupEnd",
-                                                                   "ncclGroupEnd", "ncclCommAbort"});
-                                   throw;
-                                 }
-                               },
-                               {.timeout = 500ms});
+  const Texts texts = on_ranks(
+      2,
+      [](ts::NcclCommunicator& c, cudaStream_t stream) {
+        const Device<float> a(std::vector<float>(4), stream);
+        nccl_double::log.clear();
+        try {
+          c.group([&] {
+            c.all_reduce(a.span());
+            float on_host = 0;
+            c.broadcast(std::span(&on_host, 1), 0);
+          });
+        } catch (const ts::InvalidArgument&) {
+          CHECK(nccl_double::log == Texts{"ncclGroupStart", "ncclGroupStart", "ncclAllReduce 4",
+                                          "ncclGroupEnd", "ncclGroupEnd", "ncclCommAbort"});
+          throw;
+        }
+      },
+      {.timeout = 500ms});
   for (int rank = 0; rank < 2; ++rank)
     CHECK(texts[static_cast<std::size_t>(rank)] ==
-          fmt::format("broadcast on rank {}: buffers in host memory cannot be part of a group", rank));
+          fmt::format("broadcast on rank {}: buffers in host memory cannot be part of a group",
+                      rank));
 }

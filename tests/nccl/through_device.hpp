@@ -24,14 +24,16 @@ template <class T>
 struct Device {
   Device(std::span<const T> values, cudaStream_t stream_) : stream(stream_), size(values.size()) {
     cudaMallocAsync(&data, values.size_bytes(), stream);
-    if (size != 0) cudaMemcpyAsync(data, values.data(), values.size_bytes(), cudaMemcpyDefault, stream);
+    if (size != 0)
+      cudaMemcpyAsync(data, values.data(), values.size_bytes(), cudaMemcpyDefault, stream);
   }
   ~Device() { cudaFreeAsync(data, stream); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
   std::span<T> span() const { return {static_cast<T*>(data), size}; }
   void read(std::span<T> values) const {
-    if (size != 0) cudaMemcpyAsync(values.data(), data, values.size_bytes(), cudaMemcpyDefault, stream);
+    if (size != 0)
+      cudaMemcpyAsync(values.data(), data, values.size_bytes(), cudaMemcpyDefault, stream);
     cudaStreamSynchronize(stream);
   }
   cudaStream_t stream;
@@ -39,7 +41,8 @@ struct Device {
   std::size_t size;
 };
 
-/// A communicator of spans in host memory whose calls go through device memory: runs the laws on that.
+/// A communicator of spans in host memory whose calls go through device memory: runs the laws on
+/// that.
 class ThroughDevice {
  public:
   explicit ThroughDevice(tessera::NcclCommunicator& c) : c_(c) {}
@@ -47,27 +50,29 @@ class ThroughDevice {
   int size() const { return c_.size(); }
 
   template <tessera::Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    move<T>(send, receive, [&](auto from, auto to) { c_.all_to_all<T>(from, send_counts, to, receive_counts); });
+    move<T>(send, receive,
+            [&](auto from, auto to) { c_.all_to_all<T>(from, send_counts, to, receive_counts); });
   }
   template <tessera::Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     move<T>(send, receive, [&](auto from, auto to) { c_.all_gather<T>(from, to, counts); });
   }
   template <tessera::Reducible T>
   void all_reduce(std::span<T> values, tessera::Reduction reduction = tessera::Reduction::sum) {
-    move<T>(
-        values, values, [&](auto from, auto) { c_.all_reduce(from, reduction); }, true);
+    move<T>(values, values, [&](auto from, auto) { c_.all_reduce(from, reduction); }, true);
   }
   template <tessera::Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     move<T>(send, receive, [&](auto from, auto to) { c_.reduce_scatter<T>(from, to, counts); });
   }
   template <tessera::Exchangeable T>
   void broadcast(std::span<T> values, int root) {
-    move<T>(
-        values, values, [&](auto from, auto) { c_.broadcast(from, root); }, true);
+    move<T>(values, values, [&](auto from, auto) { c_.broadcast(from, root); }, true);
   }
   void barrier() { c_.barrier(); }
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The laws hold for every optimizer and find broken ones; published values; vectors of columns compute what single columns do; a
-// user's own optimizer with plain floats runs on the host.
+// The laws hold for every optimizer and find broken ones; published values; vectors of columns
+// compute what single columns do; a user's own optimizer with plain floats runs on the host.
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/host/lanes.hpp>
@@ -26,7 +26,8 @@ using namespace tessera;
 
 namespace {
 
-/// The smallest optimizer with a state of each kind, in plain floats: the mean of the row's gradients so far, with momentum.
+/// The smallest optimizer with a state of each kind, in plain floats: the mean of the row's
+/// gradients so far, with momentum.
 struct Plain {
   static constexpr int element_states = 1, row_states = 1;
   static constexpr bool needs_mean_square = true;
@@ -83,7 +84,8 @@ static_assert(explain_optimizer<Ftrl>());
 
 using Rows = Plan<TableWise<Table<"t", 10, 4>>>;
 template <class O, class... Policies>
-using FirstValues = typename EmbeddingCollection<Rows, O, Host, SelfCommunicator, Policies...>::initializer;
+using FirstValues =
+    typename EmbeddingCollection<Rows, O, Host, SelfCommunicator, Policies...>::initializer;
 static_assert(std::is_same_v<FirstValues<Ftrl>, Constant>);  // what the optimizer asks for
 static_assert(std::is_same_v<FirstValues<Ftrl, InitializeWith<Normal>>, Normal>);
 static_assert(std::is_same_v<FirstValues<Adagrad>, UniformByRows>);
@@ -151,9 +153,11 @@ TEST_CASE("the laws hold for every optimizer") {
 
 TEST_CASE("the laws find a broken optimizer") {
   const std::string faults = joined(laws::optimizer_laws(Broken{}));
-  CHECK(std::count(faults.begin(), faults.end(), '\n') < 20);  // what is wrong for every row is counted
+  // what is wrong for every row is counted
+  CHECK(std::count(faults.begin(), faults.end(), '\n') < 20);
   CHECK(faults.find("more like the last") != std::string::npos);
-  CHECK(joined(laws::optimizer_laws(Ftrl{})).find("along its gradient") != std::string::npos);  // forgets weights that it did not make
+  // forgets weights that it did not make
+  CHECK(joined(laws::optimizer_laws(Ftrl{})).find("along its gradient") != std::string::npos);
   CHECK(faults.find("along its gradient") != std::string::npos);
   CHECK(faults.find("a gradient of zero in the first step gives the weight") != std::string::npos);
 }
@@ -178,7 +182,8 @@ TEST_CASE("columns of a register at once are single ones") {
 TEST_CASE("functions of several columns are those of single ones") {
   constexpr int lanes = Lanes::count;
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf("");
-  const float some[] = {0.0f, -0.0f, 1.5f, -1.5f, 1e-40f, -1e-40f, infinity, -infinity, nan, 3e38f, -2.0f, 2.0f};
+  const float some[] = {0.0f,     -0.0f,     1.5f, -1.5f, 1e-40f, -1e-40f,
+                        infinity, -infinity, nan,  3e38f, -2.0f,  2.0f};
   constexpr int count = std::size(some);
   const auto check = [&](const char* what, auto function) {
     for (int shift = 0; shift < count; ++shift) {
@@ -213,19 +218,23 @@ TEST_CASE("functions of several columns are those of single ones") {
   check(">=", [](auto a, auto b) { return select(a >= b, a, b); });
   check("< a float", [](auto a, auto b) { return select(a < 1.5f, a, b); });
   check("> a float", [](auto a, auto b) { return select(1.5f > a, a, b); });
-  check("constants", [](auto a, auto b) { return select(a < b, 1.0f, 2.0f) + 0.0f * select(0.0f <= a, 1.0f, 0.0f); });
+  check("constants", [](auto a, auto b) {
+    return select(a < b, 1.0f, 2.0f) + 0.0f * select(0.0f <= a, 1.0f, 0.0f);
+  });
 }
 
 TEST_CASE("FTRL: small gradients leave zeros, larger ones shrunk weights") {
   const auto step = Ftrl{.beta = 1, .l1 = 0.5f, .l2 = 0}.at(0.1f, 1);
   float small[2] = {0, 0}, large[2] = {0, 0};
   CHECK(step.element(0.0f, 0.4f, small, {}) == 0.0f);
-  CHECK(step.element(0.0f, 2.0f, large, {}) == doctest::Approx(-(2.0 - 0.5) / ((1 + 2.0) / 0.1)));  // the paper's formula
+  // the paper's formula
+  CHECK(step.element(0.0f, 2.0f, large, {}) == doctest::Approx(-(2.0 - 0.5) / ((1 + 2.0) / 0.1)));
   CHECK(large[1] == 4.0f);
 }
 
 TEST_CASE("first steps have their known values") {
-  // Adam's first step moves every weight by the learning rate; Adagrad's too; row-wise Adagrad's by it over the row's root mean square.
+  // Adam's first step moves every weight by the learning rate; Adagrad's too; row-wise Adagrad's by
+  // it over the row's root mean square.
   float state[2] = {0, 0};
   CHECK(Adam{}.at(0.1f, 1).element(1.0f, -3.0f, state, {}) == doctest::Approx(1.1f));
   CHECK(state[0] == doctest::Approx(-0.3f));
@@ -241,23 +250,31 @@ TEST_CASE("first steps have their known values") {
   CHECK(Sgd{}.at(0.5f, 7).element(1.0f, 2.0f, state, {}) == 0.0f);
 }
 
-TEST_CASE("a user's optimizer in plain floats runs on the host, with the same bits for every kind of width") {
+TEST_CASE(
+    "a user's optimizer in plain floats runs on the host, with the same bits for every kind of "
+    "width") {
   const auto run_steps = [](auto width_constant) {
     constexpr int width = 20;
-    std::vector<float> weights(4 * width, 1.0f), momentum(4 * width), steps(4), gradient(3 * width, 0.5f);
+    std::vector<float> weights(4 * width, 1.0f), momentum(4 * width), steps(4),
+        gradient(3 * width, 0.5f);
     const std::int32_t ids[] = {2, 0, 2};
-    const GradientGroup<std::int32_t> groups[] = {{.bags = {.ids = ids, .bags = 3}, .gradient = gradient.data(), .gradient_stride = width}};
+    const GradientGroup<std::int32_t> groups[] = {
+        {.bags = {.ids = ids, .bags = 3}, .gradient = gradient.data(), .gradient_stride = width}};
     for (int t = 1; t <= 3; ++t)
       run<Update<float, std::int32_t, decltype(width_constant)::value, Plain>>(
-          Host(),
-          {.state = {.arena = weights.data(), .rows = 4, .width = width, .element_state = {momentum.data()}, .row_state = {steps.data()}},
-           .step = Plain{}.at(0.1f, t),
-           .groups = groups});
+          Host(), {.state = {.arena = weights.data(),
+                             .rows = 4,
+                             .width = width,
+                             .element_state = {momentum.data()},
+                             .row_state = {steps.data()}},
+                   .step = Plain{}.at(0.1f, t),
+                   .groups = groups});
     CHECK(steps == std::vector<float>{3, 0, 3, 0});
     CHECK(momentum[2 * width] == 1.75f);  // duplicates are summed first: a gradient of 1
     CHECK(weights[width] == 1.0f);
     CHECK(weights[2 * width + 7] == doctest::Approx(1 - 0.1 * (1 / 2.0 + 1.5 / 3.0 + 1.75 / 4.0)));
     return weights;
   };
-  CHECK(run_steps(std::integral_constant<int, 20>{}) == run_steps(std::integral_constant<int, dynamic_width>{}));
+  CHECK(run_steps(std::integral_constant<int, 20>{}) ==
+        run_steps(std::integral_constant<int, dynamic_width>{}));
 }

@@ -43,25 +43,32 @@ struct Sample {
     std::sort(ids.begin(), ids.end());
   }
   double within(std::int64_t begin, std::int64_t end) const {
-    return static_cast<double>(std::lower_bound(ids.begin(), ids.end(), end) - std::lower_bound(ids.begin(), ids.end(), begin));
+    return static_cast<double>(std::lower_bound(ids.begin(), ids.end(), end) -
+                               std::lower_bound(ids.begin(), ids.end(), begin));
   }
   double distinct_within(std::int64_t begin, std::int64_t end) const {
     double n = 0;
-    for (std::size_t i = 0; i < ids.size(); ++i) n += ids[i] >= begin && ids[i] < end && (i == 0 || ids[i] != ids[i - 1]);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      n += ids[i] >= begin && ids[i] < end && (i == 0 || ids[i] != ids[i - 1]);
     return n;
   }
 };
 
 /// A law of five standard deviations, and half a percent for the formulas' own approximations.
-bool close(double predicted, double drawn) { return std::abs(predicted - drawn) < 5 * std::sqrt(drawn + 1) + 0.005 * drawn; }
+bool close(double predicted, double drawn) {
+  return std::abs(predicted - drawn) < 5 * std::sqrt(drawn + 1) + 0.005 * drawn;
+}
 
 }  // namespace
 
 TEST_CASE("exp, log and pow of constant expressions are those of the library") {
   static_assert(constexpr_exp(1) > 2.7182818284590 && constexpr_exp(1) < 2.7182818284591);
-  static_assert(constexpr_log(1) == 0 && constexpr_pow(2, 10) > 1023.9999999 && constexpr_pow(2, 10) < 1024.0000001);
-  for (double x = -690; x < 690; x += 0.37) CHECK(constexpr_exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-13));
-  for (double x = 1e-300; x < 1e300; x *= 3.7) CHECK(constexpr_log(x) == doctest::Approx(std::log(x)).epsilon(1e-13));
+  static_assert(constexpr_log(1) == 0 && constexpr_pow(2, 10) > 1023.9999999 &&
+                constexpr_pow(2, 10) < 1024.0000001);
+  for (double x = -690; x < 690; x += 0.37)
+    CHECK(constexpr_exp(x) == doctest::Approx(std::exp(x)).epsilon(1e-13));
+  for (double x = 1e-300; x < 1e300; x *= 3.7)
+    CHECK(constexpr_log(x) == doctest::Approx(std::log(x)).epsilon(1e-13));
   CHECK(constexpr_exp(-1000) == 0);
   CHECK(constexpr_pow(0, 3) == 0);
   CHECK(constexpr_pow(0.3, 0) == 1);
@@ -84,7 +91,9 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
           const double begin = static_cast<double>(cuts[i]), end = static_cast<double>(cuts[i + 1]);
           CHECK(close(n * share_of_ids(r, begin, end, skew), sample.within(cuts[i], cuts[i + 1])));
           // Within a few rows the smooth law differs from its steps; the sum below is exact again.
-          if (rows > 100) CHECK(close(distinct_rows(n, r, begin, end, skew), sample.distinct_within(cuts[i], cuts[i + 1])));
+          if (rows > 100)
+            CHECK(close(distinct_rows(n, r, begin, end, skew),
+                        sample.distinct_within(cuts[i], cuts[i + 1])));
           ids += share_of_ids(r, begin, end, skew);
           distinct += distinct_rows(n, r, begin, end, skew);
         }
@@ -95,30 +104,38 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
 }
 
 TEST_CASE("predicted traffic is what a step sends") {
-  // Every way of cutting, one-hot features alone, so that nothing is left to chance but the owner of a row-wise id.
+  // Every way of cutting, one-hot features alone, so that nothing is left to chance but the owner
+  // of a row-wise id.
   const std::int64_t batch = 4096;
   const int ranks = 4;
-  Layout layout{.topology = {ranks}, .tables = {{"whole", 300, 8}, {"columns", 500, 16}, {"rows", 40'000, 8}, {"grid", 40'000, 16}}};
+  Layout layout{
+      .topology = {ranks},
+      .tables = {
+          {"whole", 300, 8}, {"columns", 500, 16}, {"rows", 40'000, 8}, {"grid", 40'000, 16}}};
   for (const TableSpec& t : layout.tables) layout.features.push_back({t.name, t.name});
-  const std::vector<Shard> shards{{0, {0, 300, 0, 8}, 2},     {1, {0, 500, 0, 4}, 0},         {1, {0, 500, 4, 16}, 3},
-                                  {2, {0, 20'000, 0, 8}, 1},  {2, {20'000, 40'000, 0, 8}, 2}, {3, {0, 10'000, 0, 8}, 0},
-                                  {3, {0, 10'000, 8, 16}, 1}, {3, {10'000, 40'000, 0, 16}, 3}};
+  const std::vector<Shard> shards{{0, {0, 300, 0, 8}, 2},         {1, {0, 500, 0, 4}, 0},
+                                  {1, {0, 500, 4, 16}, 3},        {2, {0, 20'000, 0, 8}, 1},
+                                  {2, {20'000, 40'000, 0, 8}, 2}, {3, {0, 10'000, 0, 8}, 0},
+                                  {3, {0, 10'000, 8, 16}, 1},     {3, {10'000, 40'000, 0, 16}, 3}};
   layout = make_layout({ranks}, layout.tables, layout.features, shards);
   REQUIRE(layout.fault.ok());
-  const Prediction p = predict(layout, {.ranks = ranks}, {.batch = batch, .skew = 0, .id_bytes = 4}, true);
+  const Prediction p =
+      predict(layout, {.ranks = ranks}, {.batch = batch, .skew = 0, .id_bytes = 4}, true);
 
   std::vector<double> sent(ranks);
   run_ranks(ranks, [&](ThreadCommunicator& threads) {
     using Counting = CountingCommunicator<ThreadCommunicator>;
     Counting communicator(threads);
-    ShardedCollection<Widths<8>, Sgd, Host, Counting> embeddings(communicator, Host({.threads = 1}), layout, {});
+    ShardedCollection<Widths<8>, Sgd, Host, Counting> embeddings(communicator, Host({.threads = 1}),
+                                                                 layout, {});
     const std::int64_t n = batch / ranks;
     std::vector<std::int32_t> ids;
     for (std::size_t f = 0; f < layout.tables.size(); ++f)
       for (std::int64_t s = 0; s < n; ++s)
-        ids.push_back(
-            static_cast<std::int32_t>(random_word(5, f, threads.rank() * n + s) % static_cast<std::uint64_t>(layout.tables[f].rows)));
-    const KeyedJagged<std::int32_t> keyed{static_cast<std::int64_t>(layout.tables.size()), n, ids, {}, {}};
+        ids.push_back(static_cast<std::int32_t>(random_word(5, f, threads.rank() * n + s) %
+                                                static_cast<std::uint64_t>(layout.tables[f].rows)));
+    const KeyedJagged<std::int32_t> keyed{
+        static_cast<std::int64_t>(layout.tables.size()), n, ids, {}, {}};
     const auto pooled = embeddings.forward(keyed);
     std::vector<float> gradient(static_cast<std::size_t>(n * embeddings.columns()), 1.0f);
     embeddings.backward(pooled, MatrixView<const float>{gradient.data(), n, embeddings.columns()});
@@ -129,34 +146,42 @@ TEST_CASE("predicted traffic is what a step sends") {
     double predicted = 0;
     for (int to = 0; to < ranks; ++to)
       if (to != r) {
-        predicted += p.id_traffic[r * ranks + to] + p.vector_traffic[r * ranks + to] + p.vector_traffic[to * ranks + r];
+        predicted += p.id_traffic[r * ranks + to] + p.vector_traffic[r * ranks + to] +
+                     p.vector_traffic[to * ranks + r];
       }
     std::size_t own_slots = 0;
     for (const Shard& s : layout.shards) own_slots += s.rank == r;
     CAPTURE(r);
-    CHECK(sent[r] - 32.0 * static_cast<double>(slots - own_slots) == doctest::Approx(predicted).epsilon(0.02));
+    CHECK(sent[r] - 32.0 * static_cast<double>(slots - own_slots) ==
+          doctest::Approx(predicted).epsilon(0.02));
   }
 }
 
 TEST_CASE("the work of a step, by hand") {
-  // Two tables of 100 rows, one cut by rows, bags of 3; 2 ranks, 8 samples. One constant at a time is 1, all others cost nothing.
+  // Two tables of 100 rows, one cut by rows, bags of 3; 2 ranks, 8 samples. One constant at a time
+  // is 1, all others cost nothing.
   const Layout layout =
-      make_layout({2}, {{.name = "whole", .rows = 100, .width = 16, .hotness = 3}, {.name = "cut", .rows = 100, .width = 32, .hotness = 3}},
+      make_layout({2},
+                  {{.name = "whole", .rows = 100, .width = 16, .hotness = 3},
+                   {.name = "cut", .rows = 100, .width = 32, .hotness = 3}},
                   {}, {{0, {0, 100, 0, 16}, 0}, {1, {0, 50, 0, 32}, 0}, {1, {50, 100, 0, 32}, 1}});
   REQUIRE(layout.fault.ok());
   const Workload workload{.batch = 8, .skew = 0, .id_bytes = 4};
-  const auto work = [&](double Cluster::*constant) {
+  const auto work = [&](double Cluster::* constant) {
     Cluster c{.ranks = 2, .flops = 1};
     for (const bench::Constant& k : bench::kConstants) c.*k.member = k.inverse ? bench::kNever : 0;
     c.launch_seconds = c.node_latency = 0;
     c.*constant = 1;
     return bench::work_of(predict(layout, c, workload));
   };
-  // Every sample has 6 ids. Half of the samples live on rank 0, which keeps them where the table is whole.
+  // Every sample has 6 ids. Half of the samples live on rank 0, which keeps them where the table is
+  // whole.
   CHECK(work(&Cluster::check_seconds).route == doctest::Approx(48));
   CHECK(work(&Cluster::route_seconds).route == doctest::Approx(12 + 24));
-  CHECK(work(&Cluster::cut_seconds).route == doctest::Approx(2 * 24));  // two blocks: two looks per id
-  // A bag of three misses a half with 1/8: 14 vectors of the cut table, 8 of the whole one, 4 of which do not travel.
+  // two blocks: two looks per id
+  CHECK(work(&Cluster::cut_seconds).route == doctest::Approx(2 * 24));
+  // A bag of three misses a half with 1/8: 14 vectors of the cut table, 8 of the whole one, 4 of
+  // which do not travel.
   CHECK(work(&Cluster::vector_seconds).assemble == doctest::Approx(2 * (4 + 14)));
   CHECK(work(&Cluster::lookup_seconds).lookup == doctest::Approx(48));
   CHECK(work(&Cluster::merge_seconds).update == doctest::Approx(48));
@@ -167,22 +192,25 @@ TEST_CASE("the work of a step, by hand") {
   // A half misses 1 of 8 samples: gaps in the order of 512 bytes, both ways, twice.
   CHECK(work(&Cluster::gather_bandwidth).assemble == doctest::Approx(2 * 2 * 512 / 8));
   // Packed vectors and the matrix, both ways; of cut tables the matrix is also zeroed and read.
-  CHECK(work(&Cluster::stream_bandwidth).assemble == doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
+  CHECK(work(&Cluster::stream_bandwidth).assemble ==
+        doctest::Approx(4 * 4 * 64 + 2 * 14 * 128 + 4 * 8 * 128));
 }
 
 namespace {
 
-/// Plans of every kind on 1, 2 and 4 ranks, and the work that a machine with these constants would have with them, each stage off by a
-/// factor within 1 +- noise.
+/// Plans of every kind on 1, 2 and 4 ranks, and the work that a machine with these constants would
+/// have with them, each stage off by a factor within 1 +- noise.
 std::vector<bench::Observation> observe(const Cluster& machine, double noise) {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> factor(1 - noise, 1 + noise);
   std::vector<bench::Observation> all;
   for (const int ranks : {1, 2, 4})
-    for (const auto& [rows, width, hotness, skew] : {std::tuple(200'000, 16, 1.0, 1.05), std::tuple(1'000'000, 64, 10.0, 0.0),
-                                                     std::tuple(20'000, 128, 4.0, 1.05), std::tuple(1000, 8, 1.0, 0.5)}) {
+    for (const auto& [rows, width, hotness, skew] :
+         {std::tuple(200'000, 16, 1.0, 1.05), std::tuple(1'000'000, 64, 10.0, 0.0),
+          std::tuple(20'000, 128, 4.0, 1.05), std::tuple(1000, 8, 1.0, 0.5)}) {
       std::vector<TableSpec> tables;
-      for (const char* name : {"a", "b", "c", "d"}) tables.push_back({.name = name, .rows = rows, .width = width, .hotness = hotness});
+      for (const char* name : {"a", "b", "c", "d"})
+        tables.push_back({.name = name, .rows = rows, .width = width, .hotness = hotness});
       Cluster cluster = machine;
       cluster.ranks = ranks;
       Layout layout = uncut_layout(cluster.topology(), tables);
@@ -191,7 +219,8 @@ std::vector<bench::Observation> observe(const Cluster& machine, double noise) {
         layout.shards = shards_of(strategy_choice(s, layout), layout);
         const Workload workload{.batch = 4096, .skew = skew};
         all.push_back({layout, workload, bench::work_of(predict(layout, cluster, workload))});
-        for (const bench::StageMember stage : bench::kStages) all.back().work.*stage *= factor(random);
+        for (const bench::StageMember stage : bench::kStages)
+          all.back().work.*stage *= factor(random);
       }
     }
   return all;
@@ -211,33 +240,43 @@ constexpr Cluster kMachine{.stream_bandwidth = 1.1e10,
                            .node_bandwidth = 7e9,
                            .node_latency = 4e-6};
 
-Cluster unknown() { return {.launch_seconds = kMachine.launch_seconds, .node_latency = kMachine.node_latency}; }
+Cluster unknown() {
+  return {.launch_seconds = kMachine.launch_seconds, .node_latency = kMachine.node_latency};
+}
 
 }  // namespace
 
 TEST_CASE("the fit finds the constants that made the timings") {
   const Cluster exact = bench::fit(observe(kMachine, 0), unknown());
-  for (const bench::Constant& c : bench::kConstants) CHECK(exact.*c.member == doctest::Approx(kMachine.*c.member).epsilon(1e-4));
-  // Timings off by up to a tenth, and some of them, as on a machine with other work, by a factor of five.
+  for (const bench::Constant& c : bench::kConstants)
+    CHECK(exact.*c.member == doctest::Approx(kMachine.*c.member).epsilon(1e-4));
+  // Timings off by up to a tenth, and some of them, as on a machine with other work, by a factor of
+  // five.
   std::vector<bench::Observation> noisy = observe(kMachine, 0.1);
-  for (std::size_t i = 0; i < noisy.size(); i += 7) noisy[i].work.update *= 5, noisy[i].work.route *= 5;
+  for (std::size_t i = 0; i < noisy.size(); i += 7)
+    noisy[i].work.update *= 5, noisy[i].work.route *= 5;
   const Cluster found = bench::fit(noisy, unknown());
-  for (const auto member : {&Cluster::gather_bandwidth, &Cluster::node_bandwidth, &Cluster::check_seconds, &Cluster::cut_seconds,
-                            &Cluster::merge_seconds, &Cluster::stream_bandwidth})
+  for (const auto member :
+       {&Cluster::gather_bandwidth, &Cluster::node_bandwidth, &Cluster::check_seconds,
+        &Cluster::cut_seconds, &Cluster::merge_seconds, &Cluster::stream_bandwidth})
     CHECK(found.*member == doctest::Approx(kMachine.*member).epsilon(0.1));
   for (const bench::Observation& o : observe(kMachine, 0)) {
     Cluster cluster = found;
     cluster.ranks = o.layout.ranks();
-    CHECK(bench::work_of(predict(o.layout, cluster, o.workload)).embeddings() == doctest::Approx(o.work.embeddings()).epsilon(0.05));
+    CHECK(bench::work_of(predict(o.layout, cluster, o.workload)).embeddings() ==
+          doctest::Approx(o.work.embeddings()).epsilon(0.05));
   }
 }
 
 TEST_CASE("the fit refuses what are no timings, and leaves alone what was not measured") {
-  CHECK_THROWS_WITH_AS(bench::fit({}, unknown()), doctest::Contains("no stage was measured"), InvalidArgument);
-  for (const double wrong : {-1e-3, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+  CHECK_THROWS_WITH_AS(bench::fit({}, unknown()), doctest::Contains("no stage was measured"),
+                       InvalidArgument);
+  for (const double wrong :
+       {-1e-3, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     std::vector<bench::Observation> observations = observe(kMachine, 0);
     observations[1].work.lookup = wrong;
-    CHECK_THROWS_WITH_AS(bench::fit(observations, unknown()), doctest::Contains("a stage took"), InvalidArgument);
+    CHECK_THROWS_WITH_AS(bench::fit(observations, unknown()), doctest::Contains("a stage took"),
+                         InvalidArgument);
   }
   // One rank exchanges nothing: what that costs stays as it was given.
   std::vector<bench::Observation> one = observe(kMachine, 0);
@@ -250,8 +289,10 @@ TEST_CASE("the fit refuses what are no timings, and leaves alone what was not me
 
 TEST_CASE("predictions follow the load") {
   const std::vector<TableSpec> tables{{"a", 1'000'000, 64}, {"b", 1'000'000, 64}};
-  const Layout level = make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 1}});
-  const Layout skewed = make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 0}});
+  const Layout level =
+      make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 1}});
+  const Layout skewed =
+      make_layout({2}, tables, {}, {{0, {0, 1'000'000, 0, 64}, 0}, {1, {0, 1'000'000, 0, 64}, 0}});
   const Cluster cluster{.ranks = 2};
   const Prediction a = predict(level, cluster, {}), b = predict(skewed, cluster, {});
   CHECK(a.memory_imbalance() == doctest::Approx(1));
@@ -269,23 +310,28 @@ TEST_CASE("predictions follow the load") {
   dense.overlap_route = true;
   CHECK(predict(level, cluster, dense).step_seconds == doctest::Approx(apart - a.stages.route));
   // Frequent rows first: the first block of rows gets nearly all ids.
-  const Layout rows =
-      make_layout({2}, tables, {}, {{0, {0, 500'000, 0, 64}, 0}, {0, {500'000, 1'000'000, 0, 64}, 1}, {1, {0, 1'000'000, 0, 64}, 1}});
-  const Prediction sorted = predict(rows, cluster, {.sorted_ids = true}, true), mixed = predict(rows, cluster, {}, true);
+  const Layout rows = make_layout({2}, tables, {},
+                                  {{0, {0, 500'000, 0, 64}, 0},
+                                   {0, {500'000, 1'000'000, 0, 64}, 1},
+                                   {1, {0, 1'000'000, 0, 64}, 1}});
+  const Prediction sorted = predict(rows, cluster, {.sorted_ids = true}, true),
+                   mixed = predict(rows, cluster, {}, true);
   CHECK(sorted.id_traffic[1] < 0.6 * mixed.id_traffic[1] + 0.4 * 65536 / 2 * 8 * 1.5);
   CHECK(mixed.id_traffic[0] == doctest::Approx(65536.0 / 4 * 8));
   CHECK(sorted.id_traffic[0] > 1.7 * mixed.id_traffic[0]);
 }
 
 TEST_CASE("a collection takes a plan that the compiler chose, and trains as on one rank") {
-  using Tables2 = TableList<Table<"query", 4000, 16>, Table<"user", 300, 16>, Table<"country", 20, 16>>;
-  using Chosen =
-      AutoPlan<Tables2, Cluster{.ranks = 2}, Workload{.batch = 64}, Pin<"query", Cut::row_wise>, Forbid<Cut::replicated, Cut::column_wise>>;
+  using Tables2 =
+      TableList<Table<"query", 4000, 16>, Table<"user", 300, 16>, Table<"country", 20, 16>>;
+  using Chosen = AutoPlan<Tables2, Cluster{.ranks = 2}, Workload{.batch = 64},
+                          Pin<"query", Cut::row_wise>, Forbid<Cut::replicated, Cut::column_wise>>;
   const auto train = [](int ranks) {
     std::vector<float> all(64 * 48);
     run_ranks(ranks, [&](ThreadCommunicator& threads) {
       CountingCommunicator<ThreadCommunicator> communicator(threads);
-      using Embeddings = EmbeddingCollection<Chosen, Sgd, Host, CountingCommunicator<ThreadCommunicator>>;
+      using Embeddings =
+          EmbeddingCollection<Chosen, Sgd, Host, CountingCommunicator<ThreadCommunicator>>;
       static_assert(fits<Embeddings, Cluster{.ranks = 2, .memory_per_rank = 1_MiB}>);
       Embeddings embeddings(communicator, Host({.threads = 1}), {.learning_rate = 0.1f, .seed = 3});
       const std::int64_t n = 64 / ranks;
@@ -293,7 +339,8 @@ TEST_CASE("a collection takes a plan that the compiler chose, and trains as on o
       std::vector<std::int32_t> ids;
       for (int f = 0; f < 3; ++f)
         for (std::int64_t s = 0; s < n; ++s)
-          ids.push_back(static_cast<std::int32_t>(random_word(9, f, threads.rank() * n + s) % static_cast<std::uint64_t>(rows[f])));
+          ids.push_back(static_cast<std::int32_t>(random_word(9, f, threads.rank() * n + s) %
+                                                  static_cast<std::uint64_t>(rows[f])));
       const KeyedJagged<std::int32_t> keyed{3, n, ids, {}, {}};
       for (int step = 0; step < 3; ++step) {
         const auto pooled = embeddings.forward(keyed);

@@ -41,7 +41,8 @@ std::multiset<int> ranks_of(const Layout& layout, std::string_view table) {
 using Small = Plan<RowWise<Query>, ColumnWise<4, User>, TableWise<Fused<Genres, Country>>>;
 static_assert(Small::layout({8}).fault.ok());
 static_assert(Small::layout({8}).columns() == 64 + 32 + 16 + 16);
-static_assert(Small::widths.size() == 3 && Small::widths[0] == 8 && Small::widths[1] == 16 && Small::widths[2] == 64);
+static_assert(Small::widths.size() == 3 && Small::widths[0] == 8 && Small::widths[1] == 16 &&
+              Small::widths[2] == 64);
 
 /// A user's policy: the first hundredth of the rows on every rank, the rest on one.
 template <class... Sources>
@@ -57,13 +58,16 @@ struct HotRowsEverywhere {
 static_assert(explain_sharding_policy<HotRowsEverywhere<>>());
 
 // A plan cuts no columns if all its policies say so.
-static_assert(Plan<RowWise<Query>, Replicated<User>, TableWise<Genres>, RowWise<Shares<1, 2>, Country>>::whole_rows);
+static_assert(Plan<RowWise<Query>, Replicated<User>, TableWise<Genres>,
+                   RowWise<Shares<1, 2>, Country>>::whole_rows);
 static_assert(!Small::whole_rows && !Plan<TableWise<Genres>, HotRowsEverywhere<Query>>::whole_rows);
 
 // Local classes have no static members.
 struct NotWhole {
   static constexpr bool whole_rows = true;
-  static constexpr int count(const TableSpec& t, const Topology& p) { return p.ranks == 3 && t.width > 1 ? 2 : 1; }
+  static constexpr int count(const TableSpec& t, const Topology& p) {
+    return p.ranks == 3 && t.width > 1 ? 2 : 1;
+  }
   static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int i) {
     const std::int32_t half = count(t, p) == 1 ? t.width : t.width / 2;
     return {{0, t.rows, i * half, i == 0 ? half : t.width}, {}};
@@ -73,7 +77,8 @@ struct CopiesOnFive {
   static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& t, const Topology& p, int) {
-    return {{0, t.rows, 0, t.width}, {.kind = p.ranks == 5 ? Place::Kind::every : Place::Kind::any}};
+    return {{0, t.rows, 0, t.width},
+            {.kind = p.ranks == 5 ? Place::Kind::every : Place::Kind::any}};
   }
 };
 
@@ -98,11 +103,15 @@ TEST_CASE("every policy keeps the laws") {
 TEST_CASE("the laws find a policy that breaks them") {
   struct LosesARow {
     static constexpr int count(const TableSpec&, const Topology&) { return 1; }
-    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) { return {{0, t.rows - 1, 0, t.width}, {}}; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) {
+      return {{0, t.rows - 1, 0, t.width}, {}};
+    }
   };
   struct TwiceTheSame {
     static constexpr int count(const TableSpec&, const Topology&) { return 2; }
-    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) { return {{0, t.rows, 0, t.width}, {}}; }
+    static constexpr ShardRequest shard(const TableSpec& t, const Topology&, int) {
+      return {{0, t.rows, 0, t.width}, {}};
+    }
   };
   struct WrongRank {
     static constexpr int count(const TableSpec&, const Topology&) { return 1; }
@@ -111,12 +120,16 @@ TEST_CASE("the laws find a policy that breaks them") {
     }
   };
   CHECK(joined(laws::sharding_policy_laws<LosesARow>()).find("cover") != std::string::npos);
-  CHECK(laws::sharding_policy_laws<LosesARow>().size() == 4);  // three of one kind, and how many more
+  // three of one kind, and how many more
+  CHECK(laws::sharding_policy_laws<LosesARow>().size() == 4);
   CHECK(laws::sharding_policy_laws<LosesARow>().back() == "... and 897 more like the last");
   CHECK(joined(laws::sharding_policy_laws<TwiceTheSame>()).find("overlap") != std::string::npos);
-  CHECK(joined(laws::sharding_policy_laws<NotWhole>()).find("whole: columns of 1 x 2 are cut") != std::string::npos);
-  CHECK(joined(laws::sharding_policy_laws<CopiesOnFive>()).find("whole: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
-  CHECK(joined(laws::sharding_policy_laws<WrongRank>()).find("there are 1 ranks") != std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<NotWhole>()).find("whole: columns of 1 x 2 are cut") !=
+        std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<CopiesOnFive>())
+            .find("whole: 1 x 1 has copies on 5 or on two ranks") != std::string::npos);
+  CHECK(joined(laws::sharding_policy_laws<WrongRank>()).find("there are 1 ranks") !=
+        std::string::npos);
 }
 
 TEST_CASE("row blocks: even ones differ by a row at most, uneven ones follow their shares") {
@@ -151,7 +164,8 @@ TEST_CASE("column parts go to different ranks while there are enough") {
 }
 
 TEST_CASE("fused tables share a rank, pinned ones go where they were told") {
-  const Layout layout = Plan<TableWise<Fused<Genres, Country, User>>, TableWise<OnRank<2>, Query>>::layout({4});
+  const Layout layout =
+      Plan<TableWise<Fused<Genres, Country, User>>, TableWise<OnRank<2>, Query>>::layout({4});
   CHECK(ranks_of(layout, "genres") == ranks_of(layout, "country"));
   CHECK(ranks_of(layout, "genres") == ranks_of(layout, "user"));
   CHECK(ranks_of(layout, "query") == std::multiset<int>{2});
@@ -162,8 +176,10 @@ TEST_CASE("a grid's columns sit on one node each, their rows on all its ranks") 
   const Layout layout = Plan<Grid<2, Query>>::layout({8, 4});
   REQUIRE(layout.shards.size() == 8);
   std::map<int, std::set<int>> ranks_of_column;
-  for (const Shard& shard : layout.shards) ranks_of_column[shard.rectangle.column_begin].insert(shard.rank);
-  for (const auto& [column, ranks] : ranks_of_column) CHECK((ranks == std::set<int>{0, 1, 2, 3} || ranks == std::set<int>{4, 5, 6, 7}));
+  for (const Shard& shard : layout.shards)
+    ranks_of_column[shard.rectangle.column_begin].insert(shard.rank);
+  for (const auto& [column, ranks] : ranks_of_column)
+    CHECK((ranks == std::set<int>{0, 1, 2, 3} || ranks == std::set<int>{4, 5, 6, 7}));
   CHECK(ranks_of_column[0] != ranks_of_column[32]);
 }
 
@@ -172,13 +188,19 @@ constexpr std::size_t kCount = 600;
 constexpr auto kNames = [] {
   std::array<std::array<char, 6>, kCount> names{};
   for (std::size_t i = 0; i < kCount; ++i)
-    names[i] = {'t', static_cast<char>('0' + i / 100), static_cast<char>('0' + i / 10 % 10), static_cast<char>('0' + i % 10), 0, 0};
+    names[i] = {'t',
+                static_cast<char>('0' + i / 100),
+                static_cast<char>('0' + i / 10 % 10),
+                static_cast<char>('0' + i % 10),
+                0,
+                0};
   return names;
 }();
 constexpr auto kSpecs = [] {
   std::array<TableSpec, kCount> specs{};
   for (std::size_t i = 0; i < kCount; ++i)
-    specs[i] = {std::string_view(kNames[i].data(), 4), static_cast<std::int64_t>(10 + i * i % 977 * 100), 8 << (i % 3)};
+    specs[i] = {std::string_view(kNames[i].data(), 4),
+                static_cast<std::int64_t>(10 + i * i % 977 * 100), 8 << (i % 3)};
   return specs;
 }();
 using Tables600 = Plan<TableWise<Tables<kSpecs>>>;
@@ -197,8 +219,10 @@ TEST_CASE("600 tables from an array: placed so that memory is level") {
 
 TEST_CASE("lookups are balanced too: equal tables of many features spread over the ranks") {
   // Four small tables that everybody reads often, four large ones read once.
-  using Hot = TableWise<Table<"h0", 10, 16>, Table<"h1", 10, 16>, Table<"h2", 10, 16>, Table<"h3", 10, 16>>;
-  using Cold = TableWise<Table<"c0", 10000, 16>, Table<"c1", 10000, 16>, Table<"c2", 10000, 16>, Table<"c3", 10000, 16>>;
+  using Hot =
+      TableWise<Table<"h0", 10, 16>, Table<"h1", 10, 16>, Table<"h2", 10, 16>, Table<"h3", 10, 16>>;
+  using Cold = TableWise<Table<"c0", 10000, 16>, Table<"c1", 10000, 16>, Table<"c2", 10000, 16>,
+                         Table<"c3", 10000, 16>>;
   const Layout layout = Plan<Hot, Cold>::layout({4});
   for (const auto* group : {"h", "c"}) {
     std::set<int> ranks;
@@ -209,7 +233,8 @@ TEST_CASE("lookups are balanced too: equal tables of many features spread over t
 
 TEST_CASE("features: several read one table; columns follow their order") {
   using P = Plan<TableWise<Query>, TableWise<Genres>,
-                 Features<Feature<"clicked", "genres", Mean>, Feature<"q", "query">, Feature<"seen", "genres", Sum, Weighted>>>;
+                 Features<Feature<"clicked", "genres", Mean>, Feature<"q", "query">,
+                          Feature<"seen", "genres", Sum, Weighted>>>;
   const Layout l = P::layout({2});
   REQUIRE(l.features.size() == 3);
   CHECK(l.feature_table == std::vector<int>{1, 0, 1});
@@ -227,9 +252,12 @@ TEST_CASE("rows given at run time; faults are named") {
   const TableRows unknown[] = {{"a", 100}, {"nobody", 3}};
   CHECK(describe(P::layout({4}, unknown).fault).find("nobody") != std::string::npos);
   const TableRows misspelled[] = {{"A", 100}};
-  CHECK(describe(P::layout({4}, misspelled).fault).find("rows are given for a table 'A'") != std::string::npos);
+  CHECK(describe(P::layout({4}, misspelled).fault).find("rows are given for a table 'A'") !=
+        std::string::npos);
   const TableRows huge[] = {{"a", std::int64_t{1} << 62}};
-  CHECK(describe(P::layout({4}, huge).fault).find("no more than 9007199254740992 can be numbered") != std::string::npos);
+  CHECK(
+      describe(P::layout({4}, huge).fault).find("no more than 9007199254740992 can be numbered") !=
+      std::string::npos);
   CHECK(describe(P::layout({0}, good).fault).find("a layout for 0 ranks") != std::string::npos);
   CHECK(describe(P::layout({-2}, good).fault).find("a layout for -2 ranks") != std::string::npos);
   const TableRows none[] = {{"a", 0}};
@@ -238,25 +266,35 @@ TEST_CASE("rows given at run time; faults are named") {
 
 TEST_CASE("layouts made by hand are checked") {
   const std::vector<TableSpec> tables{{"a", 10, 4}, {"b", 6, 2}};
-  const auto fault = [&](std::vector<Shard> shards) { return describe(make_layout({2}, tables, {}, std::move(shards)).fault); };
+  const auto fault = [&](std::vector<Shard> shards) {
+    return describe(make_layout({2}, tables, {}, std::move(shards)).fault);
+  };
   CHECK(fault({{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}) == "no fault");
   CHECK(fault({{1, {0, 6, 0, 2}, 1}, {0, {5, 10, 0, 4}, 0}, {0, {0, 5, 0, 4}, 1}}) == "no fault");
-  CHECK(fault({{0, {0, 9, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("'a' cover 36 of its 40") != std::string::npos);
-  CHECK(fault({{0, {0, 10, 0, 4}, 0}, {0, {9, 10, 0, 1}, 0}, {1, {0, 6, 0, 2}, 1}}).find("'a' overlap") != std::string::npos);
+  CHECK(fault({{0, {0, 9, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("'a' cover 36 of its 40") !=
+        std::string::npos);
+  CHECK(fault({{0, {0, 10, 0, 4}, 0}, {0, {9, 10, 0, 1}, 0}, {1, {0, 6, 0, 2}, 1}})
+            .find("'a' overlap") != std::string::npos);
   CHECK(fault({{0, {0, 11, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}}).find("outside") != std::string::npos);
   CHECK(fault({{0, {0, 10, 0, 4}, 2}, {1, {0, 6, 0, 2}, 1}}).find("rank 2") != std::string::npos);
   CHECK(fault({{0, {0, 10, 0, 4}, 0}}).find("'b'") != std::string::npos);
-  CHECK(fault({{0, {10, 0, 4, 0}, 0}, {1, {0, 6, 0, 2}, 1}}).find("ends before it begins") != std::string::npos);
+  CHECK(fault({{0, {10, 0, 4, 0}, 0}, {1, {0, 6, 0, 2}, 1}}).find("ends before it begins") !=
+        std::string::npos);
   for (const int table : {-1, 2})
-    CHECK(fault({{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}, {table, {0, 1, 0, 1}, 0}}).find(fmt::format("of table {}", table)) !=
-          std::string::npos);
-  CHECK(describe(make_layout({0}, {{"a", 1, 1}}, {}, {{0, {0, 1, 0, 1}, 0}}).fault).find("0 ranks") != std::string::npos);
-  CHECK(describe(make_layout({1}, {{"a", 1, 1}, {"a", 1, 1}}, {}, {}).fault).find("placed twice") != std::string::npos);
-  CHECK(describe(make_layout({1}, {{"a", 1, 0}}, {}, {}).fault).find("width 0") != std::string::npos);
+    CHECK(fault({{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 2}, 1}, {table, {0, 1, 0, 1}, 0}})
+              .find(fmt::format("of table {}", table)) != std::string::npos);
+  CHECK(
+      describe(make_layout({0}, {{"a", 1, 1}}, {}, {{0, {0, 1, 0, 1}, 0}}).fault).find("0 ranks") !=
+      std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 1}, {"a", 1, 1}}, {}, {}).fault).find("placed twice") !=
+        std::string::npos);
+  CHECK(describe(make_layout({1}, {{"a", 1, 0}}, {}, {}).fault).find("width 0") !=
+        std::string::npos);
   CHECK(describe(make_layout({1}, {{"a", 1, 1}}, {{"f", "x"}}, {{0, {0, 1, 0, 1}, 0}}).fault) ==
         "Plan: feature 'f' reads table 'x', which the plan does not hold");
-  CHECK(describe(make_layout({1}, {{"a", 1, 1}}, {{"f", "a"}, {"f", "a"}}, {{0, {0, 1, 0, 1}, 0}}).fault).find("listed twice") !=
-        std::string::npos);
+  CHECK(describe(
+            make_layout({1}, {{"a", 1, 1}}, {{"f", "a"}, {"f", "a"}}, {{0, {0, 1, 0, 1}, 0}}).fault)
+            .find("listed twice") != std::string::npos);
 }
 
 TEST_CASE("memory: the fault names the table, what is needed and what is there") {
@@ -265,6 +303,7 @@ TEST_CASE("memory: the fault names the table, what is needed and what is there")
   const PlanFault fault = check_memory(layout, {8, 4}, 1000);
   CHECK(std::string(fault.name) == "query");
   CHECK(fault.limit == 1000);
-  // The rank with the user table: half of query's rows and all of user's, 8 bytes an element and 4 a row.
+  // The rank with the user table: half of query's rows and all of user's, 8 bytes an element and 4
+  // a row.
   CHECK(fault.found == (500 * 64 + 400 * 32) * 8 + (500 + 400) * 4);
 }

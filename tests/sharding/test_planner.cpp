@@ -23,14 +23,17 @@ std::vector<std::string> names_of(std::size_t count) {
   return names;
 }
 
-/// Sizes over many orders of magnitude, widths that do and do not divide, several features on some tables.
+/// Sizes over many orders of magnitude, widths that do and do not divide, several features on some
+/// tables.
 struct RandomModel {
   std::vector<std::string> names;
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
   explicit RandomModel(unsigned seed, std::size_t count) : names(names_of(2 * count)) {
     std::mt19937 random(seed);
-    const auto pick = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+    const auto pick = [&](int least, int most) {
+      return std::uniform_int_distribution<int>(least, most)(random);
+    };
     const int widths[] = {8, 12, 16, 20, 32, 64, 96, 128};
     for (std::size_t t = 0; t < count; ++t) {
       std::int64_t rows = pick(1, 9);
@@ -41,7 +44,10 @@ struct RandomModel {
                         .hotness = static_cast<double>(pick(1, 20)),
                         .skew = pick(0, 1) == 0 ? -1 : 0.1 * pick(0, 15)});
       features.push_back({.name = names[t], .table = names[t]});
-      if (pick(0, 3) == 0) features.push_back({.name = names[count + t], .table = names[t], .hotness = static_cast<double>(pick(1, 5))});
+      if (pick(0, 3) == 0)
+        features.push_back({.name = names[count + t],
+                            .table = names[t],
+                            .hotness = static_cast<double>(pick(1, 5))});
     }
   }
 };
@@ -90,21 +96,28 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
       CAPTURE(seed);
       CAPTURE(room);
       Cluster cluster = seed % 4 == 0 ? dgx_a100(ranks) : host(ranks, per_node);
-      cluster.memory_per_rank = static_cast<std::int64_t>(room * static_cast<double>(total) / ranks);
-      const Layout layout = plan_layout(model.tables, model.features, cluster, workload, {.effort = 2'000'000});
+      cluster.memory_per_rank =
+          static_cast<std::int64_t>(room * static_cast<double>(total) / ranks);
+      const Layout layout =
+          plan_layout(model.tables, model.features, cluster, workload, {.effort = 2'000'000});
       Layout plain = uncut_layout(cluster.topology(), model.tables, model.features);
-      const double planned = layout.fault.ok() ? predict(layout, cluster, workload).step_seconds : 1e300;
+      const double planned =
+          layout.fault.ok() ? predict(layout, cluster, workload).step_seconds : 1e300;
       if (layout.fault.ok()) {
         ++fitting;
         CHECK(describe(check_cover(layout)) == "no fault");
-        if (cluster.memory_per_rank > 0) CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) == "no fault");
+        if (cluster.memory_per_rank > 0)
+          CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) ==
+                "no fault");
       } else {
         CHECK(layout.fault.kind == PlanFault::Kind::no_plan_fits);
       }
       for (const Strategy s : all_strategies) {
         plain.shards = shards_of(strategy_choice(s, plain), plain);
         CHECK(describe(check_cover(plain)) == "no fault");
-        if (cluster.memory_per_rank > 0 && !check_memory(plain, workload.memory, cluster.memory_per_rank).ok()) continue;
+        if (cluster.memory_per_rank > 0 &&
+            !check_memory(plain, workload.memory, cluster.memory_per_rank).ok())
+          continue;
         CAPTURE(to_string(s));
         CHECK(planned <= predict(plain, cluster, workload).step_seconds);
       }
@@ -114,14 +127,17 @@ TEST_CASE("plans are sound, fit, and are never slower than a plain strategy that
 }
 
 TEST_CASE("Merlin's strategies, by hand") {
-  Layout layout = uncut_layout({2}, {{"a", 10, 1}, {"b", 40, 1}, {"c", 20, 1}, {"d", 30, 1}, {"e", 30, 1}});
+  Layout layout =
+      uncut_layout({2}, {{"a", 10, 1}, {"b", 40, 1}, {"c", 20, 1}, {"d", 30, 1}, {"e", 30, 1}});
   const auto ranks = [&](Strategy s) {
     std::vector<int> all;
-    for (const Shard& shard : shards_of(strategy_choice(s, layout), layout)) all.push_back(shard.rank);
+    for (const Shard& shard : shards_of(strategy_choice(s, layout), layout))
+      all.push_back(shard.rank);
     return all;
   };
   CHECK(ranks(Strategy::round_robin) == std::vector<int>{0, 1, 0, 1, 0});
-  // Largest first: b, e, d, c, a (of equal ones the later first). There and back: 0 1 1 0 0. Least loaded: b 0, e 1, d 1, c 0, a 0 or 1.
+  // Largest first: b, e, d, c, a (of equal ones the later first). There and back: 0 1 1 0 0. Least
+  // loaded: b 0, e 1, d 1, c 0, a 0 or 1.
   CHECK(ranks(Strategy::memory_balanced) == std::vector<int>{0, 0, 0, 1, 1});
   CHECK(ranks(Strategy::memory_optimized) == std::vector<int>{0, 0, 0, 1, 1});
 }
@@ -130,13 +146,19 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   const RandomModel model(3, 20);
   const Cluster cluster = host(8, 4);
   const Workload workload{.batch = 4096};
-  const auto plan = [&](const PlanConstraints& c) { return plan_layout(model.tables, model.features, cluster, workload, c); };
+  const auto plan = [&](const PlanConstraints& c) {
+    return plan_layout(model.tables, model.features, cluster, workload, c);
+  };
   std::size_t large = 0;
   for (std::size_t t = 0; t < model.tables.size(); ++t)
     if (model.tables[t].rows > model.tables[large].rows) large = t;
   const std::string name(model.tables[large].name);
-  for (const Cut cut : {Cut::replicated, Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid}) {
-    const Layout layout = plan({.pins = {{.table = name, .cut = cut, .parts = cut == Cut::column_wise || cut == Cut::grid ? 2 : 0}}});
+  for (const Cut cut :
+       {Cut::replicated, Cut::table_wise, Cut::column_wise, Cut::row_wise, Cut::grid}) {
+    const Layout layout =
+        plan({.pins = {{.table = name,
+                        .cut = cut,
+                        .parts = cut == Cut::column_wise || cut == Cut::grid ? 2 : 0}}});
     REQUIRE(layout.fault.ok());
     const char* expected[] = {"replicated", "1x1", "1x2", "8x1", "4x2"};
     CHECK(cut_of_table(layout, name) == expected[static_cast<int>(cut)]);
@@ -144,7 +166,8 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   const Layout on5 = plan({.pins = {{.table = name, .cut = Cut::table_wise, .rank = 5}}});
   for (const Shard& s : on5.shards)
     if (on5.tables[s.table].name == name) CHECK(s.rank == 5);
-  const Layout whole = plan({.forbidden = {Cut::replicated, Cut::column_wise, Cut::row_wise, Cut::grid}});
+  const Layout whole =
+      plan({.forbidden = {Cut::replicated, Cut::column_wise, Cut::row_wise, Cut::grid}});
   for (const TableSpec& t : model.tables) CHECK(cut_of_table(whole, t.name) == "1x1");
   const Layout columns = plan({.forbidden = {Cut::replicated, Cut::row_wise, Cut::grid}});
   for (const TableSpec& t : model.tables) CHECK(cut_of_table(columns, t.name).substr(0, 2) == "1x");
@@ -153,12 +176,15 @@ TEST_CASE("constraints hold: pins, forbidden cuts, reserve") {
   Cluster full = cluster;
   full.memory_per_rank = predict(plan({}), cluster, workload).most_bytes();
   const std::int64_t reserve = full.memory_per_rank / 20;
-  const Layout tight = plan_layout(model.tables, model.features, full, workload, {.reserve = reserve});
-  if (tight.fault.ok()) CHECK(predict(tight, full, workload).most_bytes() <= full.memory_per_rank - reserve);
+  const Layout tight =
+      plan_layout(model.tables, model.features, full, workload, {.reserve = reserve});
+  if (tight.fault.ok())
+    CHECK(predict(tight, full, workload).most_bytes() <= full.memory_per_rank - reserve);
 }
 
 TEST_CASE("what does not fit is explained") {
-  const std::vector<TableSpec> tables{{"small", 1000, 16}, {"query", 1'000'000, 128}};  // 516,068,000 bytes with 4 a row
+  // 516,068,000 bytes with 4 a row
+  const std::vector<TableSpec> tables{{"small", 1000, 16}, {"query", 1'000'000, 128}};
   const auto fault = [&](std::int64_t memory, const PlanConstraints& c = {}) {
     Cluster cluster = host(4);
     cluster.memory_per_rank = memory;
@@ -166,12 +192,14 @@ TEST_CASE("what does not fit is explained") {
   };
   CHECK(fault(130'000'000) == "no fault");
   CHECK(fault(120'000'000) ==
-        "AutoPlan: no plan fits: table 'query' has 492.1 MiB, and with the others it exceeds ranks of "
+        "AutoPlan: no plan fits: table 'query' has 492.1 MiB, and with the others it exceeds ranks "
+        "of "
         "114.4 MiB; with tables of 16-bit elements it would fit");
   CHECK(fault(60'000'000).find("with 9 ranks it would fit") != std::string::npos);
-  CHECK(fault(130'000'000, {.forbidden = {Cut::row_wise, Cut::column_wise, Cut::grid}}).find("without the pins and forbidden") !=
+  CHECK(fault(130'000'000, {.forbidden = {Cut::row_wise, Cut::column_wise, Cut::grid}})
+            .find("without the pins and forbidden") != std::string::npos);
+  CHECK(fault(130'000'000, {.reserve = 20'000'000}).find("without the reserve of 19.1 MiB") !=
         std::string::npos);
-  CHECK(fault(130'000'000, {.reserve = 20'000'000}).find("without the reserve of 19.1 MiB") != std::string::npos);
   CHECK(fault(0).find("no fault") == 0);  // 0: no limit
 }
 
@@ -180,7 +208,8 @@ TEST_CASE("the step with another cut of a table is what the model says of that p
     const RandomModel model(5, 12);
     Cluster cluster = host(8, 4);
     cluster.concurrent_ranks = sorted ? 2 : 0;
-    const Workload workload{.batch = 4096, .sorted_ids = sorted, .dense_flops = 1e6, .dense_parameters = 1000};
+    const Workload workload{
+        .batch = 4096, .sorted_ids = sorted, .dense_flops = 1e6, .dense_parameters = 1000};
     const Layout layout = plan_layout(model.tables, model.features, cluster, workload);
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
     std::vector<int> tables;
@@ -218,11 +247,13 @@ TEST_CASE("memory shared out evenly, where it can be") {
     const RandomModel model(seed, 12);
     const Cluster cluster = host(8, 4);
     const Workload workload{.batch = 4096};
-    const Layout layout = plan_layout(model.tables, model.features, cluster, workload, {.memory_share = 1.05, .effort = 500'000});
+    const Layout layout = plan_layout(model.tables, model.features, cluster, workload,
+                                      {.memory_share = 1.05, .effort = 500'000});
     REQUIRE(layout.fault.ok());
     CHECK(describe(check_cover(layout)) == "no fault");
     double even = 0;
-    for (const TableSpec& t : model.tables) even += static_cast<double>(workload.memory.of({0, t.rows, 0, t.width})) / 8;
+    for (const TableSpec& t : model.tables)
+      even += static_cast<double>(workload.memory.of({0, t.rows, 0, t.width})) / 8;
     Layout rows = uncut_layout(cluster.topology(), model.tables, model.features);
     rows.shards = shards_of(strategy_choice(Strategy::row_wise, rows), rows);
     if (static_cast<double>(predict(rows, cluster, workload).most_bytes()) > 1.05 * even) continue;
@@ -231,7 +262,8 @@ TEST_CASE("memory shared out evenly, where it can be") {
   }
   CHECK(level > 3);
   // One row cannot be shared out: there is a plan all the same.
-  const Layout one = plan_layout({{"one", 1, 4}, {"two", 1, 4}, {"three", 1, 4}}, {}, host(2), {.batch = 64}, {.memory_share = 1.05});
+  const Layout one = plan_layout({{"one", 1, 4}, {"two", 1, 4}, {"three", 1, 4}}, {}, host(2),
+                                 {.batch = 64}, {.memory_share = 1.05});
   CHECK(one.fault.ok());
 }
 
@@ -249,11 +281,13 @@ static_assert(check_memory(Auto::layout({8}), {4, 4}, 6_GiB).ok());
 static_assert(Auto::layout({8}).columns() == 128 + 64 + 64 + 16);
 static_assert(Auto::table_count == 4 && Auto::replicates);
 
-using Pinned =
-    AutoPlan<Model, kCluster, Workload{.batch = 8192}, Pin<"user", Cut::column_wise, 4>, Pin<"item", Cut::table_wise, 0, 6>,
-             Forbid<Cut::replicated>, Reserve<1_GiB>, BalanceMemory<150>,
-             Features<Feature<"q", "query">, Feature<"u", "user">, Feature<"v", "user">, Feature<"i", "item">, Feature<"c", "country">>>;
-static_assert(!Pinned::replicates && std::find(Pinned::widths.begin(), Pinned::widths.end(), 16) != Pinned::widths.end());
+using Pinned = AutoPlan<Model, kCluster, Workload{.batch = 8192}, Pin<"user", Cut::column_wise, 4>,
+                        Pin<"item", Cut::table_wise, 0, 6>, Forbid<Cut::replicated>, Reserve<1_GiB>,
+                        BalanceMemory<150>,
+                        Features<Feature<"q", "query">, Feature<"u", "user">, Feature<"v", "user">,
+                                 Feature<"i", "item">, Feature<"c", "country">>>;
+static_assert(!Pinned::replicates &&
+              std::find(Pinned::widths.begin(), Pinned::widths.end(), 16) != Pinned::widths.end());
 
 TEST_CASE("the compiler's plan is the one that runs") {
   const Layout layout = Auto::layout({8});
@@ -268,13 +302,15 @@ TEST_CASE("the compiler's plan is the one that runs") {
   for (const Shard& s : pinned.shards)
     if (pinned.tables[s.table].name == "item") CHECK(s.rank == 6);
   // Other ranks, other rows: chosen when it runs.
-  for (const int ranks : {1, 3, 16}) CHECK(describe(check_cover(Auto::layout({ranks}))) == "no fault");
+  for (const int ranks : {1, 3, 16})
+    CHECK(describe(check_cover(Auto::layout({ranks}))) == "no fault");
   const TableRows rows[] = {{"country", 300}};
   CHECK(Auto::layout({8}, rows).tables[3].rows == 300);
   const TableRows wrong[] = {{"nobody", 300}};
   CHECK(Auto::layout({8}, wrong).fault.kind == PlanFault::Kind::unknown_rows);
   const TableRows twice[] = {{"country", 300}, {"user", 300}, {"country", 300}};
-  CHECK(describe(Auto::layout({8}, twice).fault) == "Plan: rows are given twice for table 'country'");
+  CHECK(describe(Auto::layout({8}, twice).fault) ==
+        "Plan: rows are given twice for table 'country'");
   using Dynamic = AutoPlan<TableList<Table<"a", dynamic_rows, 8>, Country>, kCluster, Workload{}>;
   const TableRows given[] = {{"a", 1000}};
   CHECK(Dynamic::layout({4}, given).fault.ok());

@@ -33,7 +33,8 @@ class Stack {
 
   SIMT_RUNTIME void reserve() {
     if (mapping_ != nullptr) return;
-    void* p = mmap(nullptr, bytes + guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* p = mmap(nullptr, bytes + guard, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) throw std::bad_alloc();
     mprotect(p, guard, PROT_NONE);
     mapping_ = static_cast<char*>(p);
@@ -46,10 +47,10 @@ class Stack {
 
 #ifdef __x86_64__
 namespace detail {
-/// Saves the registers that a System V function must keep, and continues on another stack. glibc's swapcontext would make a system
-/// call for the signal mask at each switch: ten times slower.
-__attribute__((naked, noinline, no_sanitize("address"), no_sanitize("thread"))) inline void switch_stack([[maybe_unused]] void** save,
-                                                                                                         [[maybe_unused]] void* load) {
+/// Saves the registers that a System V function must keep, and continues on another stack. glibc's
+/// swapcontext would make a system call for the signal mask at each switch: ten times slower.
+__attribute__((naked, noinline, no_sanitize("address"), no_sanitize("thread"))) inline void
+switch_stack([[maybe_unused]] void** save, [[maybe_unused]] void* load) {
   asm("push %rbp\n\t"
       "push %rbx\n\t"
       "push %r12\n\t"
@@ -80,7 +81,9 @@ class Context {
     for (int saved_register = 0; saved_register < 6; ++saved_register) *--top = nullptr;
     stack_pointer_ = top;
   }
-  SIMT_RUNTIME static void swap(Context& save, Context& load) { detail::switch_stack(&save.stack_pointer_, load.stack_pointer_); }
+  SIMT_RUNTIME static void swap(Context& save, Context& load) {
+    detail::switch_stack(&save.stack_pointer_, load.stack_pointer_);
+  }
 
  private:
   void* stack_pointer_ = nullptr;
@@ -95,7 +98,9 @@ class Context {
     context_.uc_link = nullptr;
     makecontext(&context_, entry, 0);
   }
-  SIMT_RUNTIME static void swap(Context& save, Context& load) { swapcontext(&save.context_, &load.context_); }
+  SIMT_RUNTIME static void swap(Context& save, Context& load) {
+    swapcontext(&save.context_, &load.context_);
+  }
 
  private:
   ucontext_t context_;

@@ -18,10 +18,11 @@
 
 namespace simt {
 
-/// Device memory: malloc's, filled with 0xff bytes. Under the address sanitizer it may be touched only while a kernel or a copy runs:
-/// host code that reads a device pointer is caught, unless another thread's kernel runs at that moment.
-/// Where streams are deferred, memory is filled when its stream comes to the allocation and again when it comes to the free; what was freed
-/// is given away again as soon as CUDA might.
+/// Device memory: malloc's, filled with 0xff bytes. Under the address sanitizer it may be touched
+/// only while a kernel or a copy runs: host code that reads a device pointer is caught, unless
+/// another thread's kernel runs at that moment. Where streams are deferred, memory is filled when
+/// its stream comes to the allocation and again when it comes to the free; what was freed is given
+/// away again as soon as CUDA might.
 class DeviceHeap {
  public:
   static DeviceHeap& instance() {
@@ -41,7 +42,8 @@ class DeviceHeap {
     {
       const std::lock_guard lock(mutex_);
       const auto block = blocks_.find(static_cast<const char*>(p));
-      if (block == blocks_.end() || !block->second.live) std::abort();  // not device memory, or freed twice
+      // not device memory, or freed twice
+      if (block == blocks_.end() || !block->second.live) std::abort();
       block->second.live = false;
       if (!Streams::instance().deferred()) return give_back(block);
     }
@@ -96,7 +98,9 @@ class DeviceHeap {
 
  private:
   static constexpr std::size_t alignment = 256;
-  static std::size_t rounded(std::size_t bytes) { return (bytes + alignment) / alignment * alignment; }
+  static std::size_t rounded(std::size_t bytes) {
+    return (bytes + alignment) / alignment * alignment;
+  }
 
   struct Block {
     std::size_t capacity = 0, bytes = 0;
@@ -149,7 +153,9 @@ class DeviceHeap {
       for (auto freed = freed_.rbegin(); freed != freed_.rend(); ++freed) {
         Block& block = blocks_.at(freed->p);
         const bool is_free = freed->queue == queue || freed->mark->done;
-        if (block.capacity < rounded(bytes) || block.capacity > 4 * rounded(bytes) || !(is_free || ahead)) continue;
+        if (block.capacity < rounded(bytes) || block.capacity > 4 * rounded(bytes) ||
+            !(is_free || ahead))
+          continue;
         if (!is_free) awaits = freed->mark;
         p = freed->p;
         block.live = true;
@@ -183,7 +189,8 @@ class DeviceAccess {
   ~DeviceAccess() { DeviceHeap::instance().close(); }
 };
 
-/// Page-locked memory of the host. Where streams are deferred, what is freed is filled with 0xff bytes and kept from use to their end.
+/// Page-locked memory of the host. Where streams are deferred, what is freed is filled with 0xff
+/// bytes and kept from use to their end.
 class HostPages {
  public:
   static HostPages& instance() {
@@ -212,9 +219,11 @@ class HostPages {
   bool holds(const void* p) {
     const std::lock_guard lock(mutex_);
     const auto after = blocks_.upper_bound(static_cast<const char*>(p));
-    return after != blocks_.begin() && static_cast<const char*>(p) < std::prev(after)->first + std::prev(after)->second;
+    return after != blocks_.begin() &&
+           static_cast<const char*>(p) < std::prev(after)->first + std::prev(after)->second;
   }
-  /// At the end of deferred streams: what has been freed. Ends the process if that was written since.
+  /// At the end of deferred streams: what has been freed. Ends the process if that was written
+  /// since.
   void give_all_back() {
     const std::lock_guard lock(mutex_);
     for (const auto& [p, bytes] : freed_) {
@@ -241,13 +250,15 @@ inline DeferredStreams::~DeferredStreams() {
   HostPages::instance().give_all_back();
 }
 
-/// Calls `function` with streams that do their work at once, and under every deferral, and two seeds of the random one.
+/// Calls `function` with streams that do their work at once, and under every deferral, and two
+/// seeds of the random one.
 template <class Function>
 void under_every_deferral(Function&& function) {
   function();
   using First = Deferral::First;
   for (const Deferral deferral :
-       {Deferral{.first = First::awaited}, Deferral{.first = First::others}, Deferral{.first = First::any, .seed = 1},
+       {Deferral{.first = First::awaited}, Deferral{.first = First::others},
+        Deferral{.first = First::any, .seed = 1},
         Deferral{.first = First::any, .seed = 2, .reuse_ahead = true}}) {
     const DeferredStreams scope(deferral);
     function();

@@ -17,8 +17,8 @@
 
 namespace simt {
 
-/// In which order the threads that could run do run, between meeting points, and the blocks of a grid. A kernel that is right gives
-/// the same bits in all of them.
+/// In which order the threads that could run do run, between meeting points, and the blocks of a
+/// grid. A kernel that is right gives the same bits in all of them.
 enum class Order { forward, reverse, random };
 
 struct Options {
@@ -31,8 +31,9 @@ struct Counters {
   std::uint64_t launches = 0, blocks = 0, threads = 0, switches = 0, barriers = 0, collectives = 0;
 };
 
-/// Runs the threads of a block as fibers on the calling thread, one block after another. Barriers and warp intrinsics are meeting
-/// points where operands are checked. One launch at a time: launches from several host threads wait for each other.
+/// Runs the threads of a block as fibers on the calling thread, one block after another. Barriers
+/// and warp intrinsics are meeting points where operands are checked. One launch at a time:
+/// launches from several host threads wait for each other.
 class Engine {
  public:
   static constexpr unsigned max_threads = 1024;
@@ -47,7 +48,8 @@ class Engine {
   SharedMemory shared;
 
   /// Runs body(argument) once per CUDA thread. Throws what the first failing thread threw.
-  SIMT_RUNTIME void run_grid(dim3 grid, dim3 block, std::size_t dynamic_bytes, void (*body)(void*), void* argument) {
+  SIMT_RUNTIME void run_grid(dim3 grid, dim3 block, std::size_t dynamic_bytes, void (*body)(void*),
+                             void* argument) {
     const std::lock_guard lock(launch_mutex_);
     const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
     gridDim = grid;
@@ -80,8 +82,10 @@ class Engine {
     lane().operand.site = site;
     if (exited_count_ != 0) fail("__syncthreads after threads of the block have exited");
     if (arrived_ == 0) barrier_site_ = site;
-    if (!(barrier_site_ == site)) fail("divergent __syncthreads: the block's threads wait at different places");
-    void* tag = &tags_->barrier[barriers_ % 2];  // two tags in turn: no thread is two barriers ahead of another
+    if (!(barrier_site_ == site))
+      fail("divergent __syncthreads: the block's threads wait at different places");
+    // two tags in turn: no thread is two barriers ahead of another
+    void* tag = &tags_->barrier[barriers_ % 2];
     tsan::release(tag);
     at_barrier_[warp()] |= bit();
     if (++arrived_ == threads_) {
@@ -103,9 +107,12 @@ class Engine {
     const std::uint32_t mask = operand.mask;
     Lane& self = lane();
     self.operand = operand;
-    if ((mask & bit()) == 0) fail("a lane calls a warp intrinsic with a mask that does not name it");
-    if ((mask & exited_[w]) != 0) fail("the mask of a warp intrinsic names lanes that have exited or do not exist");
-    // Only __syncwarp orders memory; shuffles and votes do not. Two tags in turn, as for the block's barrier.
+    if ((mask & bit()) == 0)
+      fail("a lane calls a warp intrinsic with a mask that does not name it");
+    if ((mask & exited_[w]) != 0)
+      fail("the mask of a warp intrinsic names lanes that have exited or do not exist");
+    // Only __syncwarp orders memory; shuffles and votes do not. Two tags in turn, as for the
+    // block's barrier.
     const int leader = std::countr_zero(mask);
     void* tag = nullptr;
     if (operand.kind == Collective::sync) {
@@ -116,7 +123,8 @@ class Engine {
     if ((waiting_[w] & mask) == mask) {
       const Operand* operands[32] = {};
       std::uint64_t results[32] = {};
-      for (unsigned i = 0; i < 32 && w * 32 + i < threads_; ++i) operands[i] = &lanes_[w * 32 + i].operand;
+      for (unsigned i = 0; i < 32 && w * 32 + i < threads_; ++i)
+        operands[i] = &lanes_[w * 32 + i].operand;
       if (const char* fault = resolve(operands, mask, results)) fail(fault);
       for (unsigned i = 0; i < 32; ++i)
         if ((mask >> i & 1u) != 0) lanes_[w * 32 + i].result = results[i];
@@ -151,8 +159,9 @@ class Engine {
   [[noreturn]] SIMT_RUNTIME void fail(const char* what) const {
     char text[512];
     const Site& site = lanes_[current_].operand.site;
-    std::snprintf(text, sizeof text, "simt: %s (block (%u,%u,%u), thread (%u,%u,%u), at %s:%u)", what, blockIdx.x, blockIdx.y, blockIdx.z,
-                  threadIdx.x, threadIdx.y, threadIdx.z, site.file, site.line);
+    std::snprintf(text, sizeof text, "simt: %s (block (%u,%u,%u), thread (%u,%u,%u), at %s:%u)",
+                  what, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z,
+                  site.file, site.line);
     throw Error(text);
   }
 
@@ -170,16 +179,18 @@ class Engine {
     uint3 thread{};
     Fiber* fiber = nullptr;
   };
-  /// Addresses that stand for a block's barriers. Fresh memory for each block: freeing makes the thread sanitizer forget the order
-  /// that they carried, so blocks stay unordered among themselves.
+  /// Addresses that stand for a block's barriers. Fresh memory for each block: freeing makes the
+  /// thread sanitizer forget the order that they carried, so blocks stay unordered among
+  /// themselves.
   struct Tags {
     char barrier[2];
     char warp[32][32][2];
   };
   struct Abandoned {};  // thrown in the threads of a failed block, to unwind their stacks
 
-  // A fiber remembers, for the thread sanitizer, all that was ordered before its latest barrier. So blocks take turns with sets of
-  // fibers, and a race between blocks is seen when fewer than this many blocks lie between them.
+  // A fiber remembers, for the thread sanitizer, all that was ordered before its latest barrier. So
+  // blocks take turns with sets of fibers, and a race between blocks is seen when fewer than this
+  // many blocks lie between them.
   static constexpr unsigned fiber_sets = has_tsan ? 3 : 1;
 
   Engine() = default;
@@ -250,17 +261,20 @@ class Engine {
 
   static constexpr unsigned none = ~0u;
 
-  /// The next thread to run: the nearest ready one after, or before, the latest, or after a random one.
+  /// The next thread to run: the nearest ready one after, or before, the latest, or after a random
+  /// one.
   SIMT_RUNTIME unsigned pick() {
     const bool down = options.order == Order::reverse;
-    const unsigned from = options.order == Order::random ? static_cast<unsigned>(random() % threads_) : current_;
+    const unsigned from =
+        options.order == Order::random ? static_cast<unsigned>(random() % threads_) : current_;
     const unsigned warps = (threads_ + 31) / 32, w0 = from / 32, b = from % 32;
     const std::uint32_t here = down ? (1u << b) - 1u : b == 31 ? 0u : ~0u << (b + 1);
     for (unsigned i = 0; i <= warps; ++i) {
       const unsigned w = (down ? w0 + warps - i % warps : w0 + i) % warps;
       const std::uint32_t candidates = ready_[w] & (i == 0 ? here : i == warps ? ~here : ~0u);
       if (candidates == 0) continue;
-      const unsigned choice = static_cast<unsigned>(down ? 31 - std::countl_zero(candidates) : std::countr_zero(candidates));
+      const unsigned choice = static_cast<unsigned>(down ? 31 - std::countl_zero(candidates)
+                                                         : std::countr_zero(candidates));
       ready_[w] &= ~(1u << choice);
       return w * 32 + choice;
     }
@@ -277,7 +291,9 @@ class Engine {
     shared.begin_block(dynamic_bytes);
     for (unsigned w = 0; w < 32; ++w) {
       const unsigned begin = w * 32;
-      const std::uint32_t exist = begin + 32 <= threads_ ? ~0u : begin >= threads_ ? 0u : (1u << (threads_ - begin)) - 1u;
+      const std::uint32_t exist = begin + 32 <= threads_ ? ~0u
+                                  : begin >= threads_    ? 0u
+                                                         : (1u << (threads_ - begin)) - 1u;
       ready_[w] = exist;
       exited_[w] = ~exist;
       waiting_[w] = at_barrier_[w] = 0;
@@ -289,7 +305,8 @@ class Engine {
       f.stack.reserve();
       f.asan_stack = nullptr;
       if (has_tsan && f.tsan_fiber == nullptr) f.tsan_fiber = tsan::create();
-      lanes_[i].thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
+      lanes_[i].thread = {i % blockDim.x, i / blockDim.x % blockDim.y,
+                          i / (blockDim.x * blockDim.y)};
       lanes_[i].operand.site = {"the kernel's start, line", 0};
       lanes_[i].context.start(f.stack, i * 7, &fiber_main);
     }
@@ -311,21 +328,25 @@ class Engine {
     if (aborting_) abandon_block();
   }
 
-  /// Unwinds the stacks of a failed block, so that the sanitizers' books stay right, and passes the failure on.
+  /// Unwinds the stacks of a failed block, so that the sanitizers' books stay right, and passes the
+  /// failure on.
   SIMT_RUNTIME void abandon_block() {
     for (unsigned i = 0; i < threads_; ++i)
       if ((exited_[i / 32] >> (i % 32) & 1u) == 0) resume(i);
     if (has_tsan) {
       tsan::acquire(&exit_tag_);
-      for (unsigned i = 0; i < threads_; ++i) tsan::destroy(std::exchange(lanes_[i].fiber->tsan_fiber, nullptr));
+      for (unsigned i = 0; i < threads_; ++i)
+        tsan::destroy(std::exchange(lanes_[i].fiber->tsan_fiber, nullptr));
     }
-    for (unsigned i = 0; i < threads_; ++i) asan::unpoison(lanes_[i].fiber->stack.bottom(), Stack::bytes);
+    for (unsigned i = 0; i < threads_; ++i)
+      asan::unpoison(lanes_[i].fiber->stack.bottom(), Stack::bytes);
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
 
   SIMT_RUNTIME std::string deadlock_text() const {
     char line[256];
-    std::snprintf(line, sizeof line, "simt: deadlock in block (%u,%u,%u):", blockIdx.x, blockIdx.y, blockIdx.z);
+    std::snprintf(line, sizeof line, "simt: deadlock in block (%u,%u,%u):", blockIdx.x, blockIdx.y,
+                  blockIdx.z);
     std::string text = line;
     unsigned named = 0, stuck = 0;
     for (unsigned i = 0; i < threads_; ++i) {
@@ -334,8 +355,10 @@ class Engine {
       if (named == 3) continue;
       const Lane& l = lanes_[i];
       const bool barrier = (at_barrier_[i / 32] >> (i % 32) & 1u) != 0;
-      std::snprintf(line, sizeof line, "%s thread (%u,%u,%u) waits in %s at %s:%u", named++ == 0 ? "" : ",", l.thread.x, l.thread.y,
-                    l.thread.z, barrier ? "__syncthreads" : name(l.operand.kind), l.operand.site.file, l.operand.site.line);
+      std::snprintf(line, sizeof line, "%s thread (%u,%u,%u) waits in %s at %s:%u",
+                    named++ == 0 ? "" : ",", l.thread.x, l.thread.y, l.thread.z,
+                    barrier ? "__syncthreads" : name(l.operand.kind), l.operand.site.file,
+                    l.operand.site.line);
       text += line;
     }
     std::snprintf(line, sizeof line, "; %u of %u threads wait for ever", stuck, threads_);
@@ -343,7 +366,8 @@ class Engine {
   }
 
   // What meeting points touch.
-  unsigned threads_ = 0, current_ = 0, arrived_ = 0, exited_count_ = 0, barriers_ = 0, fiber_set_ = 0;
+  unsigned threads_ = 0, current_ = 0, arrived_ = 0, exited_count_ = 0, barriers_ = 0,
+           fiber_set_ = 0;
   bool aborting_ = false;
   Site barrier_site_;
   std::uint32_t ready_[32] = {}, waiting_[32] = {}, at_barrier_[32] = {}, exited_[32] = {};
@@ -381,7 +405,8 @@ class Scope {
 template <class Function>
 void under_every_order(Function&& function) {
   for (const Options options :
-       {Options{.order = Order::forward}, Options{.order = Order::reverse}, Options{.order = Order::random, .seed = 1},
+       {Options{.order = Order::forward}, Options{.order = Order::reverse},
+        Options{.order = Order::random, .seed = 1},
         Options{.order = Order::random, .seed = 2, .preempt_at_atomics = true}}) {
     const Scope scope(options);
     function();

@@ -14,7 +14,8 @@ void in_every_order(const Function& function) {
   simt::under_every_order(function);
 }
 
-/// Runs a body that works with several streams: at once, and where streams do their work late, in several orders.
+/// Runs a body that works with several streams: at once, and where streams do their work late, in
+/// several orders.
 template <class Function>
 void under_every_deferral(const Function& function) {
   if (!slow_run) return simt::under_every_deferral(function);

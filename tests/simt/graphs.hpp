@@ -10,13 +10,15 @@
 #include <utility>
 #include <vector>
 
-// Graphs captured from streams. A captured step must be one that any replay repeats, so a stream that is being captured refuses more
-// than CUDA does: allocations, copies from and to pageable memory. (CUDA makes nodes of allocations, and of copies that read pageable
-// memory when the graph runs.)
+// Graphs captured from streams. A captured step must be one that any replay repeats, so a stream
+// that is being captured refuses more than CUDA does: allocations, copies from and to pageable
+// memory. (CUDA makes nodes of allocations, and of copies that read pageable memory when the graph
+// runs.)
 
 namespace simt {
 
-/// A piece of a stream's work: done in one go, and not before `ready`, if there is one, has answered true. A copy is as good as new.
+/// A piece of a stream's work: done in one go, and not before `ready`, if there is one, has
+/// answered true. A copy is as good as new.
 struct Work {
   std::function<void()> run;
   std::function<bool()> ready{};
@@ -56,7 +58,8 @@ struct Capture {
     graph->nodes.push_back({std::move(work), std::move(after)});
     return graph->nodes.size() - 1;
   }
-  /// Whether all nodes come before what follows `last`, which is what CUDA demands of a capture's end: each fork has been joined.
+  /// Whether all nodes come before what follows `last`, which is what CUDA demands of a capture's
+  /// end: each fork has been joined.
   bool joined(const std::vector<std::size_t>& last) const {
     std::vector<bool> reached(graph->nodes.size());
     std::vector<std::size_t> open = last;
@@ -71,7 +74,8 @@ struct Capture {
   }
 };
 
-/// An order in which a graph may run: `choose(n)` picks one of n nodes that could be next, the oldest first.
+/// An order in which a graph may run: `choose(n)` picks one of n nodes that could be next, the
+/// oldest first.
 template <class Choose>
 std::vector<std::size_t> order_of(const CUgraph_st& graph, Choose choose) {
   std::vector<std::size_t> order, open(graph.nodes.size());
@@ -81,7 +85,8 @@ std::vector<std::size_t> order_of(const CUgraph_st& graph, Choose choose) {
     std::vector<std::size_t> candidates;
     for (const std::size_t node : open) {
       const auto& after = graph.nodes[node].after;
-      if (std::all_of(after.begin(), after.end(), [&](std::size_t n) { return done[n]; })) candidates.push_back(node);
+      if (std::all_of(after.begin(), after.end(), [&](std::size_t n) { return done[n]; }))
+        candidates.push_back(node);
     }
     const std::size_t node = candidates[choose(candidates.size())];
     done[node] = true;

@@ -8,8 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
-// More of the CUDA runtime: memory pools, cudaMalloc, times of events. Pools keep nothing here; their attribute is kept. There are no
-// times: any two events are ten microseconds apart.
+// More of the CUDA runtime: memory pools, cudaMalloc, times of events. Pools keep nothing here;
+// their attribute is kept. There are no times: any two events are ten microseconds apart.
 
 struct CUmemPool_st {
   std::uint64_t release_threshold = 0;
@@ -31,10 +31,14 @@ inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, 
   return cudaSuccess;
 }
 
-inline cudaError_t cudaMalloc(void** p, std::size_t bytes) { return cudaMallocAsync(p, bytes, nullptr); }
+inline cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  return cudaMallocAsync(p, bytes, nullptr);
+}
 inline cudaError_t cudaFree(void* p) { return cudaFreeAsync(p, nullptr); }
 
-inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, 0);
+}
 inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
   *milliseconds = 0.01f;
   return cudaSuccess;

@@ -44,14 +44,16 @@ SIMT_RUNTIME void multiply_fragments(void* const* lanes) {
     const auto& f = *static_cast<const MatrixFragments*>(lanes[lane]);
     const int g = lane / 4, t = lane % 4;
     for (int i = 0; i < 2; ++i) {
-      for (int part = 0; part < 4; ++part) a[g + part % 2 * 8][2 * t + part / 2 * 8 + i] = half_of<T>(f.a[part], i);
+      for (int part = 0; part < 4; ++part)
+        a[g + part % 2 * 8][2 * t + part / 2 * 8 + i] = half_of<T>(f.a[part], i);
       for (int part = 0; part < 2; ++part) b[2 * t + part * 8 + i][g] = half_of<T>(f.b[part], i);
     }
   }
   for (int lane = 0; lane < 32; ++lane) {
     auto& f = *static_cast<MatrixFragments*>(lanes[lane]);
     for (int i = 0; i < 4; ++i)
-      for (int k = 0; k < 16; ++k) f.c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+      for (int k = 0; k < 16; ++k)
+        f.c[i] += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
   }
 }
 
@@ -61,7 +63,8 @@ SIMT_RUNTIME inline void multiply_tf32_fragments(void* const* lanes) {
   for (int lane = 0; lane < 32; ++lane) {
     const auto& f = *static_cast<const MatrixFragments*>(lanes[lane]);
     const int g = lane / 4, t = lane % 4;
-    for (int part = 0; part < 4; ++part) a[g + part % 2 * 8][t + part / 2 * 4] = __builtin_bit_cast(float, f.a[part]);
+    for (int part = 0; part < 4; ++part)
+      a[g + part % 2 * 8][t + part / 2 * 4] = __builtin_bit_cast(float, f.a[part]);
     for (int part = 0; part < 2; ++part) b[t + part * 4][g] = __builtin_bit_cast(float, f.b[part]);
   }
   for (int lane = 0; lane < 32; ++lane) {
@@ -71,8 +74,8 @@ SIMT_RUNTIME inline void multiply_tf32_fragments(void* const* lanes) {
   }
 }
 
-inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], void (*multiply)(void* const*),
-                         simt::Site site) {
+inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                         void (*multiply)(void* const*), simt::Site site) {
   MatrixFragments fragments{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
   simt::Engine::instance().collective({.kind = simt::Collective::gather,
                                        .mask = 0xffffffffu,
@@ -85,7 +88,8 @@ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::
 }  // namespace detail
 
 template <Element T>
-void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
+void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                          simt::Site site = simt::Site::here()) {
   detail::multiply_add(c, a, b, &detail::multiply_fragments<T>, site);
 }
 
@@ -95,10 +99,11 @@ inline std::uint32_t to_tf32(float x) {
   return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & ~0x1fffu;
 }
 
-inline void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
-                                simt::Site site = simt::Site::here()) {
+inline void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4],
+                                const std::uint32_t (&b)[2], simt::Site site = simt::Site::here()) {
   for (const std::uint32_t word : {a[0], a[1], a[2], a[3], b[0], b[1]})
-    if ((word & 0x1fffu) != 0 && (word & 0x7f800000u) != 0x7f800000u) simt::Engine::instance().fail("a float that to_tf32 has not rounded");
+    if ((word & 0x1fffu) != 0 && (word & 0x7f800000u) != 0x7f800000u)
+      simt::Engine::instance().fail("a float that to_tf32 has not rounded");
   detail::multiply_add(c, a, b, &detail::multiply_tf32_fragments, site);
 }
 

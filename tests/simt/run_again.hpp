@@ -16,7 +16,8 @@ namespace {
 std::string output_of(const std::string& test_case) {
   std::array<char, 4096> path{};
   REQUIRE(readlink("/proc/self/exe", path.data(), path.size() - 1) > 0);
-  const std::string command = "'" + std::string(path.data()) + "' --no-skip --test-case='" + test_case + "' 2>&1";
+  const std::string command =
+      "'" + std::string(path.data()) + "' --no-skip --test-case='" + test_case + "' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::string text;

@@ -14,9 +14,10 @@
 #include <tuple>
 #include <utility>
 
-// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so no result shows a missing wait, unless they are told
-// to do it late (streams.hpp); stream_waits() tells which streams waited for which. Device memory (device_heap.hpp) is filled with 0xff
-// bytes (NaN, -1), and out of the host's reach under the address sanitizer.
+// The part of the CUDA runtime that Tessera calls. Streams do their work at once, so no result
+// shows a missing wait, unless they are told to do it late (streams.hpp); stream_waits() tells
+// which streams waited for which. Device memory (device_heap.hpp) is filled with 0xff bytes (NaN,
+// -1), and out of the host's reach under the address sanitizer.
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -69,7 +70,8 @@ inline cudaError_t noted(cudaError_t error) {
   if (error != cudaSuccess) last_error() = error;
   return error;
 }
-/// What waiting for a stream meets, until a test takes it back: a kernel plants it that stands for one with a fault.
+/// What waiting for a stream meets, until a test takes it back: a kernel plants it that stands for
+/// one with a fault.
 inline cudaError_t& planted_fault() {
   static cudaError_t fault = cudaSuccess;
   return fault;
@@ -95,7 +97,9 @@ struct StreamWaits {
 
   void forget(cudaStream_t stream) {
     const std::lock_guard lock(mutex);
-    std::erase_if(counts, [&](const auto& count) { return count.first.first == stream || count.first.second == stream; });
+    std::erase_if(counts, [&](const auto& count) {
+      return count.first.first == stream || count.first.second == stream;
+    });
   }
 };
 inline StreamWaits& stream_waits() {
@@ -116,7 +120,8 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (simt::planted_fault() != cudaSuccess) return simt::noted(simt::planted_fault());
   if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
-  if (simt::Streams::instance().deferred()) simt::Streams::instance().wait(simt::Streams::instance().mark(simt::queue_of(stream)));
+  if (simt::Streams::instance().deferred())
+    simt::Streams::instance().wait(simt::Streams::instance().mark(simt::queue_of(stream)));
   return cudaSuccess;
 }
 
@@ -127,7 +132,8 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureS
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  if (stream == nullptr || simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
+  if (stream == nullptr || simt::capturing(stream))
+    return simt::noted(cudaErrorStreamCaptureUnsupported);
   stream->capture = std::make_shared<simt::Capture>();
   stream->capture->origin = stream;
   stream->last.clear();
@@ -143,7 +149,8 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
   *graph = capture->graph.release();
   return cudaSuccess;
 }
-inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                        unsigned long long) {
   *exec = new CUgraphExec_st{*graph};
   return cudaSuccess;
 }
@@ -158,7 +165,8 @@ inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureUnsupported);
   auto& streams = simt::Streams::instance();
-  for (const std::size_t node : streams.order(*exec)) streams.add(simt::queue_of(stream), {.work = exec->nodes[node].work});
+  for (const std::size_t node : streams.order(*exec))
+    streams.add(simt::queue_of(stream), {.work = exec->nodes[node].work});
   return cudaSuccess;
 }
 
@@ -167,12 +175,14 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
   if (event->capture != nullptr) {
     if (event->capture->ended) return simt::noted(cudaErrorCapturedEvent);
     if (stream == nullptr) return simt::noted(cudaErrorStreamCaptureUnsupported);
-    if (simt::capturing(stream) && stream->capture != event->capture) return simt::noted(cudaErrorStreamCaptureIsolation);
+    if (simt::capturing(stream) && stream->capture != event->capture)
+      return simt::noted(cudaErrorStreamCaptureIsolation);
     if (simt::capturing(stream)) {
       stream->last.insert(stream->last.end(), event->after.begin(), event->after.end());
     } else {
       stream->capture = event->capture;
-      stream->last = {stream->capture->add({[] {}}, event->after)};  // so that a fork without work must be joined, too
+      // so that a fork without work must be joined, too
+      stream->last = {stream->capture->add({[] {}}, event->after)};
     }
   } else {
     if (simt::capturing(stream)) return simt::noted(cudaErrorStreamCaptureIsolation);
@@ -192,7 +202,8 @@ inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->recorded = stream;
   event->capture = simt::capturing(stream) ? stream->capture : nullptr;
   event->after = event->capture != nullptr ? stream->last : std::vector<std::size_t>();
-  event->mark = event->capture == nullptr ? simt::Streams::instance().mark(simt::queue_of(stream)) : nullptr;
+  event->mark =
+      event->capture == nullptr ? simt::Streams::instance().mark(simt::queue_of(stream)) : nullptr;
   return cudaSuccess;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -232,9 +243,10 @@ inline bool& has_memory_pools() {
 }  // namespace simt
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   // Few multiprocessors, so that grids that loop over their work do loop.
-  *value = attribute == cudaDevAttrMultiProcessorCount    ? 2
-           : attribute == cudaDevAttrMemoryPoolsSupported ? (simt::has_memory_pools() ? 1 : 0)
-                                                          : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 2
+           : attribute == cudaDevAttrMemoryPoolsSupported
+               ? (simt::has_memory_pools() ? 1 : 0)
+               : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
   return cudaSuccess;
 }
 
@@ -258,12 +270,16 @@ inline cudaError_t cudaFreeHost(void* p) {
 }
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
 namespace simt {
-/// Memory of the host that is not page-locked: a copy from it reads it before the call returns, a copy to it is done when the call returns.
-inline bool pageable(const void* p) { return !DeviceHeap::instance().holds(p) && !HostPages::instance().holds(p); }
+/// Memory of the host that is not page-locked: a copy from it reads it before the call returns, a
+/// copy to it is done when the call returns.
+inline bool pageable(const void* p) {
+  return !DeviceHeap::instance().holds(p) && !HostPages::instance().holds(p);
+}
 
 /// Gives a copy to a stream. `bytes`: from the first to the last that is read.
 template <class Copy>
-cudaError_t enqueue_copy(cudaStream_t stream, const void* to, const void* from, std::size_t bytes, const Copy& copy) {
+cudaError_t enqueue_copy(cudaStream_t stream, const void* to, const void* from, std::size_t bytes,
+                         const Copy& copy) {
   const bool reads = pageable(from), writes = pageable(to);
   if (capturing(stream) && (reads || writes)) return noted(cudaErrorStreamCaptureUnsupported);
   if (reads && Streams::instance().deferred()) {
@@ -281,18 +297,23 @@ cudaError_t enqueue_copy(cudaStream_t stream, const void* to, const void* from, 
   return writes ? cudaStreamSynchronize(stream) : cudaSuccess;
 }
 }  // namespace simt
-inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                     std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
+                                     std::size_t from_pitch, std::size_t width, std::size_t height,
+                                     cudaMemcpyKind, cudaStream_t stream) {
   if (width > to_pitch || width > from_pitch) return simt::noted(cudaErrorInvalidValue);
   if (width == 0 || height == 0) return cudaSuccess;
-  return simt::enqueue_copy(stream, to, from, (height - 1) * from_pitch + width, [=](const void* source) {
-    for (std::size_t row = 0; row < height; ++row)
-      std::memmove(static_cast<std::byte*>(to) + row * to_pitch, static_cast<const std::byte*>(source) + row * from_pitch, width);
-  });
+  return simt::enqueue_copy(
+      stream, to, from, (height - 1) * from_pitch + width, [=](const void* source) {
+        for (std::size_t row = 0; row < height; ++row)
+          std::memmove(static_cast<std::byte*>(to) + row * to_pitch,
+                       static_cast<const std::byte*>(source) + row * from_pitch, width);
+      });
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  return simt::enqueue_copy(stream, to, from, bytes, [=](const void* source) { std::memmove(to, source, bytes); });
+  return simt::enqueue_copy(stream, to, from, bytes,
+                            [=](const void* source) { std::memmove(to, source, bytes); });
 }
 inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaStream_t stream) {
   simt::enqueue(stream, [=] {
@@ -301,17 +322,24 @@ inline cudaError_t cudaMemsetAsync(void* p, int value, std::size_t bytes, cudaSt
   });
   return cudaSuccess;
 }
-enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2, cudaMemoryTypeManaged = 3 };
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2,
+  cudaMemoryTypeManaged = 3
+};
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
-  attributes->type = simt::DeviceHeap::instance().holds(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  attributes->type =
+      simt::DeviceHeap::instance().holds(p) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
 
 namespace simt {
-/// The most dynamic shared memory that each kernel has asked for leave to use. 48 KiB need no leave.
+/// The most dynamic shared memory that each kernel has asked for leave to use. 48 KiB need no
+/// leave.
 class SharedMemoryLimits {
  public:
   static SharedMemoryLimits& instance() {
@@ -337,8 +365,10 @@ class SharedMemoryLimits {
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > simt::SharedMemory::max_dynamic_bytes) return simt::noted(cudaErrorInvalidValue);
-  simt::SharedMemoryLimits::instance().set(reinterpret_cast<const void*>(kernel), static_cast<std::size_t>(bytes));
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > simt::SharedMemory::max_dynamic_bytes)
+    return simt::noted(cudaErrorInvalidValue);
+  simt::SharedMemoryLimits::instance().set(reinterpret_cast<const void*>(kernel),
+                                           static_cast<std::size_t>(bytes));
   return cudaSuccess;
 }
 
@@ -352,21 +382,28 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs = 0;
 };
 
-/// Gives the kernel to its stream. A launch that a GPU would refuse returns CUDA's error; a fault of the kernel throws
-/// simt::Error.
+/// Gives the kernel to its stream. A launch that a GPU would refuse returns CUDA's error; a fault
+/// of the kernel throws simt::Error.
 template <class... Parameters, class... Arguments>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert((std::is_trivially_copyable_v<Parameters> && ...), "kernel parameters are copied as bytes");
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  static_assert((std::is_trivially_copyable_v<Parameters> && ...),
+                "kernel parameters are copied as bytes");
   const dim3 grid = config->gridDim, block = config->blockDim;
   const std::uint64_t threads = std::uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64) return simt::noted(cudaErrorInvalidConfiguration);
-  if (!simt::is_of(config->stream, simt::current_device())) return simt::noted(cudaErrorInvalidResourceHandle);
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
+  if (threads == 0 || threads > simt::Engine::max_threads || block.z > 64)
     return simt::noted(cudaErrorInvalidConfiguration);
-  if (config->dynamicSmemBytes > simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
+  if (!simt::is_of(config->stream, simt::current_device()))
+    return simt::noted(cudaErrorInvalidResourceHandle);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+      grid.z > 65535)
+    return simt::noted(cudaErrorInvalidConfiguration);
+  if (config->dynamicSmemBytes >
+      simt::SharedMemoryLimits::instance().of(reinterpret_cast<const void*>(kernel)))
     return simt::noted(cudaErrorInvalidValue);
   using Call = std::pair<void (*)(Parameters...), std::tuple<Parameters...>>;
-  const Call call(kernel, std::tuple<Parameters...>(static_cast<Parameters>(std::forward<Arguments>(arguments))...));
+  const Call call(kernel, std::tuple<Parameters...>(
+                              static_cast<Parameters>(std::forward<Arguments>(arguments))...));
   simt::enqueue(config->stream, [=, bytes = config->dynamicSmemBytes] {
     const simt::DeviceAccess access;
     simt::Engine::instance().run_grid(

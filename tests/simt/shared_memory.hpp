@@ -18,8 +18,9 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The shared memory of the running block: first the dynamic part, then static variables in the order of their first use, with red
-/// zones between them. Every block finds it filled with 0xff bytes (NaN, -1), so that a read of what nobody wrote shows.
+/// The shared memory of the running block: first the dynamic part, then static variables in the
+/// order of their first use, with red zones between them. Every block finds it filled with 0xff
+/// bytes (NaN, -1), so that a read of what nobody wrote shows.
 class SharedMemory {
  public:
   static constexpr std::size_t max_static_bytes = 48 * 1024;
@@ -30,14 +31,16 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() {
     if (arena_ == nullptr) return;
-    asan::unpoison(arena_, capacity);  // whoever is given these addresses next knows nothing of this
+    // whoever is given these addresses next knows nothing of this
+    asan::unpoison(arena_, capacity);
     munmap(arena_, capacity);
   }
 
   void* dynamic() const { return arena_; }
 
   SIMT_RUNTIME void begin_block(std::size_t dynamic_bytes) {
-    if (has_tsan && arena_ != nullptr) {  // another block's shared memory is other memory: forget who touched it
+    // another block's shared memory is other memory: forget who touched it
+    if (has_tsan && arena_ != nullptr) {
       munmap(arena_, capacity);
       arena_ = nullptr;
     }
@@ -54,7 +57,8 @@ class SharedMemory {
     variables_ = 0;
   }
 
-  /// The variable known by `key`, made at its first use in a block. Null if the block has no room for it.
+  /// The variable known by `key`, made at its first use in a block. Null if the block has no room
+  /// for it.
   SIMT_RUNTIME void* variable(const void* key, std::size_t bytes) {
     for (std::size_t i = 0; i < variables_; ++i)
       if (keys_[i] == key) return arena_ + offsets_[i];
@@ -73,14 +77,18 @@ class SharedMemory {
   static constexpr std::size_t max_variables = 32;
   static constexpr std::size_t red_zone = 64;
   static constexpr std::size_t capacity = 320 * 1024;
-  static_assert(capacity >= max_dynamic_bytes + max_static_bytes + (max_variables + 1) * (red_zone + 16));
+  static_assert(capacity >=
+                max_dynamic_bytes + max_static_bytes + (max_variables + 1) * (red_zone + 16));
 
-  static constexpr std::size_t next_start(std::size_t end) { return (end + 15) / 16 * 16 + red_zone; }
+  static constexpr std::size_t next_start(std::size_t end) {
+    return (end + 15) / 16 * 16 + red_zone;
+  }
 
   // Volatile stores: a call of memset would be seen by the thread sanitizer as an access.
   SIMT_RUNTIME static void fill(char* p, std::size_t bytes) {
     std::size_t i = 0;
-    for (; i + 8 <= bytes; i += 8) *reinterpret_cast<volatile std::uint64_t*>(p + i) = ~std::uint64_t{0};
+    for (; i + 8 <= bytes; i += 8)
+      *reinterpret_cast<volatile std::uint64_t*>(p + i) = ~std::uint64_t{0};
     for (; i < bytes; ++i) *reinterpret_cast<volatile char*>(p + i) = static_cast<char>(-1);
   }
 

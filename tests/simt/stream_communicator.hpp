@@ -22,8 +22,8 @@
 
 namespace simt {
 
-/// Where the exchanges of several ranks' streams meet: the n-th of each rank with the n-th of the others. One is done when the last stream
-/// has come to it, for all at once.
+/// Where the exchanges of several ranks' streams meet: the n-th of each rank with the n-th of the
+/// others. One is done when the last stream has come to it, for all at once.
 class StreamMeetings {
  public:
   /// What a rank sends to and receives from each: the place of the first byte, and how many.
@@ -40,7 +40,9 @@ class StreamMeetings {
     static std::map<const tessera::ThreadGroup*, std::weak_ptr<StreamMeetings>> all;
     const std::lock_guard lock(mutex);
     std::shared_ptr<StreamMeetings> found = all[&group].lock();
-    if (!found) all[&group] = found = std::make_shared<StreamMeetings>(static_cast<std::size_t>(group.size()));
+    if (!found)
+      all[&group] = found =
+          std::make_shared<StreamMeetings>(static_cast<std::size_t>(group.size()));
     return found;
   }
 
@@ -94,8 +96,9 @@ class StreamMeetings {
   std::map<std::size_t, Meeting> meetings_;
 };
 
-/// What NcclCommunicator is on GPUs, for ranks that are threads of the emulator: exchanges of device memory are work of a stream, which can
-/// be captured; those of host memory are done before the call returns, and cannot.
+/// What NcclCommunicator is on GPUs, for ranks that are threads of the emulator: exchanges of
+/// device memory are work of a stream, which can be captured; those of host memory are done before
+/// the call returns, and cannot.
 class StreamCommunicator {
  public:
   StreamCommunicator(tessera::ThreadCommunicator& threads, cudaStream_t stream)
@@ -106,21 +109,27 @@ class StreamCommunicator {
   void interrupt(const std::string& text) { threads_.interrupt(text); }
 
   template <tessera::Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    if (!of_stream(send.empty() ? receive.data() : send.data())) return threads_.all_to_all<T>(send, send_counts, receive, receive_counts);
+    if (!of_stream(send.empty() ? receive.data() : send.data()))
+      return threads_.all_to_all<T>(send, send_counts, receive, receive_counts);
     StreamMeetings::Part part;
     const T* from = send.data();
     T* to = receive.data();
     for (std::size_t r = 0; r < send_counts.size(); ++r) {
-      part.send.emplace_back(std::exchange(from, from + send_counts[r]), send_counts[r] * sizeof(T));
-      part.receive.emplace_back(std::exchange(to, to + receive_counts[r]), receive_counts[r] * sizeof(T));
+      part.send.emplace_back(std::exchange(from, from + send_counts[r]),
+                             send_counts[r] * sizeof(T));
+      part.receive.emplace_back(std::exchange(to, to + receive_counts[r]),
+                                receive_counts[r] * sizeof(T));
     }
     meet(part);
   }
   template <tessera::Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
-    if (!of_stream(send.empty() ? receive.data() : send.data())) return threads_.all_gather<T>(send, receive, counts);
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
+    if (!of_stream(send.empty() ? receive.data() : send.data()))
+      return threads_.all_gather<T>(send, receive, counts);
     StreamMeetings::Part part;
     T* to = receive.data();
     for (const std::size_t count : counts) {
@@ -148,7 +157,8 @@ class StreamCommunicator {
   }
   void meet(const StreamMeetings::Part& part) {
     enqueue_when(stream_,
-                 [meetings = meetings_, rank = static_cast<std::size_t>(rank()), part, number = std::optional<std::size_t>()]() mutable {
+                 [meetings = meetings_, rank = static_cast<std::size_t>(rank()), part,
+                  number = std::optional<std::size_t>()]() mutable {
                    if (!number) number = meetings->arrive(rank, part);
                    return meetings->met(*number);
                  },

@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-// Streams. They do their work at once, or, while a DeferredStreams lives, only when somebody waits, in an order that a program which lacks
-// a wait does not expect.
+// Streams. They do their work at once, or, while a DeferredStreams lives, only when somebody waits,
+// in an order that a program which lacks a wait does not expect.
 
 namespace simt {
 
@@ -50,16 +50,20 @@ struct Queue {
   std::deque<Entry> entries;
 };
 
-/// In which order the streams work when somebody waits for one of them. What a program orders comes out the same under each.
+/// In which order the streams work when somebody waits for one of them. What a program orders comes
+/// out the same under each.
 struct Deferral {
   enum class First {
     awaited,  ///< nothing but what the wait needs: the others are as late as they can be
-    others,   ///< all that does not depend on the awaited stream, and that stream last: the others are as early as they can be
-    any       ///< one after another at random; some work is done without a wait, too
+    /// all that does not depend on the awaited stream, and that stream last: the others are as
+    /// early as they can be
+    others,
+    any  ///< one after another at random; some work is done without a wait, too
   };
   First first = First::awaited;
   std::uint64_t seed = 1;
-  /// An allocation may take memory that another stream will free; it then waits for it, as CUDA's pools do.
+  /// An allocation may take memory that another stream will free; it then waits for it, as CUDA's
+  /// pools do.
   bool reuse_ahead = false;
 };
 
@@ -160,9 +164,12 @@ class Streams {
       std::iota(as_captured.begin(), as_captured.end(), std::size_t{0});
       return as_captured;
     }
-    if (now.first == Deferral::First::awaited) return order_of(graph, [](std::size_t n) { return n - 1; });
+    if (now.first == Deferral::First::awaited)
+      return order_of(graph, [](std::size_t n) { return n - 1; });
     // The same on all ranks: their collectives must meet.
-    return order_of(graph, [seed = now.seed](std::size_t n) mutable { return (seed = scrambled(seed + 1)) % n; });
+    return order_of(graph, [seed = now.seed](std::size_t n) mutable {
+      return (seed = scrambled(seed + 1)) % n;
+    });
   }
 
  private:
@@ -175,7 +182,9 @@ class Streams {
     else if (text == "others")
       defer({.first = Deferral::First::others});
     else
-      defer({.first = Deferral::First::any, .seed = std::strtoull(name, nullptr, 10), .reuse_ahead = true});
+      defer({.first = Deferral::First::any,
+             .seed = std::strtoull(name, nullptr, 10),
+             .reuse_ahead = true});
   }
 
   std::uint64_t random() { return random_ = scrambled(random_ + 0x9e3779b97f4a7c15u); }
@@ -203,7 +212,8 @@ class Streams {
       Queue* needed = awaited;
       while (needed != nullptr && !able(*needed)) {
         const auto& awaits = needed->entries.empty() ? nullptr : needed->entries.front().awaits;
-        const std::shared_ptr<Queue> next = awaits && !awaits->done ? awaits->queue.lock() : nullptr;
+        const std::shared_ptr<Queue> next =
+            awaits && !awaits->done ? awaits->queue.lock() : nullptr;
         needed = next.get();
       }
       if (needed != nullptr) return needed;
@@ -246,22 +256,30 @@ using cudaStream_t = CUstream_st*;
 namespace simt {
 
 /// Whether a stream is one of a device's. The default stream is that of any.
-inline bool is_of(cudaStream_t stream, int device) { return stream == nullptr || stream->device == device; }
-inline bool capturing(cudaStream_t stream) { return stream != nullptr && stream->capture != nullptr && !stream->capture->ended; }
+inline bool is_of(cudaStream_t stream, int device) {
+  return stream == nullptr || stream->device == device;
+}
+inline bool capturing(cudaStream_t stream) {
+  return stream != nullptr && stream->capture != nullptr && !stream->capture->ended;
+}
 
 inline const std::shared_ptr<Queue>& queue_of(cudaStream_t stream) {
-  static std::array<std::shared_ptr<Queue>, device_count> of_default{std::make_shared<Queue>(), std::make_shared<Queue>()};
+  static std::array<std::shared_ptr<Queue>, device_count> of_default{std::make_shared<Queue>(),
+                                                                     std::make_shared<Queue>()};
   return stream != nullptr ? stream->queue : of_default[static_cast<std::size_t>(current_device())];
 }
 
-/// Gives work to a stream that waits until `ready` answers true. It must not block: streams share a thread.
-inline void enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> run) {
+/// Gives work to a stream that waits until `ready` answers true. It must not block: streams share a
+/// thread.
+inline void enqueue_when(cudaStream_t stream, std::function<bool()> ready,
+                         std::function<void()> run) {
   if (capturing(stream))
     stream->last = {stream->capture->add({std::move(run), std::move(ready)}, stream->last)};
   else
     Streams::instance().add(queue_of(stream), {.work = {std::move(run), std::move(ready)}});
 }
-/// Gives work to a stream: it is done at once, or later, or goes into the graph that is being captured.
+/// Gives work to a stream: it is done at once, or later, or goes into the graph that is being
+/// captured.
 template <class Run>
 void enqueue(cudaStream_t stream, Run run) {
   if (capturing(stream) || Streams::instance().deferred())
@@ -270,7 +288,8 @@ void enqueue(cudaStream_t stream, Run run) {
     run();
 }
 
-/// While it lives, streams do their work late. For a thread that starts and joins all others that use streams meanwhile.
+/// While it lives, streams do their work late. For a thread that starts and joins all others that
+/// use streams meanwhile.
 class DeferredStreams {
  public:
   explicit DeferredStreams(const Deferral& deferral) { Streams::instance().defer(deferral); }

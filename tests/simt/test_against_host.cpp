@@ -26,8 +26,10 @@ ArenaState<T, O> host_view(HostArena<T, O>& arena, int width) {
   state.arena = arena.weights.data();
   state.rows = rows;
   state.width = width;
-  for (std::size_t s = 0; s < arena.element_state.size(); ++s) state.element_state[s] = arena.element_state[s].data();
-  for (std::size_t s = 0; s < arena.row_state.size(); ++s) state.row_state[s] = arena.row_state[s].data();
+  for (std::size_t s = 0; s < arena.element_state.size(); ++s)
+    state.element_state[s] = arena.element_state[s].data();
+  for (std::size_t s = 0; s < arena.row_state.size(); ++s)
+    state.row_state[s] = arena.row_state[s].data();
   state.segments = arena.segments;
   state.rounding_seed = 99;
   return state;
@@ -36,7 +38,8 @@ ArenaState<T, O> host_view(HostArena<T, O>& arena, int width) {
 template <class Id>
 std::vector<GradientGroup<Id>> host_views(const std::vector<HostGroup<Id>>& groups) {
   std::vector<GradientGroup<Id>> views;
-  for (const HostGroup<Id>& group : groups) views.push_back({group.bags.view(), group.gradient.data(), group.stride});
+  for (const HostGroup<Id>& group : groups)
+    views.push_back({group.bags.view(), group.gradient.data(), group.stride});
   return views;
 }
 
@@ -44,7 +47,8 @@ template <class T, int Width>
 void compare_lookups() {
   Random random(Width);
   const std::vector<T> arena = random_elements<T>(random, rows * Width);
-  const std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(Width, rows, 0);
+  const std::vector<HostGroup<std::int32_t>> groups =
+      groups_of_every_kind<std::int32_t>(Width, rows, 0);
   for (const HostGroup<std::int32_t>& group : groups) {
     std::vector<float> expected(group.gradient.size(), -1.0f);
     const std::vector<float> before = expected;
@@ -56,7 +60,8 @@ void compare_lookups() {
       const OnDevice<float> output(backend, before);
       const DeviceBags<std::int32_t> bags(backend, group.bags);
       const LookupGroup<std::int32_t> device_lookup{bags.view(), output.data(), Width};
-      run<Lookup<T, std::int32_t, Width>>(backend, {device_arena.data(), Width, {&device_lookup, 1}});
+      run<Lookup<T, std::int32_t, Width>>(backend,
+                                          {device_arena.data(), Width, {&device_lookup, 1}});
       CHECK(nearly_equal(output.read(), expected));
       if (group.bags.weights.empty()) CHECK((output.read() == expected));
     });
@@ -69,7 +74,8 @@ void compare_updates(const O& optimizer) {
   const HostArena<T, O> before(random, rows, Width);
   HostArena<T, O> expected = before;
   const typename O::Step step = optimizer.at(0.05f, 3);
-  const std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(Width, rows, 1);
+  const std::vector<HostGroup<std::int32_t>> groups =
+      groups_of_every_kind<std::int32_t>(Width, rows, 1);
   const std::vector<GradientGroup<std::int32_t>> views = host_views(groups);
   run<Update<T, std::int32_t, Width, O>>(Host{}, {host_view(expected, Width), step, views});
   in_every_order([&] {
@@ -79,8 +85,10 @@ void compare_updates(const O& optimizer) {
     run<Update<T, std::int32_t, Width, O>>(backend, {arena.view(), step, sources.views()});
     const HostArena<T, O> after = arena.read();
     CHECK(nearly_equal(after.weights, expected.weights));
-    for (std::size_t s = 0; s < after.element_state.size(); ++s) CHECK(nearly_equal(after.element_state[s], expected.element_state[s]));
-    for (std::size_t s = 0; s < after.row_state.size(); ++s) CHECK(nearly_equal(after.row_state[s], expected.row_state[s]));
+    for (std::size_t s = 0; s < after.element_state.size(); ++s)
+      CHECK(nearly_equal(after.element_state[s], expected.element_state[s]));
+    for (std::size_t s = 0; s < after.row_state.size(); ++s)
+      CHECK(nearly_equal(after.row_state[s], expected.row_state[s]));
   });
 }
 
@@ -101,7 +109,8 @@ TEST_CASE("gradients of weights") {
   constexpr int width = 20;
   Random random(3);
   const std::vector<float> arena = random_elements<float>(random, rows * width);
-  const std::vector<HostGroup<std::int32_t>> groups = groups_of_every_kind<std::int32_t>(width, rows, 0);
+  const std::vector<HostGroup<std::int32_t>> groups =
+      groups_of_every_kind<std::int32_t>(width, rows, 0);
   const std::vector<GradientGroup<std::int32_t>> views = host_views(groups);
   using Operation = WeightGradients<float, std::int32_t, width>;
   const Cuda backend;
@@ -110,7 +119,8 @@ TEST_CASE("gradients of weights") {
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<float> expected(groups[g].bags.ids.size());
     const OnDevice<float> output(backend, expected);
-    const Operation::Group job{views[g], expected.data()}, device_job{sources.views()[g], output.data()};
+    const Operation::Group job{views[g], expected.data()},
+        device_job{sources.views()[g], output.data()};
     run<Operation>(Host{}, {arena.data(), width, {&job, 1}});
     run<Operation>(backend, {device_arena.data(), width, {&device_job, 1}});
     CHECK(nearly_equal(output.read(), expected));

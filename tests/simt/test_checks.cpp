@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 
-// TESSERA_CUDA_CHECK, growth while a stream is captured, and the driver's memory: with pools, and on a driver without them, which is what
-// the default resource meets in this program.
+// TESSERA_CUDA_CHECK, growth while a stream is captured, and the driver's memory: with pools, and
+// on a driver without them, which is what the default resource meets in this program.
 #include <tessera/cuda/arrays.cuh>
 #include <tessera/cuda/backend.cuh>
 #include <tessera/table/buffer.hpp>
@@ -61,13 +61,18 @@ std::string printed_by(const F& f) {
 
 TEST_CASE("a fault is named by the kernel that met it, and by no later one") {
   const gpu::Stream stream;
-  CHECK(message_of(
-            [&] { gpu::launch("has_a_fault", {.blocks = 3, .threads = 32, .shared_bytes = 128, .stream = stream.get()}, has_a_fault); }) ==
-        "running kernel has_a_fault (grid 3, block 32, 128 bytes of dynamic shared memory): CUDA error cudaErrorInvalidValue "
+  CHECK(message_of([&] {
+          gpu::launch("has_a_fault",
+                      {.blocks = 3, .threads = 32, .shared_bytes = 128, .stream = stream.get()},
+                      has_a_fault);
+        }) ==
+        "running kernel has_a_fault (grid 3, block 32, 128 bytes of dynamic shared memory): CUDA "
+        "error cudaErrorInvalidValue "
         "(cudaErrorInvalidValue)");
   const Cuda backend({.stream = stream.get()});
   CHECK(message_of([&] { backend.launch("add_one", 1, 1, add_one, static_cast<int*>(nullptr)); }) ==
-        "work of the stream before kernel add_one (grid 1, block 1, 0 bytes of dynamic shared memory): CUDA error cudaErrorInvalidValue "
+        "work of the stream before kernel add_one (grid 1, block 1, 0 bytes of dynamic shared "
+        "memory): CUDA error cudaErrorInvalidValue "
         "(cudaErrorInvalidValue)");
   simt::planted_fault() = cudaSuccess;
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -91,8 +96,11 @@ TEST_CASE("frees that fail are printed, and are no error of the next call") {
   const gpu::Stream stream;
   gpu::AsyncMemoryResource pool;
   void* const p = pool.allocate(8, stream.get());
-  const std::string text = printed_by([&] { Graph(stream, [&] { pool.deallocate(p, 8, stream.get()); }); });
-  CHECK(text == "tessera: freeing device memory: CUDA error cudaErrorStreamCaptureUnsupported (cudaErrorStreamCaptureUnsupported)\n");
+  const std::string text =
+      printed_by([&] { Graph(stream, [&] { pool.deallocate(p, 8, stream.get()); }); });
+  CHECK(text ==
+        "tessera: freeing device memory: CUDA error cudaErrorStreamCaptureUnsupported "
+        "(cudaErrorStreamCaptureUnsupported)\n");
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   pool.deallocate(p, 8, stream.get());
 }
@@ -134,13 +142,15 @@ TEST_CASE("the driver's pool keeps what is freed, unless somebody chose otherwis
     cudaMemPool_t pool = nullptr;
     std::uint64_t bytes = 0;
     gpu::check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for a pool");
-    gpu::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes), "asking a pool");
+    gpu::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes),
+               "asking a pool");
     return bytes;
   };
   cudaMemPool_t chosen = nullptr;
   std::uint64_t five = 5;
   gpu::check(cudaDeviceGetDefaultMemPool(&chosen, 1), "asking for a pool");
-  gpu::check(cudaMemPoolSetAttribute(chosen, cudaMemPoolAttrReleaseThreshold, &five), "telling a pool");
+  gpu::check(cudaMemPoolSetAttribute(chosen, cudaMemPoolAttrReleaseThreshold, &five),
+             "telling a pool");
   gpu::AsyncMemoryResource pool;
   for (const int device : {0, 1}) {
     cudaSetDevice(device);
@@ -152,7 +162,8 @@ TEST_CASE("the driver's pool keeps what is freed, unless somebody chose otherwis
   CHECK(threshold(1) == 5);
 }
 
-TEST_CASE("without memory pools the default resource is cudaMalloc, whose frees wait for the stream") {
+TEST_CASE(
+    "without memory pools the default resource is cudaMalloc, whose frees wait for the stream") {
   const gpu::Stream stream;
   const std::size_t blocks = simt::DeviceHeap::instance().count();
   gpu::DeviceBuffer<int> buffer(4, stream.get());

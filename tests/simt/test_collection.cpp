@@ -9,7 +9,8 @@
 
 // What results cannot show here, as streams do their work at once and a GPU suffices for all ranks.
 TEST_CASE(
-    "routing ahead is on the GPU of the thread that asks for it, and makes each stream wait for the other, once a step and at the end") {
+    "routing ahead is on the GPU of the thread that asks for it, and makes each stream wait for "
+    "the other, once a step and at the end") {
   using Comm = BasicThreadCommunicator<CudaMemory>;
   using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
   gpu::check(cudaSetDevice(1), "choosing GPU 1");
@@ -20,7 +21,8 @@ TEST_CASE(
   const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
   ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
   Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
-  E embeddings(communicator, backend, make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
+  E embeddings(communicator, backend,
+               make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 5, 3});
   const Array<float, Cuda> output(backend, std::vector<float>(48));
   const KeyedJagged<std::int32_t> batch{1, 3, ids.span(), {}, {}};
@@ -39,7 +41,9 @@ TEST_CASE(
   gpu::check(cudaSetDevice(0), "choosing GPU 0");
 }
 
-TEST_CASE("a batch that was routed ahead and never taken: all may end while the streams still work on it") {
+TEST_CASE(
+    "a batch that was routed ahead and never taken: all may end while the streams still work on "
+    "it") {
   using Comm = BasicThreadCommunicator<CudaMemory>;
   using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
   under_every_deferral([] {
@@ -48,7 +52,8 @@ TEST_CASE("a batch that was routed ahead and never taken: all may end while the 
     ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
     Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
     const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 50, 3});
-    E embeddings(communicator, backend, make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
+    E embeddings(communicator, backend,
+                 make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
     RouteAhead<E, std::int32_t, Comm, Cuda> ahead(embeddings, second, routing);
     ahead.start(KeyedJagged<std::int32_t>{1, 3, ids.span(), {}, {}});
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is routed by now, most often

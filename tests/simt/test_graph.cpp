@@ -13,7 +13,8 @@ TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   std::vector<float> pageable{3, 4};
   auto* pages = static_cast<float*>(Cuda::allocate_host(2 * sizeof(float)));
   CHECK_THROWS_AS(Graph(stream, [&] { backend.allocate(8); }), CudaError);
-  CHECK_THROWS_AS(Graph(stream, [&] { backend.copy(device.data(), pageable.data(), 8); }), CudaError);
+  CHECK_THROWS_AS(Graph(stream, [&] { backend.copy(device.data(), pageable.data(), 8); }),
+                  CudaError);
   CHECK_THROWS_AS(Graph(stream, [&] { backend.synchronize(); }), CudaError);
   CHECK_THROWS_AS(Graph(stream, [&] { second.wait_for(backend); }), CudaError);
 
@@ -28,7 +29,9 @@ TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   Cuda::deallocate_host(pages, 8);
 }
 
-TEST_CASE("steps of several ranks as graphs: with equal batches the host waits for nothing, whatever the policies") {
+TEST_CASE(
+    "steps of several ranks as graphs: with equal batches the host waits for nothing, whatever the "
+    "policies") {
   for (const int ranks : {1, 2, 3})
     run_ranks(ranks, [ranks](ThreadCommunicator& threads) {
       const gpu::Stream stream;
@@ -37,7 +40,9 @@ TEST_CASE("steps of several ranks as graphs: with equal batches the host waits f
     });
 }
 
-TEST_CASE("steps of several ranks in streams that do their work late: called, as graphs, and routed ahead on another stream") {
+TEST_CASE(
+    "steps of several ranks in streams that do their work late: called, as graphs, and routed "
+    "ahead on another stream") {
   using E = ShardedCollection<Widths<4, 8>, Sgd, Cuda, simt::StreamCommunicator>;
   constexpr int ranks = 2, steps = 4;
   const Layout layout = rank_layout(ranks, true);
@@ -49,17 +54,23 @@ TEST_CASE("steps of several ranks in streams that do their work late: called, as
       const gpu::Stream stream, routing_stream;
       const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
       ThreadCommunicator routing_threads(routing_group, threads.rank());
-      simt::StreamCommunicator communicator(threads, stream.get()), second(routing_threads, routing_stream.get());
-      E embeddings(communicator, backend, layout, {.learning_rate = 0.25f, .seed = 5, .equal_batches = true});
+      simt::StreamCommunicator communicator(threads, stream.get()),
+          second(routing_threads, routing_stream.get());
+      E embeddings(communicator, backend, layout,
+                   {.learning_rate = 0.25f, .seed = 5, .equal_batches = true});
       // One array of ids, filled anew as soon as the step that was routed before is done with it.
-      const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>(static_cast<std::size_t>(2 * count)));
-      const Array<float, Cuda> weights(backend, std::vector<float>(static_cast<std::size_t>(count), 0.5f)),
-          output(backend, std::vector<float>(static_cast<std::size_t>(rank_samples * layout.columns())));
+      const Array<std::int32_t, Cuda> ids(
+          backend, std::vector<std::int32_t>(static_cast<std::size_t>(2 * count)));
+      const Array<float, Cuda> weights(backend,
+                                       std::vector<float>(static_cast<std::size_t>(count), 0.5f)),
+          output(backend,
+                 std::vector<float>(static_cast<std::size_t>(rank_samples * layout.columns())));
       const MatrixView<float> rows(output.data(), rank_samples, layout.columns());
       const auto batch = [&](int step) {
         std::vector<std::int32_t> values;
         for (int i = 0; i < count; ++i) values.push_back((i * 5 + step * 7 + threads.rank()) % 7);
-        const auto own = ids.span().subspan(static_cast<std::size_t>(step % 2 * count), static_cast<std::size_t>(count));
+        const auto own = ids.span().subspan(static_cast<std::size_t>(step % 2 * count),
+                                            static_cast<std::size_t>(count));
         backend.copy(own.data(), values.data(), own.size_bytes());
         return KeyedJagged<std::int32_t>{features, rank_samples, own, {}, weights.span()};
       };
@@ -69,7 +80,8 @@ TEST_CASE("steps of several ranks in streams that do their work late: called, as
         embeddings.backward(pooled, rows);
       };
       if (ahead) {
-        RouteAhead<E, std::int32_t, simt::StreamCommunicator, Cuda> route(embeddings, second, routing);
+        RouteAhead<E, std::int32_t, simt::StreamCommunicator, Cuda> route(embeddings, second,
+                                                                          routing);
         route.start(batch(0));
         for (int step = 0; step < steps; ++step) {
           const auto pooled = embeddings.forward_routed(route.take(), rows);
@@ -102,5 +114,6 @@ TEST_CASE("steps of several ranks in streams that do their work late: called, as
   });
   if (simt::has_asan) return;  // one stream, and slow
   const simt::DeferredStreams scope({.first = simt::Deferral::First::any, .seed = 3});
-  CHECK((train<Plain>(true, Batches::bounded, true) == train<Plain>(false, Batches::bounded, true)));
+  CHECK(
+      (train<Plain>(true, Batches::bounded, true) == train<Plain>(false, Batches::bounded, true)));
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The emulator's intrinsics against their definitions, its orders, and the runtime that stands in for CUDA's.
+// The emulator's intrinsics against their definitions, its orders, and the runtime that stands in
+// for CUDA's.
 #include <tessera/core/thread_setup.hpp>
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/sort.cuh>
@@ -27,7 +28,8 @@ struct WarpResults {
 };
 
 __global__ void use_every_intrinsic(const int* values, WarpResults* results) {
-  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), lane = i % 32, v = values[i];
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x), lane = i % 32,
+            v = values[i];
   const unsigned full = 0xffffffffu, half = lane < 16 ? 0x0000ffffu : 0xffff0000u;
   WarpResults& r = results[i];
   r.shuffled = __shfl_sync(full, v, (lane * 7) % 32);
@@ -64,9 +66,13 @@ __global__ void sum_of_block(const int* in, int* out) {
   }
 }
 
-__global__ void record_order(int* next, int* order) { order[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); }
+__global__ void record_order(int* next, int* order) {
+  order[atomicAdd(next, 1)] = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+}
 
-__global__ void read_unwritten_shared(float* out) { out[threadIdx.x] = gpu::block_shared<float[32]>()[threadIdx.x]; }
+__global__ void read_unwritten_shared(float* out) {
+  out[threadIdx.x] = gpu::block_shared<float[32]>()[threadIdx.x];
+}
 
 // A lock that spins: works only if a thread that waits lets others run.
 __global__ void count_under_lock(int* lock, int* count) {
@@ -81,7 +87,8 @@ __global__ void count_under_lock(int* lock, int* count) {
 std::vector<int> order_of_threads(int blocks, int threads) {
   std::vector<int> order(static_cast<std::size_t>(blocks * threads), -1);
   int next = 0;
-  gpu::launch("record_order", {.blocks = blocks, .threads = threads}, record_order, &next, order.data());
+  gpu::launch("record_order", {.blocks = blocks, .threads = threads}, record_order, &next,
+              order.data());
   return order;
 }
 
@@ -92,7 +99,8 @@ TEST_CASE("every intrinsic does what CUDA's guide says, under every order") {
   for (int i = 0; i < 128; ++i) values[static_cast<std::size_t>(i)] = (i * 37 + 11) % 13 - 6;
   simt::under_every_order([&] {
     std::vector<WarpResults> results(128);
-    gpu::launch("use_every_intrinsic", {.blocks = 2, .threads = 64}, use_every_intrinsic, values.data(), results.data());
+    gpu::launch("use_every_intrinsic", {.blocks = 2, .threads = 64}, use_every_intrinsic,
+                values.data(), results.data());
     for (int i = 0; i < 128; ++i) {
       const int lane = i % 32, warp = i - lane, half = lane / 16 * 16;
       const auto v = [&](int l) { return values[static_cast<std::size_t>(warp + l)]; };
@@ -132,11 +140,13 @@ TEST_CASE("barriers and shared memory: the largest block, 48 KiB and more of sha
     std::iota(in.begin(), in.end(), -50);
     simt::under_every_order([&] {
       std::fill(out.begin(), out.end(), -1);
-      const gpu::LaunchShape shape{.blocks = 3, .threads = threads, .shared_bytes = threads == 96 ? 100'000u : 4u * 1024};
+      const gpu::LaunchShape shape{
+          .blocks = 3, .threads = threads, .shared_bytes = threads == 96 ? 100'000u : 4u * 1024};
       gpu::launch("sum_of_block", shape, sum_of_block, in.data(), out.data());
       for (int b = 0; b < 3; ++b)
         CHECK(out[static_cast<std::size_t>(b)] ==
-              std::accumulate(&in[static_cast<std::size_t>(b * threads)], &in[static_cast<std::size_t>(b * threads)] + threads, 0));
+              std::accumulate(&in[static_cast<std::size_t>(b * threads)],
+                              &in[static_cast<std::size_t>(b * threads)] + threads, 0));
     });
   }
 }
@@ -167,7 +177,8 @@ TEST_CASE("orders: forward, reverse, random ones that differ by their seed; each
 
 TEST_CASE("shared memory that nobody wrote is NaN") {
   std::vector<float> out(32, 0.0f);
-  gpu::launch("read_unwritten_shared", {.blocks = 1, .threads = 32}, read_unwritten_shared, out.data());
+  gpu::launch("read_unwritten_shared", {.blocks = 1, .threads = 32}, read_unwritten_shared,
+              out.data());
   CHECK(std::all_of(out.begin(), out.end(), [](float x) { return x != x; }));
 }
 
@@ -178,7 +189,8 @@ TEST_CASE("threads that spin on an atomic let others run") {
   CHECK(count == 128);
 }
 
-TEST_CASE("the launcher: nothing for an empty grid, and errors that name the kernel and its shape") {
+TEST_CASE(
+    "the launcher: nothing for an empty grid, and errors that name the kernel and its shape") {
   int next = 0, order = 0;
   gpu::launch("record_order", {.blocks = 0, .threads = 32}, record_order, &next, &order);
   CHECK(next == 0);
@@ -191,17 +203,22 @@ TEST_CASE("the launcher: nothing for an empty grid, and errors that name the ker
     return "";
   };
   CHECK(text({.blocks = 5, .threads = 1025}) ==
-        "kernel record_order (grid 5, block 1025, 0 bytes of dynamic shared memory): CUDA error cudaErrorInvalidConfiguration "
+        "kernel record_order (grid 5, block 1025, 0 bytes of dynamic shared memory): CUDA error "
+        "cudaErrorInvalidConfiguration "
         "(cudaErrorInvalidConfiguration)");
-  CHECK(text({.blocks = 5, .threads = 32, .shared_bytes = 228 * 1024}).find("233472 bytes of dynamic shared memory): CUDA error") !=
-        std::string::npos);
+  CHECK(text({.blocks = 5, .threads = 32, .shared_bytes = 228 * 1024})
+            .find("233472 bytes of dynamic shared memory): CUDA error") != std::string::npos);
   CHECK(text({.blocks = 1ll << 31, .threads = 32}).find("2147483648 blocks") != std::string::npos);
   CHECK(text({.blocks = -1, .threads = 32}).find("-1 blocks") != std::string::npos);
 }
 
-TEST_CASE("an error is thrown once, by the call that met it: neither a later launch nor a sort takes it for its own") {
+TEST_CASE(
+    "an error is thrown once, by the call that met it: neither a later launch nor a sort takes it "
+    "for its own") {
   int next = 0, order[2] = {};
-  const auto launch = [&](int threads) { gpu::launch("record_order", {.blocks = 1, .threads = threads}, record_order, &next, &order[0]); };
+  const auto launch = [&](int threads) {
+    gpu::launch("record_order", {.blocks = 1, .threads = threads}, record_order, &next, &order[0]);
+  };
   CHECK_THROWS_AS(launch(1025), tessera::CudaError);
   CHECK(cudaGetLastError() == cudaSuccess);
   launch(1);
@@ -209,20 +226,24 @@ TEST_CASE("an error is thrown once, by the call that met it: neither a later lau
   CHECK_THROWS_AS(gpu::check(cudaSetDevice(-1), "choosing GPU -1"), tessera::CudaError);
   const tessera::Cuda backend;
   const gpu::DeviceBuffer<std::uint32_t> keys(8, nullptr), values(8, nullptr);
-  gpu::sort_pairs<std::uint32_t>(backend, {keys.data(), values.data(), keys.data() + 4, values.data() + 4}, 4, 8, 2);
+  gpu::sort_pairs<std::uint32_t>(
+      backend, {keys.data(), values.data(), keys.data() + 4, values.data() + 4}, 4, 8, 2);
   CHECK(cudaSetDevice(-1) == cudaErrorInvalidDevice);  // a caller's, who does not look
   launch(1);
   CHECK(next == 2);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
-TEST_CASE("a stream takes work of threads that work with its GPU; what thread_setup answers makes another thread one of these") {
+TEST_CASE(
+    "a stream takes work of threads that work with its GPU; what thread_setup answers makes "
+    "another thread one of these") {
   int next = 0, order[2] = {};
   CHECK(cudaSetDevice(1) == cudaSuccess);
   {
     const gpu::Stream stream;
     const auto launch = [&] {
-      gpu::launch("record_order", {.blocks = 1, .threads = 1, .stream = stream.get()}, record_order, &next, &order[0]);
+      gpu::launch("record_order", {.blocks = 1, .threads = 1, .stream = stream.get()}, record_order,
+                  &next, &order[0]);
     };
     launch();
     std::thread([&] { CHECK_THROWS_AS(launch(), tessera::CudaError); }).join();
@@ -284,8 +305,8 @@ TEST_CASE("host threads may launch at the same time") {
   for (int r = 0; r < 4; ++r)
     ranks.emplace_back([&, r] {
       for (int k = 0; k < 5; ++k)
-        gpu::launch("sum_of_block", {.blocks = 2, .threads = 32, .shared_bytes = 128}, sum_of_block, in.data(),
-                    &out[static_cast<std::size_t>(2 * r)]);
+        gpu::launch("sum_of_block", {.blocks = 2, .threads = 32, .shared_bytes = 128}, sum_of_block,
+                    in.data(), &out[static_cast<std::size_t>(2 * r)]);
     });
   for (std::thread& rank : ranks) rank.join();
   CHECK(std::all_of(out.begin(), out.end(), [](int sum) { return sum == 32; }));

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Faults planted in kernels must be caught: by the emulator itself, by wrong results under some order, or by the sanitizer that this
-// test is built with. A sanitizer ends the process, so each of those faults is a test case that is skipped unless named, and the
-// driver runs this binary again for each.
+// Faults planted in kernels must be caught: by the emulator itself, by wrong results under some
+// order, or by the sanitizer that this test is built with. A sanitizer ends the process, so each of
+// those faults is a test case that is skipped unless named, and the driver runs this binary again
+// for each.
 #include <tessera/cuda/launch.cuh>
 #include <tessera/cuda/memory.cuh>
 
@@ -94,8 +95,9 @@ std::vector<float> run() {
   std::iota(values.begin(), values.end(), 0.0f);
   gpu::copy(in.data(), values.data(), tiles * threads, nullptr);
   gpu::zero(total.data(), 1, nullptr);
-  gpu::launch("reverse_tiles", {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)}, reverse_tiles<F>, in.data(),
-              out.data(), tiles, total.data());
+  gpu::launch("reverse_tiles",
+              {.blocks = blocks, .threads = threads, .shared_bytes = threads * sizeof(float)},
+              reverse_tiles<F>, in.data(), out.data(), tiles, total.data());
   gpu::copy(values.data(), out.data(), tiles * threads, nullptr);
   return values;
 }
@@ -104,7 +106,8 @@ std::vector<float> expected() {
   std::vector<float> out;
   for (int i = 0; i < tiles; ++i)
     for (int t = 0; t < threads; ++t)
-      out.push_back(static_cast<float>(i * threads + (threads - 1 - t)) + static_cast<float>(i * threads + (threads - 1 - (t ^ 1))));
+      out.push_back(static_cast<float>(i * threads + (threads - 1 - t)) +
+                    static_cast<float>(i * threads + (threads - 1 - (t ^ 1))));
   return out;
 }
 
@@ -126,7 +129,9 @@ int wrong_orders() {
   return wrong;
 }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -142,8 +147,10 @@ TEST_CASE("the emulator names the fault, the thread and the place") {
   CHECK(contains(error_of<Fault::skipped_barrier>(), "divergent __syncthreads"));
   CHECK(contains(error_of<Fault::lane_outside_mask>(), "a mask that does not name it"));
   CHECK(contains(error_of<Fault::wrong_masks>(), "different masks"));
-  CHECK(contains(error_of<Fault::shuffle_from_outside>(), "a shuffle reads a lane outside its mask"));
-  CHECK(contains(error_of<Fault::exited_lane>(), "a thread exits while others of its block wait in __syncthreads"));
+  CHECK(
+      contains(error_of<Fault::shuffle_from_outside>(), "a shuffle reads a lane outside its mask"));
+  CHECK(contains(error_of<Fault::exited_lane>(),
+                 "a thread exits while others of its block wait in __syncthreads"));
   CHECK(contains(error_of<Fault::misaligned>(), "misaligned load"));
   CHECK(contains(error_of<Fault::too_much_shared>(), "too much static shared memory"));
   CHECK(contains(error_of<Fault::trap>(), "__trap (block (0,0,0), thread (3,0,0)"));
@@ -160,10 +167,16 @@ TEST_CASE("a missing barrier changes the results of some order") {
 }
 
 TEST_CASE("planted: global_out_of_bounds" * doctest::skip()) { run<Fault::global_out_of_bounds>(); }
-TEST_CASE("planted: static_shared_out_of_bounds" * doctest::skip()) { run<Fault::static_shared_out_of_bounds>(); }
-TEST_CASE("planted: dynamic_shared_out_of_bounds" * doctest::skip()) { run<Fault::dynamic_shared_out_of_bounds>(); }
+TEST_CASE("planted: static_shared_out_of_bounds" * doctest::skip()) {
+  run<Fault::static_shared_out_of_bounds>();
+}
+TEST_CASE("planted: dynamic_shared_out_of_bounds" * doctest::skip()) {
+  run<Fault::dynamic_shared_out_of_bounds>();
+}
 TEST_CASE("planted: missing_barrier" * doctest::skip()) { run<Fault::missing_barrier>(); }
-TEST_CASE("planted: missing_second_barrier" * doctest::skip()) { run<Fault::missing_second_barrier>(); }
+TEST_CASE("planted: missing_second_barrier" * doctest::skip()) {
+  run<Fault::missing_second_barrier>();
+}
 TEST_CASE("planted: missing_warp_sync" * doctest::skip()) { run<Fault::missing_warp_sync>(); }
 TEST_CASE("planted: blocks_race" * doctest::skip()) { run<Fault::blocks_race>(); }
 TEST_CASE("planted: host_reads_device" * doctest::skip()) {
@@ -176,15 +189,18 @@ TEST_CASE("the address sanitizer sees accesses out of bounds" * doctest::skip(!s
   CHECK(contains(output_of("planted: global_out_of_bounds"), "AddressSanitizer: use-after-poison"));
   // g++ knows the array's bound here and reports it first, if undefined behaviour is checked too.
   const std::string fixed = output_of("planted: static_shared_out_of_bounds");
-  CHECK((contains(fixed, "AddressSanitizer: use-after-poison") || contains(fixed, "out of bounds for type")));
-  CHECK(contains(output_of("planted: dynamic_shared_out_of_bounds"), "AddressSanitizer: use-after-poison"));
+  CHECK((contains(fixed, "AddressSanitizer: use-after-poison") ||
+         contains(fixed, "out of bounds for type")));
+  CHECK(contains(output_of("planted: dynamic_shared_out_of_bounds"),
+                 "AddressSanitizer: use-after-poison"));
   CHECK(contains(output_of("planted: host_reads_device"), "AddressSanitizer: use-after-poison"));
   CHECK(contains(output_of("planted: none"), "Status: SUCCESS"));
 }
 
-TEST_CASE("the thread sanitizer sees races within and between blocks" * doctest::skip(!simt::has_tsan)) {
-  for (const char* name :
-       {"planted: missing_barrier", "planted: missing_second_barrier", "planted: missing_warp_sync", "planted: blocks_race"}) {
+TEST_CASE("the thread sanitizer sees races within and between blocks" *
+          doctest::skip(!simt::has_tsan)) {
+  for (const char* name : {"planted: missing_barrier", "planted: missing_second_barrier",
+                           "planted: missing_warp_sync", "planted: blocks_race"}) {
     INFO(name);
     CHECK(contains(output_of(name), "ThreadSanitizer: data race"));
   }

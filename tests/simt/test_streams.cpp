@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Streams that do their work late: what is in order comes out right under every deferral, and a planted fault of each kind wrong under one
-// of them at least. At once, none of these faults shows.
+// Streams that do their work late: what is in order comes out right under every deferral, and a
+// planted fault of each kind wrong under one of them at least. At once, none of these faults shows.
 #include <simt/every_order.hpp>
 
 #include <tessera/cuda/backend.cuh>
@@ -48,11 +48,13 @@ struct Pages {
   ~Pages() { Cuda::deallocate_host(data, count * sizeof(int)); }
 };
 
-/// Two streams in turn: one brings numbers from the host, the other adds them up by way of a temporary, the first takes its share of that.
+/// Two streams in turn: one brings numbers from the host, the other adds them up by way of a
+/// temporary, the first takes its share of that.
 std::vector<int> run_pipeline(Fault fault) {
   const gpu::Stream stream, other;
   const Cuda computing({.stream = stream.get()}), bringing({.stream = other.get()});
-  const auto numbers = computing.buffer<int>(count), sums = computing.buffer<int>(count), shares = bringing.buffer<int>(count);
+  const auto numbers = computing.buffer<int>(count), sums = computing.buffer<int>(count),
+             shares = bringing.buffer<int>(count);
   computing.fill_zero(sums.data(), sums.bytes());
   bringing.fill_zero(shares.data(), shares.bytes());
   bringing.wait_for(computing);
@@ -135,17 +137,23 @@ TEST_CASE("streams that do their work late show what is missing") {
 }
 
 TEST_CASE("planted: freed_too_early" * doctest::skip()) { shows(Fault::freed_too_early); }
-TEST_CASE("planted: freed_on_wrong_stream" * doctest::skip()) { shows(Fault::freed_on_wrong_stream); }
+TEST_CASE("planted: freed_on_wrong_stream" * doctest::skip()) {
+  shows(Fault::freed_on_wrong_stream);
+}
 TEST_CASE("planted: pages_freed" * doctest::skip()) { shows(Fault::pages_freed); }
 
-TEST_CASE("the address sanitizer sees memory that is used after its free, in the order of streams" * doctest::skip(!simt::has_asan)) {
-  for (const char* name : {"planted: freed_too_early", "planted: freed_on_wrong_stream", "planted: pages_freed"}) {
+TEST_CASE("the address sanitizer sees memory that is used after its free, in the order of streams" *
+          doctest::skip(!simt::has_asan)) {
+  for (const char* name :
+       {"planted: freed_too_early", "planted: freed_on_wrong_stream", "planted: pages_freed"}) {
     INFO(name);
     CHECK(output_of(name).find("AddressSanitizer: use-after-poison") != std::string::npos);
   }
 }
 
-TEST_CASE("what is freed is given away again: to its own stream at once, to others when the free was done, or ahead if they wait") {
+TEST_CASE(
+    "what is freed is given away again: to its own stream at once, to others when the free was "
+    "done, or ahead if they wait") {
   const gpu::Stream stream, other;
   const Cuda first({.stream = stream.get()}), second({.stream = other.get()});
   const auto freed = [&] {
@@ -168,16 +176,20 @@ TEST_CASE("what is freed is given away again: to its own stream at once, to othe
     CHECK(again.data() == p);
     std::vector<int> values(count);
     second.copy(values.data(), again.data(), again.bytes());
-    CHECK(values == std::vector<int>(count, -1));  // after the free, and after what was done before that
+    // after the free, and after what was done before that
+    CHECK(values == std::vector<int>(count, -1));
   }
   CHECK(simt::DeviceHeap::instance().count() == 0);
 }
 
-TEST_CASE("a capture follows forks and joins; what is left out of a join is refused, and so is a wait for what was not captured") {
+TEST_CASE(
+    "a capture follows forks and joins; what is left out of a join is refused, and so is a wait "
+    "for what was not captured") {
   simt::under_every_deferral([] {
     const gpu::Stream stream, other;
     const Cuda first({.stream = stream.get()}), second({.stream = other.get()});
-    const auto numbers = first.buffer<int>(count), sums = first.buffer<int>(count), more = first.buffer<int>(count);
+    const auto numbers = first.buffer<int>(count), sums = first.buffer<int>(count),
+               more = first.buffer<int>(count);
     for (const auto* to : {&numbers, &sums, &more}) first.fill_zero(to->data(), to->bytes());
     const std::vector<int> ones(count, 1);
     first.copy(numbers.data(), ones.data(), numbers.bytes());
@@ -190,9 +202,12 @@ TEST_CASE("a capture follows forks and joins; what is left out of a join is refu
       if (joined) first.wait_for(second);
       add_scaled_on(first, more.data(), 1, sums.data());
     };
-    CHECK_THROWS_WITH_AS(Graph(stream, [&] { work(false); }), doctest::Contains("cudaErrorStreamCaptureUnjoined"), CudaError);
-    CHECK_THROWS_WITH_AS(Graph(stream, [&] { second.wait_for(first); }), doctest::Contains("cudaErrorStreamCaptureUnjoined"), CudaError);
-    CHECK_THROWS_WITH_AS(Graph(stream, [&] { first.wait_for(second); }), doctest::Contains("cudaErrorStreamCaptureIsolation"), CudaError);
+    CHECK_THROWS_WITH_AS(Graph(stream, [&] { work(false); }),
+                         doctest::Contains("cudaErrorStreamCaptureUnjoined"), CudaError);
+    CHECK_THROWS_WITH_AS(Graph(stream, [&] { second.wait_for(first); }),
+                         doctest::Contains("cudaErrorStreamCaptureUnjoined"), CudaError);
+    CHECK_THROWS_WITH_AS(Graph(stream, [&] { first.wait_for(second); }),
+                         doctest::Contains("cudaErrorStreamCaptureIsolation"), CudaError);
     const Graph graph(stream, [&] { work(true); });
     int sum = 0, added = 0, number = 1;
     for (int launch = 0; launch < 3; ++launch) {
@@ -208,7 +223,9 @@ TEST_CASE("a capture follows forks and joins; what is left out of a join is refu
   });
 }
 
-TEST_CASE("branches of a graph are done in different orders: one that lacks a join between them shows it") {
+TEST_CASE(
+    "branches of a graph are done in different orders: one that lacks a join between them shows "
+    "it") {
   std::vector<std::vector<int>> found;
   simt::under_every_deferral([&] {
     const gpu::Stream stream, other;
@@ -231,7 +248,9 @@ TEST_CASE("branches of a graph are done in different orders: one that lacks a jo
   CHECK(std::find(found.begin(), found.end(), std::vector<int>(count, 1)) != found.end());
 }
 
-TEST_CASE("a stream may be destroyed before its work is done; an event is the point where it was recorded last") {
+TEST_CASE(
+    "a stream may be destroyed before its work is done; an event is the point where it was "
+    "recorded last") {
   simt::under_every_deferral([] {
     const Cuda backend;
     const auto sums = backend.buffer<int>(count), numbers = backend.buffer<int>(count);

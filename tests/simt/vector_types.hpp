@@ -8,7 +8,8 @@ struct uint3 {
 };
 struct dim3 {
   unsigned x, y, z;
-  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT(google-explicit-constructor)
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+      : x(x_), y(y_), z(z_) {}  // NOLINT(google-explicit-constructor)
 };
 struct alignas(8) float2 {
   float x, y;

@@ -13,11 +13,17 @@ namespace simt {
 struct Site {
   const char* file = "?";
   unsigned line = 0;
-  static constexpr Site here(const char* file = __builtin_FILE(), unsigned line = __builtin_LINE()) { return {file, line}; }
-  SIMT_RUNTIME bool operator==(const Site& other) const { return line == other.line && file == other.file; }
+  static constexpr Site here(const char* file = __builtin_FILE(),
+                             unsigned line = __builtin_LINE()) {
+    return {file, line};
+  }
+  SIMT_RUNTIME bool operator==(const Site& other) const {
+    return line == other.line && file == other.file;
+  }
 };
 
-/// What the lanes of a warp do together. `gather` hands one pointer per lane to a function (matrix instructions).
+/// What the lanes of a warp do together. `gather` hands one pointer per lane to a function (matrix
+/// instructions).
 enum class Collective : std::uint8_t {
   sync,
   shuffle,
@@ -40,12 +46,13 @@ enum class Collective : std::uint8_t {
 };
 
 constexpr const char* name(Collective c) {
-  constexpr const char* names[] = {"__syncwarp",        "__shfl_sync",       "__shfl_up_sync",
-                                   "__shfl_down_sync",  "__shfl_xor_sync",   "__ballot_sync",
-                                   "__any_sync",        "__all_sync",        "__match_any_sync",
-                                   "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",
-                                   "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync",
-                                   "__reduce_or_sync",  "__reduce_xor_sync", "a warp-wide matrix instruction"};
+  constexpr const char* names[] = {
+      "__syncwarp",        "__shfl_sync",       "__shfl_up_sync",
+      "__shfl_down_sync",  "__shfl_xor_sync",   "__ballot_sync",
+      "__any_sync",        "__all_sync",        "__match_any_sync",
+      "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",
+      "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync",
+      "__reduce_or_sync",  "__reduce_xor_sync", "a warp-wide matrix instruction"};
   return names[static_cast<int>(c)];
 }
 
@@ -62,18 +69,22 @@ struct Operand {
   Site site;
 };
 
-/// Computes the results of a collective for the lanes of `mask`. Returns null, or what is wrong with the operands.
-SIMT_RUNTIME inline const char* resolve(const Operand* const* operands, std::uint32_t mask, std::uint64_t* results) {
+/// Computes the results of a collective for the lanes of `mask`. Returns null, or what is wrong
+/// with the operands.
+SIMT_RUNTIME inline const char* resolve(const Operand* const* operands, std::uint32_t mask,
+                                        std::uint64_t* results) {
   const Operand& first = *operands[std::countr_zero(mask)];
   std::uint32_t votes = 0;
-  std::uint64_t sum = 0, smallest = ~std::uint64_t{0}, largest = 0, conjunction = ~std::uint64_t{0}, disjunction = 0, parity = 0;
+  std::uint64_t sum = 0, smallest = ~std::uint64_t{0}, largest = 0, conjunction = ~std::uint64_t{0},
+                disjunction = 0, parity = 0;
   std::int32_t signed_smallest = INT32_MAX, signed_largest = INT32_MIN;
   void* pointers[32] = {};
   for (int lane = 0; lane < 32; ++lane) {
     if ((mask >> lane & 1u) == 0) continue;
     const Operand& o = *operands[lane];
     if (o.mask != mask) return "the lanes of a mask meet with different masks";
-    if (o.kind != first.kind || !(o.site == first.site)) return "the lanes of a mask meet at different warp intrinsics";
+    if (o.kind != first.kind || !(o.site == first.site))
+      return "the lanes of a mask meet at different warp intrinsics";
     const std::uint64_t v = o.value;
     const auto s = static_cast<std::int32_t>(v);
     if (v != 0) votes |= 1u << lane;
@@ -146,14 +157,16 @@ SIMT_RUNTIME inline const char* resolve(const Operand* const* operands, std::uin
       case Collective::match_any:
         results[lane] = 0;
         for (int other = 0; other < 32; ++other)
-          if ((mask >> other & 1u) != 0 && operands[other]->value == o.value) results[lane] |= std::uint64_t{1} << other;
+          if ((mask >> other & 1u) != 0 && operands[other]->value == o.value)
+            results[lane] |= std::uint64_t{1} << other;
         break;
       case Collective::sync:
       case Collective::gather:
         break;
     }
     if (o.kind < Collective::shuffle || o.kind > Collective::shuffle_xor) continue;
-    if (source < 0 || source > 31 || (mask >> source & 1u) == 0) return "a shuffle reads a lane outside its mask";
+    if (source < 0 || source > 31 || (mask >> source & 1u) == 0)
+      return "a shuffle reads a lane outside its mask";
     results[lane] = operands[source]->value;
   }
   return nullptr;

@@ -9,5 +9,7 @@
 #include <string>
 #include <vector>
 
-/// The laws of a communicator behind AnyCommunicator, compiled once for all tests: they cost more than most of these.
-std::vector<std::string> laws_of(tessera::AnyCommunicator& communicator, tessera::laws::CommunicatorLawOptions options = {});
+/// The laws of a communicator behind AnyCommunicator, compiled once for all tests: they cost more
+/// than most of these.
+std::vector<std::string> laws_of(tessera::AnyCommunicator& communicator,
+                                 tessera::laws::CommunicatorLawOptions options = {});

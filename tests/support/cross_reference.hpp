@@ -24,7 +24,8 @@ class PlainLinear {
     int threads = 1;
   };
 
-  PlainLinear(std::int64_t in, std::int64_t out, Options options) : in_(in), out_(out), bias_(options.bias) {}
+  PlainLinear(std::int64_t in, std::int64_t out, Options options)
+      : in_(in), out_(out), bias_(options.bias) {}
 
   std::int64_t parameter_count() const { return in_ * out_ + (bias_ ? out_ : 0); }
   void bind(std::span<float> values, std::span<float> gradients) {
@@ -65,8 +66,9 @@ class PlainLinear {
 };
 
 /// The definition, in double: parameters per layer are V, then U, then b.
-inline std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& parameters, std::int64_t n, int layers,
-                                     std::int64_t rank) {
+inline std::vector<double> reference(const std::vector<double>& x,
+                                     const std::vector<double>& parameters, std::int64_t n,
+                                     int layers, std::int64_t rank) {
   std::vector<double> state = x, next(x.size());
   const std::size_t batch = x.size() / static_cast<std::size_t>(n);
   const double* p = parameters.data();
@@ -79,11 +81,13 @@ inline std::vector<double> reference(const std::vector<double>& x, const std::ve
       if (rank > 0) {
         t.assign(static_cast<std::size_t>(rank), 0.0);
         for (std::int64_t r = 0; r < rank; ++r)
-          for (std::int64_t k = 0; k < n; ++k) t[static_cast<std::size_t>(r)] += v[r * n + k] * in[k];
+          for (std::int64_t k = 0; k < n; ++k)
+            t[static_cast<std::size_t>(r)] += v[r * n + k] * in[k];
       }
       for (std::int64_t k = 0; k < n; ++k) {
         double scale = b[k];
-        for (std::int64_t r = 0; r < inner; ++r) scale += u[k * inner + r] * t[static_cast<std::size_t>(r)];
+        for (std::int64_t r = 0; r < inner; ++r)
+          scale += u[k * inner + r] * t[static_cast<std::size_t>(r)];
         const std::size_t i = s * static_cast<std::size_t>(n) + static_cast<std::size_t>(k);
         next[i] = x[i] * scale + state[i];
       }

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer: every file of the folders that are named, then 200 mutations of each, the same on every
-// run. With clang the same target fuzzes for real: clang++ -fsanitize=fuzzer,address tests/fuzz/fuzz_X.cpp.
+// Runs a fuzz target without libFuzzer: every file of the folders that are named, then 200
+// mutations of each, the same on every run. With clang the same target fuzzes for real: clang++
+// -fsanitize=fuzzer,address tests/fuzz/fuzz_X.cpp.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -18,10 +19,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 namespace {
 
-void run(const std::string& input) { LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size()); }
+void run(const std::string& input) {
+  LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(input.data()), input.size());
+}
 
 std::string mutate(std::string input, std::mt19937_64& random) {
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % (n ? n : 1)); };
+  const auto below = [&](std::size_t n) {
+    return static_cast<std::size_t>(random() % (n ? n : 1));
+  };
   for (std::size_t edits = 1 + below(4); edits > 0; --edits) {
     const std::size_t at = below(input.size() + 1);
     switch (below(5)) {
@@ -49,7 +54,8 @@ std::string mutate(std::string input, std::mt19937_64& random) {
 int main(int argc, char** argv) {
   std::vector<std::filesystem::path> files;
   for (int i = 1; i < argc; ++i)
-    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) files.push_back(entry.path());
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
+      files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   if (files.empty()) {
     std::fprintf(stderr, "usage: %s FOLDER...: no input found\n", argv[0]);

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <string_view>
 
-/// The smallest codec, as a user may write it, which gives whole rows only: mirrored floats behind a word of its own, so that a row read as
-/// floats would be seen.
+/// The smallest codec, as a user may write it, which gives whole rows only: mirrored floats behind
+/// a word of its own, so that a row read as floats would be seen.
 struct Mirrored {
   static constexpr std::string_view name = "mirrored";
-  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) { return 4 + 4 * static_cast<std::size_t>(width); }
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {
+    return 4 + 4 * static_cast<std::size_t>(width);
+  }
   TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
     std::memcpy(to, &width, 4);
     for (int c = 0; c < width; ++c) std::memcpy(to + 4 * (width - c), row + c, 4);

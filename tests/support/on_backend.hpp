@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a test's body needs in order to run on any backend: memory where the backend reads it, ranks whose memory it is, and what backends
-// may do differently. <gpu/array.hpp> adds what is CUDA's.
+// What a test's body needs in order to run on any backend: memory where the backend reads it, ranks
+// whose memory it is, and what backends may do differently. <gpu/array.hpp> adds what is CUDA's.
 #pragma once
 
 #include <tessera/tessera.hpp>
@@ -20,8 +20,9 @@ namespace on_backend {
 
 using namespace tessera;  // NOLINT: a header of tests
 
-/// Whether `forward` itself throws what is wrong with ids and offsets. Where the host cannot read them it does so only if the step waits
-/// for sizes anyway (docs/gpu/README.md, "How a step runs"); else `bad_ids` or a later `forward` throws it.
+/// Whether `forward` itself throws what is wrong with ids and offsets. Where the host cannot read
+/// them it does so only if the step waits for sizes anyway (docs/gpu/README.md, "How a step runs");
+/// else `bad_ids` or a later `forward` throws it.
 template <class Backend>
 inline constexpr bool reports_at_once = Backend::host_readable;
 
@@ -130,7 +131,8 @@ void check_message(F&& f, const std::string& part) {
 template <class Embeddings, class Id>
 void look_up(Embeddings& embeddings, const KeyedJagged<Id>& batch) {
   embeddings.forward(batch);
-  if constexpr (!reports_at_once<std::remove_cvref_t<decltype(embeddings.backend())>>) embeddings.bad_ids();
+  if constexpr (!reports_at_once<std::remove_cvref_t<decltype(embeddings.backend())>>)
+    embeddings.bad_ids();
 }
 
 }  // namespace on_backend

@@ -14,16 +14,19 @@
 
 namespace random_layouts {
 
-inline reference::Batch random_batch(Random& random, const Model& model, int samples, bool one_hot) {
+inline reference::Batch random_batch(Random& random, const Model& model, int samples,
+                                     bool one_hot) {
   reference::Batch batch;
   for (const FeatureSpec& feature : model.features) {
-    const auto table = std::find_if(model.tables.begin(), model.tables.end(), [&](const TableSpec& t) { return t.name == feature.table; });
+    const auto table = std::find_if(model.tables.begin(), model.tables.end(),
+                                    [&](const TableSpec& t) { return t.name == feature.table; });
     const bool always_empty = !one_hot && pick(random, 0, 6) == 0;
     auto& bags = batch.emplace_back();
     for (int s = 0; s < samples; ++s) {
       reference::Bag bag;
       for (int n = one_hot ? 1 : always_empty ? 0 : pick(random, 0, 5); n-- > 0;) {
-        bag.ids.push_back(pick(random, 0, 2) == 0 ? 0 : pick(random, 0, static_cast<int>(table->rows) - 1));
+        bag.ids.push_back(
+            pick(random, 0, 2) == 0 ? 0 : pick(random, 0, static_cast<int>(table->rows) - 1));
         bag.weights.push_back(static_cast<float>(pick(random, -8, 8)) / 4);
       }
       bags.push_back(bag);
@@ -40,7 +43,8 @@ struct Input {
   std::vector<float> weights;
   std::int64_t features, samples;
 
-  Input(const reference::Batch& batch, std::span<const int> which, std::int64_t begin, std::int64_t end, bool one_hot)
+  Input(const reference::Batch& batch, std::span<const int> which, std::int64_t begin,
+        std::int64_t end, bool one_hot)
       : features(static_cast<std::int64_t>(which.size())), samples(end - begin) {
     if (!one_hot) offsets.push_back(0);
     for (const int f : which)

@@ -15,7 +15,9 @@ namespace random_layouts {
 using namespace tessera;
 
 using Random = std::mt19937;
-inline int pick(Random& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+inline int pick(Random& random, int low, int high) {
+  return std::uniform_int_distribution<int>(low, high)(random);
+}
 
 struct Model {
   std::vector<TableSpec> tables;
@@ -28,13 +30,17 @@ inline constexpr const char* kFeatureNames[] = {"f0", "f1", "f2", "f3", "f4", "f
 inline Model random_model(Random& random, bool weights) {
   Model model;
   constexpr int kWidths[] = {1, 3, 4, 8, 16, 17, 20, 32, 48};
-  const int common_width = pick(random, 0, 2) == 0 ? kWidths[pick(random, 0, 8)] : 0;  // tables of one width share an arena
+  // tables of one width share an arena
+  const int common_width = pick(random, 0, 2) == 0 ? kWidths[pick(random, 0, 8)] : 0;
   for (int t = pick(random, 1, 5); t-- > 0;)
-    model.tables.push_back({kTableNames[t], pick(random, 0, 3) == 0 ? pick(random, 1, 3) : pick(random, 4, 60),
+    model.tables.push_back({kTableNames[t],
+                            pick(random, 0, 3) == 0 ? pick(random, 1, 3) : pick(random, 4, 60),
                             common_width != 0 ? common_width : kWidths[pick(random, 0, 8)]});
   for (int f = pick(random, 1, 7); f-- > 0;)
-    model.features.push_back({kFeatureNames[f], model.tables[pick(random, 0, static_cast<int>(model.tables.size()) - 1)].name,
-                              pick(random, 0, 1) ? Pooling::mean : Pooling::sum, weights && pick(random, 0, 1) == 1});
+    model.features.push_back(
+        {kFeatureNames[f],
+         model.tables[pick(random, 0, static_cast<int>(model.tables.size()) - 1)].name,
+         pick(random, 0, 1) ? Pooling::mean : Pooling::sum, weights && pick(random, 0, 1) == 1});
   return model;
 }
 
@@ -48,7 +54,8 @@ inline void cut(Random& random, const Rectangle& r, int depth, std::vector<Recta
     cut(random, b, depth - 1, out);
   } else if (how == 2 && r.width() > 1) {
     Rectangle a = r, b = r;
-    a.column_end = b.column_begin = r.column_begin + (pick(random, 0, 1) == 0 ? r.width() / 2 : pick(random, 1, r.width() - 1));
+    a.column_end = b.column_begin =
+        r.column_begin + (pick(random, 0, 1) == 0 ? r.width() / 2 : pick(random, 1, r.width() - 1));
     cut(random, a, depth - 1, out);
     cut(random, b, depth - 1, out);
   } else {
@@ -73,8 +80,10 @@ inline Layout random_layout(Random& random, const Model& model, int ranks, Shape
       rectangles = {full};
     }
     for (const Rectangle& r : rectangles)
-      shards.push_back(
-          {static_cast<int>(t), r, shape == Shape::replicated && pick(random, 0, 1) ? every_rank : pick(random, 0, ranks - 1)});
+      shards.push_back({static_cast<int>(t), r,
+                        shape == Shape::replicated && pick(random, 0, 1)
+                            ? every_rank
+                            : pick(random, 0, ranks - 1)});
   }
   return make_layout({ranks}, model.tables, model.features, shards);
 }

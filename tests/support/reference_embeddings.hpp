@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Embedding tables as the definitions say, in double, one id at a time: what collections are compared with.
+// Embedding tables as the definitions say, in double, one id at a time: what collections are
+// compared with.
 #pragma once
 
 #include <tessera/core/table_spec.hpp>
@@ -35,7 +36,8 @@ struct Table {
 
 class Embeddings {
  public:
-  Embeddings(std::vector<tessera::TableSpec> tables, std::vector<tessera::FeatureSpec> features, Rule rule, double learning_rate)
+  Embeddings(std::vector<tessera::TableSpec> tables, std::vector<tessera::FeatureSpec> features,
+             Rule rule, double learning_rate)
       : features_(std::move(features)), rule_(rule), learning_rate_(learning_rate) {
     for (const tessera::TableSpec& t : tables) {
       const auto n = static_cast<std::size_t>(t.rows * t.width);
@@ -65,7 +67,8 @@ class Embeddings {
         for (std::int64_t c = 0; c < t.width; ++c) {
           double sum = 0;
           const Bag& bag = batch[f][s];
-          for (std::size_t i = 0; i < bag.ids.size(); ++i) sum += coefficient(f, bag, i) * t.weights[bag.ids[i] * t.width + c];
+          for (std::size_t i = 0; i < bag.ids.size(); ++i)
+            sum += coefficient(f, bag, i) * t.weights[bag.ids[i] * t.width + c];
           out.push_back(sum);
         }
       }
@@ -84,7 +87,8 @@ class Embeddings {
         for (std::size_t i = 0; i < batch[f][s].ids.size(); ++i) {
           std::vector<double>& g = rows[std::string(features_[f].table)][batch[f][s].ids[i]];
           g.resize(static_cast<std::size_t>(t.width));
-          for (std::int64_t c = 0; c < t.width; ++c) g[c] += coefficient(f, batch[f][s], i) * gradient[s * stride + column + c];
+          for (std::int64_t c = 0; c < t.width; ++c)
+            g[c] += coefficient(f, batch[f][s], i) * gradient[s * stride + column + c];
         }
       column += static_cast<std::size_t>(t.width);
     }
@@ -93,17 +97,22 @@ class Embeddings {
   }
 
   /// Gradients of the weights, by feature, sample, id.
-  std::vector<double> weight_gradient(const Batch& batch, const std::vector<float>& gradient, std::size_t feature, std::size_t sample) {
+  std::vector<double> weight_gradient(const Batch& batch, const std::vector<float>& gradient,
+                                      std::size_t feature, std::size_t sample) {
     std::size_t column = 0;
-    for (std::size_t f = 0; f < feature; ++f) column += static_cast<std::size_t>(table(features_[f].table).width);
+    for (std::size_t f = 0; f < feature; ++f)
+      column += static_cast<std::size_t>(table(features_[f].table).width);
     const Table& t = table(features_[feature].table);
     const Bag& bag = batch[feature][sample];
     std::vector<double> out;
     for (const std::int64_t id : bag.ids) {
       double dot = 0;
       for (std::int64_t c = 0; c < t.width; ++c)
-        dot += t.weights[id * t.width + c] * gradient[sample * static_cast<std::size_t>(columns()) + column + c];
-      out.push_back(features_[feature].pooling == tessera::Pooling::mean ? dot / static_cast<double>(bag.ids.size()) : dot);
+        dot += t.weights[id * t.width + c] *
+               gradient[sample * static_cast<std::size_t>(columns()) + column + c];
+      out.push_back(features_[feature].pooling == tessera::Pooling::mean
+                        ? dot / static_cast<double>(bag.ids.size())
+                        : dot);
     }
     return out;
   }
@@ -111,7 +120,9 @@ class Embeddings {
  private:
   double coefficient(std::size_t f, const Bag& bag, std::size_t i) const {
     const double weight = features_[f].weighted ? bag.weights[i] : 1.0;
-    return features_[f].pooling == tessera::Pooling::mean ? weight / static_cast<double>(bag.ids.size()) : weight;
+    return features_[f].pooling == tessera::Pooling::mean
+               ? weight / static_cast<double>(bag.ids.size())
+               : weight;
   }
 
   void apply(Table& t, std::int64_t row, const std::vector<double>& g) {
@@ -135,8 +146,8 @@ class Embeddings {
         case Rule::adam:
           t.first[i] = 0.9 * t.first[i] + 0.1 * g[c];
           t.second[i] = 0.999 * t.second[i] + 0.001 * g[c] * g[c];
-          w -= learning_rate_ * std::sqrt(1 - std::pow(0.999, step_)) / (1 - std::pow(0.9, step_)) * t.first[i] /
-               (std::sqrt(t.second[i]) + 1e-8);
+          w -= learning_rate_ * std::sqrt(1 - std::pow(0.999, step_)) / (1 - std::pow(0.9, step_)) *
+               t.first[i] / (std::sqrt(t.second[i]) + 1e-8);
           break;
       }
     }

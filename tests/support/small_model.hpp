@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small model with a table of every kind of cut, and a training loop over it that keeps what it sees: for tests that compare runs.
+// A small model with a table of every kind of cut, and a training loop over it that keeps what it
+// sees: for tests that compare runs.
 #pragma once
 
 #include <tessera/comm/counting_communicator.hpp>
@@ -21,7 +22,11 @@ namespace small_model {
 using namespace tessera;  // NOLINT: a header of tests
 
 inline std::vector<TableSpec> tables() {
-  return {{"query", 200, 16}, {"user", 60, 32}, {"genre", 9, 16}, {"word", 300, 20}, {"country", 5, 16}};
+  return {{"query", 200, 16},
+          {"user", 60, 32},
+          {"genre", 9, 16},
+          {"word", 300, 20},
+          {"country", 5, 16}};
 }
 inline std::vector<FeatureSpec> features() {
   return {{"query", "query", Pooling::sum, false}, {"last query", "query", Pooling::mean, false},
@@ -29,10 +34,12 @@ inline std::vector<FeatureSpec> features() {
           {"word", "word", Pooling::mean, true},   {"country", "country", Pooling::sum, false}};
 }
 
-/// query by rows, user by columns, word by both, genre whole on the last rank, country whole on rank 0 or a copy on every rank.
+/// query by rows, user by columns, word by both, genre whole on the last rank, country whole on
+/// rank 0 or a copy on every rank.
 inline Layout layout(int ranks, bool replicated = false) {
   std::vector<Shard> shards;
-  for (int r = 0; r < ranks; ++r) shards.push_back({0, {even_cut(200, ranks, r), even_cut(200, ranks, r + 1), 0, 16}, r});
+  for (int r = 0; r < ranks; ++r)
+    shards.push_back({0, {even_cut(200, ranks, r), even_cut(200, ranks, r + 1), 0, 16}, r});
   shards.push_back({1, {0, 60, 0, 16}, 0});
   shards.push_back({1, {0, 60, 16, 32}, ranks - 1});
   shards.push_back({2, {0, 9, 0, 16}, ranks - 1});
@@ -66,15 +73,19 @@ struct Batch {
         offsets.push_back(static_cast<std::int64_t>(ids.size()));
       }
     if (one_hot) offsets.clear();
-    for (float& g : gradient) g = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000;
+    for (float& g : gradient)
+      g = static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 1000;
   }
-  KeyedJagged<std::int64_t> keyed() const { return {static_cast<std::int64_t>(features().size()), samples, ids, offsets, weights}; }
+  KeyedJagged<std::int64_t> keyed() const {
+    return {static_cast<std::int64_t>(features().size()), samples, ids, offsets, weights};
+  }
 };
 
 struct Result {
   std::vector<float> outputs;           // of all steps of this rank
   std::vector<float> weight_gradients;  // the same
-  std::vector<float> shards;            // this rank's rectangles and their optimizer state at the end
+  // this rank's rectangles and their optimizer state at the end
+  std::vector<float> shards;
 };
 
 /// This rank's rectangles, one after another; behind each, if asked for, its optimizer state.
@@ -82,7 +93,8 @@ template <class Embeddings>
 std::vector<float> shards_of(const Embeddings& embeddings, bool states = true) {
   std::vector<float> all;
   const auto append = [&](const auto& matrix) {
-    for (const auto x : on_backend::read(embeddings.backend(), matrix.data, static_cast<std::size_t>(matrix.rows * matrix.columns)))
+    for (const auto x : on_backend::read(embeddings.backend(), matrix.data,
+                                         static_cast<std::size_t>(matrix.rows * matrix.columns)))
       all.push_back(to_float(x));
   };
   for (const auto& shard : embeddings.tables().local_shards()) {
@@ -93,7 +105,8 @@ std::vector<float> shards_of(const Embeddings& embeddings, bool states = true) {
   return all;
 }
 
-// One optimizer, and kernels for widths known at run time only: so each collection costs a test few seconds of the compiler.
+// One optimizer, and kernels for widths known at run time only: so each collection costs a test few
+// seconds of the compiler.
 template <class Backend, class Comm, class... Policies>
 using EmbeddingsOn = ShardedCollection<Widths<>, RowWiseAdagrad, Backend, Comm, Policies...>;
 template <class Comm, class... Policies>
@@ -103,7 +116,9 @@ using CountingOn = CountingCommunicator<typename on_backend::ThreadRanks<Backend
 using Counting = CountingOn<Host>;
 
 /// Samples of a rank: ranks have different batches, and rank 1 none at step 2.
-inline std::int64_t samples_of(int rank, int step) { return rank == 1 && step == 2 ? 0 : 11 + 5 * rank; }
+inline std::int64_t samples_of(int rank, int step) {
+  return rank == 1 && step == 2 ? 0 : 11 + 5 * rank;
+}
 
 /// A Batch where a backend reads it, with room for the gradient of its weights.
 template <class Backend>
@@ -120,7 +135,8 @@ struct Given {
   MatrixView<const float> gradient;
 };
 
-/// Steps to compare two trainings over: in emulation a step costs a tenth of a second, however small. The third is that without samples.
+/// Steps to compare two trainings over: in emulation a step costs a tenth of a second, however
+/// small. The third is that without samples.
 template <class Backend>
 inline constexpr int enough_steps = Backend::host_readable ? 4 : 3;
 
@@ -131,11 +147,13 @@ Result train(E& embeddings, int rank, int steps, bool one_hot = false) {
     const Batch batch(rank, step, samples_of(rank, step), embeddings.columns(), one_hot);
     const Given given(embeddings.backend(), batch, embeddings.columns());
     const auto pooled = embeddings.forward(given.keyed());
-    const std::vector<float> output = on_backend::read(embeddings.backend(), pooled.values.data, batch.gradient.size());
+    const std::vector<float> output =
+        on_backend::read(embeddings.backend(), pooled.values.data, batch.gradient.size());
     result.outputs.insert(result.outputs.end(), output.begin(), output.end());
     embeddings.backward(pooled, given.gradient, given.of_weights.span());
     const std::vector<float> of_weights = given.of_weights.read();
-    result.weight_gradients.insert(result.weight_gradients.end(), of_weights.begin(), of_weights.end());
+    result.weight_gradients.insert(result.weight_gradients.end(), of_weights.begin(),
+                                   of_weights.end());
   }
   result.shards = shards_of(embeddings);
   return result;
@@ -152,23 +170,26 @@ void on_ranks(int ranks, F&& f) {
 
 /// Every rank's result. `threads`: of each rank's backend, if it is the host.
 template <class Backend, class... Policies>
-std::vector<Result> train_ranks_on(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
+std::vector<Result> train_ranks_on(int ranks, int steps, bool replicated = false, int threads = 1,
+                                   bool one_hot = false) {
   std::vector<Result> results(static_cast<std::size_t>(ranks));
   on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, Backend backend) {
     if constexpr (std::is_same_v<Backend, Host>) backend = Host({.threads = threads});
-    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(c, backend, layout(ranks, replicated),
-                                                                       {.learning_rate = 0.125f, .seed = 7});
+    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(
+        c, backend, layout(ranks, replicated), {.learning_rate = 0.125f, .seed = 7});
     results[static_cast<std::size_t>(c.rank())] = train(embeddings, c.rank(), steps, one_hot);
   });
   return results;
 }
 template <class... Policies>
-std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1, bool one_hot = false) {
+std::vector<Result> train_ranks(int ranks, int steps, bool replicated = false, int threads = 1,
+                                bool one_hot = false) {
   return train_ranks_on<Host, Policies...>(ranks, steps, replicated, threads, one_hot);
 }
 
 inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 inline double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {

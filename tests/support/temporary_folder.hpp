@@ -8,11 +8,13 @@
 #include <stdexcept>
 #include <string>
 
-/// A folder for one test's files, removed at the end. In memory where that can be: tests that wait for a disk wait long.
+/// A folder for one test's files, removed at the end. In memory where that can be: tests that wait
+/// for a disk wait long.
 struct TemporaryFolder {
   std::filesystem::path path;
   TemporaryFolder() {
-    for (const std::filesystem::path& parent : {std::filesystem::path("/dev/shm"), std::filesystem::temp_directory_path()}) {
+    for (const std::filesystem::path& parent :
+         {std::filesystem::path("/dev/shm"), std::filesystem::temp_directory_path()}) {
       std::string name = (parent / "tessera_test_XXXXXX").string();
       if (::mkdtemp(name.data()) == nullptr) continue;
       path = name;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The vocabulary against a plain model of its rules, for any number of ranks and threads; saved and restored between them.
+// The vocabulary against a plain model of its rules, for any number of ranks and threads; saved and
+// restored between them.
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
@@ -52,8 +53,10 @@ class Model {
       std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> victims;
       for (const auto& [key, known] : known_) {
         if (known.row == 0 || known.step == step_) continue;
-        if (eviction_ == Eviction::oldest) victims.emplace_back(known.step, known.count, known.row, key);
-        if (eviction_ == Eviction::least_frequent && known.count < most) victims.emplace_back(known.count, known.step, known.row, key);
+        if (eviction_ == Eviction::oldest)
+          victims.emplace_back(known.step, known.count, known.row, key);
+        if (eviction_ == Eviction::least_frequent && known.count < most)
+          victims.emplace_back(known.count, known.step, known.row, key);
       }
       std::sort(victims.begin(), victims.end());
       const std::int64_t wanted = std::max(shortage, rows_ / 16);
@@ -63,8 +66,10 @@ class Model {
         known.row = 0;
       }
     }
-    if (eviction_ == Eviction::least_frequent && std::ssize(newcomers) > std::ssize(free_) + rows_ - used_)
-      std::stable_sort(newcomers.begin(), newcomers.end(), [&](auto a, auto b) { return known_[a].count > known_[b].count; });
+    if (eviction_ == Eviction::least_frequent &&
+        std::ssize(newcomers) > std::ssize(free_) + rows_ - used_)
+      std::stable_sort(newcomers.begin(), newcomers.end(),
+                       [&](auto a, auto b) { return known_[a].count > known_[b].count; });
     reused.clear();
     for (const std::int64_t key : newcomers) {
       if (!free_.empty()) {
@@ -77,7 +82,10 @@ class Model {
     }
     Keys answers;
     for (const std::int64_t key : keys) answers.push_back(known_[key].row);
-    const auto candidates = [&] { return std::count_if(known_.begin(), known_.end(), [](const auto& k) { return k.second.row == 0; }); };
+    const auto candidates = [&] {
+      return std::count_if(known_.begin(), known_.end(),
+                           [](const auto& k) { return k.second.row == 0; });
+    };
     const std::int64_t room = std::max<std::int64_t>(rows_, 1024);
     if (candidates() > room)
       while (2 * candidates() > room)
@@ -89,7 +97,9 @@ class Model {
   }
 
   std::set<std::int64_t> reused;
-  std::int64_t find(std::int64_t key) const { return known_.contains(key) ? known_.at(key).row : 0; }
+  std::int64_t find(std::int64_t key) const {
+    return known_.contains(key) ? known_.at(key).row : 0;
+  }
 
  private:
   struct Known {
@@ -115,7 +125,11 @@ Keys batch_of(int step, int size, std::int64_t spread) {
 }
 
 KeyedJagged<std::int64_t> one_hot(const Keys& keys, std::int64_t features = 1) {
-  return {.features = features, .batch = std::ssize(keys) / features, .ids = keys, .offsets = {}, .weights = {}};
+  return {.features = features,
+          .batch = std::ssize(keys) / features,
+          .ids = keys,
+          .offsets = {},
+          .weights = {}};
 }
 
 /// Rank r's part of a batch: features x samples, samples cut unevenly.
@@ -124,11 +138,13 @@ Keys part_of(const Keys& keys, std::int64_t features, int ranks, int r) {
   const auto cut = [&](int i) { return batch * i * i / (ranks * ranks); };
   Keys part;
   for (std::int64_t f = 0; f < features; ++f)
-    part.insert(part.end(), keys.begin() + f * batch + cut(r), keys.begin() + f * batch + cut(r + 1));
+    part.insert(part.end(), keys.begin() + f * batch + cut(r),
+                keys.begin() + f * batch + cut(r + 1));
   return part;
 }
 
-/// Rows of `steps` batches on some ranks, put together as one rank would see them: [step][feature, sample]; and what changed hands.
+/// Rows of `steps` batches on some ranks, put together as one rank would see them: [step][feature,
+/// sample]; and what changed hands.
 struct Seen {
   std::vector<Keys> rows;
   std::vector<std::vector<ReusedRow>> reused;
@@ -138,35 +154,43 @@ struct Seen {
 using Records = std::vector<std::vector<VocabularyRecords>>;  // by table, rank
 
 /// Runs batches [begin, end). Starts from `records` if there are any, and leaves its own there.
-Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end, const auto& batch_at,
-         Records* records = nullptr) {
+Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end,
+         const auto& batch_at, Records* records = nullptr) {
   Seen seen{std::vector<Keys>(static_cast<std::size_t>(end - begin)), {}};
-  std::vector<std::vector<Keys>> parts(static_cast<std::size_t>(end - begin), std::vector<Keys>(static_cast<std::size_t>(ranks)));
-  Records saved(options.tables.size(), std::vector<VocabularyRecords>(static_cast<std::size_t>(ranks)));
+  std::vector<std::vector<Keys>> parts(static_cast<std::size_t>(end - begin),
+                                       std::vector<Keys>(static_cast<std::size_t>(ranks)));
+  Records saved(options.tables.size(),
+                std::vector<VocabularyRecords>(static_cast<std::size_t>(ranks)));
   run_ranks(ranks, [&](ThreadCommunicator& communicator) {
     Vocabulary vocabulary(communicator, options);
     if (records != nullptr && !records->empty()) {
-      for (int t = 0; t < vocabulary.tables(); ++t) vocabulary.import_records(t, (*records)[static_cast<std::size_t>(t)]);
+      for (int t = 0; t < vocabulary.tables(); ++t)
+        vocabulary.import_records(t, (*records)[static_cast<std::size_t>(t)]);
       vocabulary.set_step(begin);
     }
     for (int step = begin; step < end; ++step) {
       const Keys part = part_of(batch_at(step), features, ranks, communicator.rank());
-      Keys& rows = parts[static_cast<std::size_t>(step - begin)][static_cast<std::size_t>(communicator.rank())];
+      Keys& rows = parts[static_cast<std::size_t>(step - begin)]
+                        [static_cast<std::size_t>(communicator.rank())];
       rows.resize(part.size());
-      const std::span<const ReusedRow> reused = vocabulary.learn(one_hot(part, features), std::span<std::int64_t>(rows));
+      const std::span<const ReusedRow> reused =
+          vocabulary.learn(one_hot(part, features), std::span<std::int64_t>(rows));
       if (communicator.rank() == 0) seen.reused.emplace_back(reused.begin(), reused.end());
       std::vector<std::int32_t> found(part.size());
       vocabulary.find(one_hot(part, features), std::span<std::int32_t>(found));
-      if (!std::equal(found.begin(), found.end(), rows.begin(), rows.end())) throw Error("find and learn disagree");
+      if (!std::equal(found.begin(), found.end(), rows.begin(), rows.end()))
+        throw Error("find and learn disagree");
     }
     for (int t = 0; t < vocabulary.tables(); ++t)
-      saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] = vocabulary.export_records(t);
+      saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] =
+          vocabulary.export_records(t);
   });
   for (std::size_t step = 0; step < parts.size(); ++step)
     for (std::int64_t f = 0; f < features; ++f)
       for (const Keys& part : parts[step]) {
         const std::int64_t n = std::ssize(part) / features;
-        seen.rows[step].insert(seen.rows[step].end(), part.begin() + f * n, part.begin() + (f + 1) * n);
+        seen.rows[step].insert(seen.rows[step].end(), part.begin() + f * n,
+                               part.begin() + (f + 1) * n);
       }
   if (records != nullptr) *records = saved;
   return seen;
@@ -192,16 +216,21 @@ TEST_CASE("rows, admission and eviction follow the rules, on any number of ranks
         evictions += model.reused.size();
       }
       CHECK((evictions > 100) == (eviction != Eviction::none));
-      for (const auto& [ranks, threads] : {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(5, 1)}) {
-        const VocabularyOptions options{.tables = {{kRows, admit_after, eviction}}, .feature_table = {}, .threads = threads};
+      for (const auto& [ranks, threads] :
+           {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(5, 1)}) {
+        const VocabularyOptions options{
+            .tables = {{kRows, admit_after, eviction}}, .feature_table = {}, .threads = threads};
         CHECK(run(ranks, options, 1, 0, kSteps, batch_at) == expected);
       }
     }
 }
 
-TEST_CASE("large tables and several features: the same rows on any number of ranks, distinct for distinct keys") {
+TEST_CASE(
+    "large tables and several features: the same rows on any number of ranks, distinct for "
+    "distinct keys") {
   // Tables of 5, 1 and 2 blocks; features 0 and 2 read the first.
-  const VocabularyOptions options{.tables = {{20'481, 1, Eviction::oldest}, {70, 2}, {9'000, 2}}, .feature_table = {0, 1, 0, 2}};
+  const VocabularyOptions options{.tables = {{20'481, 1, Eviction::oldest}, {70, 2}, {9'000, 2}},
+                                  .feature_table = {0, 1, 0, 2}};
   const auto batch_at = [](int step) { return batch_of(step, 4 * 2000, 60'000); };
   Records records;
   const Seen one = run(1, options, 4, 0, 12, batch_at, &records);
@@ -225,7 +254,8 @@ TEST_CASE("large tables and several features: the same rows on any number of ran
 
 TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had happened") {
   for (const Eviction eviction : {Eviction::least_frequent, Eviction::oldest}) {
-    const VocabularyOptions options{.tables = {{9'001, 2, eviction}, {60, 1, eviction}}, .feature_table = {}};
+    const VocabularyOptions options{.tables = {{9'001, 2, eviction}, {60, 1, eviction}},
+                                    .feature_table = {}};
     const auto batch_at = [](int step) { return batch_of(step, 2 * 700, 40'000); };
     const Seen whole = run(1, options, 2, 0, 30, batch_at);
     Records records;
@@ -241,11 +271,11 @@ TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had ha
 }
 
 TEST_CASE("in a checkpoint, between rank counts") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("tessera_vocabulary_" + std::to_string(getpid()));
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tessera_vocabulary_" + std::to_string(getpid()));
   const VocabularyOptions options{.tables = {{9'001, 2}, {60, 1}}, .feature_table = {}};
   Records expected;
-  run(
-      3, options, 2, 0, 5, [](int step) { return batch_of(step, 2 * 700, 40'000); }, &expected);
+  run(3, options, 2, 0, 5, [](int step) { return batch_of(step, 2 * 700, 40'000); }, &expected);
   run_ranks(2, [&](ThreadCommunicator& communicator) {
     Vocabulary vocabulary(communicator, options);
     for (int t = 0; t < 2; ++t) vocabulary.import_records(t, expected[static_cast<std::size_t>(t)]);
@@ -265,9 +295,11 @@ TEST_CASE("in a checkpoint, between rank counts") {
     require<Error>(vocabulary.step() == 5, "step {}", vocabulary.step());
     for (int t = 0; t < 2; ++t) {
       const VocabularyRecords now = vocabulary.export_records(t);
-      const VocabularyRecords& then = expected[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())];
-      const bool same =
-          now.keys == then.keys && now.rows == then.rows && now.counts == then.counts && now.steps == then.steps && now.used == then.used;
+      const VocabularyRecords& then =
+          expected[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())];
+      const bool same = now.keys == then.keys && now.rows == then.rows &&
+                        now.counts == then.counts && now.steps == then.steps &&
+                        now.used == then.used;
       require<Error>(same, "table {} came back otherwise", t);
     }
     Vocabulary other(communicator, {.tables = {{60}, {60}}, .feature_table = {}});
@@ -285,10 +317,13 @@ TEST_CASE("in a checkpoint, between rank counts") {
 TEST_CASE("extreme keys, bags of any length, empty batches") {
   SelfCommunicator self;
   Vocabulary vocabulary(self, {.tables = {{100}, {100}}, .feature_table = {}});
-  const Keys keys{0, -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0, -1, 7};
+  const Keys keys{
+      0,  -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0,
+      -1, 7};
   const std::vector<std::int64_t> offsets{0, 0, 4, 4, 7};
   std::vector<std::int32_t> rows(7);
-  vocabulary.learn({.features = 2, .batch = 2, .ids = keys, .offsets = offsets, .weights = {}}, std::span(rows));
+  vocabulary.learn({.features = 2, .batch = 2, .ids = keys, .offsets = offsets, .weights = {}},
+                   std::span(rows));
   CHECK(rows == std::vector<std::int32_t>{1, 2, 3, 4, 1, 2, 3});
   CHECK(vocabulary.admitted(0) == 4);
   CHECK(vocabulary.admitted(1) == 3);
@@ -311,7 +346,8 @@ TEST_CASE("keys that are seen rarely are forgotten: memory is bounded by the row
       keys[i] = i < 10 ? static_cast<std::int64_t>(i) : step * 1000 + static_cast<std::int64_t>(i);
     vocabulary.learn(one_hot(keys), std::span(rows));
     CHECK(vocabulary.candidates(0) <= 2000);
-    for (std::size_t i = 0; i < keys.size(); ++i) CHECK((rows[i] != 0) == (i < 10 && (step >= 20 || rows[i] != 0)));
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      CHECK((rows[i] != 0) == (i < 10 && (step >= 20 || rows[i] != 0)));
     if (step < 4) CHECK(rows[0] == 0);
   }
 }
@@ -319,7 +355,8 @@ TEST_CASE("keys that are seen rarely are forgotten: memory is bounded by the row
 TEST_CASE("what a vocabulary refuses") {
   SelfCommunicator self;
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{1}}, .feature_table = {}}), InvalidArgument);
-  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{std::int64_t{1} << 31}}, .feature_table = {}}), InvalidArgument);
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{std::int64_t{1} << 31}}, .feature_table = {}}),
+                  InvalidArgument);
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5, 0}}, .feature_table = {}}), InvalidArgument);
   CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5}}, .feature_table = {1}}), InvalidArgument);
   Vocabulary vocabulary(self, {.tables = {{5}}, .feature_table = {}});
@@ -328,7 +365,9 @@ TEST_CASE("what a vocabulary refuses") {
   CHECK_THROWS_AS(vocabulary.learn(one_hot(keys, 2), std::span(rows)), InvalidArgument);
   CHECK_THROWS_AS(vocabulary.learn(one_hot(keys), std::span(rows).first(1)), InvalidArgument);
   const std::vector<std::int64_t> backwards{0, 2, 1};
-  CHECK_THROWS_AS(vocabulary.learn({.features = 1, .batch = 2, .ids = keys, .offsets = backwards, .weights = {}}, std::span(rows)),
+  CHECK_THROWS_AS(vocabulary.learn(
+                      {.features = 1, .batch = 2, .ids = keys, .offsets = backwards, .weights = {}},
+                      std::span(rows)),
                   InvalidArgument);
   vocabulary.learn(one_hot(keys), std::span(rows));
   const VocabularyRecords good = vocabulary.export_records(0);
@@ -356,7 +395,8 @@ TEST_CASE("what a vocabulary refuses") {
 }
 
 TEST_CASE("keys that were chosen against the standard seed do not collide") {
-  const std::uint64_t seed = VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
+  const std::uint64_t seed =
+      VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
   Keys keys;  // whose hash with that seed ends in eleven zeros
   for (std::int64_t key = 0; keys.size() < 1000; ++key)
     if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);
@@ -371,7 +411,9 @@ TEST_CASE("keys that were chosen against the standard seed do not collide") {
   CHECK(same == rows);  // whatever the secret
 }
 
-TEST_CASE("records that are imported without a word on their steps: every key keeps its row, and others get rows of their own") {
+TEST_CASE(
+    "records that are imported without a word on their steps: every key keeps its row, and others "
+    "get rows of their own") {
   SelfCommunicator self;
   const VocabularyOptions options{.tables = {{100, 1}}, .feature_table = {}};
   tessera::Vocabulary<SelfCommunicator> first(self, options), second(self, options);

@@ -28,7 +28,8 @@ inline std::string text_of(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// The program stands beside the test. Where it was not built the whole test binary ends as skipped (exit code 77).
+/// The program stands beside the test. Where it was not built the whole test binary ends as skipped
+/// (exit code 77).
 inline std::string train_dlrm_path(const std::string& name = "train_dlrm") {
   const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
   if (!std::filesystem::exists(path)) {
@@ -38,13 +39,15 @@ inline std::string train_dlrm_path(const std::string& name = "train_dlrm") {
   return path.string();
 }
 
-/// Runs train_dlrm, or a program of another name, with these arguments (as a shell reads them) and --json; `launcher` is a command before
-/// it, as mpirun.
-inline Outcome train_dlrm(const std::string& arguments, bool with_json = true, const std::string& launcher = "",
+/// Runs train_dlrm, or a program of another name, with these arguments (as a shell reads them) and
+/// --json; `launcher` is a command before it, as mpirun.
+inline Outcome train_dlrm(const std::string& arguments, bool with_json = true,
+                          const std::string& launcher = "",
                           const std::string& program = "train_dlrm") {
   const TemporaryFolder folder;
   const auto file = [&](const char* name) { return (folder.path / name).string(); };
-  std::string command = launcher + " '" + train_dlrm_path(program) + "' " + arguments + " >'" + file("out") + "' 2>'" + file("err") + "'";
+  std::string command = launcher + " '" + train_dlrm_path(program) + "' " + arguments + " >'" +
+                        file("out") + "' 2>'" + file("err") + "'";
   if (with_json) command += " --json '" + file("json") + "'";
   const int status = std::system(command.c_str());
   Outcome outcome;

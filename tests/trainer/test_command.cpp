@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// train_dlrm from the outside: what it learns under every plan and optimizer, what it says, how it fails.
+// train_dlrm from the outside: what it learns under every plan and optimizer, what it says, how it
+// fails.
 #include <tessera/dense/matmul.hpp>
 
 #include <trainer/command.hpp>
@@ -13,11 +14,14 @@
 
 namespace {
 
-// Few ids, so that a small number of samples teaches them; the bottom of AUC is 0.5, the best that is possible is about 0.85.
+// Few ids, so that a small number of samples teaches them; the bottom of AUC is 0.5, the best that
+// is possible is about 0.85.
 const std::string kTiny =
-    " --samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 --dense-learning-rate 0.01 ";
+    " --samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp "
+    "32 --dense-learning-rate 0.01 ";
 
-const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "grid", "replicated", "mixed", "auto"};
+const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "grid",
+                                      "replicated", "mixed",       "auto"};
 
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
 
@@ -34,7 +38,8 @@ TEST_CASE("every plan and optimizer learns, and results are complete") {
     for (const std::string& plan : kPlans) {
       CAPTURE(plan);
       CAPTURE(optimizer);
-      const nlohmann::json json = results(kTiny + "--ranks 3 --plan " + plan + " --optimizer " + optimizer);
+      const nlohmann::json json =
+          results(kTiny + "--ranks 3 --plan " + plan + " --optimizer " + optimizer);
       CHECK(json.at("plan") == plan);
       CHECK(json.at("ranks") == 3);
       CHECK(json.at("steps") == 113);  // 14,400 / 128, rounded up
@@ -54,7 +59,9 @@ TEST_CASE("every width") {
   for (const int width : {8, 16, 32, 64, 128}) {
     CAPTURE(width);
     const nlohmann::json json = results(
-        "--samples 4000 --max-rows 20 --batch-size 256 --bottom-mlp 16 --top-mlp 32 --ranks 2 --embedding-width " + std::to_string(width));
+        "--samples 4000 --max-rows 20 --batch-size 256 --bottom-mlp 16 --top-mlp 32 --ranks 2 "
+        "--embedding-width " +
+        std::to_string(width));
     CHECK(number(json, "auc") > 0.6);
     CHECK(json.at("embedding_width") == width);
   }
@@ -63,11 +70,13 @@ TEST_CASE("every width") {
 TEST_CASE("one answer for any number of ranks and threads, the same bits for the same options") {
   // 100 samples are not divided by 3 or 7 ranks; the last batch of 1,442 has 42.
   const std::string options =
-      " --samples 1602 --test-fraction 0.1 --max-rows 20 --batch-size 100 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+      " --samples 1602 --test-fraction 0.1 --max-rows 20 --batch-size 100 --embedding-width 8 "
+      "--bottom-mlp 16 --top-mlp 32 ";
   const nlohmann::json one = results(options + "--ranks 1");
   CHECK(one.at("steps") == 15);
   for (const std::string other :
-       {"--ranks 2", "--ranks 3", "--ranks 4", "--ranks 7", "--ranks 1 --threads-per-rank 2", "--ranks 2 --threads-per-rank 2"}) {
+       {"--ranks 2", "--ranks 3", "--ranks 4", "--ranks 7", "--ranks 1 --threads-per-rank 2",
+        "--ranks 2 --threads-per-rank 2"}) {
     CAPTURE(other);
     check_close(one, results(options + other));
   }
@@ -78,38 +87,46 @@ TEST_CASE("one answer for any number of ranks and threads, the same bits for the
 }
 
 TEST_CASE("fewer samples than ranks") {
-  const nlohmann::json json =
-      results("--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 5 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8");
+  const nlohmann::json json = results(
+      "--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 5 --max-rows 10 --embedding-width "
+      "8 --bottom-mlp 8 --top-mlp 8");
   CHECK(json.at("steps") == 10);
   CHECK(json.at("test_samples") == 10);
-  check_close(
-      json,
-      results("--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 1 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8"));
+  check_close(json, results("--samples 40 --test-fraction 0.25 --batch-size 3 --ranks 1 --max-rows "
+                            "10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8"));
 }
 
 TEST_CASE("the plan is shown: every table, every rank, rows and columns of each rectangle") {
-  const Outcome outcome = train_dlrm("--samples 600 --max-rows 20 --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --ranks 4");
+  const Outcome outcome = train_dlrm(
+      "--samples 600 --max-rows 20 --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --ranks 4");
   REQUIRE(outcome.status == 0);
-  for (int f = 1; f <= 26; ++f) CHECK(outcome.out.find("\nC" + std::to_string(f) + " ") != std::string::npos);
-  for (const char* piece :
-       {"every", "[0, 5)", "[15, 20)", "[8, 16)", "rank 3 ", "KiB", "test AUC", "log loss", "samples/s", "best possible"}) {
+  for (int f = 1; f <= 26; ++f)
+    CHECK(outcome.out.find("\nC" + std::to_string(f) + " ") != std::string::npos);
+  for (const char* piece : {"every", "[0, 5)", "[15, 20)", "[8, 16)", "rank 3 ", "KiB", "test AUC",
+                            "log loss", "samples/s", "best possible"}) {
     CAPTURE(piece);
     CHECK(outcome.out.find(piece) != std::string::npos);
   }
   CHECK(outcome.out.find('\r') == std::string::npos);  // no bar where there is no terminal
 }
 
-TEST_CASE("plan auto says what it expects, what came next, why each table is cut so, and whose constants these are") {
-  const std::string tiny = "--samples 600 --max-rows 20 --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --ranks 4 --plan ";
+TEST_CASE(
+    "plan auto says what it expects, what came next, why each table is cut so, and whose constants "
+    "these are") {
+  const std::string tiny =
+      "--samples 600 --max-rows 20 --embedding-width 16 --bottom-mlp 8 --top-mlp 8 --ranks 4 "
+      "--plan ";
   const Outcome outcome = train_dlrm(tiny + "auto");
   REQUIRE(outcome.status == 0);
-  for (const char* piece : {"predicted step of the embeddings: ", " ms = route ", " + update ", "\nrunner-up: ", "\nconstants: "}) {
+  for (const char* piece : {"predicted step of the embeddings: ", " ms = route ", " + update ",
+                            "\nrunner-up: ", "\nconstants: "}) {
     CAPTURE(piece);
     CHECK(outcome.out.find(piece) != std::string::npos);
   }
   const std::size_t reasons = outcome.out.find("why each table is cut so");
   REQUIRE(reasons != std::string::npos);
-  for (int f = 1; f <= 26; ++f) CHECK(outcome.out.find("\nC" + std::to_string(f) + " ", reasons) != std::string::npos);
+  for (int f = 1; f <= 26; ++f)
+    CHECK(outcome.out.find("\nC" + std::to_string(f) + " ", reasons) != std::string::npos);
   CHECK(train_dlrm(tiny + "row-wise").out.find("predicted step") == std::string::npos);
 }
 
@@ -194,21 +211,27 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--learning-rate nan --samples 1000 --max-rows 10", "--learning-rate");
   check_fails("--bottom-mlp 512,0", "--bottom-mlp");
   check_fails("--top-mlp 512,x", "--top-mlp");
-  for (const char* sizes : {"4,,4", "4,", ",4"}) check_fails(std::string("--bottom-mlp ") + sizes, "'' in '" + std::string(sizes) + "'");
+  for (const char* sizes : {"4,,4", "4,", ",4"})
+    check_fails(std::string("--bottom-mlp ") + sizes, "'' in '" + std::string(sizes) + "'");
   check_fails("--seed", "--seed");
-  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x"}) check_fails(std::string("--seed ") + seed, "--seed");
-  for (const char* option : {"--data", "--save", "--json", "--plan", "--codec", "--bottom-mlp", "--seed", "--learning-rate", "--ranks"})
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x"})
+    check_fails(std::string("--seed ") + seed, "--seed");
+  for (const char* option : {"--data", "--save", "--json", "--plan", "--codec", "--bottom-mlp",
+                             "--seed", "--learning-rate", "--ranks"})
     check_fails(std::string(option) + " ''", option);
-  for (const char* option : {"--learning-rate", "--dense-learning-rate", "--weight-decay", "--initial-bound"})
+  for (const char* option :
+       {"--learning-rate", "--dense-learning-rate", "--weight-decay", "--initial-bound"})
     check_fails(std::string(option) + " 1e-60", option);
-  check_fails("--ranks 256 --threads-per-rank 256", "--ranks 256 with --threads-per-rank 256 needs 65536 threads");
+  check_fails("--ranks 256 --threads-per-rank 256",
+              "--ranks 256 with --threads-per-rank 256 needs 65536 threads");
   check_fails("--timeout -1", "--timeout");
   check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");
   check_fails("--eviction oldest", "--eviction requires --vocabulary");
   check_fails("--json /no/such/folder/file", "/no/such/folder/file", 1);
   const Outcome unwritable = train_dlrm(kTiny + "--save /proc/no/such/folder", false);
-  CHECK(unwritable.err.find("--save: cannot write to the folder '/proc/no/such/folder'") != std::string::npos);
+  CHECK(unwritable.err.find("--save: cannot write to the folder '/proc/no/such/folder'") !=
+        std::string::npos);
   CHECK(unwritable.out.find("loss") == std::string::npos);  // said before the training
 }
 
@@ -223,24 +246,29 @@ TEST_CASE("unreadable and malformed files are one clear line") {
   check_fails(file("empty", ""), "holds no clicks", 1);
   std::string good;
   for (int i = 0; i < 40; ++i)
-    good += std::string(i % 2 == 0 ? "1" : "0") + "\t1\t\t3" + std::string(10, '\t') + (i % 2 == 0 ? "\tab" : "\tcd") +
-            std::string(25, '\t') + "\n";
+    good += std::string(i % 2 == 0 ? "1" : "0") + "\t1\t\t3" + std::string(10, '\t') +
+            (i % 2 == 0 ? "\tab" : "\tcd") + std::string(25, '\t') + "\n";
   check_fails(file("bad", good + "1\t2\tthree\n" + good), "line 41", 1);
   check_fails(file("binary", std::string(5000, '\1')), "line 1", 1);
-  const std::string small = " --batch-size 8 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --ranks 2";
+  const std::string small =
+      " --batch-size 8 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --ranks 2";
   CHECK(results(file("good", good) + small).at("train_samples") == 36);
-  const Outcome skipped = train_dlrm(file("skipped", good + "1\t2\tthree\n" + good) + small + " --skip-bad-lines");
+  const Outcome skipped =
+      train_dlrm(file("skipped", good + "1\t2\tthree\n" + good) + small + " --skip-bad-lines");
   CHECK(skipped.status == 0);
   CHECK(skipped.json.at("train_samples") == 72);
   CHECK(skipped.out.find("1 bad line") != std::string::npos);
 }
 
-TEST_CASE("cross layers learn, low rank and full, the same on any number of ranks; they are in checkpoints") {
+TEST_CASE(
+    "cross layers learn, low rank and full, the same on any number of ranks; they are in "
+    "checkpoints") {
   const std::string cross = kTiny + "--interaction cross --cross-layers 2 ";
   for (const std::string rank : {"", "--cross-rank 8 "}) {
     CAPTURE(rank);
     const TemporaryFolder folder;
-    const nlohmann::json json = results(cross + rank + "--ranks 3 --save '" + folder.path.string() + "'");
+    const nlohmann::json json =
+        results(cross + rank + "--ranks 3 --save '" + folder.path.string() + "'");
     CHECK(json.at("interaction") == "cross");
     CHECK(number(json, "auc") > 0.74);
     CHECK(number(json, "auc") < number(json, "best_auc") + 0.01);
@@ -252,11 +280,13 @@ TEST_CASE("cross layers learn, low rank and full, the same on any number of rank
     const std::int64_t bottom = 13 * 16 + 16 + 16 * 8 + 8, top = width * 32 + 32 + 32 + 1;
     CHECK(json.at("dense_parameters") == bottom + 2 * layer + top);
     const std::string manifest = text_of(folder.path / "step-000000000113" / "manifest.json");
-    for (const char* name : {"\"cross.0.u\"", "\"cross.0.bias\"", "\"cross.1.u\""}) CHECK(manifest.find(name) != std::string::npos);
+    for (const char* name : {"\"cross.0.u\"", "\"cross.0.bias\"", "\"cross.1.u\""})
+      CHECK(manifest.find(name) != std::string::npos);
     CHECK((manifest.find("\"cross.1.v\"") != std::string::npos) == !rank.empty());
     // Nothing is left to train: the test alone, with what was loaded.
-    CHECK(results(cross + rank + "--ranks 2 --resume --save '" + folder.path.string() + "'").at("auc").get<double>() ==
-          doctest::Approx(number(json, "auc")).epsilon(1e-4));
+    CHECK(results(cross + rank + "--ranks 2 --resume --save '" + folder.path.string() + "'")
+              .at("auc")
+              .get<double>() == doctest::Approx(number(json, "auc")).epsilon(1e-4));
   }
 }
 
@@ -265,8 +295,9 @@ TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same m
   const nlohmann::json plain = results(options);
   CHECK(plain.at("codec") == "fp32");
   CHECK(plain.at("gradient_codec") == "fp32");
-  for (const std::string how : {"--codec bf16", "--codec fp16 --deduplicate", "--codec int8 --gradient-codec bf16", "--deduplicate",
-                                "--gradient-codec int8 --overlap"}) {
+  for (const std::string how :
+       {"--codec bf16", "--codec fp16 --deduplicate", "--codec int8 --gradient-codec bf16",
+        "--deduplicate", "--gradient-codec int8 --overlap"}) {
     CAPTURE(how);
     const nlohmann::json json = results(options + how);
     CHECK(std::abs(number(json, "auc") - number(plain, "auc")) < 5e-3);
@@ -280,7 +311,8 @@ TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same m
   CHECK(results(options + "--codec bf16").at("gradient_codec") == "bf16");
 }
 
-TEST_CASE("dense layers in bf16: nearly the same model, or an error that says what the processor lacks") {
+TEST_CASE(
+    "dense layers in bf16: nearly the same model, or an error that says what the processor lacks") {
   if (!tessera::supported(tessera::DensePrecision::bfloat16)) {
     check_fails(kTiny + "--dense-precision bf16", "needs AVX-512", 1);
     return;
@@ -294,14 +326,18 @@ TEST_CASE("dense layers in bf16: nearly the same model, or an error that says wh
 }
 
 TEST_CASE("a batch routed ahead gives the same model, to the bit") {
-  // 203 training samples, 25 a step: the last step of an epoch leaves two of five ranks without any.
+  // 203 training samples, 25 a step: the last step of an epoch leaves two of five ranks without
+  // any.
   const std::string options =
-      "--samples 226 --test-fraction 0.1 --max-rows 20 --batch-size 25 --epochs 2 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 ";
-  for (const std::string ranks : {"--ranks 1", "--ranks 5 --plan mixed", "--ranks 5 --plan row-wise --loader first-rank"}) {
+      "--samples 226 --test-fraction 0.1 --max-rows 20 --batch-size 25 --epochs 2 "
+      "--embedding-width 8 --bottom-mlp 8 --top-mlp 8 ";
+  for (const std::string ranks :
+       {"--ranks 1", "--ranks 5 --plan mixed", "--ranks 5 --plan row-wise --loader first-rank"}) {
     CAPTURE(ranks);
     const TemporaryFolder in_turn, ahead;
     const nlohmann::json a = results(options + ranks + " --save '" + in_turn.path.string() + "'"),
-                         b = results(options + ranks + " --overlap --save '" + ahead.path.string() + "'");
+                         b = results(options + ranks + " --overlap --save '" + ahead.path.string() +
+                                     "'");
     CHECK(a.at("overlap") == false);
     CHECK(b.at("overlap") == true);
     CHECK(a.at("logloss") == b.at("logloss"));
@@ -309,7 +345,8 @@ TEST_CASE("a batch routed ahead gives the same model, to the bit") {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(in_turn.path)) {
       if (entry.path().extension() != ".safetensors") continue;
       ++files;
-      CHECK(text_of(entry.path()) == text_of(ahead.path / std::filesystem::relative(entry.path(), in_turn.path)));
+      CHECK(text_of(entry.path()) ==
+            text_of(ahead.path / std::filesystem::relative(entry.path(), in_turn.path)));
     }
     CHECK(files > 0);
   }
@@ -318,14 +355,18 @@ TEST_CASE("a batch routed ahead gives the same model, to the bit") {
 TEST_CASE("a training that diverges says so") {
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged", 1);
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30 --overlap", "diverged", 1);
-  check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20", "diverged", 1);
+  check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20",
+              "diverged", 1);
   check_fails(kTiny + "--initial-bound 1e30", "lower --initial-bound", 1);
 }
 
 TEST_CASE("a rate of 0 freezes its half of the model") {
-  const std::string options = "--samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+  const std::string options =
+      "--samples 16000 --max-rows 20 --batch-size 128 --embedding-width 8 --bottom-mlp 16 "
+      "--top-mlp 32 ";
   const auto of = [&](const std::string& rates) { return results(options + rates); };
-  const nlohmann::json whole = of(""), tables = of("--dense-learning-rate 0"), dense = of("--learning-rate 0"),
+  const nlohmann::json whole = of(""), tables = of("--dense-learning-rate 0"),
+                       dense = of("--learning-rate 0"),
                        nothing = of("--learning-rate 0 --dense-learning-rate 0");
   CHECK(number(tables, "dense_learning_rate") == 0);
   CHECK(number(dense, "learning_rate") == 0);
@@ -334,5 +375,6 @@ TEST_CASE("a rate of 0 freezes its half of the model") {
     CHECK(json.at("logloss") != nothing.at("logloss"));
   }
   CHECK(number(nothing, "auc") < 0.6);
-  CHECK(nothing.at("logloss") == of("--learning-rate 0 --dense-learning-rate 0 --epochs 2").at("logloss"));
+  CHECK(nothing.at("logloss") ==
+        of("--learning-rate 0 --dense-learning-rate 0 --epochs 2").at("logloss"));
 }

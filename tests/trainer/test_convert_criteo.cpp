@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// convert_criteo and train_dlrm --data DIR: Python's standard library reads the same clicks from the binary files as from the text, a
-// model learns from them what it learns from the text, and they come back as text.
+// convert_criteo and train_dlrm --data DIR: Python's standard library reads the same clicks from
+// the binary files as from the text, a model learns from them what it learns from the text, and
+// they come back as text.
 #include <trainer/command.hpp>
 
 #include <tessera/core/random.hpp>
@@ -16,21 +17,27 @@ using namespace tessera;
 
 namespace {
 
-/// Text with categories of different sizes, so that ids of one, two and four bytes occur, and what the label depends on.
+/// Text with categories of different sizes, so that ids of one, two and four bytes occur, and what
+/// the label depends on.
 std::vector<CriteoRecord> records(int lines) {
   std::vector<CriteoRecord> made(static_cast<std::size_t>(lines));
   for (int i = 0; i < lines; ++i) {
     CriteoRecord& record = made[static_cast<std::size_t>(i)];
     for (int k = 0; k < kCriteoIntegers; ++k) {
       const std::uint64_t word = random_word(1, i, k);
-      record.integers[k] = word % 7 == 0 ? CriteoRecord::kMissing : static_cast<std::int32_t>((word >> 8) % (k < 6 ? 40 : 100'000));
+      record.integers[k] = word % 7 == 0
+                               ? CriteoRecord::kMissing
+                               : static_cast<std::int32_t>((word >> 8) % (k < 6 ? 40 : 100'000));
     }
     for (int f = 0; f < kCriteoCategories; ++f) {
       const std::uint64_t word = random_word(2, i, f);
       if (word % 9 == 0 && f != 3) {
         record.missing_categories |= 1u << f;
       } else {
-        record.categories[f] = static_cast<std::uint32_t>(mix64((word >> 8) % (f == 0 ? 50'000 : f == 1 ? 500 : 12)) >> 32);
+        record.categories[f] = static_cast<std::uint32_t>(mix64((word >> 8) % (f == 0   ? 50'000
+                                                                               : f == 1 ? 500
+                                                                                        : 12)) >>
+                                                          32);
       }
     }
     record.label = static_cast<std::uint8_t>(record.categories[3] % 2);
@@ -40,10 +47,12 @@ std::vector<CriteoRecord> records(int lines) {
 
 Outcome convert(const std::string& arguments, const std::string& before = "") {
   const TemporaryFolder folder;
-  const std::string program = (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_criteo").string();
-  const int status = std::system(
-      (before + "'" + program + "' " + arguments + " >'" + (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'")
-          .c_str());
+  const std::string program =
+      (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_criteo").string();
+  const int status =
+      std::system((before + "'" + program + "' " + arguments + " >'" +
+                   (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'")
+                      .c_str());
   Outcome outcome;
   outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = text_of(folder.path / "out");
@@ -51,8 +60,8 @@ Outcome convert(const std::string& arguments, const std::string& before = "") {
   return outcome;
 }
 
-// Reads both forms with nothing but the standard library. Rows must be a renaming of the text's values, numbers log(1 + x) shifted and
-// scaled, both the same for all samples.
+// Reads both forms with nothing but the standard library. Rows must be a renaming of the text's
+// values, numbers log(1 + x) shifted and scaled, both the same for all samples.
 const char* const kPython = R"(
 import json, math, struct, sys
 tsv, folder = sys.argv[1:]
@@ -98,7 +107,8 @@ print("same")
 
 TEST_CASE("to binary files and back") {
   const TemporaryFolder folder;
-  const std::string tsv = (folder.path / "clicks.tsv").string(), dir = (folder.path / "dir").string(),
+  const std::string tsv = (folder.path / "clicks.tsv").string(),
+                    dir = (folder.path / "dir").string(),
                     back = (folder.path / "back.tsv").string();
   const std::vector<CriteoRecord> original = records(4001);
   std::string text;
@@ -110,8 +120,8 @@ TEST_CASE("to binary files and back") {
   CHECK(there.out.find("3601 training and 400 test samples") != std::string::npos);
 
   std::ofstream(folder.path / "check.py") << kPython;
-  const std::string check =
-      "python3 '" + (folder.path / "check.py").string() + "' '" + tsv + "' '" + dir + "' > '" + (folder.path / "answer").string() + "'";
+  const std::string check = "python3 '" + (folder.path / "check.py").string() + "' '" + tsv +
+                            "' '" + dir + "' > '" + (folder.path / "answer").string() + "'";
   CHECK(std::system(check.c_str()) == 0);
   CHECK(text_of(folder.path / "answer") == "same\n");
 
@@ -139,18 +149,24 @@ TEST_CASE("to binary files and back") {
   CHECK(rare < 400);
 
   // The model learns the same, but for what float16 rounds.
-  const std::string options = " --batch-size 64 --embedding-width 8 --bottom-mlp 8 --top-mlp 16 --epochs 2 --learning-rate 0.05";
+  const std::string options =
+      " --batch-size 64 --embedding-width 8 --bottom-mlp 8 --top-mlp 16 --epochs 2 --learning-rate "
+      "0.05";
   const nlohmann::json from_text = results("--data '" + tsv + "' --min-count 1" + options),
                        from_binary = results("--data '" + dir + "'" + options);
   CHECK(from_binary.at("train_samples") == 3601);
   CHECK(from_binary.at("embedding_parameters") == from_text.at("embedding_parameters"));
   CHECK(from_binary.at("auc").get<double>() > 0.99);
-  CHECK(std::abs(from_binary.at("logloss").get<double>() - from_text.at("logloss").get<double>()) < 2e-3);
+  CHECK(std::abs(from_binary.at("logloss").get<double>() - from_text.at("logloss").get<double>()) <
+        2e-3);
 
-  // With rows given out while it trains, on any number of ranks, also where there are too few and keys must be evicted.
+  // With rows given out while it trains, on any number of ranks, also where there are too few and
+  // keys must be evicted.
   for (const std::string& source : {tsv, dir}) {
-    const std::string vocabulary = "--data '" + source + "' --vocabulary --min-count 2 --max-rows 200" + options;
-    const nlohmann::json two = results(vocabulary + " --ranks 2"), one = results(vocabulary + " --ranks 1");
+    const std::string vocabulary =
+        "--data '" + source + "' --vocabulary --min-count 2 --max-rows 200" + options;
+    const nlohmann::json two = results(vocabulary + " --ranks 2"),
+                         one = results(vocabulary + " --ranks 1");
     CHECK(two.at("auc").get<double>() > 0.98);
     CHECK(std::abs(two.at("logloss").get<double>() - one.at("logloss").get<double>()) < 2e-3);
   }
@@ -186,10 +202,15 @@ TEST_CASE("what cannot be converted") {
   CHECK(convert("").err == "convert_criteo: A subcommand is required (see --help)\n");
   CHECK(convert("to-binary x").status == 2);
   CHECK(convert("to-binary x y --test-fraction 1").status == 2);
-  CHECK(convert("to-binary /no/such/file '" + empty + "x'").err.find("cannot open '/no/such/file'") != std::string::npos);
-  CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").err.find("holds no clicks") != std::string::npos);
-  CHECK(convert("to-tsv '" + folder.path.string() + "' x").err.find("feature_spec.yaml") != std::string::npos);
-  for (const char* arguments : {"to-binary '' x", "to-binary x ''", "to-tsv '' x", "to-tsv x ''"}) CHECK(convert(arguments).status == 2);
+  CHECK(
+      convert("to-binary /no/such/file '" + empty + "x'").err.find("cannot open '/no/such/file'") !=
+      std::string::npos);
+  CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").err.find("holds no clicks") !=
+        std::string::npos);
+  CHECK(convert("to-tsv '" + folder.path.string() + "' x").err.find("feature_spec.yaml") !=
+        std::string::npos);
+  for (const char* arguments : {"to-binary '' x", "to-binary x ''", "to-tsv '' x", "to-tsv x ''"})
+    CHECK(convert(arguments).status == 2);
   // What can be read only once would give files of no samples.
   std::string line;
   append_criteo_line(line, records(1)[0]);
@@ -197,9 +218,10 @@ TEST_CASE("what cannot be converted") {
   const Outcome pipe = convert("to-binary /dev/stdin '" + empty + "x'", "cat '" + empty + "' | ");
   CHECK(pipe.status == 1);
   CHECK(pipe.err ==
-        "convert_criteo: cannot read '/dev/stdin': it is a pipe, which can be read only once; write its content to a file first\n");
+        "convert_criteo: cannot read '/dev/stdin': it is a pipe, which can be read only once; "
+        "write its content to a file first\n");
   CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").status == 0);
-  CHECK(std::system(
-            ("'" + train_dlrm_path("convert_criteo") + "' to-binary '" + empty + "' '" + empty + "x' 2>/dev/null >/dev/full").c_str()) !=
-        0);
+  CHECK(std::system(("'" + train_dlrm_path("convert_criteo") + "' to-binary '" + empty + "' '" +
+                     empty + "x' 2>/dev/null >/dev/full")
+                        .c_str()) != 0);
 }

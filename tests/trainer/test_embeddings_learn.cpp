@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each of the 26 categories in turn is all that the label depends on: an embedding that is dead, swapped with another, or trained with
-// a wrong gradient leaves an AUC of a half.
+// Each of the 26 categories in turn is all that the label depends on: an embedding that is dead,
+// swapped with another, or trained with a wrong gradient leaves an AUC of a half.
 #include <trainer/command.hpp>
 
 #include <tessera/core/random.hpp>
@@ -15,7 +15,8 @@ using namespace tessera;
 
 namespace {
 
-/// 26 random categories of 12 values each, no numbers; category `telling` says the label, with 5 % noise.
+/// 26 random categories of 12 values each, no numbers; category `telling` says the label, with 5 %
+/// noise.
 std::string clicks(int telling, int lines) {
   std::string text;
   for (int i = 0; i < lines; ++i) {
@@ -41,9 +42,12 @@ TEST_CASE("each category alone decides the label") {
       CAPTURE(plan);
       CAPTURE(f);
       std::ofstream(path) << clicks(f, 2500);
-      const nlohmann::json json =
-          results("--data '" + path + "' --test-fraction 0.2 --ranks 3 --batch-size 100 --embedding-width 8 --bottom-mlp 8 " +
-                  "--top-mlp 16 --epochs 6 --learning-rate 0.05 --dense-learning-rate 0.01 --feature-check --plan " + plan);
+      const nlohmann::json json = results(
+          "--data '" + path +
+          "' --test-fraction 0.2 --ranks 3 --batch-size 100 --embedding-width 8 --bottom-mlp 8 " +
+          "--top-mlp 16 --epochs 6 --learning-rate 0.05 --dense-learning-rate 0.01 --feature-check "
+          "--plan " +
+          plan);
       const double auc = json.at("auc").get<double>();
       CHECK(auc > 0.88);
       const auto& without = json.at("auc_without");

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// train_dlrm --backend cuda, its kernels emulated, against --backend host: the same options, the same model.
+// train_dlrm --backend cuda, its kernels emulated, against --backend host: the same options, the
+// same model.
 #include <tessera/dense/matmul.hpp>
 
 #include <trainer/command.hpp>
@@ -13,7 +14,8 @@
 namespace {
 
 const std::string kTiny =
-    " --samples 1300 --max-rows 40 --batch-size 100 --embedding-width 16 --bottom-mlp 16 --top-mlp 32 --dense-learning-rate 0.01 ";
+    " --samples 1300 --max-rows 40 --batch-size 100 --embedding-width 16 --bottom-mlp 16 --top-mlp "
+    "32 --dense-learning-rate 0.01 ";
 
 nlohmann::json results_of(const std::string& arguments) {
   const Outcome outcome = train_dlrm(arguments, true, "", "train_dlrm_emulated");
@@ -24,31 +26,42 @@ nlohmann::json results_of(const std::string& arguments) {
 }
 
 /// Log losses of the test, after 12 steps. A model that is not trained is at 0.69.
-double loss(const std::string& arguments) { return results_of(kTiny + arguments).at("logloss").get<double>(); }
+double loss(const std::string& arguments) {
+  return results_of(kTiny + arguments).at("logloss").get<double>();
+}
 
 }  // namespace
 
-TEST_CASE("every option gives the host's model: optimizers, interactions, plans, codecs, duplicates, batches routed ahead, buckets") {
+TEST_CASE(
+    "every option gives the host's model: optimizers, interactions, plans, codecs, duplicates, "
+    "batches routed ahead, buckets") {
   for (const std::string how :
-       {"--ranks 1", "--ranks 3 --plan mixed --overlap", "--ranks 2 --interaction cross --cross-layers 2 --cross-rank 8 --bucket-kib 1",
+       {"--ranks 1", "--ranks 3 --plan mixed --overlap",
+        "--ranks 2 --interaction cross --cross-layers 2 --cross-rank 8 --bucket-kib 1",
         "--ranks 2 --optimizer sgd --interaction cross --cross-layers 1 --dense-optimizer sgd",
         "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
-        "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 --overlap",
-        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad", "--ranks 4 --plan grid --loader first-rank",
-        "--ranks 2 --plan table-wise --weight-decay 0.001", "--ranks 2 --plan auto", "--ranks 2 --vocabulary --min-count 2"}) {
+        "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 "
+        "--overlap",
+        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad",
+        "--ranks 4 --plan grid --loader first-rank",
+        "--ranks 2 --plan table-wise --weight-decay 0.001", "--ranks 2 --plan auto",
+        "--ranks 2 --vocabulary --min-count 2"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);
-    // Kernels add in another order; where that turns the last bit of a code, vectors differ by its step.
+    // Kernels add in another order; where that turns the last bit of a code, vectors differ by its
+    // step.
     CHECK(std::abs(host - cuda) < (how.find("codec") == std::string::npos ? 1e-5 : 1e-3));
   }
 }
 
-TEST_CASE("dense layers in bf16: nearly the model of fp32, on the host, too, where its processor can") {
+TEST_CASE(
+    "dense layers in bf16: nearly the model of fp32, on the host, too, where its processor can") {
   const double fp32 = loss("--backend cuda"), bf16 = loss("--backend cuda --dense-precision bf16");
   CHECK(bf16 != fp32);
   CHECK(std::abs(bf16 - fp32) < 1e-3);
-  if (tessera::supported(tessera::DensePrecision::bfloat16)) CHECK(std::abs(bf16 - loss("--backend host --dense-precision bf16")) < 1e-3);
+  if (tessera::supported(tessera::DensePrecision::bfloat16))
+    CHECK(std::abs(bf16 - loss("--backend host --dense-precision bf16")) < 1e-3);
 }
 
 TEST_CASE("sums in buckets give the bits of sums at once") {
@@ -58,15 +71,22 @@ TEST_CASE("sums in buckets give the bits of sums at once") {
   CHECK(loss(how + "--bucket-kib 1000") == at_once);
 }
 
-TEST_CASE("increments: resumed from one on the GPU, or on the host under another plan, as if nothing had happened") {
+TEST_CASE(
+    "increments: resumed from one on the GPU, or on the host under another plan, as if nothing had "
+    "happened") {
   const TemporaryFolder folder;
-  const std::string how = "--interaction cross --cross-rank 4 ", save = " --save '" + (folder.path / "a").string() + "'";
-  const double whole = loss(how + "--backend cuda --ranks 2" + save + " --save-every 4 --save-increments 1");
+  const std::string how = "--interaction cross --cross-rank 4 ",
+                    save = " --save '" + (folder.path / "a").string() + "'";
+  const double whole =
+      loss(how + "--backend cuda --ranks 2" + save + " --save-every 4 --save-increments 1");
   CHECK(std::filesystem::exists(folder.path / "a" / "step-000000000012"));
-  for (const std::string other : {"--backend cuda --ranks 2", "--backend host --ranks 3 --plan row-wise"}) {
+  for (const std::string other :
+       {"--backend cuda --ranks 2", "--backend host --ranks 3 --plan row-wise"}) {
     CAPTURE(other);
-    std::filesystem::remove_all(folder.path / "a" / "step-000000000012");  // an increment of step 4 is left, step 8
-    CHECK(text_of(folder.path / "a" / "step-000000000008" / "manifest.json").find("\"base\":\"step-000000000004\"") != std::string::npos);
+    // an increment of step 4 is left, step 8
+    std::filesystem::remove_all(folder.path / "a" / "step-000000000012");
+    CHECK(text_of(folder.path / "a" / "step-000000000008" / "manifest.json")
+              .find("\"base\":\"step-000000000004\"") != std::string::npos);
     CHECK(std::abs(loss(how + other + save + " --resume") - whole) < 1e-5);
   }
 }

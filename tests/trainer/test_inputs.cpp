@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// train_dlrm and its files: what cannot be read twice or never ends, faults that must show before the training, results that must not
-// destroy anything, other data than a checkpoint's.
+// train_dlrm and its files: what cannot be read twice or never ends, faults that must show before
+// the training, results that must not destroy anything, other data than a checkpoint's.
 #include <trainer/command.hpp>
 
 #include <tessera/core/random.hpp>
@@ -19,7 +19,9 @@ using namespace tessera;
 
 namespace {
 
-const std::string kSmall = " --ranks 2 --batch-size 50 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --epochs 1 --min-count 1 ";
+const std::string kSmall =
+    " --ranks 2 --batch-size 50 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --epochs 1 "
+    "--min-count 1 ";
 
 /// `salt`: other categories, nothing else.
 std::string clicks(int lines, std::uint32_t salt = 0) {
@@ -27,16 +29,20 @@ std::string clicks(int lines, std::uint32_t salt = 0) {
   for (int i = 0; i < lines; ++i) {
     CriteoRecord record;
     record.label = static_cast<std::uint8_t>(random_word(3, i) % 2);
-    for (int f = 0; f < kCriteoCategories; ++f) record.categories[f] = static_cast<std::uint32_t>(random_word(4, i, f) % 9) ^ salt;
+    for (int f = 0; f < kCriteoCategories; ++f)
+      record.categories[f] = static_cast<std::uint32_t>(random_word(4, i, f) % 9) ^ salt;
     append_criteo_line(text, record);
   }
   return text;
 }
 
-void write(const std::filesystem::path& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 /// One line on stderr that holds `what`. A run that hangs ends as status 124.
-Outcome check_fails(const std::string& arguments, const std::string& what, int status = 1, const std::string& before = "") {
+Outcome check_fails(const std::string& arguments, const std::string& what, int status = 1,
+                    const std::string& before = "") {
   const Outcome outcome = train_dlrm(arguments, false, before + "timeout 60");
   CAPTURE(arguments);
   CAPTURE(outcome.err);
@@ -60,14 +66,17 @@ TEST_CASE("pipes and devices are refused, at once") {
   check_fails("--data /dev/zero" + kSmall, "it is not a regular file");
   std::filesystem::create_directory(folder.path / "set");
   REQUIRE(::mkfifo((folder.path / "set" / "feature_spec.yaml").c_str(), 0600) == 0);
-  check_fails("--data '" + (folder.path / "set").string() + "'" + kSmall, "feature_spec.yaml': it is a pipe");
+  check_fails("--data '" + (folder.path / "set").string() + "'" + kSmall,
+              "feature_spec.yaml': it is a pipe");
 }
 
 TEST_CASE("a file of another kind: columns that there are and that there should be") {
   const TemporaryFolder folder;
   const std::string file = (folder.path / "file").string(), data = "--data '" + file + "'" + kSmall;
   write(file, "label,price\n1,2\n");
-  check_fails(data, "1 tab-separated field and 1 commas; a Criteo line has 40: a label, 13 integers, 26 categories; if it is a header");
+  check_fails(data,
+              "1 tab-separated field and 1 commas; a Criteo line has 40: a label, 13 integers, 26 "
+              "categories; if it is a header");
   write(file, "1\t2\t3\n");
   check_fails(data, "line 1: the line has 3 tab-separated fields; a Criteo line has 40");
   write(file, "\x1f\x8b\x08rest");
@@ -79,8 +88,13 @@ TEST_CASE("a fault in the test part of a folder shows before the training") {
   const std::vector<std::int64_t> rows(kCriteoCategories, 9);
   const std::string set = (folder.path / "set").string();
   BinaryDatasetWriter writer(set, kCriteoIntegers, rows);
-  ClickBatch<std::int32_t> batch{
-      .size = 300, .features = kCriteoCategories, .dense_columns = kCriteoIntegers, .labels = {}, .dense = {}, .ids = {}, .offsets = {}};
+  ClickBatch<std::int32_t> batch{.size = 300,
+                                 .features = kCriteoCategories,
+                                 .dense_columns = kCriteoIntegers,
+                                 .labels = {},
+                                 .dense = {},
+                                 .ids = {},
+                                 .offsets = {}};
   batch.labels.assign(300, 1.0f);
   batch.dense.assign(300 * kCriteoIntegers, 0.5f);
   batch.ids.assign(300 * kCriteoCategories, 3);
@@ -91,32 +105,41 @@ TEST_CASE("a fault in the test part of a folder shows before the training") {
   std::string ids = text_of(set + "/test/cat_5.bin");
   ids[290] = 100;
   write(set + "/test/cat_5.bin", ids);
-  const Outcome outcome = check_fails(data, "test/cat_5.bin', sample 290: id 100 of feature 'cat_5.bin' is not in [0, 9)");
+  const Outcome outcome = check_fails(
+      data, "test/cat_5.bin', sample 290: id 100 of feature 'cat_5.bin' is not in [0, 9)");
   CHECK(outcome.out.find("step") == std::string::npos);
 }
 
 TEST_CASE("--json: nothing is written before the end, nothing else is lost, any name can be told") {
   const TemporaryFolder folder;
-  const std::string data = (folder.path / "data").string(), results_file = (folder.path / "results").string();
+  const std::string data = (folder.path / "data").string(),
+                    results_file = (folder.path / "results").string();
   const std::string json = " --json '" + results_file + "'";
   write(data, clicks(200));
   check_fails("--data '" + data + "' --json '" + data + "'" + kSmall, "--json", 2);
   std::filesystem::create_symlink("data", folder.path / "link");
-  check_fails("--data '" + data + "' --json '" + (folder.path / "link").string() + "'" + kSmall, "--json", 2);
+  check_fails("--data '" + data + "' --json '" + (folder.path / "link").string() + "'" + kSmall,
+              "--json", 2);
   CHECK(text_of(data) == clicks(200));
 
   write(results_file, "earlier results");
   check_fails("--data /no/such/file" + json + kSmall, "/no/such/file");
-  check_fails("--data '" + data + "' --dense-optimizer sgd --dense-learning-rate 1e30" + json + kSmall, "diverged");
+  check_fails(
+      "--data '" + data + "' --dense-optimizer sgd --dense-learning-rate 1e30" + json + kSmall,
+      "diverged");
   CHECK(text_of(results_file) == "earlier results");
 
   const std::string latin = (folder.path / "caf\xe9").string();
   write(latin, clicks(200));
   const Outcome outcome = train_dlrm("--data '" + latin + "'" + json + kSmall, false);
   CHECK(outcome.status == 0);
-  CHECK(nlohmann::json::parse(text_of(results_file)).at("data").get<std::string>().ends_with("caf\xef\xbf\xbd"));
+  CHECK(nlohmann::json::parse(text_of(results_file))
+            .at("data")
+            .get<std::string>()
+            .ends_with("caf\xef\xbf\xbd"));
   std::size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) files += entry.exists();
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    files += entry.exists();
   CHECK(files == 4);  // nothing partial is left
   CHECK(train_dlrm("--data '" + data + "' --json /dev/null" + kSmall, false).status == 0);
   CHECK(std::filesystem::is_character_file("/dev/null"));
@@ -125,7 +148,8 @@ TEST_CASE("--json: nothing is written before the end, nothing else is lost, any 
 TEST_CASE("results that cannot be printed are a failure") {
   const std::string synthetic = "--samples 400 --max-rows 10" + kSmall;
   const auto status_of = [&](const std::string& arguments, const std::string& output) {
-    const std::string command = "'" + train_dlrm_path() + "' " + arguments + " 2>/dev/null " + output;
+    const std::string command =
+        "'" + train_dlrm_path() + "' " + arguments + " 2>/dev/null " + output;
     return WEXITSTATUS(std::system(command.c_str()));
   };
   CHECK(status_of(synthetic, ">/dev/null") == 0);
@@ -135,28 +159,34 @@ TEST_CASE("results that cannot be printed are a failure") {
   // A file that is opened must not get the number of the closed output.
   const TemporaryFolder folder;
   write(folder.path / "data", clicks(200));
-  CHECK(status_of("--data '" + (folder.path / "data").string() + "' --json '" + (folder.path / "json").string() + "'" + kSmall, ">&-") ==
-        1);
+  CHECK(status_of("--data '" + (folder.path / "data").string() + "' --json '" +
+                      (folder.path / "json").string() + "'" + kSmall,
+                  ">&-") == 1);
   CHECK(text_of(folder.path / "data") == clicks(200));
 }
 
 TEST_CASE("--resume knows the data, and goes on under another name of it") {
   const TemporaryFolder folder;
-  const std::string file = (folder.path / "data").string(), save = " --save '" + (folder.path / "save").string() + "'" + kSmall;
+  const std::string file = (folder.path / "data").string(),
+                    save = " --save '" + (folder.path / "save").string() + "'" + kSmall;
   write(file, clicks(200));
   write(file + "2", clicks(200, 0x1234));
   REQUIRE(train_dlrm("--data '" + file + "'" + save, false).status == 0);
-  check_fails("--data '" + file + "2' --resume" + save, "was saved while training on other data (checksum ");
+  check_fails("--data '" + file + "2' --resume" + save,
+              "was saved while training on other data (checksum ");
   std::filesystem::rename(file, file + "3");
   CHECK(train_dlrm("--data '" + file + "3' --resume" + save, false).status == 0);
-  const std::string vocabulary = " --vocabulary --max-rows 20 --save '" + (folder.path / "other").string() + "'" + kSmall;
+  const std::string vocabulary =
+      " --vocabulary --max-rows 20 --save '" + (folder.path / "other").string() + "'" + kSmall;
   REQUIRE(train_dlrm("--data '" + file + "3'" + vocabulary, false).status == 0);
-  check_fails("--data '" + file + "2' --resume" + vocabulary, "was saved while training on other data (checksum ");
+  check_fails("--data '" + file + "2' --resume" + vocabulary,
+              "was saved while training on other data (checksum ");
 }
 
 TEST_CASE("ranks that wait too long, and threads that the system does not give") {
   check_fails("--samples 40000 --ranks 4 --max-rows 20 --timeout 0.000001", "late: rank ");
 #if !defined(__SANITIZE_ADDRESS__)
-  check_fails("--samples 4000 --ranks 64 --threads-per-rank 16", "but --ranks and --threads-per-rank need 1024", 1, "ulimit -v 3000000; ");
+  check_fails("--samples 4000 --ranks 64 --threads-per-rank 16",
+              "but --ranks and --threads-per-rank need 1024", 1, "ulimit -v 3000000; ");
 #endif
 }

@@ -9,10 +9,13 @@
 
 namespace {
 
-const std::string kOptions = " --samples 2050 --max-rows 40 --batch-size 250 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+const std::string kOptions =
+    " --samples 2050 --max-rows 40 --batch-size 250 --embedding-width 8 --bottom-mlp 16 --top-mlp "
+    "32 ";
 
 std::string mpirun(int ranks) {
-  return "OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe --bind-to none "
+  return "OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 "
+         "mpirun --oversubscribe --bind-to none "
          "-np " +
          std::to_string(ranks);
 }
@@ -24,10 +27,13 @@ nlohmann::json kept(nlohmann::json results) {
 }
 
 void skip_without_mpi() {
-  const Outcome probe = train_dlrm("--communicator mpi --samples 40 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp 8");
+  const Outcome probe = train_dlrm(
+      "--communicator mpi --samples 40 --max-rows 10 --embedding-width 8 --bottom-mlp 8 --top-mlp "
+      "8");
   if (probe.status == 0) return;
   REQUIRE(probe.err ==
-          "train_dlrm: --communicator mpi: this program was built without it; install its library (docs/clusters.md) and "
+          "train_dlrm: --communicator mpi: this program was built without it; install its library "
+          "(docs/clusters.md) and "
           "configure and build again\n");
   std::exit(77);
 }
@@ -39,14 +45,16 @@ TEST_CASE("4 processes and 4 threads: one result, and only rank 0 speaks") {
   for (const std::string plan : {"mixed", "replicated"}) {
     CAPTURE(plan);
     const nlohmann::json threads = results(kOptions + "--ranks 4 --plan " + plan);
-    const Outcome processes = train_dlrm(kOptions + "--communicator mpi --plan " + plan, true, mpirun(4));
+    const Outcome processes =
+        train_dlrm(kOptions + "--communicator mpi --plan " + plan, true, mpirun(4));
     INFO(processes.err);
     REQUIRE(processes.status == 0);
     CHECK(kept(processes.json) == kept(threads));
     CHECK(processes.json.at("communicator") == "mpi");
     CHECK(processes.json.at("ranks") == 4);
     std::size_t reports = 0;
-    for (std::size_t at = 0; (at = processes.out.find("test AUC", at)) != std::string::npos; ++at) ++reports;
+    for (std::size_t at = 0; (at = processes.out.find("test AUC", at)) != std::string::npos; ++at)
+      ++reports;
     CHECK(reports == 2);  // of the model, and the best possible
   }
 }
@@ -95,8 +103,9 @@ TEST_CASE("a fault of all ranks and a wrong number of ranks end the job") {
 TEST_CASE("ranks with different options say which ones, and both values, before they begin") {
   skip_without_mpi();
   const auto differing = [](const std::string& of_rank_1) {
-    const std::string launcher =
-        mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec "$@" )" + of_rank_1 + R"(; fi; exec "$@"' sh)";
+    const std::string launcher = mpirun(2) +
+                                 R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec "$@" )" +
+                                 of_rank_1 + R"(; fi; exec "$@"' sh)";
     const Outcome outcome = train_dlrm(kOptions + "--communicator mpi", false, launcher);
     CHECK(outcome.status != 0);
     CHECK(outcome.err.find("rank 1: ") == std::string::npos);
@@ -109,7 +118,8 @@ TEST_CASE("ranks with different options say which ones, and both values, before 
   CHECK(three.find("; --weight-decay is 0 on rank 0 and 0.5 on rank 1") != std::string::npos);
   CHECK(three.find("; --overlap is not given on rank 0 and given on rank 1") != std::string::npos);
   CHECK(three.find("; --dense-optimizer is adam on rank 0 and sgd on rank 1") != std::string::npos);
-  for (const std::string option : {"--loader first-rank", "--bucket-kib 8", "--constant-rates", "--learning-rate 0.5", "--power 1.1"}) {
+  for (const std::string option : {"--loader first-rank", "--bucket-kib 8", "--constant-rates",
+                                   "--learning-rate 0.5", "--power 1.1"}) {
     const std::string err = differing(option);
     INFO(err);
     CHECK(err.find(rule + option.substr(0, option.find(' ')) + " is ") != std::string::npos);
@@ -118,10 +128,14 @@ TEST_CASE("ranks with different options say which ones, and both values, before 
 
 TEST_CASE("--timeout: a process that stands still is named after so many seconds") {
   skip_without_mpi();
-  const std::string launcher = mpirun(2) + R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$@" & sleep 4; kill -STOP $!; sleep 20; )"
-                                           R"(kill -KILL $!; exit 1; fi; exec "$@"' sh)";
-  const Outcome outcome =
-      train_dlrm("--communicator mpi --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 --timeout 3", false, launcher);
+  const std::string launcher =
+      mpirun(2) +
+      R"( sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then "$@" & sleep 4; kill -STOP $!; sleep 20; )"
+      R"(kill -KILL $!; exit 1; fi; exec "$@"' sh)";
+  const Outcome outcome = train_dlrm(
+      "--communicator mpi --samples 3000000 --epochs 1000 --max-rows 10 --embedding-width 8 "
+      "--timeout 3",
+      false, launcher);
   INFO(outcome.err);
   CHECK(outcome.status != 0);
   CHECK(outcome.err.find("waited 3000 ms") != std::string::npos);

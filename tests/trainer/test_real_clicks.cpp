@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Real clicks, with the default options but for the plan: the quality that other models reach on the last tenth, under every plan.
+// Real clicks, with the default options but for the plan: the quality that other models reach on
+// the last tenth, under every plan.
 #include <trainer/command.hpp>
 
 #include <data/shared_folder.hpp>
@@ -16,7 +17,8 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
 const std::vector<std::string> kPlans{"mixed"};
 #else
-const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise", "grid", "replicated", "mixed"};
+const std::vector<std::string> kPlans{"table-wise", "column-wise", "row-wise",
+                                      "grid",       "replicated",  "mixed"};
 #endif
 
 void check(const char* name, double least_auc, double most_logloss) {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// train_dlrm killed by SIGKILL again and again, and resumed: at the end the same model, to the bit, as of a run that nobody disturbed;
-// under another plan and number of ranks the same to tolerance.
+// train_dlrm killed by SIGKILL again and again, and resumed: at the end the same model, to the bit,
+// as of a run that nobody disturbed; under another plan and number of ranks the same to tolerance.
 #include <trainer/command.hpp>
 
 #include <tessera/checkpoint/folder.hpp>
@@ -32,7 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 const std::string kModel =
-    "--samples 40000 --test-fraction 0.1 --max-rows 300 --batch-size 100 --epochs 2 --embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
+    "--samples 40000 --test-fraction 0.1 --max-rows 300 --batch-size 100 --epochs 2 "
+    "--embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
 constexpr std::int64_t kSteps = 720;
 
 /// Starts train_dlrm and kills it when `now()` says so. Whether it was still running then.
@@ -65,7 +66,8 @@ bool killed(const std::string& arguments, const Now& now) {
 }
 
 /// 28 files: 26 tables, the linear layers, the manifest.
-void check_same_files(const std::filesystem::path& a, const std::filesystem::path& b, int expected = 28) {
+void check_same_files(const std::filesystem::path& a, const std::filesystem::path& b,
+                      int expected = 28) {
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(a)) {
     ++files;
@@ -76,21 +78,28 @@ void check_same_files(const std::filesystem::path& a, const std::filesystem::pat
 }
 
 /// A folder of its own that holds one checkpoint, to be resumed from.
-std::filesystem::path copy_of(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
+std::filesystem::path copy_of(const std::filesystem::path& checkpoint,
+                              const std::filesystem::path& folder) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::filesystem::copy(checkpoint, folder / checkpoint.filename());
   return folder;
 }
 
-/// Every key's row, count and step, by table and key: in a checkpoint keys stand in the order of the ranks that saved them.
-std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known_keys(const std::filesystem::path& checkpoint) {
+/// Every key's row, count and step, by table and key: in a checkpoint keys stand in the order of
+/// the ranks that saved them.
+std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known_keys(
+    const std::filesystem::path& checkpoint) {
   CheckpointReader reader(checkpoint);
   std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known;
   for (int t = 0; t < 26; ++t) {
-    const auto read = [&](const char* part) { return reader.read<std::int64_t>(fmt::format("vocabulary.{}.{}", t, part)); };
-    const auto keys = read("keys"), rows = read("rows"), counts = read("counts"), steps = read("steps");
-    for (std::size_t i = 0; i < keys.size(); ++i) known[{t, keys[i]}] = {rows[i], counts[i], steps[i]};
+    const auto read = [&](const char* part) {
+      return reader.read<std::int64_t>(fmt::format("vocabulary.{}.{}", t, part));
+    };
+    const auto keys = read("keys"), rows = read("rows"), counts = read("counts"),
+               steps = read("steps");
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      known[{t, keys[i]}] = {rows[i], counts[i], steps[i]};
   }
   return known;
 }
@@ -103,8 +112,9 @@ void write_clicks(const std::filesystem::path& file, int lines) {
     out << random() % 2;
     for (int j = 0; j < 13; ++j) out << '\t' << random() % 9;
     for (int j = 0; j < 26; ++j)
-      out << fmt::format("\t{:08x}",
-                         static_cast<std::uint32_t>(0x9e3779b9u * (random() % 60 * (random() % 60) / 30 + static_cast<unsigned>(i) / 40)));
+      out << fmt::format("\t{:08x}", static_cast<std::uint32_t>(
+                                         0x9e3779b9u * (random() % 60 * (random() % 60) / 30 +
+                                                        static_cast<unsigned>(i) / 40)));
     out << '\n';
   }
 }
@@ -114,9 +124,11 @@ double difference(const std::filesystem::path& a, const std::filesystem::path& b
   CheckpointReader first(a), second(b);
   double most = 0;
   for (const StoredTensor& tensor : first.manifest().tensors) {
-    const std::vector<float> x = first.read<float>(tensor.name), y = second.read<float>(tensor.name);
+    const std::vector<float> x = first.read<float>(tensor.name),
+                             y = second.read<float>(tensor.name);
     REQUIRE(x.size() == y.size());
-    for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, static_cast<double>(std::abs(x[i] - y[i])));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      most = std::max(most, static_cast<double>(std::abs(x[i] - y[i])));
   }
   return most;
 }
@@ -125,9 +137,10 @@ double difference(const std::filesystem::path& a, const std::filesystem::path& b
 
 TEST_CASE("killed and resumed until it is done: the same files as without") {
   std::mt19937 random(7);
-  for (const std::string how : {"--optimizer adam --plan mixed --ranks 3 --save-async",
-                                "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
-                                "--optimizer adagrad --plan grid --ranks 2 --save-increments 3"}) {
+  for (const std::string how :
+       {"--optimizer adam --plan mixed --ranks 3 --save-async",
+        "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
+        "--optimizer adagrad --plan grid --ranks 2 --save-increments 3"}) {
     CAPTURE(how);
     const TemporaryFolder folder;
     const std::string base = kModel + how + " --save-every 30 --keep 3 --save ";
@@ -158,7 +171,8 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
     CHECK(useful >= 2);
     check_same_files(folder.path / "whole" / last, folder.path / "killed" / last);
     // An increment's base may stay beside the last three.
-    CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <= (how.find("increments") == std::string::npos ? 0 : 1));
+    CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <=
+          (how.find("increments") == std::string::npos ? 0 : 1));
   }
 }
 
@@ -169,9 +183,11 @@ TEST_CASE("resumed under another plan and number of ranks: the same to tolerance
   const std::filesystem::path middle = checkpoint_name(360), last = checkpoint_name(kSteps);
   // How far half a training moves numbers, to judge differences by.
   CHECK(difference(folder.path / "whole" / middle, folder.path / "whole" / last) > 0.05);
-  for (const std::string how : {"--plan row-wise --ranks 3", "--plan mixed --ranks 2", "--plan replicated --ranks 4"}) {
+  for (const std::string how :
+       {"--plan row-wise --ranks 3", "--plan mixed --ranks 2", "--plan replicated --ranks 4"}) {
     CAPTURE(how);
-    const std::filesystem::path other = copy_of(folder.path / "whole" / middle, folder.path / "other");
+    const std::filesystem::path other =
+        copy_of(folder.path / "whole" / middle, folder.path / "other");
     const Outcome outcome = train_dlrm(kModel + how + " --resume --save " + other.string());
     CHECK(outcome.status == 0);
     CHECK(outcome.out.find("resumed from " + (other / middle).string()) != std::string::npos);
@@ -181,10 +197,13 @@ TEST_CASE("resumed under another plan and number of ranks: the same to tolerance
   }
 }
 
-TEST_CASE("one rank reads for all: resumed as if nothing had happened, also where every rank reads again") {
+TEST_CASE(
+    "one rank reads for all: resumed as if nothing had happened, also where every rank reads "
+    "again") {
   const TemporaryFolder folder;
   const std::string base =
-      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 --bottom-mlp 8 --top-mlp 8 --ranks 2 --keep 9 --save ";
+      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 --bottom-mlp "
+      "8 --top-mlp 8 --ranks 2 --keep 9 --save ";
   const std::string whole = (folder.path / "whole").string();
   results(base + whole + " --save-every 20 --loader first-rank");
   CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{20, 40, 54});
@@ -198,34 +217,43 @@ TEST_CASE("one rank reads for all: resumed as if nothing had happened, also wher
   }
 }
 
-TEST_CASE("with a vocabulary: resumed as if nothing had happened, its rows the same on any number of ranks") {
+TEST_CASE(
+    "with a vocabulary: resumed as if nothing had happened, its rows the same on any number of "
+    "ranks") {
   const TemporaryFolder folder;
   write_clicks(folder.path / "clicks.tsv", 3000);
   for (const auto& [eviction, ranks] : {std::pair("oldest", 2), std::pair("least-frequent", 3)}) {
     CAPTURE(eviction);
     const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
-                             " --vocabulary --max-rows 60 --min-count 2 --test-fraction 0.1 --batch-size 100 --epochs 2 --bottom-mlp 8 "
+                             " --vocabulary --max-rows 60 --min-count 2 --test-fraction 0.1 "
+                             "--batch-size 100 --epochs 2 --bottom-mlp 8 "
                              "--top-mlp 8 --keep 9 --eviction " +
                              eviction + " --save ";
     const std::string whole = (folder.path / eviction).string();
     const nlohmann::json expected = results(base + whole + " --ranks 2 --save-every 20");
-    const std::filesystem::path middle = whole / std::filesystem::path(checkpoint_name(20)), last = checkpoint_name(54);
+    const std::filesystem::path middle = whole / std::filesystem::path(checkpoint_name(20)),
+                                last = checkpoint_name(54);
     const auto known = known_keys(whole / last), before = known_keys(middle);
     int evicted = 0;
-    for (const auto& [key, was] : before) evicted += was[0] > 0 && (!known.contains(key) || known.at(key)[0] != was[0]);
+    for (const auto& [key, was] : before)
+      evicted += was[0] > 0 && (!known.contains(key) || known.at(key)[0] != was[0]);
     CHECK(evicted > 100);  // or this tests little
     const auto other = copy_of(middle, folder.path / "other");
-    const nlohmann::json resumed = results(base + other.string() + " --resume --ranks " + std::to_string(ranks));
+    const nlohmann::json resumed =
+        results(base + other.string() + " --resume --ranks " + std::to_string(ranks));
     CHECK(known_keys(other / last) == known);
     if (ranks == 2) check_same_files(whole / last, other / last, 29);
-    CHECK(std::abs(resumed.at("logloss").get<double>() - expected.at("logloss").get<double>()) < 1e-5);
+    CHECK(std::abs(resumed.at("logloss").get<double>() - expected.at("logloss").get<double>()) <
+          1e-5);
   }
 }
 
 TEST_CASE("what cannot be resumed says why") {
   const TemporaryFolder folder;
   const std::string path = (folder.path / "c").string();
-  const std::string tiny = "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --save " + path + " ";
+  const std::string tiny =
+      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --save " +
+      path + " ";
   const Outcome fresh = train_dlrm(tiny + "--resume");
   CHECK(fresh.status == 0);
   CHECK(fresh.out.find("resumed") == std::string::npos);
@@ -244,14 +272,17 @@ TEST_CASE("what cannot be resumed says why") {
   fails("--save-every 5", "--save");
   fails("--samples 1000 --max-rows 10 --save /proc/no", "/proc/no");
   for (const auto& entry : std::filesystem::directory_iterator(*latest_checkpoint(path)))
-    if (entry.path().filename().string().ends_with("-C4.safetensors")) std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+    if (entry.path().filename().string().ends_with("-C4.safetensors"))
+      std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   fails(tiny + "--resume", "it was truncated or changed");
 }
 
 TEST_CASE("another training's folder is refused, and so is one that another program saves to") {
   const TemporaryFolder folder;
   const std::string tiny =
-      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --keep 1 --save " + folder.path.string() + " ";
+      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --keep 1 "
+      "--save " +
+      folder.path.string() + " ";
   const auto fails = [&](const std::string& arguments, const std::string& what) {
     const Outcome outcome = train_dlrm(tiny + arguments, false);
     INFO(outcome.err);
@@ -261,12 +292,14 @@ TEST_CASE("another training's folder is refused, and so is one that another prog
   };
   {
     const FolderLock lock(folder.path);
-    fails("", "another program or save writes to the checkpoints in '" + folder.path.string() + "'");
+    fails("",
+          "another program or save writes to the checkpoints in '" + folder.path.string() + "'");
   }
   CHECK(checkpoint_steps(folder.path).empty());
   results(tiny + "--save-every 5");
   CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
-  fails("--save-every 5 --seed 2", "up to 'step-000000000018': go on with --resume, or give another folder");
+  fails("--save-every 5 --seed 2",
+        "up to 'step-000000000018': go on with --resume, or give another folder");
   CHECK(checkpoint_steps(folder.path) == std::vector<std::int64_t>{18});
 
   // A step beyond the training's is no step of it.
@@ -278,24 +311,31 @@ TEST_CASE("another training's folder is refused, and so is one that another prog
   fails("--resume", "is of step 999999, and this training has 18");
 }
 
-TEST_CASE("a training that diverges leaves its last good checkpoint, and names it; what is older and damaged is a warning") {
+TEST_CASE(
+    "a training that diverges leaves its last good checkpoint, and names it; what is older and "
+    "damaged is a warning") {
   const TemporaryFolder folder;
   const std::string path = (folder.path / "c").string();
   const std::string tiny =
-      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --save " + path + " ";
+      "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 "
+      "--constant-rates --epochs 2 --save " +
+      path + " ";
   results(tiny + "--save-every 5");
-  for (const int step : {15, 20, 25, 30, 35, 36}) std::filesystem::remove_all(path + "/" + checkpoint_name(step));
+  for (const int step : {15, 20, 25, 30, 35, 36})
+    std::filesystem::remove_all(path + "/" + checkpoint_name(step));
   for (const std::string how : {"", "--save-async "}) {
     CAPTURE(how);
     const auto other = copy_of(path + "/" + checkpoint_name(10), folder.path / "other");
     const Outcome outcome = train_dlrm(
-        "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --resume --keep 1 "
+        "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 "
+        "--constant-rates --epochs 2 --resume --keep 1 "
         "--save-every 1 --learning-rate 1e30 " +
             how + "--save " + other.string(),
         false);
     INFO(outcome.err);
     CHECK(outcome.status == 1);
-    CHECK(outcome.err.find("; the last good checkpoint is '" + (other / checkpoint_name(10)).string() + "'") != std::string::npos);
+    CHECK(outcome.err.find("; the last good checkpoint is '" +
+                           (other / checkpoint_name(10)).string() + "'") != std::string::npos);
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
     // What is there beside it is finite, too.
     for (const std::int64_t step : checkpoint_steps(other)) {
@@ -308,10 +348,10 @@ TEST_CASE("a training that diverges leaves its last good checkpoint, and names i
     // As the message says.
     for (const std::int64_t step : checkpoint_steps(other))
       if (step > 10) std::filesystem::remove_all(other / checkpoint_name(step));
-    CHECK(train_dlrm(
-              "--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --ranks 2 --constant-rates --epochs 2 --resume "
-              "--save " +
-              other.string())
+    CHECK(train_dlrm("--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 "
+                     "--ranks 2 --constant-rates --epochs 2 --resume "
+                     "--save " +
+                     other.string())
               .status == 0);
     CHECK(checkpoint_steps(other) == std::vector<std::int64_t>{10, 36});
   }
@@ -321,15 +361,18 @@ TEST_CASE("a training that diverges leaves its last good checkpoint, and names i
   std::ofstream(manifest) << text;
   const Outcome outcome = train_dlrm(tiny + "--resume --keep 3");
   CHECK(outcome.status == 0);
-  CHECK(outcome.err.find("warning: older checkpoints were not removed: file '" + manifest + "'") != std::string::npos);
+  CHECK(outcome.err.find("warning: older checkpoints were not removed: file '" + manifest + "'") !=
+        std::string::npos);
   CHECK(checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
 }
 
 TEST_CASE("a limit of file sizes is an error like a full disk") {
   const TemporaryFolder folder;
   const Outcome outcome = train_dlrm(
-      "--samples 2000 --max-rows 20 --batch-size 100 --ranks 2 --bottom-mlp 8 --top-mlp 64 --save " + (folder.path / "c").string(), false,
-      "ulimit -f 8;");
+      "--samples 2000 --max-rows 20 --batch-size 100 --ranks 2 --bottom-mlp 8 --top-mlp 64 "
+      "--save " +
+          (folder.path / "c").string(),
+      false, "ulimit -f 8;");
   INFO(outcome.err);
   CHECK(outcome.status == 1);
   CHECK(outcome.err.find("-dense.safetensors': File too large") != std::string::npos);

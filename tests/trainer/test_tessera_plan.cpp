@@ -33,14 +33,17 @@ struct Run {
       std::exit(77);
     }
     std::ofstream(folder.path / name) << model;
-    const int result = std::system(fmt::format("cd '{}' && TESSERA_MACHINE=none.json '{}' {} {} >out 2>err", folder.path.string(),
-                                               (bin() / "tessera_plan").string(), name, arguments)
-                                       .c_str());
+    const int result = std::system(
+        fmt::format("cd '{}' && TESSERA_MACHINE=none.json '{}' {} {} >out 2>err",
+                    folder.path.string(), (bin() / "tessera_plan").string(), name, arguments)
+            .c_str());
     status = WIFEXITED(result) ? WEXITSTATUS(result) : -1;
     out = text_of(folder.path / "out");
     err = text_of(folder.path / "err");
   }
-  nlohmann::json json(const char* file) const { return nlohmann::json::parse(text_of(folder.path / file)); }
+  nlohmann::json json(const char* file) const {
+    return nlohmann::json::parse(text_of(folder.path / file));
+  }
 };
 
 const std::string kModel = R"({"name": "shop", "workload": {"batch": 8192, "skew": 1.1}, "tables": [
@@ -52,7 +55,9 @@ const std::string kModel = R"({"name": "shop", "workload": {"batch": 8192, "skew
 }  // namespace
 
 TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else") {
-  const Run run("m.json", kModel, "--ranks 8 --ranks-per-node 4 --memory 6 --page page.html --json plan.json --svg plan.svg");
+  const Run run(
+      "m.json", kModel,
+      "--ranks 8 --ranks-per-node 4 --memory 6 --page page.html --json plan.json --svg plan.svg");
   REQUIRE(run.err == "");
   REQUIRE(run.status == 0);
   CHECK(run.out.find("shop: 4 tables, 5 features, 8 ranks, batch 8192") != std::string::npos);
@@ -60,16 +65,19 @@ TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else")
   REQUIRE(json.at("plans").size() == 7);
   CHECK(json["plans"][0]["fits"] == true);
   for (const auto& plan : json["plans"])
-    if (plan["fits"] == true) CHECK(json["plans"][0]["step_seconds"].get<double>() <= plan["step_seconds"].get<double>());
+    if (plan["fits"] == true)
+      CHECK(json["plans"][0]["step_seconds"].get<double>() <= plan["step_seconds"].get<double>());
   // Every element of every table once (or on every rank).
   std::map<std::string, double> elements;
   for (const auto& s : json["shards"])
-    elements[s["table"]] +=
-        (s["rows"][1].get<double>() - s["rows"][0].get<double>()) * (s["columns"][1].get<double>() - s["columns"][0].get<double>());
+    elements[s["table"]] += (s["rows"][1].get<double>() - s["rows"][0].get<double>()) *
+                            (s["columns"][1].get<double>() - s["columns"][0].get<double>());
   CHECK(elements["query"] == 40000000.0 * 128);
   CHECK(elements["user"] == 3000000.0 * 64);
-  const std::string page = text_of(run.folder.path / "page.html"), svg = text_of(run.folder.path / "plan.svg");
-  for (const char* text : {"query", "country", "a &quot;quoted&quot; &lt;name&gt;", "memory balanced", "rank 7"})
+  const std::string page = text_of(run.folder.path / "page.html"),
+                    svg = text_of(run.folder.path / "plan.svg");
+  for (const char* text :
+       {"query", "country", "a &quot;quoted&quot; &lt;name&gt;", "memory balanced", "rank 7"})
     CHECK(page.find(text) != std::string::npos);
   CHECK(page.find("src=") == std::string::npos);
   CHECK(page.find("href=") == std::string::npos);
@@ -81,66 +89,84 @@ TEST_CASE("the header compiles, and holds the same rectangles on the same ranks"
   if (!fs::exists(include / "tessera")) return;
   // Every cut there is.
   const Run run("m.json", kModel,
-                "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin query=grid:2 --pin user=column-wise:4 "
+                "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin "
+                "query=grid:2 --pin user=column-wise:4 "
                 "--pin country=replicated --pin 'a \"quoted\" <name>=table-wise@5'");
   REQUIRE(run.err == "");
   std::string test =
-      "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = planned::Plan::layout({8, 4});\n  int found = 0;\n";
+      "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = "
+      "planned::Plan::layout({8, 4});\n  int found = 0;\n";
   int shards = 0;
   const nlohmann::json json = run.json("plan.json");
   for (const auto& s : json.at("shards")) {
     ++shards;
     test += fmt::format(
-        "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && s.rectangle == tessera::Rectangle{{{}, {}, "
+        "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && "
+        "s.rectangle == tessera::Rectangle{{{}, {}, "
         "{}, {}}} && s.rank == {};\n",
-        s["table"].dump(), s["rows"][0].get<std::int64_t>(), s["rows"][1].get<std::int64_t>(), s["columns"][0].get<int>(),
-        s["columns"][1].get<int>(), s["rank"].get<int>());
+        s["table"].dump(), s["rows"][0].get<std::int64_t>(), s["rows"][1].get<std::int64_t>(),
+        s["columns"][0].get<int>(), s["columns"][1].get<int>(), s["rank"].get<int>());
   }
   CHECK(shards == 8 + 4 + 1 + 1);
   test += fmt::format(
-      "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == 5;\n}}\nstatic_assert(same());\n"
+      "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == "
+      "5;\n}}\nstatic_assert(same());\n"
       "static_assert(planned::kCluster.ranks == 8);\n",
       shards);
   std::ofstream(run.folder.path / "test.cpp") << test;
-  const int status = std::system(fmt::format("c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I '{}' '{}' >'{}' 2>&1", include.string(),
-                                             (run.folder.path / "test.cpp").string(), (run.folder.path / "log").string())
-                                     .c_str());
+  const int status = std::system(
+      fmt::format("c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I '{}' '{}' >'{}' 2>&1",
+                  include.string(), (run.folder.path / "test.cpp").string(),
+                  (run.folder.path / "log").string())
+          .c_str());
   INFO(text_of(run.folder.path / "log").substr(0, 2000));
   CHECK(status == 0);
 }
 
 TEST_CASE("other files: groups of tables, cardinalities, a feature specification") {
-  const std::string groups = R"({"common": {"id_distribution": {"alpha_flag_default": 1.05, "ids_are_frequency_sorted": true}},
+  const std::string groups =
+      R"({"common": {"id_distribution": {"alpha_flag_default": 1.05, "ids_are_frequency_sorted": true}},
     "models": {"tiny": {"num_numerical_features": 10, "mlp_sizes": [256, 128], "interact_stride": null, "embedding_groups": [
       {"num_tables": 2, "hotness": [1, 10], "num_rows": 10000, "width": 8, "shared": true},
       {"num_tables": 3, "hotness": [1], "num_rows": 1000000, "width": 16, "shared": false}]}}})";
   const Run tiny("m.json", groups, "--model tiny --ranks 4");
   CHECK(tiny.err == "");
   CHECK(tiny.out.find("tiny: 5 tables, 7 features, 4 ranks, batch 65536") != std::string::npos);
-  const Run sets("m.json", R"({"embedding_dim": 32, "sets": {"s": {"cardinalities": [100, 200000], "multi_hot_sizes_v2": [3, 1]}}})",
-                 "--model s --ranks 2");
+  const Run sets(
+      "m.json",
+      R"({"embedding_dim": 32, "sets": {"s": {"cardinalities": [100, 200000], "multi_hot_sizes_v2": [3, 1]}}})",
+      "--model s --ranks 2");
   CHECK(sets.out.find("s: 2 tables, 2 features") != std::string::npos);
   const std::string yaml =
-      "channel_spec:\n  categorical:\n  - cat_1.bin\n  - cat_0.bin\n  label: [label]\n  numerical: &id001\n  - num_0\n"
-      "feature_spec:\n  cat_0.bin:\n    cardinality: 7912889  # rows\n    dtype: int32\n  cat_1.bin: \n    cardinality: 33823\n    "
+      "channel_spec:\n  categorical:\n  - cat_1.bin\n  - cat_0.bin\n  label: [label]\n  numerical: "
+      "&id001\n  - num_0\n"
+      "feature_spec:\n  cat_0.bin:\n    cardinality: 7912889  # rows\n    dtype: int32\n  "
+      "cat_1.bin: \n    cardinality: 33823\n    "
       "hotness: 3\n"
-      "  num_0:\n    dtype: float16\nmetadata: {}\nsource_spec:\n  train:\n  - features: *id001\n    files:\n    - train/numerical.bin\n";
+      "  num_0:\n    dtype: float16\nmetadata: {}\nsource_spec:\n  train:\n  - features: *id001\n  "
+      "  files:\n    - train/numerical.bin\n";
   const Run spec("m.yaml", yaml, "--ranks 2 --width 16");
   CHECK(spec.err == "");
   CHECK(spec.out.find("2 tables, 2 features, 2 ranks") != std::string::npos);
   CHECK(spec.out.find("cat_0.bin                  7912889     16") != std::string::npos);
-  const Run bad("m.yaml", "channel_spec:\n  categorical:\n  - a\nfeature_spec:\n  a:\n    cardinality: many\n", "");
+  const Run bad(
+      "m.yaml",
+      "channel_spec:\n  categorical:\n  - a\nfeature_spec:\n  a:\n    cardinality: many\n", "");
   CHECK(bad.err == "tessera_plan: m.yaml:6: cardinality 'many' is not a positive number\n");
-  const Run absent("m.yaml", "channel_spec:\n  categorical: [a, b]\nfeature_spec:\n  a:\n    cardinality: 10\n", "");
+  const Run absent(
+      "m.yaml", "channel_spec:\n  categorical: [a, b]\nfeature_spec:\n  a:\n    cardinality: 10\n",
+      "");
   CHECK(absent.err == "tessera_plan: m.yaml: channel_spec names 'b', which feature_spec lacks\n");
   CHECK(Run("m.json", groups, "").err.find("--model must name one of: tiny") != std::string::npos);
 }
 
 TEST_CASE("constraints, and what cannot be") {
   const Run forbidden("m.json", kModel,
-                      "--ranks 8 --forbid replicated --forbid row-wise --forbid grid --forbid column-wise --json plan.json");
+                      "--ranks 8 --forbid replicated --forbid row-wise --forbid grid --forbid "
+                      "column-wise --json plan.json");
   CHECK(forbidden.json("plan.json")["shards"].size() == 4);
-  const auto fails = [](const std::string& model, const std::string& arguments, const std::string& text, int status = 1) {
+  const auto fails = [](const std::string& model, const std::string& arguments,
+                        const std::string& text, int status = 1) {
     const Run run("m.json", model, arguments);
     CAPTURE(arguments);
     CHECK(run.status == status);
@@ -150,20 +176,24 @@ TEST_CASE("constraints, and what cannot be") {
   };
   CHECK(Run(".", "", "").err == "tessera_plan: '.' is a folder, not a file\n");
   fails(kModel, "--ranks 2 --memory 4",
-        "no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 2 ranks have 4.0 GiB each");
-  fails(kModel, "--ranks 4 --memory 6 --forbid row-wise --forbid column-wise --forbid grid", "without --pin and --forbid a plan would fit");
+        "no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 2 ranks have 4.0 "
+        "GiB each");
+  fails(kModel, "--ranks 4 --memory 6 --forbid row-wise --forbid column-wise --forbid grid",
+        "without --pin and --forbid a plan would fit");
   fails(kModel, "--pin nobody=row-wise", "has no table 'nobody'");
   fails(kModel, "--pin user=upside-down", "there is no policy 'upside-down'", 2);
   fails(kModel, "--pin user", "write TABLE=POLICY", 2);
   fails(kModel, "--pin user=column-wise:0", "'0' is not a number from 1 to 8", 2);
   fails(kModel, "--pin user=column-wise:7", "7 parts do not divide the 64 columns of 'user'");
   fails(kModel, "--pin user=table-wise@8", "'8' is not a number from 0 to 7", 2);
-  for (const char* option : {"--memory", "--reserve", "--skew", "--memory-balance", "--memory-share"})
+  for (const char* option :
+       {"--memory", "--reserve", "--skew", "--memory-balance", "--memory-share"})
     fails(kModel, std::string(option) + " nan", "nan is not a number from 0", 2);
   fails(kModel, "--ranks 0", "--ranks", 2);
   fails(kModel, "--ranks 2000 --page page.html", "--page and --svg draw at most 1024 ranks", 2);
   fails(kModel, "--ranks 32767 --memory 1e-9", "no number of ranks would help");
-  for (const char* option : {"--header", "--page", "--svg", "--json", "--cluster", "--model", "--pin", "--forbid"})
+  for (const char* option :
+       {"--header", "--page", "--svg", "--json", "--cluster", "--model", "--pin", "--forbid"})
     fails(kModel, std::string(option) + " ''", option, 2);
   fails(kModel, "--cluster nowhere.json", "cannot read 'nowhere.json'");
   fails(kModel, "--page /nowhere/page.html", "cannot write");
@@ -171,19 +201,27 @@ TEST_CASE("constraints, and what cannot be") {
   fails("{}", "", "'tables' is missing");
   fails(R"({"tables": []})", "", "there are no tables");
   fails(R"({"tables": [{"name": "a", "rows": -1}]})", "", "m.json.tables[0].rows: -1 is not in 1");
-  fails(R"({"tables": [{"name": "a", "rows": "x"}]})", "", "m.json.tables[0].rows: must be a whole number");
-  fails(R"({"tables": [{"name": "a\nb", "rows": 5}]})", "", "m.json.tables[0].name: a name with the control character 0x0a");
-  fails(R"({"name": "a\nb", "tables": [{"name": "a", "rows": 5}]})", "", "m.json.name: a name with the control character 0x0a");
-  fails(R"({"tables": [{"name": "a", "rows": 5, "hotness": [1, 2], "features": ["a"]}]})", "", "1 names, but 2 values of hotness");
-  fails(R"({"tables": [{"name": "a", "rows": 5, "features": ["x", "x"]}]})", "", "the name 'x' stands twice among the features");
-  fails(R"({"tables": [{"name": "a", "rows": 5}, {"name": "a", "rows": 5}]})", "", "the name 'a' stands twice");
-  fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "max"}]})", "", "'max' is neither sum nor mean");
+  fails(R"({"tables": [{"name": "a", "rows": "x"}]})", "",
+        "m.json.tables[0].rows: must be a whole number");
+  fails(R"({"tables": [{"name": "a\nb", "rows": 5}]})", "",
+        "m.json.tables[0].name: a name with the control character 0x0a");
+  fails(R"({"name": "a\nb", "tables": [{"name": "a", "rows": 5}]})", "",
+        "m.json.name: a name with the control character 0x0a");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "hotness": [1, 2], "features": ["a"]}]})", "",
+        "1 names, but 2 values of hotness");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "features": ["x", "x"]}]})", "",
+        "the name 'x' stands twice among the features");
+  fails(R"({"tables": [{"name": "a", "rows": 5}, {"name": "a", "rows": 5}]})", "",
+        "the name 'a' stands twice");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "max"}]})", "",
+        "'max' is neither sum nor mean");
 }
 
 TEST_CASE("no plan fits: each change that would do is named, and does") {
   const Run none("m.json", kModel, "--ranks 4 --memory 4");
   CHECK(none.err ==
-        "tessera_plan: no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 4 ranks have 4.0 GiB each for tables; what "
+        "tessera_plan: no plan fits: the tables take 20.0 GiB, the largest, 'query', 19.2 GiB; 4 "
+        "ranks have 4.0 GiB each for tables; what "
         "would do: --element-bytes 2 (tables of 16-bit elements), or --ranks 5\n");
   for (const char* change : {"--ranks 4 --element-bytes 2", "--ranks 5"})
     CHECK(Run("m.json", kModel, std::string(change) + " --memory 4").status == 0);
@@ -191,8 +229,11 @@ TEST_CASE("no plan fits: each change that would do is named, and does") {
 
 TEST_CASE("what a prediction is made of and worth, and why each table is cut so") {
   std::string model = kModel;
-  model.insert(model.rfind('}'), R"(, "dense": {"flops_per_sample": 3e7, "bytes_per_sample": 20000, "parameters": 3000000})");
-  const std::string how = "--ranks 8 --ranks-per-node 4 --memory 6 --page page.html --json plan.json";
+  model.insert(
+      model.rfind('}'),
+      R"(, "dense": {"flops_per_sample": 3e7, "bytes_per_sample": 20000, "parameters": 3000000})");
+  const std::string how =
+      "--ranks 8 --ranks-per-node 4 --memory 6 --page page.html --json plan.json";
   const Run run("m.json", model, how);
   REQUIRE(run.err == "");
   const nlohmann::json json = run.json("plan.json");
@@ -204,16 +245,20 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
   CHECK(std::abs(sum - step) < 1e-9);
   CHECK(json["step"]["dense layers"].get<double>() > 0);
   const std::string dense = fmt::format("{:.3f}", 1e3 * json["step"]["dense layers"].get<double>());
-  CHECK(run.out.find(fmt::format("predicted step: {:.3f} ms = route ", 1e3 * step)) != std::string::npos);
-  CHECK(run.out.find(" + dense layers " + dense + " + sum of dense gradients ") != std::string::npos);
+  CHECK(run.out.find(fmt::format("predicted step: {:.3f} ms = route ", 1e3 * step)) !=
+        std::string::npos);
+  CHECK(run.out.find(" + dense layers " + dense + " + sum of dense gradients ") !=
+        std::string::npos);
   CHECK(page.find("dense layers</td><td>" + dense + "</td>") != std::string::npos);
   // The runner-up is the fastest of the others that fit.
   double fastest = 1e300;
   for (std::size_t i = 1; i < json["plans"].size(); ++i)
-    if (json["plans"][i]["fits"] == true) fastest = std::min(fastest, json["plans"][i]["step_seconds"].get<double>());
+    if (json["plans"][i]["fits"] == true)
+      fastest = std::min(fastest, json["plans"][i]["step_seconds"].get<double>());
   CHECK(json["runner_up"]["step_seconds"].get<double>() >= fastest);
-  const std::string runner_up = fmt::format("unner-up: {}, {:.3f} ms", json["runner_up"]["name"].get<std::string>(),
-                                            1e3 * json["runner_up"]["step_seconds"].get<double>());
+  const std::string runner_up =
+      fmt::format("unner-up: {}, {:.3f} ms", json["runner_up"]["name"].get<std::string>(),
+                  1e3 * json["runner_up"]["step_seconds"].get<double>());
   for (const std::string& text : {run.out, page}) {
     CHECK(text.find(runner_up) != std::string::npos);
     CHECK(text.find("never measured with this library") != std::string::npos);
@@ -227,14 +272,18 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
   CHECK(json["tables"][1]["features"] == "viewer, seen by x 20");
   CHECK(page.find("viewer, seen by x 20") != std::string::npos);
   // Of the traffic: axes, a scale, and numbers that sum up.
-  for (const char* text : {">from rank<", ">to rank<", "(most)<", "all together: "}) CHECK(page.find(text) != std::string::npos);
-  // Bars of the comparison have one scale: the lengths are to each other as the steps, unless they say that they are cut.
+  for (const char* text : {">from rank<", ">to rank<", "(most)<", "all together: "})
+    CHECK(page.find(text) != std::string::npos);
+  // Bars of the comparison have one scale: the lengths are to each other as the steps, unless they
+  // say that they are cut.
   const std::string table = page.substr(page.find("<h2>Comparison"));
   std::vector<double> lengths;
-  for (std::size_t at = table.find("class=\"bar"); at != std::string::npos; at = table.find("class=\"bar", at + 1)) {
+  for (std::size_t at = table.find("class=\"bar"); at != std::string::npos;
+       at = table.find("class=\"bar", at + 1)) {
     const std::string bar = table.substr(at, table.find("</span>", at) - at);
     double length = 0;
-    for (std::size_t w = bar.find("width:"); w != std::string::npos; w = bar.find("width:", w + 1)) length += std::stod(bar.substr(w + 6));
+    for (std::size_t w = bar.find("width:"); w != std::string::npos; w = bar.find("width:", w + 1))
+      length += std::stod(bar.substr(w + 6));
     const bool cut = table.compare(table.find("</span>", at) + 7, 3, "<b ") == 0;
     lengths.push_back(cut ? -length : length);
   }
@@ -252,12 +301,17 @@ TEST_CASE("what a prediction is made of and worth, and why each table is cut so"
   const std::string file = (folder.path / "machine.json").string();
   std::ofstream(file) << R"({"flops": 1e12})";
   const Run given("m.json", model, how + " --cluster '" + file + "'");
-  CHECK(given.out.find("which does not say that they were measured; not in the file, so an A100's: ranks ") != std::string::npos);
+  CHECK(given.out.find(
+            "which does not say that they were measured; not in the file, so an A100's: ranks ") !=
+        std::string::npos);
   std::string all = json["cluster"].dump();
   all.insert(1, R"("measured": {"processor": "Abacus", "cores": 7, "date": "2020-02-29"}, )");
   std::ofstream(file, std::ios::trunc) << all;
   const Run measured("m.json", model, how + " --cluster '" + file + "'");
-  CHECK(measured.out.find("constants: measured on another machine (Abacus, 7 cores, 2020-02-29; ") != std::string::npos);
+  CHECK(
+      measured.out.find("constants: measured on another machine (Abacus, 7 cores, 2020-02-29; ") !=
+      std::string::npos);
   CHECK(measured.out.find("measure both") != std::string::npos);
-  CHECK(Run("m.json", model, "--cluster host").err.find("run bench_sharding once") != std::string::npos);
+  CHECK(Run("m.json", model, "--cluster host").err.find("run bench_sharding once") !=
+        std::string::npos);
 }

@@ -16,7 +16,8 @@
 namespace tessera::inline v0 {
 
 /// The collectives that checkpoints need.
-inline constexpr Collective kCheckpointCollectives = Collective::all_gather | Collective::all_to_all;
+inline constexpr Collective kCheckpointCollectives =
+    Collective::all_gather | Collective::all_to_all;
 
 /// Every rank's value, in rank order.
 template <Exchangeable T, class Comm>
@@ -48,8 +49,9 @@ std::vector<T> gather_on_first(Comm& communicator, std::span<const T> own) {
   return all;
 }
 
-/// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first such rank: nobody is left waiting, and
-/// all know what happened. Errors of the communicator go through as they are.
+/// Runs `work` on every rank. If it throws on any, all throw DataError with the text of the first
+/// such rank: nobody is left waiting, and all know what happened. Errors of the communicator go
+/// through as they are.
 template <class Comm, class Work>
 void on_all_ranks(Comm& communicator, Work&& work) {
   std::string own;
@@ -66,7 +68,8 @@ void on_all_ranks(Comm& communicator, Work&& work) {
   communicator.all_gather(std::span<const char>(own), std::span<char>(all), sizes);
   std::size_t rank = 0;
   while (sizes[rank] == 0) ++rank;
-  throw DataError(sizes.size() == 1 ? own : fmt::format("rank {}: {}", rank, all.substr(0, sizes[rank])));
+  throw DataError(sizes.size() == 1 ? own
+                                    : fmt::format("rank {}: {}", rank, all.substr(0, sizes[rank])));
 }
 
 }  // namespace tessera::inline v0

@@ -19,18 +19,22 @@ namespace tessera::inline v0 {
 
 struct AsyncSaveOptions {
   SaveOptions save{};
-  std::size_t memory_bytes = std::size_t{256} << 20;  ///< a rank's rows copied aside, at most; then updates wait for the writer
+  /// a rank's rows copied aside, at most; then updates wait for the writer
+  std::size_t memory_bytes = std::size_t{256} << 20;
 };
 
-/// A checkpoint of the model as it is now, written by a thread in the background while training goes on. All calls are collective, but
-/// the end: a save that was not finished then is given up. For one save at a time.
+/// A checkpoint of the model as it is now, written by a thread in the background while training
+/// goes on. All calls are collective, but the end: a save that was not finished then is given up.
+/// For one save at a time.
 class AsyncSave {
  public:
   /// Makes the files and copies small tensors; tables are copied as they change (see Snapshot).
   template <Communicator<kCheckpointCollectives> Comm>
-  AsyncSave(Comm& communicator, const std::filesystem::path& directory, const CheckpointContents& contents, std::int64_t step,
+  AsyncSave(Comm& communicator, const std::filesystem::path& directory,
+            const CheckpointContents& contents, std::int64_t step,
             const AsyncSaveOptions& options = {})
-      : save_(communicator, directory, contents, step, options.save), snapshot_(save_.contents(), options.memory_bytes) {
+      : save_(communicator, directory, contents, step, options.save),
+        snapshot_(save_.contents(), options.memory_bytes) {
     thread_ = std::thread([this] {
       try {
         save_.write([this](const auto&... arguments) -> const std::vector<RowBlock>& {
@@ -51,11 +55,12 @@ class AsyncSave {
     if (thread_.joinable()) thread_.join();
   }
 
-  /// Makes the checkpoint visible if all ranks have written it, and says so. Costs a small collective; call it every few steps. Throws
-  /// DataError on all ranks if any could not write.
+  /// Makes the checkpoint visible if all ranks have written it, and says so. Costs a small
+  /// collective; call it every few steps. Throws DataError on all ranks if any could not write.
   template <class Comm>
   std::optional<CheckpointBase> poll(Comm& communicator) {
-    const std::vector<std::uint8_t> done = gather_one(communicator, static_cast<std::uint8_t>(written_ ? 1 : 0));
+    const std::vector<std::uint8_t> done =
+        gather_one(communicator, static_cast<std::uint8_t>(written_ ? 1 : 0));
     if (std::find(done.begin(), done.end(), 0) != done.end()) return std::nullopt;
     return finish(communicator);
   }

@@ -29,34 +29,41 @@ namespace tessera::inline v0 {
 
 /// Copies bytes between the host's memory and another, and returns when they are there.
 using MemoryCopy = std::function<void(void* to, const void* from, std::size_t bytes)>;
-/// Copies some rows, `stride` bytes apart, one after another into the host's memory, and returns when they are there.
-using MemoryGather = std::function<void(const std::byte* from, std::int64_t stride, std::span<const std::int64_t> rows,
-                                        std::int64_t row_bytes, std::byte* to)>;
+/// Copies some rows, `stride` bytes apart, one after another into the host's memory, and returns
+/// when they are there.
+using MemoryGather =
+    std::function<void(const std::byte* from, std::int64_t stride,
+                       std::span<const std::int64_t> rows, std::int64_t row_bytes, std::byte* to)>;
 
-/// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its optimizer state, or a dense tensor.
+/// Rows of tensors that lie in this rank's memory side by side: a rectangle of a table and its
+/// optimizer state, or a dense tensor.
 struct CheckpointRows {
   struct Part {
     int tensor = 0;                 ///< index into CheckpointContents::tensors
     std::int64_t column_begin = 0;  ///< elements
     std::int64_t columns = 0;
     std::byte* data = nullptr;
-    std::int64_t stride = 0;  ///< bytes from one row to the next; of rows that are copied: a row's bytes
-    bool write = true;        ///< false: a copy that another rank writes
+    /// bytes from one row to the next; of rows that are copied: a row's bytes
+    std::int64_t stride = 0;
+    bool write = true;  ///< false: a copy that another rank writes
   };
 
   std::int64_t row_begin = 0;  ///< in the tensors
   std::int64_t rows = 0;
-  int source = -1;                     ///< index into CheckpointContents::sources; -1: no collection's rows
-  int arena = -1;                      ///< of that collection
-  std::int64_t arena_row = 0;          ///< of the first row
-  std::vector<std::int64_t> chosen{};  ///< where not empty: row i of these is row chosen[i] in memory
+  /// index into CheckpointContents::sources; -1: no collection's rows
+  int source = -1;
+  int arena = -1;              ///< of that collection
+  std::int64_t arena_row = 0;  ///< of the first row
+  /// where not empty: row i of these is row chosen[i] in memory
+  std::vector<std::int64_t> chosen{};
   std::vector<Part> parts{};
   MemoryCopy copy{};      ///< empty: the host reads and writes the parts itself
   MemoryGather gather{};  ///< of tables that the host cannot read
 };
 
-/// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows of them are in memory. Saving reads
-/// from there, loading writes there; so that what was added must stay where it is. Build it once, after the model.
+/// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows
+/// of them are in memory. Saving reads from there, loading writes there; so that what was added
+/// must stay where it is. Build it once, after the model.
 class CheckpointContents {
  public:
   struct Number {
@@ -64,8 +71,9 @@ class CheckpointContents {
     std::function<void(std::uint64_t)> set;
   };
 
-  /// A collection's tables, as "NAME.weight", and its optimizer's state, as "NAME.sum" and the like; its step and seed. `prefix` keeps
-  /// several collections apart. Each table has files of its own.
+  /// A collection's tables, as "NAME.weight", and its optimizer's state, as "NAME.sum" and the
+  /// like; its step and seed. `prefix` keeps several collections apart. Each table has files of its
+  /// own.
   template <class Collection>
   void add(Collection& collection, const std::string& prefix = "") {
     using T = typename Collection::element;
@@ -78,14 +86,18 @@ class CheckpointContents {
     std::vector<int> first;
     for (const auto& table : tables) {
       const std::string name = prefix + std::string(table.name);
-      first.push_back(add_tensor({name + ".weight", name, tensor_type_of<T>(), {table.rows, table.width}}));
+      first.push_back(
+          add_tensor({name + ".weight", name, tensor_type_of<T>(), {table.rows, table.width}}));
       for (int k = 0; k < O::element_states + O::row_states; ++k)
-        add_tensor(
-            {fmt::format("{}.{}", name, O::state_names[k]), name, TensorType::f32, {table.rows, k < O::element_states ? table.width : 1}});
+        add_tensor({fmt::format("{}.{}", name, O::state_names[k]),
+                    name,
+                    TensorType::f32,
+                    {table.rows, k < O::element_states ? table.width : 1}});
       table_tensors_[first.back()] = static_cast<int>(tensors_.size());
     }
     for (const auto& shard : collection.tables().local_shards()) {
-      const bool write = !shard.replicated || shard.table % collection.layout().ranks() == collection.tables().routing().rank();
+      const bool write = !shard.replicated || shard.table % collection.layout().ranks() ==
+                                                  collection.tables().routing().rank();
       const std::int64_t column = shard.rectangle.column_begin;
       CheckpointRows rows{.row_begin = shard.rectangle.row_begin,
                           .rows = shard.rectangle.rows(),
@@ -96,7 +108,8 @@ class CheckpointContents {
                           .gather = gather};
       const int t = first[static_cast<std::size_t>(shard.table)];
       rows.parts.push_back(part(t, column, shard.weights, write));
-      for (int k = 0; k < O::element_states; ++k) rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
+      for (int k = 0; k < O::element_states; ++k)
+        rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
       // A row's state lies with every part of the row: who holds the first columns writes it.
       for (int k = O::element_states; k < O::element_states + O::row_states; ++k)
         rows.parts.push_back(part(t + 1 + k, 0, shard.states[k], write && column == 0));
@@ -110,27 +123,33 @@ class CheckpointContents {
     marks_.push_back([&collection] { return collection.mark_rows(); });
     add_number(
         prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
-        [&collection](std::uint64_t step) { collection.set_steps(static_cast<std::int64_t>(step)); });
+        [&collection](std::uint64_t step) {
+          collection.set_steps(static_cast<std::int64_t>(step));
+        });
     add_number(
         prefix + "seed", [&collection] { return collection.tables().seed(); },
         [&collection](std::uint64_t seed) { collection.tables().set_seed(seed); });
   }
 
-  /// A tensor that every rank holds whole, row-major: dense parameters, an optimizer's state. Rank 0's is saved. Those of one group
-  /// share a file.
+  /// A tensor that every rank holds whole, row-major: dense parameters, an optimizer's state. Rank
+  /// 0's is saved. Those of one group share a file.
   template <class T>
-  void add(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group = "dense") {
+  void add(std::string name, std::vector<std::int64_t> shape, std::span<T> values,
+           std::string group = "dense") {
     add_whole(std::move(name), std::move(shape), values, std::move(group), {});
   }
   /// The same in a backend's memory.
   template <class T, class Backend>
-  void add(const Backend& backend, std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group = "dense") {
+  void add(const Backend& backend, std::string name, std::vector<std::int64_t> shape,
+           std::span<T> values, std::string group = "dense") {
     add_whole(std::move(name), std::move(shape), values, std::move(group), copy_of(backend));
   }
 
   /// A number that every rank has: a step, an epoch, a seed.
-  void add_number(std::string name, std::function<std::uint64_t()> get, std::function<void(std::uint64_t)> set) {
-    require(numbers_.emplace(name, Number{std::move(get), std::move(set)}).second, "checkpoint: number '{}' was added before", name);
+  void add_number(std::string name, std::function<std::uint64_t()> get,
+                  std::function<void(std::uint64_t)> set) {
+    require(numbers_.emplace(name, Number{std::move(get), std::move(set)}).second,
+            "checkpoint: number '{}' was added before", name);
   }
   void add_number(std::string name, std::int64_t& value) {
     add_number(
@@ -138,17 +157,22 @@ class CheckpointContents {
         [&value](std::uint64_t number) { value = static_cast<std::int64_t>(number); });
   }
 
-  /// Rows that each rank has some of, in any number, such as the keys of a vocabulary: the tensor [rows of all ranks, columns] holds the
-  /// ranks' rows in rank order. Saved only: as its size says nothing about the model, who needs it reads it before the load by
-  /// CheckpointReader, the whole of it or parts. `columns` 0: the shape is [rows].
+  /// Rows that each rank has some of, in any number, such as the keys of a vocabulary: the tensor
+  /// [rows of all ranks, columns] holds the ranks' rows in rank order. Saved only: as its size says
+  /// nothing about the model, who needs it reads it before the load by CheckpointReader, the whole
+  /// of it or parts. `columns` 0: the shape is [rows].
   template <class T>
-  void add_rows(std::string name, std::int64_t columns, std::span<const T> values, std::string group = "extra") {
-    const std::int64_t width = std::max<std::int64_t>(columns, 1), count = static_cast<std::int64_t>(values.size());
-    require(columns >= 0 && count % width == 0, "checkpoint: tensor '{}': {} values are no rows of {}", name, count, columns);
+  void add_rows(std::string name, std::int64_t columns, std::span<const T> values,
+                std::string group = "extra") {
+    const std::int64_t width = std::max<std::int64_t>(columns, 1),
+                       count = static_cast<std::int64_t>(values.size());
+    require(columns >= 0 && count % width == 0,
+            "checkpoint: tensor '{}': {} values are no rows of {}", name, count, columns);
     const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), {0}});
     if (columns > 0) tensors_.back().shape.push_back(columns);
     CheckpointRows rows{.rows = count / width};
-    rows.parts.push_back({t, 0, width, const_cast<std::byte*>(std::as_bytes(values).data()), width * static_cast<std::int64_t>(sizeof(T))});
+    rows.parts.push_back({t, 0, width, const_cast<std::byte*>(std::as_bytes(values).data()),
+                          width * static_cast<std::int64_t>(sizeof(T))});
     ragged_.push_back(rows_.size());
     rows_.push_back(std::move(rows));
   }
@@ -158,7 +182,8 @@ class CheckpointContents {
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<CheckpointRows>& rows() const { return rows_; }
-  /// By collection: makes it tell an observer of its updates, or no longer; empty where the host cannot see them.
+  /// By collection: makes it tell an observer of its updates, or no longer; empty where the host
+  /// cannot see them.
   const std::vector<std::function<void(RowObserver&, bool)>>& sources() const { return sources_; }
   /// Likewise: begins to mark the rows that its updates change.
   const std::vector<std::function<std::unique_ptr<RowMarks>()>>& marks() const { return marks_; }
@@ -166,10 +191,13 @@ class CheckpointContents {
   const std::map<std::string, std::string>& texts() const { return texts_; }
   /// Whether a tensor's size is known only when it is saved.
   bool ragged(std::size_t tensor) const {
-    return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) { return rows_[i].parts[0].tensor == static_cast<int>(tensor); });
+    return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) {
+      return rows_[i].parts[0].tensor == static_cast<int>(tensor);
+    });
   }
 
-  /// The contents of one save, once the ranks have told each other how many rows they have. gather(n) gives every rank's n.
+  /// The contents of one save, once the ranks have told each other how many rows they have.
+  /// gather(n) gives every rank's n.
   template <class Gather>
   CheckpointContents for_saving(int rank, Gather&& gather) const {
     CheckpointContents copy = *this;
@@ -184,9 +212,10 @@ class CheckpointContents {
     return copy;
   }
 
-  /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them; numbers[i] are those of pieces[i], empty where
-  /// another rank writes them.
-  void make_sparse(const std::map<std::int32_t, std::int64_t>& totals, std::vector<CheckpointRows> pieces,
+  /// For increments: tables have `totals` rows (by their first tensor) and `pieces` of them;
+  /// numbers[i] are those of pieces[i], empty where another rank writes them.
+  void make_sparse(const std::map<std::int32_t, std::int64_t>& totals,
+                   std::vector<CheckpointRows> pieces,
                    const std::deque<std::vector<std::int64_t>>& numbers) {
     std::map<std::int32_t, int> number_tensors;
     for (const auto& [first, total] : totals) {
@@ -211,8 +240,10 @@ class CheckpointContents {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!numbers[i].empty()) {
         CheckpointRows list{.row_begin = pieces[i].row_begin, .rows = pieces[i].rows};
-        list.parts.push_back({number_tensors.at(pieces[i].parts[0].tensor), 0, 1,
-                              reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(numbers[i].data())), sizeof(std::int64_t)});
+        list.parts.push_back(
+            {number_tensors.at(pieces[i].parts[0].tensor), 0, 1,
+             reinterpret_cast<std::byte*>(const_cast<std::int64_t*>(numbers[i].data())),
+             sizeof(std::int64_t)});
         rows.push_back(std::move(list));
       }
       pieces[i].source = -1;
@@ -224,22 +255,27 @@ class CheckpointContents {
  private:
   int add_tensor(TensorSpec tensor) {
     require(!tensor.name.empty(), "checkpoint: a tensor has no name");
-    require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before", tensor.name);
+    require(names_.insert(tensor.name).second, "checkpoint: tensor '{}' was added before",
+            tensor.name);
     tensors_.push_back(std::move(tensor));
     return static_cast<int>(tensors_.size()) - 1;
   }
 
   template <class T>
-  void add_whole(std::string name, std::vector<std::int64_t> shape, std::span<T> values, std::string group, MemoryCopy copy) {
+  void add_whole(std::string name, std::vector<std::int64_t> shape, std::span<T> values,
+                 std::string group, MemoryCopy copy) {
     for (const std::int64_t extent : shape)
-      require(extent >= 0, "checkpoint: tensor '{}' of shape {} has a negative extent", name, detail::shape_text(shape));
-    const int t = add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
+      require(extent >= 0, "checkpoint: tensor '{}' of shape {} has a negative extent", name,
+              detail::shape_text(shape));
+    const int t =
+        add_tensor({std::move(name), std::move(group), tensor_type_of<T>(), std::move(shape)});
     const StoredTensor stored{tensors_.back().name, tensors_.back().type, tensors_.back().shape};
     require(stored.rows() * stored.columns() == static_cast<std::int64_t>(values.size()),
-            "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name, detail::shape_text(stored.shape),
-            stored.rows() * stored.columns(), values.size());
+            "checkpoint: tensor '{}' of shape {} has {} elements, got {}", stored.name,
+            detail::shape_text(stored.shape), stored.rows() * stored.columns(), values.size());
     CheckpointRows rows{.rows = stored.rows(), .copy = std::move(copy)};
-    rows.parts.push_back({t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
+    rows.parts.push_back(
+        {t, 0, stored.columns(), reinterpret_cast<std::byte*>(values.data()), stored.row_bytes()});
     whole_.push_back(rows_.size());
     rows_.push_back(std::move(rows));
   }
@@ -256,8 +292,13 @@ class CheckpointContents {
   }
 
   template <class T>
-  static CheckpointRows::Part part(int tensor, std::int64_t column_begin, MatrixView<T> view, bool write) {
-    return {tensor, column_begin, view.columns, reinterpret_cast<std::byte*>(view.data), view.stride * static_cast<std::int64_t>(sizeof(T)),
+  static CheckpointRows::Part part(int tensor, std::int64_t column_begin, MatrixView<T> view,
+                                   bool write) {
+    return {tensor,
+            column_begin,
+            view.columns,
+            reinterpret_cast<std::byte*>(view.data),
+            view.stride * static_cast<std::int64_t>(sizeof(T)),
             write};
   }
 
@@ -266,7 +307,8 @@ class CheckpointContents {
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
   std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
   std::vector<std::size_t> whole_, ragged_;  // indices into rows_
-  std::map<int, int> table_tensors_;         // of each table: its first tensor, and behind its last one
+  // of each table: its first tensor, and behind its last one
+  std::map<int, int> table_tensors_;
   std::map<std::string, Number> numbers_;
   std::map<std::string, std::string> texts_;
   std::set<std::string> names_;

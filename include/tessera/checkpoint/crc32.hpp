@@ -29,7 +29,8 @@ constexpr CrcTables make_crc_tables() {
   }
   for (std::size_t k = 1; k < 16; ++k)
     for (std::size_t byte = 0; byte < 256; ++byte)
-      tables.of[k][byte] = (tables.of[k - 1][byte] >> 8) ^ tables.of[0][tables.of[k - 1][byte] & 255];
+      tables.of[k][byte] =
+          (tables.of[k - 1][byte] >> 8) ^ tables.of[0][tables.of[k - 1][byte] & 255];
   return tables;
 }
 inline constexpr auto kCrcTables = make_crc_tables();
@@ -64,19 +65,25 @@ inline std::uint32_t crc_feed(std::uint32_t state, std::span<const std::byte> by
     w[0] ^= state;
     state = 0;
     for (std::size_t i = 0; i < 4; ++i)
-      state ^= t[15 - 4 * i][w[i] & 255] ^ t[14 - 4 * i][w[i] >> 8 & 255] ^ t[13 - 4 * i][w[i] >> 16 & 255] ^ t[12 - 4 * i][w[i] >> 24];
+      state ^= t[15 - 4 * i][w[i] & 255] ^ t[14 - 4 * i][w[i] >> 8 & 255] ^
+               t[13 - 4 * i][w[i] >> 16 & 255] ^ t[12 - 4 * i][w[i] >> 24];
   }
-  for (; left > 0; --left, ++at) state = (state >> 8) ^ t[0][(state ^ std::to_integer<std::uint32_t>(*at)) & 255];
+  for (; left > 0; --left, ++at)
+    state = (state >> 8) ^ t[0][(state ^ std::to_integer<std::uint32_t>(*at)) & 255];
   return state;
 }
 
 /// The CRC of a message from the linear sum over its bytes (from state 0) and its length.
-constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) { return ~(sum ^ crc_multiply(~0u, crc_zeros(bytes))); }
+constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) {
+  return ~(sum ^ crc_multiply(~0u, crc_zeros(bytes)));
+}
 
 }  // namespace detail
 
 /// CRC-32 as zlib's crc32() gives it.
-inline std::uint32_t crc32(std::span<const std::byte> bytes) { return ~detail::crc_feed(~0u, bytes); }
+inline std::uint32_t crc32(std::span<const std::byte> bytes) {
+  return ~detail::crc_feed(~0u, bytes);
+}
 inline std::uint32_t crc32(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
 
 }  // namespace tessera::inline v0

@@ -24,23 +24,30 @@
 
 namespace tessera::inline v0 {
 
-/// An open file that is read and written at places, by many ranks at once. Move-only. What fails throws DataError with the file's name.
+/// An open file that is read and written at places, by many ranks at once. Move-only. What fails
+/// throws DataError with the file's name.
 class File {
  public:
   enum class Mode : std::uint8_t { read, write, create };
 
-  /// `create`: there must be no such file yet. `read`: a regular file, or a folder, to lock or to sync it.
+  /// `create`: there must be no such file yet. `read`: a regular file, or a folder, to lock or to
+  /// sync it.
   File(const std::filesystem::path& path, Mode mode) : name_(path.string()) {
     // O_NONBLOCK: to open a FIFO would wait for somebody who writes to it.
-    const int flags = mode == Mode::read ? O_RDONLY | O_NONBLOCK : mode == Mode::write ? O_RDWR : O_RDWR | O_CREAT | O_EXCL;
+    const int flags = mode == Mode::read    ? O_RDONLY | O_NONBLOCK
+                      : mode == Mode::write ? O_RDWR
+                                            : O_RDWR | O_CREAT | O_EXCL;
     file_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
     check(file_ >= 0, mode == Mode::create ? "create" : "open");
     struct stat status = {};
-    if (mode != Mode::read || ::fstat(file_, &status) != 0 || S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) return;
+    if (mode != Mode::read || ::fstat(file_, &status) != 0 || S_ISREG(status.st_mode) ||
+        S_ISDIR(status.st_mode))
+      return;
     ::close(file_);
     throw DataError(fmt::format("cannot read '{}': it is not a regular file", name_));
   }
-  File(File&& other) noexcept : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
+  File(File&& other) noexcept
+      : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)) {}
   File& operator=(File&& other) noexcept {
     std::swap(name_, other.name_);
     std::swap(file_, other.file_);
@@ -58,7 +65,8 @@ class File {
     return static_cast<std::uint64_t>(status.st_size);
   }
 
-  /// Makes the file so large and takes the space for it on the disk, so that a full disk shows before anything is written.
+  /// Makes the file so large and takes the space for it on the disk, so that a full disk shows
+  /// before anything is written.
   void reserve(std::uint64_t bytes) {
     const SizeLimitSignal blocked;
     int error = 0;
@@ -83,27 +91,31 @@ class File {
       const ssize_t count = ::pread(file_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (count < 0 && errno == EINTR) continue;
       check(count >= 0, "read");
-      require<DataError>(count > 0, "file '{}' ends at offset {}, {} bytes too early", name_, offset, bytes.size());
+      require<DataError>(count > 0, "file '{}' ends at offset {}, {} bytes too early", name_,
+                         offset, bytes.size());
       bytes = bytes.subspan(static_cast<std::size_t>(count));
       offset += static_cast<std::uint64_t>(count);
     }
   }
 
-  /// False if another open file, of this process or another, has the lock. It is released when the file is closed, at the latest when the
-  /// process ends. Always true where the file system has no locks.
+  /// False if another open file, of this process or another, has the lock. It is released when the
+  /// file is closed, at the latest when the process ends. Always true where the file system has no
+  /// locks.
   bool try_lock() { return ::flock(file_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
   /// Returns when the file's bytes are on the disk.
   void sync() { check(::fsync(file_) == 0, "sync"); }
 
-  /// A part of the file in memory; what is written there is written to the file, which must be that large.
+  /// A part of the file in memory; what is written there is written to the file, which must be that
+  /// large.
   class Window {
    public:
     Window(const File& file, std::uint64_t begin, std::uint64_t bytes) {
       const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
       skipped_ = begin % page;
       size_ = bytes + skipped_;
-      memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.file_, static_cast<off_t>(begin - skipped_));
+      memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file.file_,
+                       static_cast<off_t>(begin - skipped_));
       file.check(memory_ != MAP_FAILED, "map");
     }
     Window(const Window&) = delete;
@@ -117,8 +129,9 @@ class File {
   };
 
  private:
-  /// Beyond the process's limit of file sizes (ulimit -f) the system sends SIGXFSZ, which would end the process without a word; blocked,
-  /// the call fails with EFBIG. Takes back what this thread was sent meanwhile.
+  /// Beyond the process's limit of file sizes (ulimit -f) the system sends SIGXFSZ, which would end
+  /// the process without a word; blocked, the call fails with EFBIG. Takes back what this thread
+  /// was sent meanwhile.
   class SizeLimitSignal {
    public:
     SizeLimitSignal() {
@@ -139,7 +152,8 @@ class File {
   };
 
   void check(bool good, const char* what) const {
-    if (!good) throw DataError(fmt::format("cannot {} '{}': {}", what, name_, std::strerror(errno)));
+    if (!good)
+      throw DataError(fmt::format("cannot {} '{}': {}", what, name_, std::strerror(errno)));
   }
 
   std::string name_;

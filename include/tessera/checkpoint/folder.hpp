@@ -26,7 +26,8 @@
 
 namespace tessera::inline v0 {
 
-// A directory of checkpoints: step-N for each complete one. What is being written or removed has a name that begins with a dot.
+// A directory of checkpoints: step-N for each complete one. What is being written or removed has a
+// name that begins with a dot.
 
 inline std::string checkpoint_name(std::int64_t step) {
   require(step >= 0, "checkpoint: the step is {}", step);
@@ -38,65 +39,83 @@ inline std::optional<std::int64_t> checkpoint_step(std::string_view name) {
   constexpr std::string_view kPrefix = "step-";
   std::int64_t step = 0;
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  const auto [last, fault] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
-  const bool good = fault == std::errc{} && last == name.data() + name.size() && step >= 0 && name == checkpoint_name(step);
+  const auto [last, fault] =
+      std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  const bool good = fault == std::errc{} && last == name.data() + name.size() && step >= 0 &&
+                    name == checkpoint_name(step);
   return good ? std::optional(step) : std::nullopt;
 }
 
-inline constexpr std::string_view kPartialPrefix = ".partial-", kRemovedPrefix = ".partial-removed-";
-inline std::string partial_checkpoint_name(std::int64_t step) { return std::string(kPartialPrefix) + checkpoint_name(step); }
+inline constexpr std::string_view kPartialPrefix = ".partial-",
+                                  kRemovedPrefix = ".partial-removed-";
+inline std::string partial_checkpoint_name(std::int64_t step) {
+  return std::string(kPartialPrefix) + checkpoint_name(step);
+}
 
-/// Steps of the complete checkpoints in a directory, ascending; empty if there is no such directory.
+/// Steps of the complete checkpoints in a directory, ascending; empty if there is no such
+/// directory.
 inline std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& directory) {
   std::vector<std::int64_t> steps;
   std::error_code error;
-  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error))
     if (const auto step = checkpoint_step(at->path().filename().string())) steps.push_back(*step);
-  require<DataError>(!error || error == std::errc::no_such_file_or_directory, "cannot read the folder '{}': {}", directory.string(),
-                     error.message());
+  require<DataError>(!error || error == std::errc::no_such_file_or_directory,
+                     "cannot read the folder '{}': {}", directory.string(), error.message());
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
 /// The folder of the highest step, if there is one.
-inline std::optional<std::filesystem::path> latest_checkpoint(const std::filesystem::path& directory) {
+inline std::optional<std::filesystem::path> latest_checkpoint(
+    const std::filesystem::path& directory) {
   const std::vector<std::int64_t> steps = checkpoint_steps(directory);
   if (steps.empty()) return std::nullopt;
   return directory / checkpoint_name(steps.back());
 }
 
-/// The manifest of a checkpoint's folder, and the checksum of its text. Throws DataError, naming the file, for one that cannot be read, is
-/// damaged, or is of another step than the folder's name says.
+/// The manifest of a checkpoint's folder, and the checksum of its text. Throws DataError, naming
+/// the file, for one that cannot be read, is damaged, or is of another step than the folder's name
+/// says.
 inline std::pair<Manifest, std::uint32_t> read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / Manifest::kFile;
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown))
     if (const auto latest = latest_checkpoint(folder))
-      throw DataError(fmt::format("'{}' holds checkpoints and is none itself: load one of them; latest_checkpoint gives '{}'",
-                                  folder.string(), latest->string()));
+      throw DataError(
+          fmt::format("'{}' holds checkpoints and is none itself: load one of them; "
+                      "latest_checkpoint gives '{}'",
+                      folder.string(), latest->string()));
   const File file(path, File::Mode::read);
-  require<DataError>(file.size() <= Manifest::kMaxBytes, "file '{}' has {} bytes: a manifest has at most {}", path.string(), file.size(),
-                     Manifest::kMaxBytes);
+  require<DataError>(file.size() <= Manifest::kMaxBytes,
+                     "file '{}' has {} bytes: a manifest has at most {}", path.string(),
+                     file.size(), Manifest::kMaxBytes);
   std::string text(file.size(), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
   Manifest manifest = parse_manifest(text, path.string());
-  const auto named = checkpoint_step((folder.has_filename() ? folder : folder.parent_path()).filename().string());
-  require<DataError>(!named || *named == manifest.step, "file '{}' is of step {}, which is not that of its folder", path.string(),
+  const auto named =
+      checkpoint_step((folder.has_filename() ? folder : folder.parent_path()).filename().string());
+  require<DataError>(!named || *named == manifest.step,
+                     "file '{}' is of step {}, which is not that of its folder", path.string(),
                      manifest.step);
   return {std::move(manifest), crc32(text)};
 }
 
-/// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints as long as it exists. It ends with the
-/// process, however that ends. Does nothing on file systems without locks (NFS; Lustre that is mounted without them).
+/// Keeps other programs, and other saves of this one, from writing to a directory of checkpoints as
+/// long as it exists. It ends with the process, however that ends. Does nothing on file systems
+/// without locks (NFS; Lustre that is mounted without them).
 class FolderLock {
  public:
-  /// Throws DataError if somebody else has the lock and keeps it for 2 s: a program that was just killed may still have it for a moment.
-  explicit FolderLock(const std::filesystem::path& directory) : folder_(directory, File::Mode::read) {
+  /// Throws DataError if somebody else has the lock and keeps it for 2 s: a program that was just
+  /// killed may still have it for a moment.
+  explicit FolderLock(const std::filesystem::path& directory)
+      : folder_(directory, File::Mode::read) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::seconds(2);
     while (!folder_.try_lock()) {
       require<DataError>(Clock::now() < end,
-                         "another program or save writes to the checkpoints in '{}': wait for it, or give another folder",
+                         "another program or save writes to the checkpoints in '{}': wait for it, "
+                         "or give another folder",
                          directory.string());
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -112,16 +131,19 @@ inline void remove_partial_checkpoints(const std::filesystem::path& directory) {
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     for (const std::string_view prefix : {kPartialPrefix, kRemovedPrefix})
-      if (name.starts_with(prefix) && checkpoint_step(std::string_view(name).substr(prefix.size()))) partial.push_back(entry.path());
+      if (name.starts_with(prefix) && checkpoint_step(std::string_view(name).substr(prefix.size())))
+        partial.push_back(entry.path());
   }
   for (const std::filesystem::path& path : partial) std::filesystem::remove_all(path);
 }
 
-/// The name of a checkpoint in a directory that is an increment of the one of that name; empty if none that can be read is.
+/// The name of a checkpoint in a directory that is an increment of the one of that name; empty if
+/// none that can be read is.
 inline std::string increment_of(const std::filesystem::path& directory, std::string_view base) {
   for (const std::int64_t step : checkpoint_steps(directory)) {
     try {
-      if (read_manifest(directory / checkpoint_name(step)).first.base == base) return checkpoint_name(step);
+      if (read_manifest(directory / checkpoint_name(step)).first.base == base)
+        return checkpoint_name(step);
     } catch (const DataError&) {
     }
   }
@@ -131,15 +153,19 @@ inline std::string increment_of(const std::filesystem::path& directory, std::str
 /// Gives a folder its name at once; one that had it before is removed.
 inline void replace_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
-  const bool exchanged = errno == EEXIST && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0;
-  require<DataError>(exchanged, "cannot rename '{}' to '{}': {}", from.string(), to.string(), std::strerror(errno));
+  const bool exchanged = errno == EEXIST && ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD,
+                                                        to.c_str(), RENAME_EXCHANGE) == 0;
+  require<DataError>(exchanged, "cannot rename '{}' to '{}': {}", from.string(), to.string(),
+                     std::strerror(errno));
   std::filesystem::remove_all(from);
 }
 
-/// Of the checkpoints up to step `newest`, the one just saved, keeps the `keep` highest steps. Later ones, of another training, stay, and
-/// so does what increments among these all need. A folder loses its name first: what is half removed is not seen. Throws DataError, with
-/// nothing removed, where the manifest of one that stays cannot be read: what it needs is not known.
-inline void remove_old_checkpoints(const std::filesystem::path& directory, int keep, std::int64_t newest) {
+/// Of the checkpoints up to step `newest`, the one just saved, keeps the `keep` highest steps.
+/// Later ones, of another training, stay, and so does what increments among these all need. A
+/// folder loses its name first: what is half removed is not seen. Throws DataError, with nothing
+/// removed, where the manifest of one that stays cannot be read: what it needs is not known.
+inline void remove_old_checkpoints(const std::filesystem::path& directory, int keep,
+                                   std::int64_t newest) {
   const std::vector<std::int64_t> steps = checkpoint_steps(directory);
   const auto later = std::upper_bound(steps.begin(), steps.end(), newest);
   const std::ptrdiff_t old = std::max<std::ptrdiff_t>(0, later - steps.begin() - keep);

@@ -21,8 +21,9 @@
 
 namespace tessera::inline v0 {
 
-/// Remembers which rows of tables changed since the last full checkpoint: one bit for each row, where the tables are, in device memory
-/// too. Until it exists nothing of it costs anything. The collections must outlive it.
+/// Remembers which rows of tables changed since the last full checkpoint: one bit for each row,
+/// where the tables are, in device memory too. Until it exists nothing of it costs anything. The
+/// collections must outlive it.
 class ChangedRows {
  public:
   explicit ChangedRows(const CheckpointContents& contents) : contents_(contents) {
@@ -38,7 +39,8 @@ class ChangedRows {
 
   /// Which of `rows`, counted from the first, changed, ascending. Waits for the updates so far.
   std::vector<std::int64_t> changed(const CheckpointRows& rows) const {
-    return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row, rows.arena_row + rows.rows);
+    return marks_[static_cast<std::size_t>(rows.source)]->changed(rows.arena, rows.arena_row,
+                                                                  rows.arena_row + rows.rows);
   }
 
   const CheckpointContents& contents() const { return contents_; }
@@ -50,7 +52,8 @@ class ChangedRows {
 
 namespace detail {
 
-/// The contents of an increment: tables' tensors hold changed rows only, and "NAME.rows" says which, ascending.
+/// The contents of an increment: tables' tensors hold changed rows only, and "NAME.rows" says
+/// which, ascending.
 struct Increment {
   CheckpointContents contents;
   std::deque<std::vector<std::int64_t>> numbers;  ///< what the row numbers' tensors view
@@ -64,8 +67,10 @@ struct RowInterval {
 };
 
 /// Of an ascending list, where [begin, end) lies: the first index and how many.
-inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list, std::int64_t begin, std::int64_t end) {
-  const auto first = std::lower_bound(list.begin(), list.end(), begin), last = std::lower_bound(first, list.end(), end);
+inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int64_t>& list,
+                                                     std::int64_t begin, std::int64_t end) {
+  const auto first = std::lower_bound(list.begin(), list.end(), begin),
+             last = std::lower_bound(first, list.end(), end);
   return {first - list.begin(), last - first};
 }
 
@@ -76,14 +81,17 @@ Increment make_increment(Comm& communicator, const ChangedRows& changed) {
   std::map<std::int32_t, std::set<std::int64_t>> cuts;
   std::vector<RowInterval> own;
   for (const CheckpointRows& rows : whole.rows())
-    if (rows.source >= 0) own.push_back({rows.parts[0].tensor, 0, rows.row_begin, rows.row_begin + rows.rows});
+    if (rows.source >= 0)
+      own.push_back({rows.parts[0].tensor, 0, rows.row_begin, rows.row_begin + rows.rows});
   for (const RowInterval& interval : gather_all(communicator, std::span<const RowInterval>(own)))
     for (const std::int64_t cut : {interval.begin, interval.end}) cuts[interval.tensor].insert(cut);
 
-  // A row that changed did so on every rank that has part of it, so that all who know an interval's count know the same.
+  // A row that changed did so on every rank that has part of it, so that all who know an interval's
+  // count know the same.
   std::map<std::pair<std::int32_t, std::int64_t>, std::size_t> index;
   for (const auto& [tensor, places] : cuts)
-    for (auto at = places.begin(); std::next(at) != places.end(); ++at) index.emplace(std::pair(tensor, *at), index.size());
+    for (auto at = places.begin(); std::next(at) != places.end(); ++at)
+      index.emplace(std::pair(tensor, *at), index.size());
   std::vector<std::int64_t> counts(index.size(), 0);
   std::vector<std::vector<std::int64_t>> lists;
   for (const CheckpointRows& rows : whole.rows()) {
@@ -92,10 +100,13 @@ Increment make_increment(Comm& communicator, const ChangedRows& changed) {
     lists.back() = changed.changed(rows);
     const std::set<std::int64_t>& places = cuts[rows.parts[0].tensor];
     for (auto at = places.find(rows.row_begin); *at < rows.row_begin + rows.rows; ++at)
-      counts[index.at({rows.parts[0].tensor, *at})] = between(lists.back(), *at - rows.row_begin, *std::next(at) - rows.row_begin).second;
+      counts[index.at({rows.parts[0].tensor, *at})] =
+          between(lists.back(), *at - rows.row_begin, *std::next(at) - rows.row_begin).second;
   }
-  const std::vector<std::int64_t> all = gather_all(communicator, std::span<const std::int64_t>(counts));
-  for (std::size_t i = 0; i < all.size(); ++i) counts[i % counts.size()] = std::max(counts[i % counts.size()], all[i]);
+  const std::vector<std::int64_t> all =
+      gather_all(communicator, std::span<const std::int64_t>(counts));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    counts[i % counts.size()] = std::max(counts[i % counts.size()], all[i]);
 
   // Rows before each interval, and of each table.
   std::map<std::int32_t, std::int64_t> totals;
@@ -113,7 +124,8 @@ Increment make_increment(Comm& communicator, const ChangedRows& changed) {
     const std::int32_t tensor = rows.parts[0].tensor;
     const std::set<std::int64_t>& places = cuts[tensor];
     for (auto at = places.find(rows.row_begin); *at < rows.row_begin + rows.rows; ++at) {
-      const auto [first, count] = between(lists[k], *at - rows.row_begin, *std::next(at) - rows.row_begin);
+      const auto [first, count] =
+          between(lists[k], *at - rows.row_begin, *std::next(at) - rows.row_begin);
       if (count == 0) continue;
       CheckpointRows piece = rows;
       piece.row_begin = before[index.at({tensor, *at})];
@@ -134,12 +146,15 @@ Increment make_increment(Comm& communicator, const ChangedRows& changed) {
 
 }  // namespace detail
 
-/// Saves the rows that changed since the full checkpoint `base` (as save_checkpoint answered it), and all that is not a table: loading it
-/// loads both. Its cost goes with the rows that changed. Collective, and otherwise as save_checkpoint. The extra memory is 16 bytes for
-/// each changed row. Rows that were changed by other means than updates are not seen; after a load, save in full first.
+/// Saves the rows that changed since the full checkpoint `base` (as save_checkpoint answered it),
+/// and all that is not a table: loading it loads both. Its cost goes with the rows that changed.
+/// Collective, and otherwise as save_checkpoint. The extra memory is 16 bytes for each changed row.
+/// Rows that were changed by other means than updates are not seen; after a load, save in full
+/// first.
 template <Communicator<kCheckpointCollectives> Comm>
-CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory, const ChangedRows& changed,
-                              const CheckpointBase& base, std::int64_t step, const SaveOptions& options = {}) {
+CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory,
+                              const ChangedRows& changed, const CheckpointBase& base,
+                              std::int64_t step, const SaveOptions& options = {}) {
   const detail::Increment increment = detail::make_increment(communicator, changed);
   Save save(communicator, directory, increment.contents, step, options, base);
   return save.publish(communicator, [&] { save.write(LiveRows{}); });

@@ -25,11 +25,14 @@
 namespace tessera::inline v0 {
 
 struct LoadOptions {
-  /// Names in the model -> names in the checkpoint, of tensors ("C1.weight") or of tables ("C1": all its tensors).
+  /// Names in the model -> names in the checkpoint, of tensors ("C1.weight") or of tables ("C1":
+  /// all its tensors).
   std::map<std::string, std::string> rename{};
-  bool allow_missing = false;  ///< tensors and numbers that the checkpoint lacks keep the values they have
-  bool allow_extra = false;    ///< what the model lacks is passed over
-  bool allow_shapes = false;   ///< of tensors with other extents, the rows and columns that both have are read
+  /// tensors and numbers that the checkpoint lacks keep the values they have
+  bool allow_missing = false;
+  bool allow_extra = false;  ///< what the model lacks is passed over
+  /// of tensors with other extents, the rows and columns that both have are read
+  bool allow_shapes = false;
   /// The same for some names of the checkpoint only; '*' stands for any text: {"*.sum", "dense.*"}.
   std::vector<std::string> missing{}, extra{};
 };
@@ -37,21 +40,26 @@ struct LoadOptions {
 namespace detail {
 
 constexpr bool convertible(TensorType a, TensorType b) {
-  const auto floating = [](TensorType t) { return t == TensorType::f32 || t == TensorType::f16 || t == TensorType::bf16; };
+  const auto floating = [](TensorType t) {
+    return t == TensorType::f32 || t == TensorType::f16 || t == TensorType::bf16;
+  };
   return a == b || (floating(a) && floating(b));
 }
 
-/// Copies elements, from one storage precision to another where they differ (rounded to nearest, ties to even). Throws DataError for types
-/// that cannot be converted.
-inline void convert_elements(const std::byte* from, TensorType from_type, std::byte* to, TensorType to_type, std::int64_t count) {
+/// Copies elements, from one storage precision to another where they differ (rounded to nearest,
+/// ties to even). Throws DataError for types that cannot be converted.
+inline void convert_elements(const std::byte* from, TensorType from_type, std::byte* to,
+                             TensorType to_type, std::int64_t count) {
   if (from_type == to_type) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * tensor_type_size(to_type));
     return;
   }
-  require<DataError>(convertible(from_type, to_type), "{} cannot be converted to {}", tensor_type_name(from_type),
-                     tensor_type_name(to_type));
+  require<DataError>(convertible(from_type, to_type), "{} cannot be converted to {}",
+                     tensor_type_name(from_type), tensor_type_name(to_type));
   const auto with = [](TensorType type, auto&& visit) {
-    type == TensorType::f32 ? visit(float{}) : type == TensorType::f16 ? visit(Half{}) : visit(BFloat16{});
+    type == TensorType::f32   ? visit(float{})
+    : type == TensorType::f16 ? visit(Half{})
+                              : visit(BFloat16{});
   };
   with(from_type, [&]<class From>(From) {
     with(to_type, [&]<class To>(To) {
@@ -83,10 +91,12 @@ constexpr bool matches(std::string_view pattern, std::string_view name) {
   }
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
-static_assert(matches("*.sum", "C1.sum") && matches("C1.*", "C1.m") && matches("a*b*c", "aXbbYc") && !matches("*.sum", "C1.sums") &&
-              !matches("C1.*", "C11.m") && matches("*", "") && !matches("", "a"));
+static_assert(matches("*.sum", "C1.sum") && matches("C1.*", "C1.m") && matches("a*b*c", "aXbbYc") &&
+              !matches("*.sum", "C1.sums") && !matches("C1.*", "C11.m") && matches("*", "") &&
+              !matches("", "a"));
 
-/// Where the values of one of the model's tensors come from: a whole tensor, then rows that changed since.
+/// Where the values of one of the model's tensors come from: a whole tensor, then rows that changed
+/// since.
 struct TensorSource {
   CheckpointReader* reader = nullptr;  ///< null: nothing is read
   const StoredTensor* whole = nullptr;
@@ -95,18 +105,23 @@ struct TensorSource {
   const StoredTensor* changed_rows = nullptr;  ///< their numbers, ascending
 };
 
-/// The rows of a part as the host may write them: the part itself, or a copy of a block of them, which goes back when another block is
-/// asked for and at the end.
+/// The rows of a part as the host may write them: the part itself, or a copy of a block of them,
+/// which goes back when another block is asked for and at the end.
 class WritableRows {
  public:
-  WritableRows(const CheckpointRows& rows, const CheckpointRows::Part& part, TensorType type, std::vector<std::byte>& memory)
-      : rows_(rows), part_(part), row_bytes_(part.columns * static_cast<std::int64_t>(tensor_type_size(type))), memory_(memory) {}
+  WritableRows(const CheckpointRows& rows, const CheckpointRows::Part& part, TensorType type,
+               std::vector<std::byte>& memory)
+      : rows_(rows),
+        part_(part),
+        row_bytes_(part.columns * static_cast<std::int64_t>(tensor_type_size(type))),
+        memory_(memory) {}
 
   std::byte* operator()(std::int64_t row) {
     if (!rows_.copy) return part_.data + row * part_.stride;
     if (row < first_ || row >= first_ + count_) {
       put_back();
-      count_ = std::min(std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(row_bytes_, 1)), rows_.rows);
+      count_ = std::min(
+          std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(row_bytes_, 1)), rows_.rows);
       first_ = row / count_ * count_;
       count_ = std::min(count_, rows_.rows - first_);
       memory_.resize(static_cast<std::size_t>(count_ * row_bytes_));
@@ -129,7 +144,8 @@ class WritableRows {
 /// Reads this rank's rows: for each tensor of the model from its source.
 class RowLoader {
  public:
-  RowLoader(const std::vector<TensorSpec>& tensors, const std::vector<TensorSource>& sources) : tensors_(tensors), sources_(sources) {}
+  RowLoader(const std::vector<TensorSpec>& tensors, const std::vector<TensorSource>& sources)
+      : tensors_(tensors), sources_(sources) {}
 
   void load(const CheckpointRows& rows) {
     for (const CheckpointRows::Part& part : rows.parts) {
@@ -142,59 +158,73 @@ class RowLoader {
  private:
   static constexpr std::int64_t kBlockBytes = 1 << 20;
 
-  TensorType type_of(const CheckpointRows::Part& part) const { return tensors_[static_cast<std::size_t>(part.tensor)].type; }
+  TensorType type_of(const CheckpointRows::Part& part) const {
+    return tensors_[static_cast<std::size_t>(part.tensor)].type;
+  }
   /// Columns of a part that a stored tensor has, too.
   static std::int64_t common_columns(const CheckpointRows::Part& part, const StoredTensor& source) {
     return std::min(part.column_begin + part.columns, source.columns()) - part.column_begin;
   }
 
   /// Copies one row as it is stored to the model.
-  void deliver(const std::byte* row, const StoredTensor& source, const CheckpointRows::Part& part, std::byte* to,
-               std::int64_t columns) const {
-    convert_elements(row + part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type)), source.type, to, type_of(part),
-                     columns);
+  void deliver(const std::byte* row, const StoredTensor& source, const CheckpointRows::Part& part,
+               std::byte* to, std::int64_t columns) const {
+    convert_elements(
+        row + part.column_begin * static_cast<std::int64_t>(tensor_type_size(source.type)),
+        source.type, to, type_of(part), columns);
   }
 
-  void load_whole(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
+  void load_whole(const CheckpointRows& rows, const CheckpointRows::Part& part,
+                  const TensorSource& from) {
     const StoredTensor& source = *from.whole;
-    const std::int64_t end = std::min(rows.row_begin + rows.rows, source.rows()), columns = common_columns(part, source);
+    const std::int64_t end = std::min(rows.row_begin + rows.rows, source.rows()),
+                       columns = common_columns(part, source);
     if (columns <= 0) return;
-    const std::int64_t row_bytes = source.row_bytes(), step = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
-    const bool direct = !rows.copy && source.type == type_of(part) && columns == source.columns() && part.stride == row_bytes;
+    const std::int64_t row_bytes = source.row_bytes(),
+                       step = std::max<std::int64_t>(1, kBlockBytes / row_bytes);
+    const bool direct = !rows.copy && source.type == type_of(part) && columns == source.columns() &&
+                        part.stride == row_bytes;
     WritableRows model(rows, part, type_of(part), copied_);
     for (std::int64_t first = rows.row_begin; first < end; first += step) {
       const std::int64_t count = std::min(step, end - first);
       if (direct) {
-        from.reader->read_rows(source, first, count, part.data + (first - rows.row_begin) * part.stride);
+        from.reader->read_rows(source, first, count,
+                               part.data + (first - rows.row_begin) * part.stride);
         continue;
       }
       block_.resize(static_cast<std::size_t>(count * row_bytes));
       from.reader->read_rows(source, first, count, block_.data());
       for (std::int64_t r = 0; r < count; ++r)
-        deliver(block_.data() + r * row_bytes, source, part, model(first - rows.row_begin + r), columns);
+        deliver(block_.data() + r * row_bytes, source, part, model(first - rows.row_begin + r),
+                columns);
     }
     model.put_back();
   }
 
-  void load_changed(const CheckpointRows& rows, const CheckpointRows::Part& part, const TensorSource& from) {
+  void load_changed(const CheckpointRows& rows, const CheckpointRows::Part& part,
+                    const TensorSource& from) {
     const StoredTensor& source = *from.changed;
     const std::int64_t columns = common_columns(part, source), row_bytes = source.row_bytes();
     if (columns <= 0) return;
-    const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(row_bytes, 8));
+    const std::int64_t step =
+        std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(row_bytes, 8));
     WritableRows model(rows, part, type_of(part), copied_);
     for (std::int64_t first = 0; first < source.rows(); first += step) {
       numbers_.resize(static_cast<std::size_t>(std::min(step, source.rows() - first)));
-      from.increment->read_rows(*from.changed_rows, first, static_cast<std::int64_t>(numbers_.size()),
+      from.increment->read_rows(*from.changed_rows, first,
+                                static_cast<std::int64_t>(numbers_.size()),
                                 reinterpret_cast<std::byte*>(numbers_.data()));
       const auto begin = std::lower_bound(numbers_.begin(), numbers_.end(), rows.row_begin);
-      const std::int64_t count = std::lower_bound(begin, numbers_.end(), rows.row_begin + rows.rows) - begin;
+      const std::int64_t count =
+          std::lower_bound(begin, numbers_.end(), rows.row_begin + rows.rows) - begin;
       if (count == 0) continue;
       block_.resize(static_cast<std::size_t>(count * row_bytes));
       from.increment->read_rows(source, first + (begin - numbers_.begin()), count, block_.data());
       for (std::int64_t r = 0; r < count; ++r) {
         // A file that lies about the order must not write elsewhere.
         const std::int64_t model_row = begin[r] - rows.row_begin;
-        if (model_row >= 0 && model_row < rows.rows) deliver(block_.data() + r * row_bytes, source, part, model(model_row), columns);
+        if (model_row >= 0 && model_row < rows.rows)
+          deliver(block_.data() + r * row_bytes, source, part, model(model_row), columns);
       }
     }
     model.put_back();
@@ -213,7 +243,8 @@ class StoredModel {
     if (!top_.manifest().base.empty()) {
       base_ = std::make_unique<CheckpointReader>(folder.parent_path() / top_.manifest().base);
       require<DataError>(base_->crc() == top_.manifest().base_crc && base_->manifest().base.empty(),
-                         "checkpoint '{}' is an increment of another '{}' than is there", folder.string(), top_.manifest().base);
+                         "checkpoint '{}' is an increment of another '{}' than is there",
+                         folder.string(), top_.manifest().base);
     }
     // What is compared with the model is the list of what will be read.
     manifest_ = base_ ? base_->manifest() : top_.manifest();
@@ -221,7 +252,8 @@ class StoredModel {
     manifest_.numbers = top_.manifest().numbers;
     manifest_.texts = top_.manifest().texts;
     manifest_.tensors.clear();
-    const Index newest = index_of(top_.manifest()), before = base_ ? index_of(base_->manifest()) : Index();
+    const Index newest = index_of(top_.manifest()),
+                before = base_ ? index_of(base_->manifest()) : Index();
     std::map<std::string_view, TensorSource> sources;
     std::set<const StoredTensor*> row_numbers;
     for (const StoredTensor& tensor : top_.manifest().tensors) {
@@ -242,7 +274,9 @@ class StoredModel {
   /// Tensors whole, numbers and texts.
   const Manifest& manifest() const { return manifest_; }
   /// Stands for all bytes of both.
-  std::uint64_t crc() const { return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0); }
+  std::uint64_t crc() const {
+    return static_cast<std::uint64_t>(top_.crc()) << 32 | (base_ ? base_->crc() : 0);
+  }
 
   /// Of a tensor of the manifest.
   const TensorSource& source(const std::string& name) const { return sources_.at(name); }
@@ -250,7 +284,8 @@ class StoredModel {
   /// The share of one rank.
   void verify(std::uint64_t rank, std::uint64_t ranks) {
     for (CheckpointReader* reader : {base_.get(), &top_})
-      if (reader != nullptr) reader->verify(reader->chunks() * rank / ranks, reader->chunks() * (rank + 1) / ranks);
+      if (reader != nullptr)
+        reader->verify(reader->chunks() * rank / ranks, reader->chunks() * (rank + 1) / ranks);
   }
 
  private:
@@ -266,22 +301,29 @@ class StoredModel {
   }
 
   /// The numbers of the rows that an increment holds of a tensor; null if it holds the whole.
-  const StoredTensor* numbers_of(const StoredTensor& tensor, const Index& newest, const Index& before) const {
+  const StoredTensor* numbers_of(const StoredTensor& tensor, const Index& newest,
+                                 const Index& before) const {
     const StoredTensor* old = find(before, tensor.name);
-    const bool fits = old != nullptr && old->type == tensor.type && old->columns() == tensor.columns();
+    const bool fits =
+        old != nullptr && old->type == tensor.type && old->columns() == tensor.columns();
     if (!tensor.row_numbers.empty()) {
-      require<DataError>(fits, "checkpoint '{}': '{}' holds rows of {} columns {}; the base '{}' has no such tensor",
-                         top_.folder().string(), tensor.name, tensor.columns(), tensor_type_name(tensor.type), top_.manifest().base);
+      require<DataError>(
+          fits,
+          "checkpoint '{}': '{}' holds rows of {} columns {}; the base '{}' has no such tensor",
+          top_.folder().string(), tensor.name, tensor.columns(), tensor_type_name(tensor.type),
+          top_.manifest().base);
       return newest.at(tensor.row_numbers);
     }
     if (!fits || top_.manifest().version != Manifest::kWhole) return nullptr;
-    // Increments of version 1 mark nothing: the numbers of X.weight and X.sum are X.rows, which the base lacks.
+    // Increments of version 1 mark nothing: the numbers of X.weight and X.sum are X.rows, which the
+    // base lacks.
     const std::size_t dot = tensor.name.rfind('.');
     if (dot == std::string::npos) return nullptr;
     const std::string name = tensor.name.substr(0, dot) + ".rows";
     const StoredTensor* numbers = find(newest, name);
-    const bool sparse = numbers != nullptr && numbers != &tensor && find(before, name) == nullptr && numbers->type == TensorType::i64 &&
-                        numbers->columns() == 1 && numbers->rows() == tensor.rows();
+    const bool sparse = numbers != nullptr && numbers != &tensor && find(before, name) == nullptr &&
+                        numbers->type == TensorType::i64 && numbers->columns() == 1 &&
+                        numbers->rows() == tensor.rows();
     return sparse ? numbers : nullptr;
   }
 
@@ -294,13 +336,19 @@ class StoredModel {
 /// What stands where: model against checkpoint. An error shows the first differences.
 class Comparison {
  public:
-  Comparison(const CheckpointContents& contents, const Manifest& manifest, const LoadOptions& options) {
+  Comparison(const CheckpointContents& contents, const Manifest& manifest,
+             const LoadOptions& options) {
     std::set<std::string> used;
     const auto of_any = [](const std::vector<std::string>& patterns, const std::string& name) {
-      return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return matches(pattern, name); });
+      return std::any_of(patterns.begin(), patterns.end(),
+                         [&](const std::string& pattern) { return matches(pattern, name); });
     };
-    const auto missing = [&](const std::string& name) { return options.allow_missing || of_any(options.missing, name); };
-    const auto extra = [&](const std::string& name) { return options.allow_extra || of_any(options.extra, name); };
+    const auto missing = [&](const std::string& name) {
+      return options.allow_missing || of_any(options.missing, name);
+    };
+    const auto extra = [&](const std::string& name) {
+      return options.allow_extra || of_any(options.extra, name);
+    };
     for (std::size_t t = 0; t < contents.tensors().size(); ++t) {
       const TensorSpec& tensor = contents.tensors()[t];
       const std::string name = renamed(options, tensor.name);
@@ -311,19 +359,25 @@ class Comparison {
         if (!missing(name)) add("the checkpoint has no '{}'", name);
       } else if (!contents.ragged(t)) {
         if (!convertible(source->type, tensor.type))
-          add("'{}' is {} in the checkpoint, {} in the model", name, tensor_type_name(source->type), tensor_type_name(tensor.type));
-        else if (source->shape != tensor.shape && !(options.allow_shapes && source->shape.size() == 2 && tensor.shape.size() == 2))
-          add("'{}' is {} in the checkpoint, {} in the model", name, shape_text(source->shape), shape_text(tensor.shape));
+          add("'{}' is {} in the checkpoint, {} in the model", name, tensor_type_name(source->type),
+              tensor_type_name(tensor.type));
+        else if (source->shape != tensor.shape &&
+                 !(options.allow_shapes && source->shape.size() == 2 && tensor.shape.size() == 2))
+          add("'{}' is {} in the checkpoint, {} in the model", name, shape_text(source->shape),
+              shape_text(tensor.shape));
         else
           sources.back() = source;
       }
     }
     for (const auto& [name, number] : contents.numbers())
-      if (!manifest.numbers.contains(name) && !missing(name)) add("the checkpoint has no number '{}'", name);
+      if (!manifest.numbers.contains(name) && !missing(name))
+        add("the checkpoint has no number '{}'", name);
     for (const StoredTensor& tensor : manifest.tensors)
-      if (!used.contains(tensor.name) && !extra(tensor.name)) add("the model has no '{}'", tensor.name);
+      if (!used.contains(tensor.name) && !extra(tensor.name))
+        add("the model has no '{}'", tensor.name);
     for (const auto& [name, value] : manifest.numbers)
-      if (!contents.numbers().contains(name) && !extra(name)) add("the model has no number '{}'", name);
+      if (!contents.numbers().contains(name) && !extra(name))
+        add("the model has no number '{}'", name);
     if (count_ > kShown) differences += fmt::format("\n  and {} more", count_ - kShown);
   }
 
@@ -334,10 +388,12 @@ class Comparison {
   static constexpr std::size_t kShown = 20;
 
   static std::string renamed(const LoadOptions& options, const std::string& name) {
-    if (const auto found = options.rename.find(name); found != options.rename.end()) return found->second;
+    if (const auto found = options.rename.find(name); found != options.rename.end())
+      return found->second;
     const std::size_t dot = name.rfind('.');
     if (dot != std::string::npos)
-      if (const auto found = options.rename.find(name.substr(0, dot)); found != options.rename.end())
+      if (const auto found = options.rename.find(name.substr(0, dot));
+          found != options.rename.end())
         return found->second + name.substr(dot);
     return name;
   }
@@ -354,32 +410,39 @@ class Comparison {
 
 }  // namespace detail
 
-/// Reads a checkpoint's folder into the model under any layout, number of ranks and storage precision. Collective. Everything is compared
-/// and every checksum verified, each rank reading its share of all bytes, before the model is touched; then each rank reads its rows.
-/// Throws DataError on all ranks, the model as it was: for differences (it lists the first 20), a missing, truncated or damaged file.
+/// Reads a checkpoint's folder into the model under any layout, number of ranks and storage
+/// precision. Collective. Everything is compared and every checksum verified, each rank reading its
+/// share of all bytes, before the model is touched; then each rank reads its rows. Throws DataError
+/// on all ranks, the model as it was: for differences (it lists the first 20), a missing, truncated
+/// or damaged file.
 template <Communicator<kCheckpointCollectives> Comm>
-Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder, const CheckpointContents& contents,
-                         const LoadOptions& options = {}) {
+Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder,
+                         const CheckpointContents& contents, const LoadOptions& options = {}) {
   std::unique_ptr<detail::StoredModel> stored;
   std::vector<detail::TensorSource> sources;
   on_all_ranks(communicator, [&] {
     stored = std::make_unique<detail::StoredModel>(folder);
     const detail::Comparison comparison(contents, stored->manifest(), options);
-    require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}", folder.string(), comparison.differences);
+    require<DataError>(comparison.differences.empty(), "checkpoint '{}' and the model differ:{}",
+                       folder.string(), comparison.differences);
     for (const StoredTensor* source : comparison.sources)
       sources.push_back(source == nullptr ? detail::TensorSource{} : stored->source(source->name));
   });
   const std::vector<std::uint64_t> crcs = gather_one(communicator, stored->crc());
   on_all_ranks(communicator, [&] {
     for (const std::uint64_t crc : crcs)
-      require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest", folder.string());
-    stored->verify(static_cast<std::uint64_t>(communicator.rank()), static_cast<std::uint64_t>(communicator.size()));
+      require<DataError>(crc == crcs[0], "checkpoint '{}': the ranks do not read the same manifest",
+                         folder.string());
+    stored->verify(static_cast<std::uint64_t>(communicator.rank()),
+                   static_cast<std::uint64_t>(communicator.size()));
   });
   on_all_ranks(communicator, [&] {
     detail::RowLoader loader(contents.tensors(), sources);
     for (const CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())
-      if (const auto found = stored->manifest().numbers.find(name); found != stored->manifest().numbers.end()) number.set(found->second);
+      if (const auto found = stored->manifest().numbers.find(name);
+          found != stored->manifest().numbers.end())
+        number.set(found->second);
   });
   return stored->manifest();
 }

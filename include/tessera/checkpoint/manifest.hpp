@@ -25,13 +25,15 @@ struct TensorPiece {
   std::int64_t row_end = 0;
 };
 
-/// A tensor as a checkpoint holds it: row-major, its first extent cut into pieces. A shape [] is one row.
+/// A tensor as a checkpoint holds it: row-major, its first extent cut into pieces. A shape [] is
+/// one row.
 struct StoredTensor {
   std::string name;
   TensorType type = TensorType::f32;
   std::vector<std::int64_t> shape;
   std::vector<TensorPiece> pieces{};  ///< ascending rows, without gaps
-  std::string row_numbers{};          ///< increments: the tensor that says which rows of the base's these are; empty: all of it
+  /// increments: the tensor that says which rows of the base's these are; empty: all of it
+  std::string row_numbers{};
 
   std::int64_t rows() const { return shape.empty() ? 1 : shape.front(); }
   /// Elements of a row.
@@ -40,7 +42,9 @@ struct StoredTensor {
     for (std::size_t i = 1; i < shape.size(); ++i) count *= shape[i];
     return count;
   }
-  std::int64_t row_bytes() const { return columns() * static_cast<std::int64_t>(tensor_type_size(type)); }
+  std::int64_t row_bytes() const {
+    return columns() * static_cast<std::int64_t>(tensor_type_size(type));
+  }
 };
 
 struct StoredFile {
@@ -52,13 +56,16 @@ struct StoredFile {
 /// What `manifest.json` says: everything about a checkpoint but the values themselves.
 struct Manifest {
   static constexpr std::string_view kFile = "manifest.json";
-  /// Manifests of increments name their tensors of row numbers since version 2; all others have version 1.
+  /// Manifests of increments name their tensors of row numbers since version 2; all others have
+  /// version 1.
   static constexpr std::uint64_t kWhole = 1, kIncrements = 2;
-  static constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;  ///< the checksums of more than 20 TiB
+  /// the checksums of more than 20 TiB
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{256} << 20;
 
   std::uint64_t version = kWhole;
   std::int64_t step = 0;
-  std::string base{};          ///< increments: name of the folder beside this one that holds the other rows
+  /// increments: name of the folder beside this one that holds the other rows
+  std::string base{};
   std::uint32_t base_crc = 0;  ///< of the base's manifest text
   std::map<std::string, std::uint64_t> numbers{};
   std::map<std::string, std::string> texts{};
@@ -66,7 +73,8 @@ struct Manifest {
   std::vector<StoredFile> files{};
 
   const StoredTensor* find(std::string_view name) const {
-    const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const StoredTensor& t) { return t.name == name; });
+    const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                    [&](const StoredTensor& t) { return t.name == name; });
     return found == tensors.end() ? nullptr : &*found;
   }
 };
@@ -88,8 +96,9 @@ class ManifestParser {
         format = json_.string();
       } else if (key == "version") {
         manifest_.version = json_.number();
-        json_.check(manifest_.version == Manifest::kWhole || manifest_.version == Manifest::kIncrements, at,
-                    "this version of the format is not known; a newer release may have written it");
+        json_.check(
+            manifest_.version == Manifest::kWhole || manifest_.version == Manifest::kIncrements, at,
+            "this version of the format is not known; a newer release may have written it");
       } else if (key == "step") {
         manifest_.step = json_.count("the step is too large");
       } else if (key == "base") {
@@ -102,11 +111,13 @@ class ManifestParser {
         json_.check(chunk == kChunkBytes, at, "chunks of another size than 1 MiB");
       } else if (key == "numbers") {
         json_.object([&](std::string name, std::size_t name_at) {
-          json_.check(manifest_.numbers.emplace(std::move(name), json_.number()).second, name_at, "the key appears twice");
+          json_.check(manifest_.numbers.emplace(std::move(name), json_.number()).second, name_at,
+                      "the key appears twice");
         });
       } else if (key == "texts") {
         json_.object([&](std::string name, std::size_t name_at) {
-          json_.check(manifest_.texts.emplace(std::move(name), json_.string()).second, name_at, "the key appears twice");
+          json_.check(manifest_.texts.emplace(std::move(name), json_.string()).second, name_at,
+                      "the key appears twice");
         });
       } else if (key == "tensors") {
         json_.array([&](std::size_t place) { tensor(place); });
@@ -139,8 +150,9 @@ class ManifestParser {
 
   /// A checkpoint that somebody sent must not reach files elsewhere.
   void check_plain(const std::string& name, std::size_t at) const {
-    json_.check(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos && name.find('\0') == std::string::npos, at,
-                "a file's name must be a plain name");
+    json_.check(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+                    name.find('\0') == std::string::npos,
+                at, "a file's name must be a plain name");
   }
 
   void tensor(std::size_t begin) {
@@ -151,7 +163,8 @@ class ManifestParser {
       if (key == "name") {
         t.name = json_.string();
         json_.check(!t.name.empty(), at, "a tensor without a name");
-        json_.check(names_.emplace(t.name, manifest_.tensors.size()).second, at, "two tensors of one name");
+        json_.check(names_.emplace(t.name, manifest_.tensors.size()).second, at,
+                    "two tensors of one name");
       } else if (key == "row_numbers") {
         t.row_numbers = json_.string();
         json_.check(!t.row_numbers.empty(), at, "a tensor without a name");
@@ -163,23 +176,28 @@ class ManifestParser {
         std::int64_t bytes = 8;
         json_.array([&](std::size_t extent_at) {
           t.shape.push_back(json_.count("an extent is too large"));
-          json_.check(!__builtin_mul_overflow(bytes, std::max<std::int64_t>(t.shape.back(), 1), &bytes), extent_at,
-                      "the tensor is too large");
+          json_.check(
+              !__builtin_mul_overflow(bytes, std::max<std::int64_t>(t.shape.back(), 1), &bytes),
+              extent_at, "the tensor is too large");
         });
       } else {
-        json_.check(key == "pieces", at, "a tensor has the keys name, dtype, shape, row_numbers and pieces only");
+        json_.check(key == "pieces", at,
+                    "a tensor has the keys name, dtype, shape, row_numbers and pieces only");
         json_.array([&](std::size_t piece_at) {
           std::vector<std::int64_t> numbers;
           json_.array([&](std::size_t number_at) {
-            json_.check(numbers.size() < 3, number_at, "a piece is three numbers: file, first row, end");
+            json_.check(numbers.size() < 3, number_at,
+                        "a piece is three numbers: file, first row, end");
             numbers.push_back(json_.count("the number is too large"));
           });
-          json_.check(numbers.size() == 3, piece_at, "a piece is three numbers: file, first row, end");
+          json_.check(numbers.size() == 3, piece_at,
+                      "a piece is three numbers: file, first row, end");
           t.pieces.push_back({numbers[0], numbers[1], numbers[2]});
         });
       }
     });
-    json_.check(seen.size() - seen.count("row_numbers") == 4, begin, "a tensor needs name, dtype, shape and pieces");
+    json_.check(seen.size() - seen.count("row_numbers") == 4, begin,
+                "a tensor needs name, dtype, shape and pieces");
     manifest_.tensors.push_back(std::move(t));
   }
 
@@ -199,7 +217,8 @@ class ManifestParser {
       }
     });
     json_.check(seen.size() == 3, begin, "a file needs name, bytes and crc32");
-    json_.check(f.crcs.size() == chunks_of(f.bytes), begin, "a file needs one checksum for each MiB");
+    json_.check(f.crcs.size() == chunks_of(f.bytes), begin,
+                "a file needs one checksum for each MiB");
     manifest_.files.push_back(std::move(f));
   }
 
@@ -207,11 +226,16 @@ class ManifestParser {
     for (const StoredTensor& t : manifest_.tensors) {
       std::int64_t row = 0;
       for (const TensorPiece& piece : t.pieces) {
-        json_.check(piece.row_begin == row && piece.row_end >= row && piece.file < static_cast<std::int64_t>(manifest_.files.size()), 0,
-                    fmt::format("tensor '{}': its pieces must follow each other, in files of the list", t.name));
+        json_.check(
+            piece.row_begin == row && piece.row_end >= row &&
+                piece.file < static_cast<std::int64_t>(manifest_.files.size()),
+            0,
+            fmt::format("tensor '{}': its pieces must follow each other, in files of the list",
+                        t.name));
         row = piece.row_end;
       }
-      json_.check(row == t.rows(), 0, fmt::format("tensor '{}': its pieces hold {} of {} rows", t.name, row, t.rows()));
+      json_.check(row == t.rows(), 0,
+                  fmt::format("tensor '{}': its pieces hold {} of {} rows", t.name, row, t.rows()));
     }
   }
 
@@ -219,13 +243,17 @@ class ManifestParser {
     for (const StoredTensor& t : manifest_.tensors) {
       if (t.row_numbers.empty()) continue;
       const auto found = names_.find(t.row_numbers);
-      const StoredTensor* numbers = found == names_.end() ? nullptr : &manifest_.tensors[found->second];
-      json_.check(manifest_.version == Manifest::kIncrements && !manifest_.base.empty() && numbers != nullptr &&
-                      numbers->row_numbers.empty() && numbers->type == TensorType::i64 &&
-                      numbers->shape == std::vector<std::int64_t>{t.rows()},
-                  0,
-                  fmt::format("tensor '{}': its row numbers '{}' must be another tensor, I64 [{}], of an increment", t.name, t.row_numbers,
-                              t.rows()));
+      const StoredTensor* numbers =
+          found == names_.end() ? nullptr : &manifest_.tensors[found->second];
+      json_.check(
+          manifest_.version == Manifest::kIncrements && !manifest_.base.empty() &&
+              numbers != nullptr && numbers->row_numbers.empty() &&
+              numbers->type == TensorType::i64 &&
+              numbers->shape == std::vector<std::int64_t>{t.rows()},
+          0,
+          fmt::format(
+              "tensor '{}': its row numbers '{}' must be another tensor, I64 [{}], of an increment",
+              t.name, t.row_numbers, t.rows()));
     }
   }
 
@@ -239,7 +267,9 @@ class ManifestParser {
 }  // namespace detail
 
 /// Throws DataError, naming `file` and the offset, for everything that a manifest must not be.
-inline Manifest parse_manifest(std::string_view text, std::string_view file) { return detail::ManifestParser(text, file).parse(); }
+inline Manifest parse_manifest(std::string_view text, std::string_view file) {
+  return detail::ManifestParser(text, file).parse();
+}
 
 /// The text that `parse_manifest` reads. Its last key is the CRC-32 of all that stands before.
 inline std::string format_manifest(const Manifest& m) {
@@ -256,7 +286,8 @@ inline std::string format_manifest(const Manifest& m) {
     }
     out.push_back(close);
   };
-  append("{{\"format\":\"tessera checkpoint\",\n\"version\":{},\n\"step\":{},\n\"chunk_bytes\":{}", m.version, m.step, kChunkBytes);
+  append("{{\"format\":\"tessera checkpoint\",\n\"version\":{},\n\"step\":{},\n\"chunk_bytes\":{}",
+         m.version, m.step, kChunkBytes);
   if (!m.base.empty()) {
     append(",\n\"base\":");
     append_json_string(out, m.base);
@@ -281,7 +312,8 @@ inline std::string format_manifest(const Manifest& m) {
     }
     append(",\"pieces\":[");
     for (std::size_t i = 0; i < t.pieces.size(); ++i)
-      append("{}[{},{},{}]", i == 0 ? "" : ",", t.pieces[i].file, t.pieces[i].row_begin, t.pieces[i].row_end);
+      append("{}[{},{},{}]", i == 0 ? "" : ",", t.pieces[i].file, t.pieces[i].row_begin,
+             t.pieces[i].row_end);
     out += "]}";
   });
   list("files", '[', ']', m.files, [&](const StoredFile& f) {

@@ -21,20 +21,22 @@
 
 namespace tessera::inline v0 {
 
-/// Writes each tensor of a model to FOLDER/NAME.npy, for numpy.load: whole tables, by all ranks, whatever the layout. Collective. The
-/// folder must not exist; it appears when it is complete. bfloat16, which NumPy lacks, is two raw bytes (dtype V2). Numbers are not
-/// written.
+/// Writes each tensor of a model to FOLDER/NAME.npy, for numpy.load: whole tables, by all ranks,
+/// whatever the layout. Collective. The folder must not exist; it appears when it is complete.
+/// bfloat16, which NumPy lacks, is two raw bytes (dtype V2). Numbers are not written.
 template <Communicator<kCheckpointCollectives> Comm>
-void export_npy(Comm& communicator, const std::filesystem::path& folder, const CheckpointContents& model) {
-  const CheckpointContents contents =
-      model.for_saving(communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); });
+void export_npy(Comm& communicator, const std::filesystem::path& folder,
+                const CheckpointContents& model) {
+  const CheckpointContents contents = model.for_saving(
+      communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); });
   const FilePlan plan = FilePlan::npy(contents.tensors());
   std::filesystem::path partial = folder;
   partial += ".partial";
   RowWriter writer(partial, contents.tensors(), plan);
   on_all_ranks(communicator, [&] {
     if (communicator.rank() != 0) return;
-    require<DataError>(!std::filesystem::exists(folder), "export_npy: '{}' is there already", folder.string());
+    require<DataError>(!std::filesystem::exists(folder), "export_npy: '{}' is there already",
+                       folder.string());
     std::filesystem::remove_all(partial);
     std::filesystem::create_directories(partial);
     for (std::size_t f = 0; f < plan.files.size(); ++f) {
@@ -51,10 +53,12 @@ void export_npy(Comm& communicator, const std::filesystem::path& folder, const C
   });
 }
 
-/// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, in any floating-point precision, under any layout. Collective.
-/// The model is touched when all headers and sizes are right. Answers how many files were read. Throws DataError on all ranks.
+/// Reads FOLDER/NAME.npy for each tensor of a model that has such a file, in any floating-point
+/// precision, under any layout. Collective. The model is touched when all headers and sizes are
+/// right. Answers how many files were read. Throws DataError on all ranks.
 template <Communicator<kCheckpointCollectives> Comm>
-int import_npy(Comm& communicator, const std::filesystem::path& folder, const CheckpointContents& model) {
+int import_npy(Comm& communicator, const std::filesystem::path& folder,
+               const CheckpointContents& model) {
   int found = 0;
   std::vector<NpyHeader> headers(model.tensors().size());
   std::vector<std::filesystem::path> paths(model.tensors().size());
@@ -64,17 +68,20 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder, const Ch
       const std::filesystem::path path = folder / (plain_file_name(tensor.name) + ".npy");
       if (model.ragged(t) || !std::filesystem::exists(path)) continue;
       const File file(path, File::Mode::read);
-      std::vector<std::byte> begin(static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 1 << 16)));
+      std::vector<std::byte> begin(
+          static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 1 << 16)));
       file.read_at(0, begin);
       headers[t] = parse_npy_header(begin, file.size(), file.name());
-      require<DataError>(headers[t].shape == tensor.shape && detail::convertible(headers[t].type, tensor.type),
-                         "file '{}' is {} {}, '{}' in the model {} {}", file.name(), tensor_type_name(headers[t].type),
-                         detail::shape_text(headers[t].shape), tensor.name, tensor_type_name(tensor.type),
-                         detail::shape_text(tensor.shape));
+      require<DataError>(
+          headers[t].shape == tensor.shape && detail::convertible(headers[t].type, tensor.type),
+          "file '{}' is {} {}, '{}' in the model {} {}", file.name(),
+          tensor_type_name(headers[t].type), detail::shape_text(headers[t].shape), tensor.name,
+          tensor_type_name(tensor.type), detail::shape_text(tensor.shape));
       paths[t] = path;
       ++found;
     }
-    require<DataError>(found > 0, "import_npy: '{}' has no file for any tensor of the model", folder.string());
+    require<DataError>(found > 0, "import_npy: '{}' has no file for any tensor of the model",
+                       folder.string());
   });
   on_all_ranks(communicator, [&] {
     std::vector<std::byte> block;
@@ -85,16 +92,21 @@ int import_npy(Comm& communicator, const std::filesystem::path& folder, const Ch
         const TensorSpec& tensor = model.tensors()[t];
         const StoredTensor stored{tensor.name, headers[t].type, tensor.shape};
         const std::int64_t row_bytes = stored.row_bytes(),
-                           step = std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(row_bytes, 1));
+                           step = std::max<std::int64_t>(
+                               1, (1 << 20) / std::max<std::int64_t>(row_bytes, 1));
         const File file(paths[t], File::Mode::read);
         for (std::int64_t first = 0; first < rows.rows; first += step) {
           const std::int64_t count = std::min(step, rows.rows - first);
           block.resize(static_cast<std::size_t>(count * row_bytes));
-          file.read_at(headers[t].data_offset + static_cast<std::uint64_t>((rows.row_begin + first) * row_bytes), block);
-          const std::int64_t skipped = part.column_begin * static_cast<std::int64_t>(tensor_type_size(stored.type));
+          file.read_at(headers[t].data_offset +
+                           static_cast<std::uint64_t>((rows.row_begin + first) * row_bytes),
+                       block);
+          const std::int64_t skipped =
+              part.column_begin * static_cast<std::int64_t>(tensor_type_size(stored.type));
           for (std::int64_t r = 0; r < count; ++r)
-            detail::convert_elements(block.data() + r * row_bytes + skipped, stored.type, part.data + (first + r) * part.stride,
-                                     tensor.type, part.columns);
+            detail::convert_elements(block.data() + r * row_bytes + skipped, stored.type,
+                                     part.data + (first + r) * part.stride, tensor.type,
+                                     part.columns);
         }
       }
   });

@@ -23,32 +23,36 @@
 
 namespace tessera::inline v0 {
 
-/// Reads the tensors of one checkpoint folder, whole or by rows. The manifest is read and checked at once, a file's header when the file
-/// is first needed. Every fault is a DataError that names the file.
+/// Reads the tensors of one checkpoint folder, whole or by rows. The manifest is read and checked
+/// at once, a file's header when the file is first needed. Every fault is a DataError that names
+/// the file.
 class CheckpointReader {
  public:
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
     std::tie(manifest_, crc_) = read_manifest(folder_);
-    for (const StoredFile& file : manifest_.files) chunks_.push_back(chunks() + chunks_of(file.bytes));
+    for (const StoredFile& file : manifest_.files)
+      chunks_.push_back(chunks() + chunks_of(file.bytes));
   }
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
-  /// Of the manifest's text: it stands for the whole checkpoint, as the manifest holds the checksums of all files.
+  /// Of the manifest's text: it stands for the whole checkpoint, as the manifest holds the
+  /// checksums of all files.
   std::uint32_t crc() const { return crc_; }
 
   /// The tensor of that name. Throws DataError if there is none.
   const StoredTensor& tensor(std::string_view name) const {
     const StoredTensor* found = manifest_.find(name);
-    require<DataError>(found != nullptr, "checkpoint '{}' has no tensor '{}'", folder_.string(), name);
+    require<DataError>(found != nullptr, "checkpoint '{}' has no tensor '{}'", folder_.string(),
+                       name);
     return *found;
   }
 
   /// Chunks of all files.
   std::uint64_t chunks() const { return chunks_.empty() ? 0 : chunks_.back(); }
 
-  /// Reads chunks [begin, end) of all files, and the places of tensors in the files that these belong to. Throws DataError unless they are
-  /// what was written.
+  /// Reads chunks [begin, end) of all files, and the places of tensors in the files that these
+  /// belong to. Throws DataError unless they are what was written.
   void verify(std::uint64_t begin, std::uint64_t end) {
     std::vector<std::byte> chunk(kChunkBytes);
     for (std::size_t f = 0; f < chunks_.size(); ++f) {
@@ -65,20 +69,25 @@ class CheckpointReader {
     }
     for (std::size_t t = 0; t < manifest_.tensors.size(); ++t)
       for (const TensorPiece& piece : manifest_.tensors[t].pieces)
-        if (const std::size_t f = static_cast<std::size_t>(piece.file); chunks_[f] > begin && (f == 0 ? 0 : chunks_[f - 1]) < end)
+        if (const std::size_t f = static_cast<std::size_t>(piece.file);
+            chunks_[f] > begin && (f == 0 ? 0 : chunks_[f - 1]) < end)
           place(manifest_.tensors[t], piece);
   }
 
-  /// Rows [begin, begin + count) as they are stored. What they lie in is not verified; `verify` does that.
-  void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count, std::byte* to) {
+  /// Rows [begin, begin + count) as they are stored. What they lie in is not verified; `verify`
+  /// does that.
+  void read_rows(const StoredTensor& tensor, std::int64_t begin, std::int64_t count,
+                 std::byte* to) {
     const std::uint64_t row_bytes = static_cast<std::uint64_t>(tensor.row_bytes());
     for (const TensorPiece& piece : tensor.pieces) {
-      const std::int64_t first = std::max(begin, piece.row_begin), last = std::min(begin + count, piece.row_end);
+      const std::int64_t first = std::max(begin, piece.row_begin),
+                         last = std::min(begin + count, piece.row_end);
       if (first >= last || row_bytes == 0) continue;
-      const std::uint64_t offset = place(tensor, piece) + static_cast<std::uint64_t>(first - piece.row_begin) * row_bytes;
+      const std::uint64_t offset =
+          place(tensor, piece) + static_cast<std::uint64_t>(first - piece.row_begin) * row_bytes;
       open(static_cast<std::size_t>(piece.file))
-          .read_at(offset,
-                   {to + static_cast<std::uint64_t>(first - begin) * row_bytes, static_cast<std::uint64_t>(last - first) * row_bytes});
+          .read_at(offset, {to + static_cast<std::uint64_t>(first - begin) * row_bytes,
+                            static_cast<std::uint64_t>(last - first) * row_bytes});
     }
   }
 
@@ -86,14 +95,16 @@ class CheckpointReader {
   template <class T>
   std::vector<T> read(std::string_view name) {
     const StoredTensor& t = tensor(name);
-    require<DataError>(t.type == tensor_type_of<T>(), "checkpoint '{}', tensor '{}': holds {}, asked for {}", folder_.string(), name,
-                       tensor_type_name(t.type), tensor_type_name(tensor_type_of<T>()));
+    require<DataError>(t.type == tensor_type_of<T>(),
+                       "checkpoint '{}', tensor '{}': holds {}, asked for {}", folder_.string(),
+                       name, tensor_type_name(t.type), tensor_type_name(tensor_type_of<T>()));
     for (const TensorPiece& piece : t.pieces) {
       const std::size_t f = static_cast<std::size_t>(piece.file);
       const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
       if (piece.row_begin < piece.row_end && t.row_bytes() != 0) {
         const std::uint64_t offset = place(t, piece);
-        const std::uint64_t end = offset + static_cast<std::uint64_t>((piece.row_end - piece.row_begin) * t.row_bytes());
+        const std::uint64_t end =
+            offset + static_cast<std::uint64_t>((piece.row_end - piece.row_begin) * t.row_bytes());
         verify(first, first + 1);  // the header
         verify(first + offset / kChunkBytes, first + (end + kChunkBytes - 1) / kChunkBytes);
       }
@@ -109,22 +120,27 @@ class CheckpointReader {
   void check_chunk(std::size_t f, std::uint64_t chunk, std::span<const std::byte> bytes) const {
     const StoredFile& stored = manifest_.files[f];
     require<DataError>(crc32(bytes) == stored.crcs[chunk],
-                       "file '{}': the checksum of bytes {}..{} is not the manifest's: the file was changed or damaged",
-                       (folder_ / stored.name).string(), chunk * kChunkBytes, chunk * kChunkBytes + bytes.size());
+                       "file '{}': the checksum of bytes {}..{} is not the manifest's: the file "
+                       "was changed or damaged",
+                       (folder_ / stored.name).string(), chunk * kChunkBytes,
+                       chunk * kChunkBytes + bytes.size());
   }
 
   const File& open(std::size_t f) {
     if (const auto found = files_.find(f); found != files_.end()) return found->second;
     if (files_.size() >= kOpenFiles) files_.clear();
     const StoredFile& stored = manifest_.files[f];
-    const File& file = files_.emplace(f, File(folder_ / stored.name, File::Mode::read)).first->second;
+    const File& file =
+        files_.emplace(f, File(folder_ / stored.name, File::Mode::read)).first->second;
     const std::uint64_t size = file.size();
-    require<DataError>(size == stored.bytes, "file '{}' has {} bytes, the manifest says {}: it was truncated or changed", file.name(), size,
-                       stored.bytes);
+    require<DataError>(size == stored.bytes,
+                       "file '{}' has {} bytes, the manifest says {}: it was truncated or changed",
+                       file.name(), size, stored.bytes);
     return file;
   }
 
-  /// Where a piece begins in its file. Throws DataError unless the file's header says the same of it as the manifest.
+  /// Where a piece begins in its file. Throws DataError unless the file's header says the same of
+  /// it as the manifest.
   std::uint64_t place(const StoredTensor& tensor, const TensorPiece& piece) {
     const auto known = places_.find(&piece);
     if (known != places_.end()) return known->second;
@@ -134,8 +150,9 @@ class CheckpointReader {
     const TensorInfo& info = header.info(tensor.name);
     std::vector<std::int64_t> shape = tensor.shape;
     if (!shape.empty()) shape.front() = piece.row_end - piece.row_begin;
-    require<DataError>(info.type == tensor.type && info.shape == shape, "file '{}', tensor '{}': is {} {}, the manifest says {} {}",
-                       header.name(), tensor.name, tensor_type_name(info.type), detail::shape_text(info.shape),
+    require<DataError>(info.type == tensor.type && info.shape == shape,
+                       "file '{}', tensor '{}': is {} {}, the manifest says {} {}", header.name(),
+                       tensor.name, tensor_type_name(info.type), detail::shape_text(info.shape),
                        tensor_type_name(tensor.type), detail::shape_text(shape));
     const std::uint64_t begin = header.data_offset() + info.begin;
     places_.emplace(&piece, begin);

@@ -28,13 +28,17 @@ struct RowBlock {
 };
 
 /// Copies rows into one dense block.
-inline void copy_rows(const RowBlock& from, std::int64_t rows, std::int64_t row_bytes, std::byte* to) {
-  for (std::int64_t r = 0; r < rows; ++r) std::memcpy(to + r * row_bytes, from.data + r * from.stride, static_cast<std::size_t>(row_bytes));
+inline void copy_rows(const RowBlock& from, std::int64_t rows, std::int64_t row_bytes,
+                      std::byte* to) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::memcpy(to + r * row_bytes, from.data + r * from.stride,
+                static_cast<std::size_t>(row_bytes));
 }
 
 /// Copies rows [first, first + count) of a part, wherever they are, into one dense block.
-inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& part, std::int64_t first, std::int64_t count,
-                       std::int64_t row_bytes, std::byte* to) {
+inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& part,
+                       std::int64_t first, std::int64_t count, std::int64_t row_bytes,
+                       std::byte* to) {
   const std::byte* from = part.data + first * part.stride;
   if (rows.copy)
     rows.copy(to, from, static_cast<std::size_t>(count * row_bytes));
@@ -46,11 +50,13 @@ inline void fetch_rows(const CheckpointRows& rows, const CheckpointRows::Part& p
 class LiveRows {
  public:
   /// Rows [first, first + count) of every part, valid until the next call.
-  std::vector<RowBlock>& operator()(const CheckpointRows& rows, std::span<const std::int64_t> row_bytes, std::int64_t first,
+  std::vector<RowBlock>& operator()(const CheckpointRows& rows,
+                                    std::span<const std::int64_t> row_bytes, std::int64_t first,
                                     std::int64_t count) {
     blocks_.clear();
     if (rows.chosen.empty() && !rows.copy) {
-      for (const CheckpointRows::Part& part : rows.parts) blocks_.push_back({part.data + first * part.stride, part.stride});
+      for (const CheckpointRows::Part& part : rows.parts)
+        blocks_.push_back({part.data + first * part.stride, part.stride});
       return blocks_;
     }
     std::int64_t bytes = 0;
@@ -62,12 +68,15 @@ class LiveRows {
       if (rows.chosen.empty()) {
         fetch_rows(rows, rows.parts[p], first, count, row_bytes[p], to);
       } else {
-        const auto chosen = std::span(rows.chosen).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+        const auto chosen =
+            std::span(rows.chosen)
+                .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
         if (rows.gather) {
           rows.gather(rows.parts[p].data, rows.parts[p].stride, chosen, row_bytes[p], to);
         } else {
           for (std::size_t i = 0; i < chosen.size(); ++i)
-            fetch_rows(rows, rows.parts[p], chosen[i], 1, row_bytes[p], to + static_cast<std::int64_t>(i) * row_bytes[p]);
+            fetch_rows(rows, rows.parts[p], chosen[i], 1, row_bytes[p],
+                       to + static_cast<std::int64_t>(i) * row_bytes[p]);
         }
       }
       to += count * row_bytes[p];
@@ -109,31 +118,41 @@ inline bool any_nonfinite(const std::byte* data, TensorType type, std::int64_t c
 
 }  // namespace detail
 
-/// Writes this rank's rows into the files of a checkpoint and sums them up. Extra memory: about two blocks of 1 MiB, and 4 bytes for each
-/// MiB of the files that this rank writes to.
+/// Writes this rank's rows into the files of a checkpoint and sums them up. Extra memory: about two
+/// blocks of 1 MiB, and 4 bytes for each MiB of the files that this rank writes to.
 class RowWriter {
  public:
   /// `finite`: a value that is not is an error.
-  RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors, const FilePlan& plan, bool finite = false)
+  RowWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
+            const FilePlan& plan, bool finite = false)
       : folder_(std::move(folder)), tensors_(tensors), plan_(plan), finite_(finite) {}
 
-  /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows that nobody here writes are passed over.
+  /// `source(rows, bytes per row of each part, first, count)` gives a RowBlock for each part. Rows
+  /// that nobody here writes are passed over.
   template <class Source>
   void write(const CheckpointRows& rows, Source&& source) {
-    if (std::none_of(rows.parts.begin(), rows.parts.end(), [](const CheckpointRows::Part& part) { return part.write; })) return;
+    if (std::none_of(rows.parts.begin(), rows.parts.end(),
+                     [](const CheckpointRows::Part& part) { return part.write; }))
+      return;
     std::vector<std::int64_t> row_bytes;
     std::int64_t all_bytes = 0;
     for (const CheckpointRows::Part& part : rows.parts) {
-      row_bytes.push_back(part.columns * static_cast<std::int64_t>(tensor_type_size(tensors_[static_cast<std::size_t>(part.tensor)].type)));
+      row_bytes.push_back(part.columns *
+                          static_cast<std::int64_t>(tensor_type_size(
+                              tensors_[static_cast<std::size_t>(part.tensor)].type)));
       all_bytes += row_bytes.back();
     }
     std::vector<Run> runs(rows.parts.size());
-    const std::int64_t step = std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(all_bytes, 1));
+    const std::int64_t step =
+        std::max<std::int64_t>(1, kBlockBytes / std::max<std::int64_t>(all_bytes, 1));
     for (std::int64_t first = 0; first < rows.rows; first += step) {
       const std::int64_t count = std::min(step, rows.rows - first);
-      const std::vector<RowBlock>& blocks = source(rows, std::span<const std::int64_t>(row_bytes), first, count);
+      const std::vector<RowBlock>& blocks =
+          source(rows, std::span<const std::int64_t>(row_bytes), first, count);
       for (std::size_t p = 0; p < rows.parts.size(); ++p)
-        if (rows.parts[p].write) write_block(rows.parts[p], runs[p], rows.row_begin + first, count, row_bytes[p], blocks[p]);
+        if (rows.parts[p].write)
+          write_block(rows.parts[p], runs[p], rows.row_begin + first, count, row_bytes[p],
+                      blocks[p]);
     }
   }
 
@@ -161,7 +180,8 @@ class RowWriter {
     std::vector<Sum> sums;
     for (auto& [index, written] : files_)
       for (std::uint64_t chunk = 0; chunk < chunks_of(written.sums.file_bytes()); ++chunk)
-        if (written.sums.sum(chunk) != 0) sums.push_back({static_cast<std::uint32_t>(index), written.sums.sum(chunk), chunk});
+        if (written.sums.sum(chunk) != 0)
+          sums.push_back({static_cast<std::uint32_t>(index), written.sums.sum(chunk), chunk});
     files_.clear();
     return sums;
   }
@@ -186,20 +206,25 @@ class RowWriter {
   File& open(std::size_t index) {
     Written& written = files_.try_emplace(index, plan_.files[index].bytes).first->second;
     if (written.file) return *written.file;
-    if (std::count_if(files_.begin(), files_.end(), [](const auto& entry) { return entry.second.file.has_value(); }) >= kOpenFiles)
+    if (std::count_if(files_.begin(), files_.end(), [](const auto& entry) {
+          return entry.second.file.has_value();
+        }) >= kOpenFiles)
       for (auto& [other, entry] : files_) entry.file.reset();
     return written.file.emplace(folder_ / plan_.files[index].name, File::Mode::write);
   }
 
-  void write_block(const CheckpointRows::Part& part, Run& run, std::int64_t row, std::int64_t count, std::int64_t bytes, RowBlock block) {
+  void write_block(const CheckpointRows::Part& part, Run& run, std::int64_t row, std::int64_t count,
+                   std::int64_t bytes, RowBlock block) {
     const TensorSpec& tensor = tensors_[static_cast<std::size_t>(part.tensor)];
     const StoredTensor stored{tensor.name, tensor.type, tensor.shape};
     if (bytes == 0) return;
     for (std::int64_t r = 0; finite_ && r < count; ++r)
-      require<DataError>(!detail::any_nonfinite(block.data + r * block.stride, tensor.type, part.columns),
-                         "checkpoint: '{}' holds values that are NaN or infinite: it is not saved", tensor.name);
+      require<DataError>(
+          !detail::any_nonfinite(block.data + r * block.stride, tensor.type, part.columns),
+          "checkpoint: '{}' holds values that are NaN or infinite: it is not saved", tensor.name);
     for (const FilePlan::Piece& piece : plan_.pieces[static_cast<std::size_t>(part.tensor)]) {
-      const std::int64_t begin = std::max(row, piece.row_begin), end = std::min(row + count, piece.row_end);
+      const std::int64_t begin = std::max(row, piece.row_begin),
+                         end = std::min(row + count, piece.row_end);
       if (begin >= end) continue;
       if (run.piece != &piece) {
         run.cursor.reset();
@@ -208,17 +233,21 @@ class RowWriter {
         run.cursor.emplace(files_.at(piece.file).sums);
       }
       const std::uint64_t offset =
-          piece.offset + static_cast<std::uint64_t>((begin - piece.row_begin) * stored.row_bytes() +
-                                                    part.column_begin * static_cast<std::int64_t>(tensor_type_size(tensor.type)));
+          piece.offset +
+          static_cast<std::uint64_t>((begin - piece.row_begin) * stored.row_bytes() +
+                                     part.column_begin *
+                                         static_cast<std::int64_t>(tensor_type_size(tensor.type)));
       const RowBlock rows{block.data + (begin - row) * block.stride, block.stride};
       if (bytes == stored.row_bytes())
         write_whole_rows(run, offset, rows, end - begin, bytes);
       else
-        write_columns(run, offset, static_cast<std::uint64_t>(stored.row_bytes()), rows, end - begin, bytes);
+        write_columns(run, offset, static_cast<std::uint64_t>(stored.row_bytes()), rows,
+                      end - begin, bytes);
     }
   }
 
-  void write_whole_rows(Run& run, std::uint64_t offset, RowBlock rows, std::int64_t count, std::int64_t bytes) {
+  void write_whole_rows(Run& run, std::uint64_t offset, RowBlock rows, std::int64_t count,
+                        std::int64_t bytes) {
     const std::size_t size = static_cast<std::size_t>(count * bytes);
     if (rows.stride != bytes) {
       dense_.resize(size);
@@ -230,12 +259,16 @@ class RowWriter {
   }
 
   /// Rows of other ranks lie between: a call of the system for each would cost more than its bytes.
-  void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows, std::int64_t count, std::int64_t bytes) {
-    const File::Window window(open(run.piece->file), offset,
-                              static_cast<std::uint64_t>(count - 1) * file_stride + static_cast<std::uint64_t>(bytes));
+  void write_columns(Run& run, std::uint64_t offset, std::uint64_t file_stride, RowBlock rows,
+                     std::int64_t count, std::int64_t bytes) {
+    const File::Window window(
+        open(run.piece->file), offset,
+        static_cast<std::uint64_t>(count - 1) * file_stride + static_cast<std::uint64_t>(bytes));
     for (std::int64_t r = 0; r < count; ++r) {
-      const std::span<const std::byte> row(rows.data + r * rows.stride, static_cast<std::size_t>(bytes));
-      std::memcpy(window.data() + static_cast<std::uint64_t>(r) * file_stride, row.data(), row.size());
+      const std::span<const std::byte> row(rows.data + r * rows.stride,
+                                           static_cast<std::size_t>(bytes));
+      std::memcpy(window.data() + static_cast<std::uint64_t>(r) * file_stride, row.data(),
+                  row.size());
       run.cursor->add(offset + static_cast<std::uint64_t>(r) * file_stride, row);
     }
   }

@@ -24,30 +24,39 @@
 namespace tessera::inline v0 {
 
 struct SaveOptions {
-  int keep = 0;                                           ///< checkpoints up to this step that stay, this one included; 0: all
-  std::uint64_t max_file_bytes = std::uint64_t{4} << 30;  ///< larger tables are cut by rows into several files
-  bool finite = false;                                    ///< a value that is NaN or infinite is an error, and nothing is saved
-  bool locked = false;  ///< rank 0 holds a FolderLock of the directory; else the save takes one for its own time
+  /// checkpoints up to this step that stay, this one included; 0: all
+  int keep = 0;
+  /// larger tables are cut by rows into several files
+  std::uint64_t max_file_bytes = std::uint64_t{4} << 30;
+  /// a value that is NaN or infinite is an error, and nothing is saved
+  bool finite = false;
+  /// rank 0 holds a FolderLock of the directory; else the save takes one for its own time
+  bool locked = false;
 };
 
 /// The other checkpoint that an increment needs.
 struct CheckpointBase {
   std::string name;  ///< of its folder, beside this one
   std::uint32_t crc = 0;
-  std::string warning{};  ///< on rank 0: why older checkpoints, which SaveOptions::keep has no room for, were not removed; empty: they were
+  /// on rank 0: why older checkpoints, which SaveOptions::keep has no room for, were not removed;
+  /// empty: they were
+  std::string warning{};
 };
 
-/// One save, in the three parts that an asynchronous one runs at different times. `begin` and `publish` are collective, `write` is not.
-/// A save that is not published leaves nothing behind but a folder that the next save removes.
+/// One save, in the three parts that an asynchronous one runs at different times. `begin` and
+/// `publish` are collective, `write` is not. A save that is not published leaves nothing behind but
+/// a folder that the next save removes.
 class Save {
  public:
   /// Makes the files, at their full size, in a folder that no reader looks at.
   template <Communicator<kCheckpointCollectives> Comm>
-  Save(Comm& communicator, std::filesystem::path directory, const CheckpointContents& contents, std::int64_t step, SaveOptions options,
-       std::optional<CheckpointBase> base = std::nullopt)
+  Save(Comm& communicator, std::filesystem::path directory, const CheckpointContents& contents,
+       std::int64_t step, SaveOptions options, std::optional<CheckpointBase> base = std::nullopt)
       : directory_(std::move(directory)),
         partial_(directory_ / partial_checkpoint_name(step)),
-        contents_(contents.for_saving(communicator.rank(), [&](std::int64_t rows) { return gather_one(communicator, rows); })),
+        contents_(
+            contents.for_saving(communicator.rank(),
+                                [&](std::int64_t rows) { return gather_one(communicator, rows); })),
         options_(checked(options)),
         plan_(contents_.tensors(), options.max_file_bytes),
         writer_(partial_, contents_.tensors(), plan_, options.finite) {
@@ -81,15 +90,17 @@ class Save {
     writer_.sync();
   }
 
-  /// Makes the checkpoint visible, once `written()`, called on every rank, has not thrown on any; else removes what was written and throws
-  /// on all ranks. Answers the name of its folder and the checksum of its manifest.
+  /// Makes the checkpoint visible, once `written()`, called on every rank, has not thrown on any;
+  /// else removes what was written and throws on all ranks. Answers the name of its folder and the
+  /// checksum of its manifest.
   template <class Comm, class Written>
   CheckpointBase publish(Comm& communicator, Written&& written) {
     CheckpointBase published;
     try {
       on_all_ranks(communicator, written);
       const std::vector<RowWriter::Sum> own = writer_.take_sums();
-      const std::vector<RowWriter::Sum> sums = gather_on_first(communicator, std::span<const RowWriter::Sum>(own));
+      const std::vector<RowWriter::Sum> sums =
+          gather_on_first(communicator, std::span<const RowWriter::Sum>(own));
       on_all_ranks(communicator, [&] {
         if (communicator.rank() == 0) published = write_manifest(sums);
       });
@@ -105,7 +116,8 @@ class Save {
 
  private:
   static SaveOptions checked(const SaveOptions& options) {
-    require(options.keep >= 0, "checkpoint: keep is {}; give how many stay, or 0 for all", options.keep);
+    require(options.keep >= 0, "checkpoint: keep is {}; give how many stay, or 0 for all",
+            options.keep);
     require(options.max_file_bytes > 0, "checkpoint: max_file_bytes is 0; files need room");
     return options;
   }
@@ -115,21 +127,27 @@ class Save {
   void check_same(Comm& communicator) {
     std::string tensors;
     for (const TensorSpec& t : contents_.tensors())
-      tensors += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type), detail::shape_text(t.shape));
+      tensors += fmt::format("\n{} {} {} {}", t.name, t.group, tensor_type_name(t.type),
+                             detail::shape_text(t.shape));
     struct Given {
       std::int64_t step;
       std::uint64_t max_file_bytes, tensors, names;
     };
-    const std::vector<Given> all =
-        gather_one(communicator, Given{manifest_.step, options_.max_file_bytes, contents_.tensors().size(), crc32(tensors)});
+    const std::vector<Given> all = gather_one(
+        communicator,
+        Given{manifest_.step, options_.max_file_bytes, contents_.tensors().size(), crc32(tensors)});
     for (std::size_t r = 1; r < all.size(); ++r) {
       const auto same = [&](const auto& first, const auto& other, std::string_view what) {
-        require(first == other, "checkpoint: ranks 0 and {} do not give the same {}: {} and {}", r, what, first, other);
+        require(first == other, "checkpoint: ranks 0 and {} do not give the same {}: {} and {}", r,
+                what, first, other);
       };
       same(all[0].step, all[r].step, "step");
       same(all[0].max_file_bytes, all[r].max_file_bytes, "max_file_bytes");
       same(all[0].tensors, all[r].tensors, "number of tensors");
-      require(all[0].names == all[r].names, "checkpoint: ranks 0 and {} do not give the same tensors: names, types or shapes differ", r);
+      require(
+          all[0].names == all[r].names,
+          "checkpoint: ranks 0 and {} do not give the same tensors: names, types or shapes differ",
+          r);
     }
   }
 
@@ -140,7 +158,9 @@ class Save {
     require(manifest_.base != name, "checkpoint: the increment of '{}' has the same step", name);
     if (std::filesystem::exists(directory_ / name)) {
       const std::string needs = increment_of(directory_, name);
-      require(needs.empty(), "checkpoint: '{}' cannot be replaced, as '{}' beside it is an increment of it: save to another folder",
+      require(needs.empty(),
+              "checkpoint: '{}' cannot be replaced, as '{}' beside it is an increment of it: save "
+              "to another folder",
               (directory_ / name).string(), needs);
     }
     remove_partial_checkpoints(directory_);
@@ -152,22 +172,26 @@ class Save {
   }
 
   CheckpointBase write_manifest(const std::vector<RowWriter::Sum>& sums) {
-    for (const TensorSpec& t : contents_.tensors()) manifest_.tensors.push_back({t.name, t.type, t.shape, {}, t.row_numbers});
+    for (const TensorSpec& t : contents_.tensors())
+      manifest_.tensors.push_back({t.name, t.type, t.shape, {}, t.row_numbers});
     for (std::size_t t = 0; t < plan_.pieces.size(); ++t)
       for (const FilePlan::Piece& piece : plan_.pieces[t])
-        manifest_.tensors[t].pieces.push_back({static_cast<std::int64_t>(piece.file), piece.row_begin, piece.row_end});
+        manifest_.tensors[t].pieces.push_back(
+            {static_cast<std::int64_t>(piece.file), piece.row_begin, piece.row_end});
     std::vector<ChunkSums> chunks;
     for (const FilePlan::File& file : plan_.files) chunks.emplace_back(file.bytes);
     for (const RowWriter::Sum& sum : sums) chunks[sum.file].combine(sum.chunk, sum.sum);
     for (std::size_t f = 0; f < plan_.files.size(); ++f) {
       StoredFile file{plan_.files[f].name, plan_.files[f].bytes, {}};
-      for (std::uint64_t c = 0; c < chunks_of(file.bytes); ++c) file.crcs.push_back(chunks[f].crc(c));
+      for (std::uint64_t c = 0; c < chunks_of(file.bytes); ++c)
+        file.crcs.push_back(chunks[f].crc(c));
       manifest_.files.push_back(std::move(file));
     }
     const std::string text = format_manifest(manifest_);
     require(text.size() <= Manifest::kMaxBytes,
-            "checkpoint: the manifest would have {} bytes, and may have {}: save parts of the model apart", text.size(),
-            Manifest::kMaxBytes);
+            "checkpoint: the manifest would have {} bytes, and may have {}: save parts of the "
+            "model apart",
+            text.size(), Manifest::kMaxBytes);
     File file(partial_ / Manifest::kFile, File::Mode::create);
     file.reserve(text.size());
     file.write_at(0, std::as_bytes(std::span(text)));
@@ -205,12 +229,14 @@ class Save {
   bool made_ = false;  ///< the folder partial_
 };
 
-/// Saves to DIRECTORY/step-N, from which `load_checkpoint` reads under any layout and number of ranks. Collective: every rank gives the
-/// same step, options and tensors, and a folder that all ranks see. The checkpoint appears when all of it is on the disk; before, and
-/// where anything fails on any rank (all ranks then throw DataError), earlier ones are as they were.
+/// Saves to DIRECTORY/step-N, from which `load_checkpoint` reads under any layout and number of
+/// ranks. Collective: every rank gives the same step, options and tensors, and a folder that all
+/// ranks see. The checkpoint appears when all of it is on the disk; before, and where anything
+/// fails on any rank (all ranks then throw DataError), earlier ones are as they were.
 template <Communicator<kCheckpointCollectives> Comm>
-CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& directory, const CheckpointContents& contents,
-                               std::int64_t step, const SaveOptions& options = {}) {
+CheckpointBase save_checkpoint(Comm& communicator, const std::filesystem::path& directory,
+                               const CheckpointContents& contents, std::int64_t step,
+                               const SaveOptions& options = {}) {
   Save save(communicator, directory, contents, step, options);
   return save.publish(communicator, [&] { save.write(LiveRows{}); });
 }

@@ -22,25 +22,31 @@
 
 namespace tessera::inline v0 {
 
-/// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A writer takes the rows block by block;
-/// before an update changes a row that the writer has not reached, the row is copied aside. Small tensors (all but tables), and tables in
-/// memory that the host cannot read, are copied at once. Extra memory of the host: those, one bit for each row, and at most about
-/// `memory_bytes` of rows: when they are full, updates wait for the writer. Updates come from one thread, the writer is another.
+/// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
+/// writer takes the rows block by block; before an update changes a row that the writer has not
+/// reached, the row is copied aside. Small tensors (all but tables), and tables in memory that the
+/// host cannot read, are copied at once. Extra memory of the host: those, one bit for each row, and
+/// at most about `memory_bytes` of rows: when they are full, updates wait for the writer. Updates
+/// come from one thread, the writer is another.
 class Snapshot {
  public:
   /// Watches until `stop` or the end. `contents` must outlive it.
-  Snapshot(const CheckpointContents& contents, std::size_t memory_bytes) : contents_(contents), limit_(memory_bytes) {
-    for (std::size_t s = 0; s < contents.sources().size(); ++s) watchers_.emplace_back(*this, static_cast<int>(s));
+  Snapshot(const CheckpointContents& contents, std::size_t memory_bytes)
+      : contents_(contents), limit_(memory_bytes) {
+    for (std::size_t s = 0; s < contents.sources().size(); ++s)
+      watchers_.emplace_back(*this, static_cast<int>(s));
     for (std::size_t i = 0; i < contents.rows().size(); ++i) {
       const CheckpointRows& rows = contents.rows()[i];
-      const bool written = std::any_of(rows.parts.begin(), rows.parts.end(), [](const CheckpointRows::Part& part) { return part.write; });
+      const bool written = std::any_of(rows.parts.begin(), rows.parts.end(),
+                                       [](const CheckpointRows::Part& part) { return part.write; });
       if (at_once(rows)) {
         if (written) copy_now(i);
         continue;
       }
       Arena& arena = arenas_[{rows.source, rows.arena}];
       arena.shards.push_back({rows.arena_row, i});
-      arena.settled.resize(std::max(arena.settled.size(), static_cast<std::size_t>(rows.arena_row + rows.rows)));
+      arena.settled.resize(
+          std::max(arena.settled.size(), static_cast<std::size_t>(rows.arena_row + rows.rows)));
       if (!written) std::fill_n(arena.settled.begin() + rows.arena_row, rows.rows, true);
     }
     for (auto& [key, arena] : arenas_) std::sort(arena.shards.begin(), arena.shards.end());
@@ -68,11 +74,13 @@ class Snapshot {
   std::size_t most_bytes() const { return most_bytes_; }
 
   /// For RowWriter. Each row is asked for once.
-  const std::vector<RowBlock>& operator()(const CheckpointRows& rows, std::span<const std::int64_t> row_bytes, std::int64_t first,
-                                          std::int64_t count) {
+  const std::vector<RowBlock>& operator()(const CheckpointRows& rows,
+                                          std::span<const std::int64_t> row_bytes,
+                                          std::int64_t first, std::int64_t count) {
     blocks_.clear();
     if (at_once(rows)) {
-      const std::byte* copy = copies_.at(static_cast<std::size_t>(&rows - contents_.rows().data())).data();
+      const std::byte* copy =
+          copies_.at(static_cast<std::size_t>(&rows - contents_.rows().data())).data();
       for (const std::int64_t n : row_bytes) {
         blocks_.push_back({copy + first * n, n});
         copy += rows.rows * n;
@@ -90,7 +98,8 @@ class Snapshot {
       block.data = to;
       to += block.stride * count;
     }
-    take(arenas_.at({rows.source, rows.arena}), rows, first, count, static_cast<std::size_t>(bytes));
+    take(arenas_.at({rows.source, rows.arena}), rows, first, count,
+         static_cast<std::size_t>(bytes));
     return blocks_;
   }
 
@@ -109,7 +118,9 @@ class Snapshot {
     Watcher(Snapshot& snapshot_, int source_) : snapshot(snapshot_), source(source_) {}
     void begin_update() override { snapshot.mutex_.lock(); }
     void end_update() noexcept override { snapshot.mutex_.unlock(); }
-    void touch(int arena, std::span<const std::int64_t> rows) override { snapshot.keep(source, arena, rows); }
+    void touch(int arena, std::span<const std::int64_t> rows) override {
+      snapshot.keep(source, arena, rows);
+    }
     Snapshot& snapshot;
     int source;
   };
@@ -122,7 +133,8 @@ class Snapshot {
   }
 
   std::int64_t bytes_of(const CheckpointRows::Part& part) const {
-    return part.columns * static_cast<std::int64_t>(tensor_type_size(contents_.tensors()[static_cast<std::size_t>(part.tensor)].type));
+    return part.columns * static_cast<std::int64_t>(tensor_type_size(
+                              contents_.tensors()[static_cast<std::size_t>(part.tensor)].type));
   }
 
   void copy_now(std::size_t index) {
@@ -139,11 +151,12 @@ class Snapshot {
   }
 
   /// The writer's side.
-  void take(Arena& arena, const CheckpointRows& rows, std::int64_t first, std::int64_t count, std::size_t bytes) {
+  void take(Arena& arena, const CheckpointRows& rows, std::int64_t first, std::int64_t count,
+            std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     for (std::size_t p = 0; p < rows.parts.size(); ++p)
-      copy_rows({rows.parts[p].data + first * rows.parts[p].stride, rows.parts[p].stride}, count, blocks_[p].stride,
-                const_cast<std::byte*>(blocks_[p].data));
+      copy_rows({rows.parts[p].data + first * rows.parts[p].stride, rows.parts[p].stride}, count,
+                blocks_[p].stride, const_cast<std::byte*>(blocks_[p].data));
     for (std::int64_t r = 0; r < count; ++r) {
       const std::int64_t arena_row = rows.arena_row + first + r;
       if (!arena.settled[static_cast<std::size_t>(arena_row)]) {
@@ -153,7 +166,8 @@ class Snapshot {
       const auto aside = arena.aside.find(arena_row);
       const std::byte* from = aside->second.get();
       for (RowBlock& block : blocks_) {
-        std::memcpy(const_cast<std::byte*>(block.data) + r * block.stride, from, static_cast<std::size_t>(block.stride));
+        std::memcpy(const_cast<std::byte*>(block.data) + r * block.stride, from,
+                    static_cast<std::size_t>(block.stride));
         from += block.stride;
       }
       arena.aside.erase(aside);
@@ -170,18 +184,23 @@ class Snapshot {
     for (const std::int64_t row : touched) {
       if (released_) return;
       if (arena.settled[static_cast<std::size_t>(row)]) continue;
-      const auto shard = std::prev(std::upper_bound(arena.shards.begin(), arena.shards.end(), Shard{row, 0}));
+      const auto shard =
+          std::prev(std::upper_bound(arena.shards.begin(), arena.shards.end(), Shard{row, 0}));
       const CheckpointRows& rows = contents_.rows()[shard->index];
       std::size_t bytes = 0;
-      for (const CheckpointRows::Part& part : rows.parts) bytes += static_cast<std::size_t>(bytes_of(part));
+      for (const CheckpointRows::Part& part : rows.parts)
+        bytes += static_cast<std::size_t>(bytes_of(part));
       std::unique_lock lock(mutex_, std::adopt_lock);
-      room_.wait(lock, [&] { return released_ || bytes_aside_ == 0 || bytes_aside_ + bytes <= limit_; });
+      room_.wait(lock,
+                 [&] { return released_ || bytes_aside_ == 0 || bytes_aside_ + bytes <= limit_; });
       lock.release();
-      if (released_ || arena.settled[static_cast<std::size_t>(row)]) continue;  // the writer came by meanwhile
+      // the writer came by meanwhile
+      if (released_ || arena.settled[static_cast<std::size_t>(row)]) continue;
       auto copy = std::make_unique<std::byte[]>(bytes);
       std::byte* to = copy.get();
       for (const CheckpointRows::Part& part : rows.parts) {
-        std::memcpy(to, part.data + (row - rows.arena_row) * part.stride, static_cast<std::size_t>(bytes_of(part)));
+        std::memcpy(to, part.data + (row - rows.arena_row) * part.stride,
+                    static_cast<std::size_t>(bytes_of(part)));
         to += bytes_of(part);
       }
       arena.aside.emplace(row, std::move(copy));

@@ -15,8 +15,8 @@
 
 namespace tessera::inline v0 {
 
-/// One of some codecs, chosen by name at run time. Of a single one nothing is left to choose: what is done with it is compiled as if there
-/// were no choice.
+/// One of some codecs, chosen by name at run time. Of a single one nothing is left to choose: what
+/// is done with it is compiled as if there were no choice.
 template <Codec... Cs>
 class CodecChoice {
   static_assert(sizeof...(Cs) > 0, "CodecChoice: needs at least one codec");
@@ -29,8 +29,11 @@ class CodecChoice {
     chosen_ = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
     if (chosen_ < names.size()) return;
     std::string all;
-    for (const std::string_view each : names) all += fmt::format("{}'{}'", all.empty() ? "" : ", ", each);
-    throw InvalidArgument(fmt::format("there is no codec '{}' to choose here, only {}; name more in EncodeWithOneOf<...>", name, all));
+    for (const std::string_view each : names)
+      all += fmt::format("{}'{}'", all.empty() ? "" : ", ", each);
+    throw InvalidArgument(fmt::format(
+        "there is no codec '{}' to choose here, only {}; name more in EncodeWithOneOf<...>", name,
+        all));
   }
 
   std::string_view name() const { return names[chosen_]; }
@@ -54,7 +57,8 @@ class CodecChoice {
   std::size_t chosen_ = 0;
 };
 
-/// `C`, explained if it is no codec; then Fp32 takes its place, so that the compiler has nothing to add.
+/// `C`, explained if it is no codec; then Fp32 takes its place, so that the compiler has nothing to
+/// add.
 template <class C>
 using ExplainedCodec = std::conditional_t<explain_codec<C>(), C, Fp32>;
 

@@ -21,18 +21,24 @@ struct NoCollection {
   struct Options {};
 };
 
-/// What EmbeddingCollection is made of. An optimizer or a backend that is none is explained, one error for each member that is missing,
-/// before anything is made of it; Sgd takes the place of the optimizer, so that the compiler has nothing to add.
+/// What EmbeddingCollection is made of. An optimizer or a backend that is none is explained, one
+/// error for each member that is missing, before anything is made of it; Sgd takes the place of the
+/// optimizer, so that the compiler has nothing to add.
 template <class WidthList, class O, class B, class Comm, class... Policies>
 struct CollectionOf {
   static constexpr bool in_order = !(Backend<O> && Optimizer<B>);
-  static_assert((true && ... && (sizeof(Policies) > 0)));  // codecs that are none are explained from here
-  static_assert(in_order, "EmbeddingCollection: the arguments are Plan, Optimizer, Backend, Communicator, in this order");
+  // codecs that are none are explained from here
+  static_assert((true && ... && (sizeof(Policies) > 0)));
+  static_assert(in_order,
+                "EmbeddingCollection: the arguments are Plan, Optimizer, Backend, Communicator, in "
+                "this order");
   using Optimizing = std::conditional_t<in_order, O, Sgd>;
   using Running = std::conditional_t<in_order, B, O>;
   using type = std::conditional_t<
       explain_backend<Running>() && in_order,
-      ShardedCollection<WidthList, std::conditional_t<explain_optimizer<Optimizing>(), Optimizing, Sgd>, Running, Comm, Policies...>,
+      ShardedCollection<WidthList,
+                        std::conditional_t<explain_optimizer<Optimizing>(), Optimizing, Sgd>,
+                        Running, Comm, Policies...>,
       NoCollection>;
 };
 

@@ -10,24 +10,30 @@
 
 namespace tessera::inline v0::detail {
 
-// A layout that is known at run time may need less than the code for all layouts calls. The collection's constructor has checked that the
-// communicator offers what the layout at hand needs.
+// A layout that is known at run time may need less than the code for all layouts calls. The
+// collection's constructor has checked that the communicator offers what the layout at hand needs.
 
 template <class T, class Comm>
-void all_to_all(Comm& communicator, std::span<const T> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+void all_to_all(Comm& communicator, std::span<const T> send,
+                std::span<const std::size_t> send_counts, std::span<T> receive,
                 std::span<const std::size_t> receive_counts) {
   if constexpr (HasAllToAll<Comm>)
     communicator.all_to_all(send, send_counts, receive, receive_counts);
   else
-    throw InvalidArgument("EmbeddingCollection: a communicator without all_to_all serves layouts of replicated tables alone");
+    throw InvalidArgument(
+        "EmbeddingCollection: a communicator without all_to_all serves layouts of replicated "
+        "tables alone");
 }
 
 template <class T, class Comm>
-void all_gather(Comm& communicator, std::span<const T> send, std::span<T> receive, std::span<const std::size_t> counts) {
+void all_gather(Comm& communicator, std::span<const T> send, std::span<T> receive,
+                std::span<const std::size_t> counts) {
   if constexpr (HasAllGather<Comm>)
     communicator.all_gather(send, receive, counts);
   else
-    throw InvalidArgument("EmbeddingCollection: a communicator without all_gather serves layouts without replicated tables alone");
+    throw InvalidArgument(
+        "EmbeddingCollection: a communicator without all_gather serves layouts without replicated "
+        "tables alone");
 }
 
 }  // namespace tessera::inline v0::detail

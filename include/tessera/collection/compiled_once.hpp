@@ -10,8 +10,9 @@
 
 namespace tessera::inline v0 {
 
-/// An EmbeddingCollection whose code is compiled in one source file, for batches of ids of type Id. It is used as that collection is; a
-/// call that is not declared here, or has ids of the other type, is the collection's and compiled where it stands.
+/// An EmbeddingCollection whose code is compiled in one source file, for batches of ids of type Id.
+/// It is used as that collection is; a call that is not declared here, or has ids of the other
+/// type, is the collection's and compiled where it stands.
 ///
 ///   model.hpp:  using Tables = EmbeddingCollection<...>;
 ///               extern template class tessera::CompiledOnce<Tables>;   // at namespace scope, of any namespace around tessera
@@ -22,8 +23,8 @@ namespace tessera::inline v0 {
 template <class Collection, IdType Id = std::int32_t>
 class CompiledOnce;
 
-// The members are defined outside of the class: those inside would be inline, and a compiler compiles such ones again for every file that
-// calls them, extern template or not.
+// The members are defined outside of the class: those inside would be inline, and a compiler
+// compiles such ones again for every file that calls them, extern template or not.
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
 class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>
     : public EmbeddingCollection<PlanT, O, Backend, Comm, Policies...> {
@@ -53,49 +54,53 @@ class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id
 };
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::CompiledOnce(Comm& communicator, Backend backend,
-                                                                                          Options options)
+CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::CompiledOnce(
+    Comm& communicator, Backend backend, Options options)
     : Base(communicator, std::move(backend), std::move(options)) {}
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::~CompiledOnce() = default;
+CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::~CompiledOnce() =
+    default;
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(const Batch& ids) -> Found {
+auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(
+    const Batch& ids) -> Found {
   return Base::forward(ids);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(const Batch& ids, MatrixView<float> output)
-    -> Found {
+auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(
+    const Batch& ids, MatrixView<float> output) -> Found {
   return Base::forward(ids, output);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::backward(const Found& pooled, Gradient gradient) {
+void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::backward(
+    const Found& pooled, Gradient gradient) {
   Base::backward(pooled, gradient);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(State& step, const Batch& ids) {
+void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(
+    State& step, const Batch& ids) {
   Base::route(step, ids);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(State& step, const Batch& ids, Comm& communicator,
-                                                                                        const Backend& backend) {
+void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(
+    State& step, const Batch& ids, Comm& communicator, const Backend& backend) {
   Base::route(step, ids, communicator, backend);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward_routed(State& step, MatrixView<float> output)
-    -> Found {
+auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward_routed(
+    State& step, MatrixView<float> output) -> Found {
   return Base::forward_routed(step, output);
 }
 
 template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
-void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::reset_rows(int table,
-                                                                                             std::span<const std::int64_t> rows) {
+void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::reset_rows(
+    int table, std::span<const std::int64_t> rows) {
   Base::reset_rows(table, rows);
 }
 

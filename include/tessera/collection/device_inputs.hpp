@@ -13,16 +13,18 @@
 
 namespace tessera::inline v0 {
 
-/// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by one operation, so that the caller's
-/// memory is free after `forward`. The host waits only where offsets are given and their sizes are needed: not on one rank whose tables are
-/// all whole and of one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are equal, unless
-/// duplicates are removed.
+/// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by
+/// one operation, so that the caller's memory is free after `forward`. The host waits only where
+/// offsets are given and their sizes are needed: not on one rank whose tables are all whole and of
+/// one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are
+/// equal, unless duplicates are removed.
 template <IdType Id, class Backend>
 class DeviceInputs {
  public:
   /// As Inputs.
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
-               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, SizesNeeded needed) {
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
+               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
+               IdReport<Backend>& report, SizesNeeded needed) {
     report.raise(backend, layout);
     detail::check_features(batch, features.size());
     cuts_.assign(cuts.begin(), cuts.end());
@@ -32,7 +34,8 @@ class DeviceInputs {
     admit(backend, batch, policy, report);
     report.send(backend, features);
     entries_.clear();
-    const bool known = needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
+    const bool known =
+        needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
     if (offsets_given_ && !known) {
       read_entries(backend, batch);
       report.raise(backend, layout);
@@ -56,7 +59,8 @@ class DeviceInputs {
     bool weighted = false;
   };
 
-  void make_jobs(const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch) {
+  void make_jobs(const Layout& layout, std::span<const int> features,
+                 const KeyedJagged<Id>& batch) {
     jobs_.clear();
     op_jobs_.clear();
     for (const int f : features) {
@@ -75,14 +79,17 @@ class DeviceInputs {
     }
   }
 
-  void admit(const Backend& backend, const KeyedJagged<Id>& batch, BadIds policy, IdReport<Backend>& report) {
+  void admit(const Backend& backend, const KeyedJagged<Id>& batch, BadIds policy,
+             IdReport<Backend>& report) {
     const bool mean = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.mean; });
-    const bool weighted_mean = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted_mean; });
+    const bool weighted_mean =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted_mean; });
     ids_.resize(backend, batch.ids.size());
     offsets_.resize(backend, batch.offsets.size());
     scale_.resize(backend, mean ? static_cast<std::size_t>(batch.features * batch.batch) : 0);
     scaled_weights_.resize(backend, weighted_mean ? batch.ids.size() : 0);
-    const bool weighted = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
+    const bool weighted =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
     weights_.resize(backend, weighted ? batch.weights.size() : 0);
     if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
     run<AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
@@ -126,11 +133,13 @@ class DeviceInputs {
       bags.bags = batch.batch;
       bags.ids = ids_.data() + input.base;
       bags.offsets = offsets_given_ ? offsets_.data() + first_bag : nullptr;
-      if (job.weighted) bags.weights = (job.weighted_mean ? scaled_weights_.data() : weights_.data()) + input.base;
+      if (job.weighted)
+        bags.weights = (job.weighted_mean ? scaled_weights_.data() : weights_.data()) + input.base;
       if (input.scaled) bags.bag_scale = scale_.data() + first_bag;
       if (job.weighted_mean) input.length_scale = scale_.data() + first_bag;
       if (!offsets_given_ || !entries_.empty()) continue;
-      bags.entry_bound = batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
+      bags.entry_bound =
+          batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
       if (batch.bounds.empty()) bags.first_entry = Bags<Id>::part_of_batch;
     }
   }
@@ -139,7 +148,8 @@ class DeviceInputs {
   std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
   std::vector<int> layout_features_;
   std::vector<std::int64_t> cuts_, indices_;
-  std::vector<std::int64_t> entries_;  // by feature of the batch, cut; empty: not known or not needed
+  // by feature of the batch, cut; empty: not known or not needed
+  std::vector<std::int64_t> entries_;
   std::vector<Job> jobs_;
   std::vector<typename AdmitIds<Id>::Job> op_jobs_;
   bool offsets_given_ = false;
@@ -150,6 +160,7 @@ class DeviceInputs {
 
 /// What a step keeps of its batch on a backend.
 template <IdType Id, class Backend>
-using InputsOn = std::conditional_t<Backend::host_readable, Inputs<Id, Backend>, DeviceInputs<Id, Backend>>;
+using InputsOn =
+    std::conditional_t<Backend::host_readable, Inputs<Id, Backend>, DeviceInputs<Id, Backend>>;
 
 }  // namespace tessera::inline v0

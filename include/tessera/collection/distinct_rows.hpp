@@ -17,9 +17,10 @@
 
 namespace tessera::inline v0 {
 
-/// Duplicate removal before the exchange. Of a feature whose rows are on other ranks each distinct id of this rank's batch travels once, as
-/// a batch of its own with one id per bag; the rows come back unpooled and are pooled here, in the order of the bag's ids. Backward merges
-/// the gradients of each distinct id here, and one row per id travels.
+/// Duplicate removal before the exchange. Of a feature whose rows are on other ranks each distinct
+/// id of this rank's batch travels once, as a batch of its own with one id per bag; the rows come
+/// back unpooled and are pooled here, in the order of the bag's ids. Backward merges the gradients
+/// of each distinct id here, and one row per id travels.
 template <IdType Id, class Backend>
 class DistinctRows {
  public:
@@ -28,7 +29,8 @@ class DistinctRows {
 
   /// Treats the features that travel. `inputs` stay in use until the end of the step.
   template <class Inputs>
-  void find(const Backend& backend, const Layout& layout, const Routing& routing, const Inputs& inputs) {
+  void find(const Backend& backend, const Layout& layout, const Routing& routing,
+            const Inputs& inputs) {
     features_.assign(layout.features.size(), {});
     std::size_t entries = 0;
     for (std::size_t f = 0; f < features_.size(); ++f) {
@@ -38,17 +40,22 @@ class DistinctRows {
       feature.width = layout.tables[layout.feature_table[f]].width;
       feature.rows = layout.tables[layout.feature_table[f]].rows;
       feature.column = layout.feature_column[f];
-      require(feature.bags.bags == 0 || feature.bags.entry_bound < std::numeric_limits<std::int32_t>::max(),
-              "Deduplicate: feature '{}' has {} ids on this rank; at most 2^31 - 2", layout.features[f].name, feature.bags.entry_bound);
-      if (feature.active && feature.bags.bags != 0) entries += static_cast<std::size_t>(feature.bags.entry_bound);
+      require(feature.bags.bags == 0 ||
+                  feature.bags.entry_bound < std::numeric_limits<std::int32_t>::max(),
+              "Deduplicate: feature '{}' has {} ids on this rank; at most 2^31 - 2",
+              layout.features[f].name, feature.bags.entry_bound);
+      if (feature.active && feature.bags.bags != 0)
+        entries += static_cast<std::size_t>(feature.bags.entry_bound);
     }
     Id* distinct = ids_.resize(backend, entries).data();
-    std::int32_t* index = index_.resize(backend, entries + 1).data();  // not null, as places are counted from before it
+    // not null, as places are counted from before it
+    std::int32_t* index = index_.resize(backend, entries + 1).data();
     std::vector<typename DistinctIds<Id>::Job> jobs;
     for (const Feature& feature : features_)
       if (feature.active && feature.bags.bags != 0) {
         const std::int64_t count = feature.bags.entry_bound;
-        jobs.push_back({feature.bags.ids + feature.bags.first_entry, count, distinct, index, 0, feature.rows});
+        jobs.push_back(
+            {feature.bags.ids + feature.bags.first_entry, count, distinct, index, 0, feature.rows});
         distinct += count;
         index += count;
       }
@@ -81,7 +88,8 @@ class DistinctRows {
   std::int64_t column(int feature) const { return features_[feature].column; }
   /// Distinct ids of an active feature: one per bag.
   const Bags<Id>& ids(int feature) const { return features_[feature].ids; }
-  /// The batch's bags of an active feature, with the places of their ids among the distinct ones for ids.
+  /// The batch's bags of an active feature, with the places of their ids among the distinct ones
+  /// for ids.
   const Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
   /// Rows of an active feature's distinct ids, and their merged gradients: [ids, width].
   MatrixView<float> rows(int feature) const { return view(rows_, feature); }
@@ -93,9 +101,11 @@ class DistinctRows {
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const Feature& feature = features_[f];
       if (!feature.active || feature.bags.bags == 0) continue;
-      const LookupGroup<std::int32_t> groups[] = {{feature.indices, output.data + feature.column, output.stride}};
+      const LookupGroup<std::int32_t> groups[] = {
+          {feature.indices, output.data + feature.column, output.stride}};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Lookup<float, std::int32_t, Width>>(backend, {rows_.data() + feature.first, feature.width, groups});
+        run<Lookup<float, std::int32_t, Width>>(
+            backend, {rows_.data() + feature.first, feature.width, groups});
       });
     }
   }
@@ -106,12 +116,15 @@ class DistinctRows {
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const Feature& feature = features_[f];
       if (!feature.active || feature.ids.bags == 0) continue;
-      const std::vector<GradientGroup<std::int32_t>> groups{{feature.indices, gradient.data + feature.column, gradient.stride}};
+      const std::vector<GradientGroup<std::int32_t>> groups{
+          {feature.indices, gradient.data + feature.column, gradient.stride}};
       // Every distinct id occurs: row i of the result is that of id i.
-      MergedGradients merged{0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.ids.bags)).data(),
-                             gradients_.data() + feature.first};
+      MergedGradients merged{
+          0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.ids.bags)).data(),
+          gradients_.data() + feature.first};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Merge<std::int32_t, Width>>(backend, {feature.ids.bags, feature.width, groups, &merged, true});
+        run<Merge<std::int32_t, Width>>(backend,
+                                        {feature.ids.bags, feature.width, groups, &merged, true});
       });
     }
   }

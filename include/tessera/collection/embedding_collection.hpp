@@ -13,32 +13,42 @@
 
 namespace tessera::inline v0 {
 
-/// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks, updated.
-/// One object per rank; every rank makes the same calls in the same order. `forward` takes this rank's part of the global batch
-/// (rank r's samples come before rank r+1's) and gives [local batch, columns] floats; `backward` takes the gradient of those, and
-/// updates the rows at once. The stages are public, so that a trainer can interleave them with other work.
-/// Policies: Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients | RejectNonFiniteGradients, InitializeWith<F>,
-/// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
+/// The embedding tables of a model: cut as the plan says, looked up, exchanged between ranks,
+/// updated. One object per rank; every rank makes the same calls in the same order. `forward` takes
+/// this rank's part of the global batch (rank r's samples come before rank r+1's) and gives [local
+/// batch, columns] floats; `backward` takes the gradient of those, and updates the rows at once.
+/// The stages are public, so that a trainer can interleave them with other work. Policies:
+/// Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients |
+/// RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<Forward, Backward> or
+/// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
-class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>::type {
-  using Base = typename detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend, Comm, Policies...>::type;
+class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O,
+                                                        Backend, Comm, Policies...>::type {
+  using Base = typename detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend,
+                                             Comm, Policies...>::type;
 
  public:
   using plan = PlanT;
   using typename Base::Options;
 
-  /// The collectives that this plan needs on more than one rank: all_gather where tables are replicated, all_to_all where some are not,
-  /// all_reduce where steps may be rejected.
+  /// The collectives that this plan needs on more than one rank: all_gather where tables are
+  /// replicated, all_to_all where some are not, all_reduce where steps may be rejected.
   static constexpr Collective needs =
-      (PlanT::replicates ? Collective::all_gather : Collective::none) | (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
-      (detail::CheckedPolicies<Policies...>::non_finite == NonFinite::reject ? Collective::all_reduce : Collective::none);
+      (PlanT::replicates ? Collective::all_gather : Collective::none) |
+      (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
+      (detail::CheckedPolicies<Policies...>::non_finite == NonFinite::reject
+           ? Collective::all_reduce
+           : Collective::none);
   static_assert(Communicator<Comm, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
 
-  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot carry out.
-  EmbeddingCollection(Comm& communicator, Backend backend, Options options)  // a misspelt option? Embeddings::Options{...} names it
-      : Base(communicator, std::move(backend), PlanT::layout(Topology{communicator.size(), options.ranks_per_node}, options.rows),
+  /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot
+  /// carry out.
+  // a misspelt option? Embeddings::Options{...} names it
+  EmbeddingCollection(Comm& communicator, Backend backend, Options options)
+      : Base(communicator, std::move(backend),
+             PlanT::layout(Topology{communicator.size(), options.ranks_per_node}, options.rows),
              options) {}
 };
 
@@ -52,7 +62,8 @@ constexpr PlanFault memory_fault() {
 
 }  // namespace detail
 
-/// Whether every rank's tables and optimizer state fit into its memory: `static_assert(ts::fits<Embeddings, ts::Cluster{...}>)`.
+/// Whether every rank's tables and optimizer state fit into its memory:
+/// `static_assert(ts::fits<Embeddings, ts::Cluster{...}>)`.
 template <class Embeddings, Cluster C>
 inline constexpr bool fits = SoundPlan<detail::memory_fault<Embeddings, C>()>::value;
 

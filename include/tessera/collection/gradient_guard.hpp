@@ -17,7 +17,8 @@ class GradientGuard {
  public:
   explicit GradientGuard(const Backend& backend) : count_(backend) {}
 
-  /// Whether the step may change the tables: the same answer on every rank. Under `reject` collective, and the host waits.
+  /// Whether the step may change the tables: the same answer on every rank. Under `reject`
+  /// collective, and the host waits.
   template <class Comm>
   bool accept([[maybe_unused]] Comm& communicator, MatrixView<const float> gradient) {
     count_.add(gradient);

@@ -19,7 +19,9 @@ template <class T, class Backend>
 class HostBuffer {
  public:
   HostBuffer(const Backend& backend, std::size_t count)
-      : backend_(backend), data_(static_cast<T*>(backend.allocate_host(count * sizeof(T)))), count_(count) {
+      : backend_(backend),
+        data_(static_cast<T*>(backend.allocate_host(count * sizeof(T)))),
+        count_(count) {
     for (T& value : span()) value = T{};
   }
   HostBuffer(const HostBuffer&) = delete;
@@ -42,8 +44,9 @@ class HostBuffer {
   std::size_t count_;
 };
 
-/// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first fault of a batch. A fault is thrown
-/// when the host learns of it: at once where `route` waits for counts anyway, else by a later `route`, or by `bad_ids()`.
+/// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first
+/// fault of a batch. A fault is thrown when the host learns of it: at once where `route` waits for
+/// counts anyway, else by a later `route`, or by `bad_ids()`.
 template <class Backend, bool HostReadable = Backend::host_readable>
 class IdReport {
  public:
@@ -64,7 +67,11 @@ template <class Backend>
 class IdReport<Backend, false> {
  public:
   IdReport(const Backend& backend, std::size_t tables, int rank)
-      : backend_(backend), rank_(rank), seen_(backend, 1), seen_counts_(backend, tables), read_(tables, 0) {
+      : backend_(backend),
+        rank_(rank),
+        seen_(backend, 1),
+        seen_counts_(backend, tables),
+        read_(tables, 0) {
     counts_.resize(backend, tables);
     fault_.resize(backend, 1);
     backend.fill_zero(counts_.data(), tables * sizeof(unsigned long long));
@@ -74,7 +81,8 @@ class IdReport<Backend, false> {
   unsigned long long* counts() const { return counts_.data(); }
   InputFault* fault() const { return fault_.data(); }
 
-  /// After work of `backend` that may have found a fault: its news is on the way. `features`: those of the batch.
+  /// After work of `backend` that may have found a fault: its news is on the way. `features`: those
+  /// of the batch.
   void send(const Backend& backend, std::span<const int> features) {
     features_.assign(features.begin(), features.end());
     backend.copy(seen_.data(), fault_.data(), sizeof(InputFault));
@@ -88,13 +96,18 @@ class IdReport<Backend, false> {
     clear(backend);
     const FeatureSpec& feature = layout.features[features_[fault.feature]];
     const std::int64_t rows = layout.tables[layout.feature_table[features_[fault.feature]]].rows;
-    if (fault.kind == InputFault::bad_id) throw BadId(feature.name, fault.sample, fault.value, rows, rank_);
-    require(fault.kind != InputFault::offsets_backwards, "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
+    if (fault.kind == InputFault::bad_id)
+      throw BadId(feature.name, fault.sample, fault.value, rows, rank_);
+    require(fault.kind != InputFault::offsets_backwards,
+            "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
             fault.feature, feature.name, fault.sample, fault.value, fault.before);
-    require(fault.kind != InputFault::first_offset, "KeyedJagged: the first offset must be 0, is {}", fault.value);
-    require(fault.kind != InputFault::over_bound, "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
+    require(fault.kind != InputFault::first_offset,
+            "KeyedJagged: the first offset must be 0, is {}", fault.value);
+    require(fault.kind != InputFault::over_bound,
+            "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
             feature.name, fault.value);
-    throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids", fault.value, fault.before));
+    throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids",
+                                      fault.value, fault.before));
   }
   /// Waits for the backend's work.
   std::span<const std::uint64_t> read(const Layout& layout) {

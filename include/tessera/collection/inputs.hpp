@@ -17,20 +17,25 @@
 
 namespace tessera::inline v0 {
 
-/// One feature's bags, made fit for use: every id is inside the table, and coefficients are in place.
+/// One feature's bags, made fit for use: every id is inside the table, and coefficients are in
+/// place.
 template <IdType Id>
 struct FeatureInput {
-  Bags<Id> bags;                            ///< row_bias 0
-  std::int64_t base = 0;                    ///< index in the batch's ids of entry 0
-  const std::int64_t* positions = nullptr;  ///< where ids were dropped: index in the batch's ids of each entry; else null
-  const float* length_scale = nullptr;      ///< of a weighted mean: 1 / ids, per bag (its weights already contain it); else null
+  Bags<Id> bags;          ///< row_bias 0
+  std::int64_t base = 0;  ///< index in the batch's ids of entry 0
+  /// where ids were dropped: index in the batch's ids of each entry; else null
+  const std::int64_t* positions = nullptr;
+  /// of a weighted mean: 1 / ids, per bag (its weights already contain it); else null
+  const float* length_scale = nullptr;
   bool weighted = false;
   bool scaled = false;  ///< has bag_scale
 };
 
-/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at `first_entry`.
+/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
+/// `first_entry`.
 template <IdType Id>
-Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int64_t entries, std::int64_t first_entry) {
+Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int64_t entries,
+                 std::int64_t first_entry) {
   if (bags.offsets != nullptr) {
     bags.offsets += first;
   } else {
@@ -50,24 +55,27 @@ namespace detail {
 template <IdType Id>
 void check_features(const KeyedJagged<Id>& batch, std::size_t needed) {
   batch.validate_sizes();
-  require(batch.features == static_cast<std::int64_t>(needed), "forward: the batch has {} features, the plan needs {}", batch.features,
-          needed);
+  require(batch.features == static_cast<std::int64_t>(needed),
+          "forward: the batch has {} features, the plan needs {}", batch.features, needed);
 }
 inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::size_t ids) {
-  require(!feature.weighted || weights == ids, "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
+  require(!feature.weighted || weights == ids,
+          "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
 }
 
 }  // namespace detail
 
-/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where some are bad. Keeps its memory.
-/// For backends whose memory the host can read; DeviceInputs is for the others.
+/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where
+/// some are bad. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
+/// the others.
 template <IdType Id, class Backend>
 class Inputs {
  public:
-  /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples [cuts[i], cuts[i+1]) are one part.
-  /// `needed`: for DeviceInputs.
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features, const KeyedJagged<Id>& batch,
-               std::span<const std::int64_t> cuts, BadIds policy, IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
+  /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples
+  /// [cuts[i], cuts[i+1]) are one part. `needed`: for DeviceInputs.
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
+               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
+               IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
     detail::check_features(batch, features.size());
     batch.validate();
     cuts_.assign(cuts.begin(), cuts.end());
@@ -89,7 +97,8 @@ class Inputs {
       input.weighted = feature.weighted;
       if (feature.weighted) bags.weights = batch.weights.data() + input.base;
       if (feature.pooling == Pooling::mean && bags.offsets != nullptr) apply_mean(input, owned_[i]);
-      check(backend, input, owned_[i], feature, table, policy, report.rank(), bad_counts[layout.feature_table[f]]);
+      check(backend, input, owned_[i], feature, table, policy, report.rank(),
+            bad_counts[layout.feature_table[f]]);
     }
   }
 
@@ -100,7 +109,8 @@ class Inputs {
     const Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
     if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
-    return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first], bags.offsets[first]);
+    return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first],
+                   bags.offsets[first]);
   }
 
  private:
@@ -128,7 +138,8 @@ class Inputs {
     if (bags.bags == 0 || last == first) return;
     owned.weights.resize(static_cast<std::size_t>(last - first));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag)
-      for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) owned.weights[i - first] = bags.weights[i] * owned.scale[bag];
+      for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i)
+        owned.weights[i - first] = bags.weights[i] * owned.scale[bag];
     input.length_scale = owned.scale.data();
     rebase(input, owned, first);
     bags.weights = owned.weights.data();
@@ -140,13 +151,15 @@ class Inputs {
     Bags<Id>& bags = input.bags;
     input.base += first;
     owned.offsets.resize(static_cast<std::size_t>(bags.bags) + 1);
-    for (std::int64_t bag = 0; bag <= bags.bags; ++bag) owned.offsets[bag] = bags.offsets[bag] - first;
+    for (std::int64_t bag = 0; bag <= bags.bags; ++bag)
+      owned.offsets[bag] = bags.offsets[bag] - first;
     bags.offsets = owned.offsets.data();
     bags.ids += first;
   }
 
-  static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned, const FeatureSpec& feature, const TableSpec& table,
-                    BadIds policy, int rank, std::uint64_t& bad_count) {
+  static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
+                    const FeatureSpec& feature, const TableSpec& table, BadIds policy, int rank,
+                    std::uint64_t& bad_count) {
     Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
     const std::int64_t first = bags.begin(0);
@@ -156,13 +169,19 @@ class Inputs {
     if (policy == BadIds::throw_error) {
       std::int64_t sample = 0;
       while (bags.end(sample) <= first + result.first) ++sample;
-      throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]), table.rows, rank);
+      throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]),
+                  table.rows, rank);
     }
-    std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad), std::memory_order_relaxed);  // other threads look up, too
-    policy == BadIds::zero_vector ? drop(input, owned, table.rows) : replace(input, owned, table.rows, policy);
+    // other threads look up, too
+    std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad),
+                                         std::memory_order_relaxed);
+    policy == BadIds::zero_vector ? drop(input, owned, table.rows)
+                                  : replace(input, owned, table.rows, policy);
   }
 
-  static bool is_bad(Id id, std::int64_t rows) { return id < 0 || static_cast<std::int64_t>(id) >= rows; }
+  static bool is_bad(Id id, std::int64_t rows) {
+    return id < 0 || static_cast<std::int64_t>(id) >= rows;
+  }
 
   static void replace(FeatureInput<Id>& input, Owned& owned, std::int64_t rows, BadIds policy) {
     Bags<Id>& bags = input.bags;
@@ -170,7 +189,8 @@ class Inputs {
     owned.ids.resize(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t id = bags.ids[first + i];
-      const std::int64_t good = policy == BadIds::clamp ? std::clamp<std::int64_t>(id, 0, rows - 1) : ((id % rows) + rows) % rows;
+      const std::int64_t good = policy == BadIds::clamp ? std::clamp<std::int64_t>(id, 0, rows - 1)
+                                                        : ((id % rows) + rows) % rows;
       owned.ids[i] = static_cast<Id>(good);
     }
     if (bags.offsets != nullptr && first != 0) {

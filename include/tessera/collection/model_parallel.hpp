@@ -13,34 +13,42 @@
 
 namespace tessera::inline v0 {
 
-/// Stage `route` for model-parallel input: every rank already holds the global batch's ids of the features that its shards read, so no
-/// id travels. Owners cut what they need; for tables cut by rows they tell each rank which of its samples will get a vector.
+/// Stage `route` for model-parallel input: every rank already holds the global batch's ids of the
+/// features that its shards read, so no id travels. Owners cut what they need; for tables cut by
+/// rows they tell each rank which of its samples will get a vector.
 template <IdType Id, class Backend, class Communicator>
 class LocalRouter {
   using StepState = Step<Id, Backend>;
   using Block = typename PackBags<Id>::Block;
 
  public:
-  LocalRouter(const Backend& backend, Communicator& communicator, const Layout& layout, const Routing& routing)
+  LocalRouter(const Backend& backend, Communicator& communicator, const Layout& layout,
+              const Routing& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
 
   /// Each rank's samples: as given, or the batch cut evenly.
-  static void set_sample_begin(StepState& step, const Routing& routing, std::int64_t batch, std::span<const std::int64_t> given) {
+  static void set_sample_begin(StepState& step, const Routing& routing, std::int64_t batch,
+                               std::span<const std::int64_t> given) {
     const int ranks = routing.ranks();
     require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
-            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(), ranks, ranks + 1);
+            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(),
+            ranks, ranks + 1);
     step.sample_begin.resize(static_cast<std::size_t>(ranks) + 1);
-    for (int r = 0; r <= ranks; ++r) step.sample_begin[r] = given.empty() ? even_cut(batch, ranks, r) : given[r];
+    for (int r = 0; r <= ranks; ++r)
+      step.sample_begin[r] = given.empty() ? even_cut(batch, ranks, r) : given[r];
     require(step.sample_begin[0] == 0 && step.sample_begin[ranks] == batch &&
                 std::is_sorted(step.sample_begin.begin(), step.sample_begin.end()),
-            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})", batch);
+            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})",
+            batch);
     step.batch = step.sample_begin[routing.rank() + 1] - step.sample_begin[routing.rank()];
   }
 
-  /// step.inputs hold all ranks' samples of the local features; rank r's are [sample_begin[r], sample_begin[r+1]).
+  /// step.inputs hold all ranks' samples of the local features; rank r's are [sample_begin[r],
+  /// sample_begin[r+1]).
   void run_stage(StepState& step) {
     step.sent.assign(routing_.slots().size(), {});
-    step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
+    step.received.assign(
+        routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
     step.received_positions.assign(step.received.size(), nullptr);
     measure(step);
     cut(step);
@@ -58,7 +66,8 @@ class LocalRouter {
     for (int r = 0; r < routing_.ranks(); ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        visit(slot, r, k * ranks + static_cast<std::size_t>(r), step.inputs.part(slot.feature, static_cast<std::size_t>(r)));
+        visit(slot, r, k * ranks + static_cast<std::size_t>(r),
+              step.inputs.part(slot.feature, static_cast<std::size_t>(r)));
       }
   }
 
@@ -71,7 +80,8 @@ class LocalRouter {
       step.blocks.push_back({slot.row_begin, slot.row_end});
       step.pack_jobs.push_back({bags, {}, false});
     });
-    for (std::size_t j = 0; j < step.blocks.size(); ++j) step.pack_jobs[j].blocks = {&step.blocks[j], 1};
+    for (std::size_t j = 0; j < step.blocks.size(); ++j)
+      step.pack_jobs[j].blocks = {&step.blocks[j], 1};
     if (!step.pack_jobs.empty()) run<PackBags<Id>>(backend_, {step.pack_jobs, true});
   }
 
@@ -101,7 +111,8 @@ class LocalRouter {
       samples += static_cast<std::size_t>(block.bags);
       step.counts_out[rank] += static_cast<std::size_t>(block.bags);
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
-      if (layout_.features[slot.feature].weighted) positions += static_cast<std::size_t>(block.entries);
+      if (layout_.features[slot.feature].weighted)
+        positions += static_cast<std::size_t>(block.entries);
     });
     step.positions.resize(backend_, positions);
     step.ids_in.resize(backend_, bytes);
@@ -132,8 +143,10 @@ class LocalRouter {
         step.offset_jobs.push_back({block.lengths, next_offsets, header.bags});
         next_offsets += header.bags + 1;
       }
-      if (m.has_weights) received.weights = block.weights = reinterpret_cast<float*>(at + m.weights);
-      if (m.has_scales) received.bag_scale = block.bag_scale = reinterpret_cast<float*>(at + m.scales);
+      if (m.has_weights)
+        received.weights = block.weights = reinterpret_cast<float*>(at + m.weights);
+      if (m.has_scales)
+        received.bag_scale = block.bag_scale = reinterpret_cast<float*>(at + m.scales);
       if (m.has_weights) {
         step.received_positions[i] = block.positions = next_position;
         next_position += header.entries;
@@ -149,13 +162,15 @@ class LocalRouter {
 
   void tell_samples(StepState& step) {
     const int ranks = routing_.ranks();
-    std::vector<std::size_t> sizes_out(static_cast<std::size_t>(ranks)), sizes_in(static_cast<std::size_t>(ranks));
+    std::vector<std::size_t> sizes_out(static_cast<std::size_t>(ranks)),
+        sizes_in(static_cast<std::size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
       sizes_out[r] = routing_.slots_from(r);
       sizes_in[r] = routing_.slots_of(r);
     }
     step.headers_out.resize(routing_.slots().size());
-    detail::all_to_all<SlotHeader>(communicator_, step.headers_in, sizes_out, step.headers_out, sizes_in);
+    detail::all_to_all<SlotHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
+                                   sizes_in);
     std::size_t samples = 0;
     step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
@@ -166,7 +181,8 @@ class LocalRouter {
       samples += static_cast<std::size_t>(step.headers_out[s].bags);
     }
     std::int32_t* next = step.samples.resize(backend_, samples).data();
-    detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out, step.samples.span(), step.counts_in);
+    detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out,
+                                     step.samples.span(), step.counts_in);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s)
       if (!routing_.slots()[s].whole) {
         step.sent[s].samples = next;

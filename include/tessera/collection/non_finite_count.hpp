@@ -11,7 +11,8 @@
 
 namespace tessera::inline v0 {
 
-/// How many elements were NaN or infinite, in the backend's memory: the host waits when it asks, not when they are counted.
+/// How many elements were NaN or infinite, in the backend's memory: the host waits when it asks,
+/// not when they are counted.
 template <class Backend>
 class NonFiniteCount {
  public:

@@ -17,17 +17,20 @@
 
 namespace tessera::inline v0 {
 
-// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a policy for gradients that are no numbers,
-// InitializeWith<F>, EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
+// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a
+// policy for gradients that are no numbers, InitializeWith<F>, EncodeWith<Forward, Backward> or
+// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
 
-/// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are stored with stochastic rounding.
+/// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
+/// stored with stochastic rounding.
 template <Element T>
 struct Storage {
   using element = T;
 };
 
-/// Throws BadId that names feature, sample, id and rows, before anything is looked up or sent. Where the host cannot see ids and has
-/// nothing to wait for (IdReport), the error comes later, and until then bad ids are treated as by ZeroVector.
+/// Throws BadId that names feature, sample, id and rows, before anything is looked up or sent.
+/// Where the host cannot see ids and has nothing to wait for (IdReport), the error comes later, and
+/// until then bad ids are treated as by ZeroVector.
 struct Throw {
   static constexpr BadIds bad_ids = BadIds::throw_error;
 };
@@ -44,43 +47,49 @@ struct Wrap {
   static constexpr BadIds bad_ids = BadIds::wrap;
 };
 
-/// What `backward` does about gradients that are NaN or infinite. Without one of these policies they are used as they are.
+/// What `backward` does about gradients that are NaN or infinite. Without one of these policies
+/// they are used as they are.
 enum class NonFinite : std::uint8_t { use, count, reject };
 
 /// Counts them in `non_finite_gradients()`, and uses them.
 struct CountNonFiniteGradients {
   static constexpr NonFinite non_finite = NonFinite::count;
 };
-/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. The step stays open: `backward` may be called
-/// again with other gradients. Needs all_reduce; one more small exchange a step.
+/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. The
+/// step stays open: `backward` may be called again with other gradients. Needs all_reduce; one more
+/// small exchange a step.
 struct RejectNonFiniteGradients {
   static constexpr NonFinite non_finite = NonFinite::reject;
 };
 
-/// First values of the tables. Without this policy: the optimizer's `initializer` if it has one, else UniformByRows.
+/// First values of the tables. Without this policy: the optimizer's `initializer` if it has one,
+/// else UniformByRows.
 template <Initializer F>
 struct InitializeWith {
   using initializer = F;
 };
 
-/// How vectors travel between ranks: pooled vectors under the first codec, their gradients under the second. What a rank looks up whole
-/// in its own tables does not travel and is not encoded. Without this policy floats travel as they are.
+/// How vectors travel between ranks: pooled vectors under the first codec, their gradients under
+/// the second. What a rank looks up whole in its own tables does not travel and is not encoded.
+/// Without this policy floats travel as they are.
 template <class Forward, class Backward = Forward>
 struct EncodeWith {
   using forward_codecs = CodecChoice<ExplainedCodec<Forward>>;
   using backward_codecs = CodecChoice<ExplainedCodec<Backward>>;
 };
-/// The same, each direction's codec being chosen when the collection is constructed: Options::forward_codec and backward_codec, by name.
-/// For programs whose users decide: only the few functions that encode are compiled for every codec.
+/// The same, each direction's codec being chosen when the collection is constructed:
+/// Options::forward_codec and backward_codec, by name. For programs whose users decide: only the
+/// few functions that encode are compiled for every codec.
 template <class... Choices>
 struct EncodeWithOneOf {
   using forward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
   using backward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
 };
 
-/// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling and the merging of gradients happen on
-/// the rank that asked. Saves traffic where ids repeat or bags are long, and costs where they do not. Not for model-parallel input, whose
-/// ids do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
+/// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling
+/// and the merging of gradients happen on the rank that asked. Saves traffic where ids repeat or
+/// bags are long, and costs where they do not. Not for model-parallel input, whose ids do not
+/// travel. A row's gradient is summed per rank first: see docs/architecture.md.
 struct Deduplicate {
   static constexpr bool deduplicates = true, if_asked = false;
 };
@@ -94,16 +103,19 @@ namespace detail {
 /// The rate. Throws InvalidArgument unless it is finite and not negative.
 inline float checked_rate(float learning_rate) {
   require(std::isfinite(learning_rate) && learning_rate >= 0,
-          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more", learning_rate);
+          "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
+          learning_rate);
   return learning_rate;
 }
 
 /// Throws InvalidArgument where another rank has another rate. NaN: a rank does not tell its rate.
-inline void require_same_rate(std::string_view call, int rank, float own, int other_rank, float other) {
+inline void require_same_rate(std::string_view call, int rank, float own, int other_rank,
+                              float other) {
   if (own == other || std::isnan(own) || std::isnan(other)) return;
   throw InvalidArgument(
-      fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set the same rate before the same step", call,
-                  other_rank, other, rank, own));
+      fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set the "
+                  "same rate before the same step",
+                  call, other_rank, other, rank, own));
 }
 
 /// InitializeWith's, else the one that the optimizer asks for, else UniformByRows.
@@ -113,7 +125,8 @@ auto initializer_of() {
     return std::type_identity<Given>{};
   } else if constexpr (requires { typename O::initializer; }) {
     static_assert(Initializer<typename O::initializer>,
-                  "Optimizer: initializer must be a trivially copyable functor from ElementKey to float (docs/concepts/optimizer.md)");
+                  "Optimizer: initializer must be a trivially copyable functor from ElementKey to "
+                  "float (docs/concepts/optimizer.md)");
     return std::type_identity<typename O::initializer>{};
   } else {
     return std::type_identity<UniformByRows>{};
@@ -121,9 +134,7 @@ auto initializer_of() {
 }
 
 template <class P>
-concept StoragePolicy = requires {
-  typename P::element;
-};
+concept StoragePolicy = requires { typename P::element; };
 template <class P>
 concept BadIdPolicy = requires {
   { P::bad_ids } -> std::convertible_to<BadIds>;
@@ -133,9 +144,7 @@ concept NonFinitePolicy = requires {
   { P::non_finite } -> std::convertible_to<NonFinite>;
 };
 template <class P>
-concept InitializerPolicy = requires {
-  typename P::initializer;
-};
+concept InitializerPolicy = requires { typename P::initializer; };
 
 template <class P>
 concept CodecPolicy = requires {
@@ -162,10 +171,12 @@ struct CollectionPolicies {
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
-                    DuplicatePolicy<First>,
-                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients, "
-                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, EncodeWithOneOf<C...>, Deduplicate or DeduplicateIfAsked");
+  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> ||
+                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First>,
+                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, "
+                "CountNonFiniteGradients, "
+                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, "
+                "EncodeWithOneOf<C...>, Deduplicate or DeduplicateIfAsked");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -196,17 +207,22 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 /// The same, where no two policies are about the same thing.
 template <class... Policies>
 struct CheckedPolicies : CollectionPolicies<Policies...> {
-  static_assert((0 + ... + StoragePolicy<Policies>) <= 1, "EmbeddingCollection: two policies Storage<T>; give one");
-  static_assert((0 + ... + BadIdPolicy<Policies>) <= 1,
-                "EmbeddingCollection: two policies for bad ids; give one of Throw, ZeroVector, Clamp, Wrap");
+  static_assert((0 + ... + StoragePolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies Storage<T>; give one");
   static_assert(
-      (0 + ... + NonFinitePolicy<Policies>) <= 1,
-      "EmbeddingCollection: two policies for non-finite gradients; give one of CountNonFiniteGradients, RejectNonFiniteGradients");
-  static_assert((0 + ... + InitializerPolicy<Policies>) <= 1, "EmbeddingCollection: two policies InitializeWith<F>; give one");
+      (0 + ... + BadIdPolicy<Policies>) <= 1,
+      "EmbeddingCollection: two policies for bad ids; give one of Throw, ZeroVector, Clamp, Wrap");
+  static_assert((0 + ... + NonFinitePolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies for non-finite gradients; give one of "
+                "CountNonFiniteGradients, RejectNonFiniteGradients");
+  static_assert((0 + ... + InitializerPolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies InitializeWith<F>; give one");
   static_assert((0 + ... + CodecPolicy<Policies>) <= 1,
-                "EmbeddingCollection: two policies for codecs; give one of EncodeWith<F, B>, EncodeWithOneOf<C...>");
+                "EmbeddingCollection: two policies for codecs; give one of EncodeWith<F, B>, "
+                "EncodeWithOneOf<C...>");
   static_assert((0 + ... + DuplicatePolicy<Policies>) <= 1,
-                "EmbeddingCollection: two policies for duplicate ids; give one of Deduplicate, DeduplicateIfAsked");
+                "EmbeddingCollection: two policies for duplicate ids; give one of Deduplicate, "
+                "DeduplicateIfAsked");
 };
 
 }  // namespace detail

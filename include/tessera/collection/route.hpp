@@ -16,18 +16,21 @@
 
 namespace tessera::inline v0 {
 
-/// Slots that a rank serves from its own ids read the inputs in place; its own samples are part `own_part` of them.
+/// Slots that a rank serves from its own ids read the inputs in place; its own samples are part
+/// `own_part` of them.
 template <IdType Id, class Backend>
 void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size_t own_part) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     if (const Slot& slot = routing.own_slot(k); slot.whole)
-      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] = step.routed(slot.feature, own_part);
+      step.received[k * ranks + static_cast<std::size_t>(routing.rank())] =
+          step.routed(slot.feature, own_part);
 }
 
-/// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain of slots, one exchange of sizes and
-/// one of ids for all features together. In a step of fixed sizes nobody asks for sizes: messages have room for the bounds, and every
-/// block of rows gets every bag, with -1 for ids of other blocks.
+/// Stage `route`: ids go to the ranks that own their rows. One pass over a feature's ids per chain
+/// of slots, one exchange of sizes and one of ids for all features together. In a step of fixed
+/// sizes nobody asks for sizes: messages have room for the bounds, and every block of rows gets
+/// every bag, with -1 for ids of other blocks.
 template <IdType Id, class Backend, class Communicator>
 class Router {
   using StepState = Step<Id, Backend>;
@@ -45,10 +48,12 @@ class Router {
       count(step);
       exchange_headers(step);
       pack(step);
-      detail::all_to_all<std::byte>(communicator_, step.ids_out.span(), step.counts_out, step.ids_in.span(), step.counts_in);
+      detail::all_to_all<std::byte>(communicator_, step.ids_out.span(), step.counts_out,
+                                    step.ids_in.span(), step.counts_in);
       unpack(step);
     } else {
-      step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
+      step.received.assign(
+          routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
     }
     add_direct_slots(step, routing_, 0);
   }
@@ -56,8 +61,11 @@ class Router {
  private:
   static SlotMessage message(const SlotHeader& header) { return {header, sizeof(Id)}; }
   /// Whether a slot gets some bags and not all.
-  bool packs_samples(const StepState& step, std::size_t s) const { return !step.fixed_sizes() && !routing_.slots()[s].whole; }
-  SlotHeader header(const StepState& step, int feature, std::int64_t bags, std::int64_t entries) const {
+  bool packs_samples(const StepState& step, std::size_t s) const {
+    return !step.fixed_sizes() && !routing_.slots()[s].whole;
+  }
+  SlotHeader header(const StepState& step, int feature, std::int64_t bags,
+                    std::int64_t entries) const {
     const FeatureInput<Id>& input = step.inputs[feature];
     const bool distinct = step.distinct.active(feature);
     return {bags,
@@ -74,10 +82,12 @@ class Router {
     step.blocks.clear();
     step.pack_jobs.clear();
     for (const SlotChain& chain : routing_.chains())
-      for (const int s : chain.slots) step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
+      for (const int s : chain.slots)
+        step.blocks.push_back({routing_.slots()[s].row_begin, routing_.slots()[s].row_end});
     std::span<Block> rest = step.blocks;
     for (const SlotChain& chain : routing_.chains()) {
-      step.pack_jobs.push_back({step.routed(chain.feature), rest.first(chain.slots.size()), !packs_samples(step, chain.slots.front())});
+      step.pack_jobs.push_back({step.routed(chain.feature), rest.first(chain.slots.size()),
+                                !packs_samples(step, chain.slots.front())});
       rest = rest.subspan(chain.slots.size());
     }
   }
@@ -106,11 +116,13 @@ class Router {
     }
     step.headers_in.resize(incoming);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      step.headers_out[s] = header(step, routing_.slots()[s].feature, step.sent[s].bags, step.sent[s].entries);
+      step.headers_out[s] =
+          header(step, routing_.slots()[s].feature, step.sent[s].bags, step.sent[s].entries);
       detail::require_lengths_fit(step.headers_out[s], routing_.slots()[s].feature);
     }
     if (step.fixed_sizes()) return expect_headers(step);
-    detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out, step.headers_in, step.counts_in);
+    detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out,
+                                   step.headers_in, step.counts_in);
     check_headers(step);
   }
 
@@ -132,9 +144,11 @@ class Router {
     for (int r = 0; r < routing_.ranks(); ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k, ++header) {
         require(header->id_size == sizeof(Id),
-                "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be of one type", routing_.rank(), r,
-                header->id_size, sizeof(Id));
-        detail::require_same_rate("route", routing_.rank(), step.learning_rate, r, header->learning_rate);
+                "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be "
+                "of one type",
+                routing_.rank(), r, header->id_size, sizeof(Id));
+        detail::require_same_rate("route", routing_.rank(), step.learning_rate, r,
+                                  header->learning_rate);
       }
   }
 
@@ -149,7 +163,8 @@ class Router {
         bytes_out += message(step.headers_out[s]).size;
         if (!packs_samples(step, s)) continue;
         samples += static_cast<std::size_t>(step.sent[s].bags);
-        if (step.headers_out[s].weighted != 0) positions += static_cast<std::size_t>(step.sent[s].entries);
+        if (step.headers_out[s].weighted != 0)
+          positions += static_cast<std::size_t>(step.sent[s].entries);
       }
       step.counts_out[r] = bytes_out - begin;
     }
@@ -161,7 +176,8 @@ class Router {
     }
     step.ids_out.resize(backend_, bytes_out);
     step.ids_in.resize(backend_, bytes_in);
-    if (step.fixed_sizes()) backend_.fill_zero(step.ids_out.data(), bytes_out);  // room that is left over travels, too
+    // room that is left over travels, too
+    if (step.fixed_sizes()) backend_.fill_zero(step.ids_out.data(), bytes_out);
     step.samples.resize(backend_, samples);
     step.positions.resize(backend_, positions);
     std::int32_t* next_sample = step.samples.data();
@@ -209,7 +225,8 @@ class Router {
         bags.ids = reinterpret_cast<const Id*>(at + m.ids);
         if (m.has_lengths) {
           bags.offsets = next_offsets;
-          step.offset_jobs.push_back({reinterpret_cast<const std::uint32_t*>(at + m.lengths), next_offsets, header.bags});
+          step.offset_jobs.push_back(
+              {reinterpret_cast<const std::uint32_t*>(at + m.lengths), next_offsets, header.bags});
           next_offsets += header.bags + 1;
         }
         if (m.has_weights) bags.weights = reinterpret_cast<const float*>(at + m.weights);

@@ -20,13 +20,12 @@ namespace tessera::inline v0 {
 
 /// A communicator whose waits another thread can end.
 template <class C>
-concept Interruptible = requires(C& c, const std::string& text) {
-  c.interrupt(text);
-};
+concept Interruptible = requires(C& c, const std::string& text) { c.interrupt(text); };
 
-/// Routes the next batch on a thread of its own while this one is in its dense layers. The thread has a communicator of the same ranks,
-/// used by nothing else (`communicator.split(0)`), and a backend of its own: on a GPU, one with another stream. Results are those of
-/// routing in turn, bit for bit.
+/// Routes the next batch on a thread of its own while this one is in its dense layers. The thread
+/// has a communicator of the same ranks, used by nothing else (`communicator.split(0)`), and a
+/// backend of its own: on a GPU, one with another stream. Results are those of routing in turn, bit
+/// for bit.
 ///
 ///   RouteAhead<Embeddings, std::int32_t, Comm, Host> ahead(embeddings, second, Host{});
 ///   ahead.start(first batch);
@@ -62,21 +61,25 @@ class RouteAhead {
     embeddings_.backend().wait_for(backend_);  // which may work on a batch that nobody takes
   }
 
-  /// Begins to route a batch and returns. The batch's memory stays in use until the end of its step, or of this object if the batch is
-  /// never taken: declare batches before it. Every rank starts the same batches in the same order. Between `start` and `take` nothing else
-  /// may route, nor ask for bad_ids.
+  /// Begins to route a batch and returns. The batch's memory stays in use until the end of its
+  /// step, or of this object if the batch is never taken: declare batches before it. Every rank
+  /// starts the same batches in the same order. Between `start` and `take` nothing else may route,
+  /// nor ask for bad_ids.
   void start(const KeyedJagged<Id>& ids) {
     {
       const std::lock_guard lock(mutex_);
-      require(state_ == State::idle, "RouteAhead: take the batch that was started before you start another");
-      backend_.wait_for(embeddings_.backend());  // which fills the ids, and uses the memory of the step before the last
+      require(state_ == State::idle,
+              "RouteAhead: take the batch that was started before you start another");
+      // which fills the ids, and uses the memory of the step before the last
+      backend_.wait_for(embeddings_.backend());
       ids_ = ids;
       state_ = State::routing;
     }
     changed_.notify_all();
   }
 
-  /// Waits for the batch that was started. The step is valid until the next but one `start`. Throws what routing it threw.
+  /// Waits for the batch that was started. The step is valid until the next but one `start`. Throws
+  /// what routing it threw.
   StepState& take() {
     std::unique_lock lock(mutex_);
     require(state_ != State::idle, "RouteAhead: no batch was started");

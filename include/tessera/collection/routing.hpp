@@ -23,7 +23,8 @@ struct SlotPart {
   int width = 0;
 };
 
-/// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the same rank share them.
+/// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the
+/// same rank share them.
 struct Slot {
   int feature = 0;
   int rank = 0;
@@ -59,11 +60,14 @@ struct ArenaPlan {
 /// Of the numbers of ids per feature, where the host cannot read offsets.
 enum class SizesNeeded { none, bounds, exact };
 
-/// What a layout means for one rank: which ids go where, and where its own rectangles are stored. Derived from the rectangles alone.
+/// What a layout means for one rank: which ids go where, and where its own rectangles are stored.
+/// Derived from the rectangles alone.
 class Routing {
  public:
-  /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that need whole rows).
-  Routing(const Layout& layout, int rank, bool split_arenas) : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
+  /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that
+  /// need whole rows).
+  Routing(const Layout& layout, int rank, bool split_arenas)
+      : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
     plan_arenas(layout, split_arenas);
     add_slots(layout);
     add_chains();
@@ -72,18 +76,24 @@ class Routing {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   const std::vector<ArenaPlan>& arenas() const { return arenas_; }
-  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this rank's stand its own replicated ones.
+  /// All slots of all ranks, by rank, feature, row_begin; the same on every rank. Behind this
+  /// rank's stand its own replicated ones.
   const std::vector<Slot>& slots() const { return slots_; }
   std::size_t slots_begin(int rank) const { return first_slot_[rank]; }
   std::size_t slots_end(int rank) const { return first_slot_[rank + 1]; }
   std::size_t slots_of(int rank) const { return slots_end(rank) - slots_begin(rank); }
-  /// How many of this rank's slots (the first so many) `source` sends to: all but the replicated ones, which are everybody's own.
-  std::size_t slots_from(int source) const { return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_); }
+  /// How many of this rank's slots (the first so many) `source` sends to: all but the replicated
+  /// ones, which are everybody's own.
+  std::size_t slots_from(int source) const {
+    return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_);
+  }
   const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
   const std::vector<SlotChain>& chains() const { return chains_; }
-  /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables have a whole copy on every rank.
+  /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables
+  /// have a whole copy on every rank.
   bool exchanges() const {
-    return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.replicated || !slot.whole; });
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [](const Slot& slot) { return !slot.replicated || !slot.whole; });
   }
   /// Whether all slots are whole: no table is cut by rows; the same on every rank.
   bool all_whole() const {
@@ -91,23 +101,30 @@ class Routing {
   }
   /// Whether ids of a feature leave this rank's own tables.
   bool travels(int feature) const {
-    return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return slot.feature == feature && !direct(slot); });
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
-  /// Whether one rank holds all tables, none of them cut: an id reads one row, and nothing is packed.
+  /// Whether one rank holds all tables, none of them cut: an id reads one row, and nothing is
+  /// packed.
   bool in_place() const {
     return ranks_ == 1 && slots_.size() == features_ &&
-           std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
+           std::all_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
-  /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it reads as many ids as the batch has.
-  /// `equal_batches`: other ranks need not be told. `distinct`: the ids of each feature are looked through for duplicates.
+  /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it
+  /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told. `distinct`:
+  /// the ids of each feature are looked through for duplicates.
   SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
     return (ranks_ == 1 || equal_batches) && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
-  /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or overlap.
-  const std::vector<std::pair<std::int64_t, int>>& summed_columns() const { return summed_columns_; }
+  /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or
+  /// overlap.
+  const std::vector<std::pair<std::int64_t, int>>& summed_columns() const {
+    return summed_columns_;
+  }
   /// Features that this rank's shards read, ascending.
   const std::vector<int>& local_features() const { return local_features_; }
 
@@ -121,7 +138,8 @@ class Routing {
       const bool replicated = shard.rank == every_rank && ranks_ > 1;
       const bool split = split_arenas && shard.rectangle.width() != table.width;
       auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
-        return a.width == shard.rectangle.width() && a.replicated == replicated && a.columns_split == split;
+        return a.width == shard.rectangle.width() && a.replicated == replicated &&
+               a.columns_split == split;
       });
       if (at == arenas_.end()) {
         at = arenas_.emplace(arenas_.end());
@@ -130,8 +148,8 @@ class Routing {
         at->columns_split = split;
       }
       place_[s] = {static_cast<int>(at - arenas_.begin()), at->rows - shard.rectangle.row_begin};
-      at->segments.push_back(
-          {at->rows, shard.rectangle.rows(), name_key(table.name), shard.rectangle.row_begin, shard.rectangle.column_begin});
+      at->segments.push_back({at->rows, shard.rectangle.rows(), name_key(table.name),
+                              shard.rectangle.row_begin, shard.rectangle.column_begin});
       at->shards.push_back(static_cast<int>(s));
       at->rows += shard.rectangle.rows();
     }
@@ -139,7 +157,8 @@ class Routing {
 
   void add_slots(const Layout& layout) {
     std::vector<std::vector<int>> shards_of(layout.tables.size());
-    for (std::size_t s = 0; s < layout.shards.size(); ++s) shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
+    for (std::size_t s = 0; s < layout.shards.size(); ++s)
+      shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
       const int table = layout.feature_table[f];
       for (const int s : shards_of[table]) {
@@ -150,16 +169,21 @@ class Routing {
         const bool whole = r.row_begin == 0 && r.row_end == layout.tables[table].rows;
         auto at = std::find_if(slots_.rbegin(), slots_.rend(), [&](const Slot& slot) {
           return slot.feature != static_cast<int>(f) ||
-                 (slot.rank == rank && slot.replicated == replicated && slot.row_begin == r.row_begin && slot.row_end == r.row_end);
+                 (slot.rank == rank && slot.replicated == replicated &&
+                  slot.row_begin == r.row_begin && slot.row_end == r.row_end);
         });
         if (at == slots_.rend() || at->feature != static_cast<int>(f)) {
-          slots_.push_back({static_cast<int>(f), rank, r.row_begin, r.row_end, whole, replicated, {}});
+          slots_.push_back(
+              {static_cast<int>(f), rank, r.row_begin, r.row_end, whole, replicated, {}});
           at = slots_.rbegin();
           replicated_slots_ += replicated;
         }
-        at->parts.push_back({s, place_[s].arena, place_[s].row_bias, layout.feature_column[f] + r.column_begin, r.width()});
-        const std::pair column(layout.feature_column[f] + r.column_begin, static_cast<int>(r.width()));
-        if (!whole && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) == summed_columns_.rend())
+        at->parts.push_back({s, place_[s].arena, place_[s].row_bias,
+                             layout.feature_column[f] + r.column_begin, r.width()});
+        const std::pair column(layout.feature_column[f] + r.column_begin,
+                               static_cast<int>(r.width()));
+        if (!whole && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) ==
+                          summed_columns_.rend())
           summed_columns_.push_back(column);
       }
     }
@@ -170,24 +194,29 @@ class Routing {
     first_slot_.assign(static_cast<std::size_t>(ranks_) + 1, slots_.size());
     for (std::size_t i = slots_.size(); i-- > 0;) first_slot_[slots_[i].rank] = i;
     for (int r = ranks_; r-- > 0;) first_slot_[r] = std::min(first_slot_[r], first_slot_[r + 1]);
-    for (std::size_t i = slots_begin(rank_); i < slots_end(rank_); ++i) local_features_.push_back(slots_[i].feature);
+    for (std::size_t i = slots_begin(rank_); i < slots_end(rank_); ++i)
+      local_features_.push_back(slots_[i].feature);
     std::sort(local_features_.begin(), local_features_.end());
-    local_features_.erase(std::unique(local_features_.begin(), local_features_.end()), local_features_.end());
+    local_features_.erase(std::unique(local_features_.begin(), local_features_.end()),
+                          local_features_.end());
   }
 
   void add_chains() {
     std::vector<int> order(slots_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
     std::sort(order.begin(), order.end(), [&](int a, int b) {
-      return std::tuple(slots_[a].feature, slots_[a].row_begin, a) < std::tuple(slots_[b].feature, slots_[b].row_begin, b);
+      return std::tuple(slots_[a].feature, slots_[a].row_begin, a) <
+             std::tuple(slots_[b].feature, slots_[b].row_begin, b);
     });
     std::size_t first_of_feature = 0;
     for (const int i : order) {
       const Slot& slot = slots_[i];
       if (direct(slot)) continue;
-      if (first_of_feature < chains_.size() && chains_[first_of_feature].feature != slot.feature) first_of_feature = chains_.size();
+      if (first_of_feature < chains_.size() && chains_[first_of_feature].feature != slot.feature)
+        first_of_feature = chains_.size();
       std::size_t chain = first_of_feature;
-      while (chain < chains_.size() && slots_[chains_[chain].slots.back()].row_end > slot.row_begin) ++chain;
+      while (chain < chains_.size() && slots_[chains_[chain].slots.back()].row_end > slot.row_begin)
+        ++chain;
       if (chain == chains_.size()) chains_.push_back({slot.feature, {}});
       chains_[chain].slots.push_back(i);
     }

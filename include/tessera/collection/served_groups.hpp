@@ -13,9 +13,10 @@
 
 namespace tessera::inline v0 {
 
-/// Visits what this rank serves from arena `arena`, in the order in which a row's gradients are summed: feature, source rank.
-/// visit(bags, slot, part, index into step.received, packed); `packed`: the vectors' place in owner_vectors (by source, slot, part), or
-/// null where they are in the caller's matrix. After VectorExchange::size.
+/// Visits what this rank serves from arena `arena`, in the order in which a row's gradients are
+/// summed: feature, source rank. visit(bags, slot, part, index into step.received, packed);
+/// `packed`: the vectors' place in owner_vectors (by source, slot, part), or null where they are in
+/// the caller's matrix. After VectorExchange::size.
 template <IdType Id, class Backend, class Visit>
 void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, Visit&& visit) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
@@ -30,7 +31,8 @@ void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, 
       for (std::size_t p = 0; p < slot.parts.size(); ++p) {
         const SlotPart& part = slot.parts[p];
         float* packed = direct ? nullptr : step.owner_vectors.data() + at[r];
-        if (!direct) at[r] += static_cast<std::size_t>(bags.bags) * static_cast<std::size_t>(part.width);
+        if (!direct)
+          at[r] += static_cast<std::size_t>(bags.bags) * static_cast<std::size_t>(part.width);
         if (part.arena != arena || bags.bags == 0) continue;
         bags.row_bias = part.row_bias;
         visit(bags, slot, p, k * ranks + r, packed);
@@ -41,34 +43,40 @@ void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, 
 
 /// What this rank looks up in an arena, in step.lookups.
 template <IdType Id, class Backend>
-void list_lookups(Step<Id, Backend>& step, const Routing& routing, std::size_t arena, MatrixView<float> output) {
+void list_lookups(Step<Id, Backend>& step, const Routing& routing, std::size_t arena,
+                  MatrixView<float> output) {
   step.lookups.clear();
-  for_each_group(step, routing, static_cast<int>(arena),
-                 [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-                   const SlotPart& part = slot.parts[p];
-                   const MatrixView<float> own = step.output_of(slot, part, output);
-                   step.lookups.push_back({bags, packed == nullptr ? own.data : packed, packed == nullptr ? own.stride : part.width});
-                 });
+  for_each_group(
+      step, routing, static_cast<int>(arena),
+      [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+        const SlotPart& part = slot.parts[p];
+        const MatrixView<float> own = step.output_of(slot, part, output);
+        step.lookups.push_back({bags, packed == nullptr ? own.data : packed,
+                                packed == nullptr ? own.stride : part.width});
+      });
 }
 
 /// What this rank updates in an arena; valid until the next call with this step.
 template <IdType Id, class Backend>
-const std::vector<GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, const Routing& routing, std::size_t arena,
+const std::vector<GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, const Routing& routing,
+                                                   std::size_t arena,
                                                    MatrixView<const float> gradient) {
   step.gradients.clear();
-  for_each_group(step, routing, static_cast<int>(arena),
-                 [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-                   const SlotPart& part = slot.parts[p];
-                   const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
-                   step.gradients.push_back({bags,
-                                             packed == nullptr ? own.data : packed,
-                                             packed == nullptr ? own.stride : part.width,
-                                             {slot.row_begin + part.row_bias, slot.row_end + part.row_bias}});
-                 });
+  for_each_group(
+      step, routing, static_cast<int>(arena),
+      [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+        const SlotPart& part = slot.parts[p];
+        const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
+        step.gradients.push_back({bags,
+                                  packed == nullptr ? own.data : packed,
+                                  packed == nullptr ? own.stride : part.width,
+                                  {slot.row_begin + part.row_bias, slot.row_end + part.row_bias}});
+      });
   return step.gradients;
 }
 
-/// Whether some update of this step might have too many ids or bags (require_countable), at a glance.
+/// Whether some update of this step might have too many ids or bags (require_countable), at a
+/// glance.
 template <IdType Id, class Backend>
 bool may_be_too_large(const Step<Id, Backend>& step, const Routing& routing) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
@@ -76,7 +84,8 @@ bool may_be_too_large(const Step<Id, Backend>& step, const Routing& routing) {
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     for (std::size_t r = 0; r < ranks; ++r) {
       const Bags<Id>& bags = step.received[k * ranks + r];
-      most += (bags.bags + bags.entry_bound + update_bag_run) * std::ssize(routing.own_slot(k).parts);
+      most +=
+          (bags.bags + bags.entry_bound + update_bag_run) * std::ssize(routing.own_slot(k).parts);
     }
   return most >= std::int64_t{1} << 31;
 }

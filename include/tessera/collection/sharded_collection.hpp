@@ -36,8 +36,9 @@
 
 namespace tessera::inline v0 {
 
-/// The embedding tables of a model under a layout that is known at run time: cut, looked up, exchanged between ranks, updated.
-/// `EmbeddingCollection` is the same for a plan known at compile time, with its checks; see there.
+/// The embedding tables of a model under a layout that is known at run time: cut, looked up,
+/// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
+/// time, with its checks; see there.
 template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
 class ShardedCollection {
   using Settings = detail::CheckedPolicies<Policies...>;
@@ -45,7 +46,8 @@ class ShardedCollection {
  public:
   using optimizer = O;
   using element = typename Settings::element;
-  using initializer = typename decltype(detail::initializer_of<typename Settings::initializer, O>())::type;
+  using initializer =
+      typename decltype(detail::initializer_of<typename Settings::initializer, O>())::type;
   using Store = TableStore<WidthList, element, O, Backend>;
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
@@ -57,33 +59,45 @@ class ShardedCollection {
     initializer initialize{};
     std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
     int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
-    bool check_stages = false;      ///< for debugging: before each exchange all ranks compare where they are, and name who is elsewhere
-    std::string forward_codec{}, backward_codec{};  ///< names, under EncodeWithOneOf; empty: its first
-    bool deduplicate = false;                       ///< under DeduplicateIfAsked
-    bool equal_batches = false;  ///< all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them (EqualBatches)
+    /// for debugging: before each exchange all ranks compare where they are, and name who is
+    /// elsewhere
+    bool check_stages = false;
+    /// names, under EncodeWithOneOf; empty: its first
+    std::string forward_codec{}, backward_codec{};
+    bool deduplicate = false;  ///< under DeduplicateIfAsked
+    /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
+    /// (EqualBatches)
+    bool equal_batches = false;
   };
 
   /// What one element and one row cost on a rank.
-  static constexpr MemoryCost memory_cost{.per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
-                                          .per_row = 4 * O::row_states};
+  static constexpr MemoryCost memory_cost{
+      .per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
+      .per_row = 4 * O::row_states};
 
-  /// Every rank gives the same layout, made for communicator.size() ranks, and the same options. Throws InvalidArgument if the layout has a
-  /// fault, or if ranks differ: on all of them, with what differs and where. Collective.
+  /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
+  /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
+  /// what differs and where. Collective.
   ShardedCollection(Comm& communicator, Backend backend, Layout layout, Options options)
       : communicator_(communicator),
         backend_(std::move(backend)),
         options_(std::move(options)),
-        store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed, options_.initialize),
+        store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed,
+               options_.initialize),
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
-        report_(backend_, layout_.tables.size(), communicator.size() == 1 ? -1 : communicator.rank()) {
-    for (std::size_t f = 0; f < layout_.features.size(); ++f) all_features_.push_back(static_cast<int>(f));
+        report_(backend_, layout_.tables.size(),
+                communicator.size() == 1 ? -1 : communicator.rank()) {
+    for (std::size_t f = 0; f < layout_.features.size(); ++f)
+      all_features_.push_back(static_cast<int>(f));
     detail::checked_rate(options_.learning_rate);
     require(!options_.deduplicate || Settings::deduplicates,
-            "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or Deduplicate, which needs no option)");
+            "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or "
+            "Deduplicate, which needs no option)");
     require(!options_.equal_batches || !deduplicates(),
-            "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: ranks have different numbers of ids left");
+            "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: "
+            "ranks have different numbers of ids left");
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
@@ -94,29 +108,37 @@ class ShardedCollection {
   std::int64_t columns() const { return layout_.columns(); }
   const Backend& backend() const { return backend_; }
   float learning_rate() const { return options_.learning_rate; }
-  /// Of later updates; every rank sets the same one. Throws InvalidArgument unless it is finite and not negative.
+  /// Of later updates; every rank sets the same one. Throws InvalidArgument unless it is finite and
+  /// not negative.
   void set_learning_rate(float rate) { options_.learning_rate = detail::checked_rate(rate); }
   /// Updates so far.
   std::int64_t steps() const { return steps_; }
-  /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it could not be counted on.
+  /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it
+  /// could not be counted on.
   void set_steps(std::int64_t steps) {
-    require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62", steps);
+    require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62",
+            steps);
     steps_ = steps;
   }
-  /// Batches of this rank that were looked up and never updated, until the next batch took their step. Batches of `evaluate`, and steps
-  /// given to `end`, do not count: so, in a trainer that evaluates with these, `backward` was forgotten as often. With
-  /// Options::check_stages the next batch throws InvalidArgument instead.
-  std::uint64_t forwards_without_backward() const { return forwards_without_backward_.load(std::memory_order_relaxed); }
-  /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it waits for the backend's work, and
-  /// throws a fault that `forward` has not.
+  /// Batches of this rank that were looked up and never updated, until the next batch took their
+  /// step. Batches of `evaluate`, and steps given to `end`, do not count: so, in a trainer that
+  /// evaluates with these, `backward` was forgotten as often. With Options::check_stages the next
+  /// batch throws InvalidArgument instead.
+  std::uint64_t forwards_without_backward() const {
+    return forwards_without_backward_.load(std::memory_order_relaxed);
+  }
+  /// Bad ids seen by this rank so far, per table of the layout. Where the host cannot see ids it
+  /// waits for the backend's work, and throws a fault that `forward` has not.
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
-  /// Gradients given to this rank's `backward` that were NaN or infinite (waits for the backend's work), and steps that no rank carried out
-  /// because of them; under CountNonFiniteGradients or RejectNonFiniteGradients.
+  /// Gradients given to this rank's `backward` that were NaN or infinite (waits for the backend's
+  /// work), and steps that no rank carried out because of them; under CountNonFiniteGradients or
+  /// RejectNonFiniteGradients.
   std::uint64_t non_finite_gradients() const { return guard_.counted(); }
   std::uint64_t rejected_steps() const { return guard_.rejected(); }
   /// Weights of this rank that are NaN or infinite now. Reads all of them.
   std::int64_t count_non_finite_weights() const { return store_.count_non_finite(backend_); }
-  /// Features (indices into layout().features) whose ids this rank needs in model-parallel input, in the order of that batch.
+  /// Features (indices into layout().features) whose ids this rank needs in model-parallel input,
+  /// in the order of that batch.
   std::span<const int> local_features() const { return routing_.local_features(); }
 
   // ---- one call per direction ----
@@ -136,10 +158,12 @@ class ShardedCollection {
     return forward_routed(step, output);
   }
 
-  /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first sample of each rank and the end
-  /// (ranks + 1 numbers); empty: the batch is cut evenly. The result is as from `forward`: this rank's samples, all columns.
+  /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
+  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
+  /// result is as from `forward`: this rank's samples, all columns.
   template <IdType Id>
-  Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) {
+  Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids,
+                                             std::span<const std::int64_t> sample_begin = {}) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     route_model_parallel(step, ids, sample_begin);
     return forward_routed(step, detail::make_matrix(backend_, output_, step.batch, columns()));
@@ -154,10 +178,12 @@ class ShardedCollection {
     update(step, gradient);
   }
 
-  /// The same; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's ids (0 for features without weights).
-  /// With model-parallel input each rank gets its own shards' share, and the ranks' sum is the gradient. Every rank must call this form.
+  /// The same; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's
+  /// ids (0 for features without weights). With model-parallel input each rank gets its own shards'
+  /// share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient, std::span<float> weight_gradients) {
+  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
+                std::span<float> weight_gradients) {
     StepState<Id>& step = opened(pooled, gradient);
     weight_gradients_.check_room("backward", weight_gradients, step.ids);
     split(step, gradient);
@@ -166,26 +192,28 @@ class ShardedCollection {
     update(step, gradient);
   }
 
-  /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its `backward`. The result lives until the next
-  /// `evaluate`.
+  /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
+  /// `backward`. The result lives until the next `evaluate`.
   template <IdType Id>
   MatrixView<float> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
-    const MatrixView<float> output = detail::make_matrix(backend_, evaluated_, ids.batch, columns());
+    const MatrixView<float> output =
+        detail::make_matrix(backend_, evaluated_, ids.batch, columns());
     evaluate(std::get<StepState<Id>>(evaluation_steps_), ids, output);
     return output;
   }
 
-  /// The same with a step and memory of the caller's. On the host, threads that have a step each may do so side by side, and beside `route`
-  /// and `forward_routed` of other steps, but not beside anything that changes tables. More than one rank: each thread needs a communicator
-  /// of its own, too.
+  /// The same with a step and memory of the caller's. On the host, threads that have a step each
+  /// may do so side by side, and beside `route` and `forward_routed` of other steps, but not beside
+  /// anything that changes tables. More than one rank: each thread needs a communicator of its own,
+  /// too.
   template <IdType Id>
   void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output) const {
     evaluate(step, ids, output, communicator_, backend_);
   }
   template <IdType Id>
-  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output, Comm& communicator,
-                const Backend& backend) const {
+  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output,
+                Comm& communicator, const Backend& backend) const {
     route(step, ids, communicator, backend);
     forward_routed(step, output, communicator, backend);
     end(step);
@@ -198,7 +226,8 @@ class ShardedCollection {
   }
   /// The same with another communicator of the same ranks and another backend: see `route`.
   template <IdType Id>
-  Pooled<Id, Backend> forward_routed(StepState<Id>& step, MatrixView<float> output, Comm& communicator, const Backend& backend) const {
+  Pooled<Id, Backend> forward_routed(StepState<Id>& step, MatrixView<float> output,
+                                     Comm& communicator, const Backend& backend) const {
     lookup(step, output, backend);
     exchange(step, communicator, backend);
     assemble(step, output, backend);
@@ -215,15 +244,19 @@ class ShardedCollection {
     route_at(step, ids, communicator_, backend_, options_.learning_rate);
   }
 
-  /// The same with another communicator of the same ranks and another backend: so another thread may route the next batch while this one
-  /// does anything but route or ask for bad_ids (RouteAhead); on the host it may also route, with another step.
+  /// The same with another communicator of the same ranks and another backend: so another thread
+  /// may route the next batch while this one does anything but route or ask for bad_ids
+  /// (RouteAhead); on the host it may also route, with another step.
   template <IdType Id>
-  void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator, const Backend& backend) const {
-    route_at(step, ids, communicator, backend, std::numeric_limits<float>::quiet_NaN());  // ranks may be between other updates
+  void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
+             const Backend& backend) const {
+    // ranks may be between other updates
+    route_at(step, ids, communicator, backend, std::numeric_limits<float>::quiet_NaN());
   }
 
   template <IdType Id>
-  void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids, std::span<const std::int64_t> sample_begin = {}) const {
+  void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
+                            std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
     begin(step, options_.learning_rate);
     step.model_parallel = true;
@@ -231,8 +264,8 @@ class ShardedCollection {
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     detail::check_features(ids, routing_.local_features().size());
     LocalRouter<Id, Backend, Comm>::set_sample_begin(step, routing_, ids.batch, sample_begin);
-    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin, Settings::bad_ids, report_,
-                        routing_.sizes_needed(false, false));
+    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
+                        Settings::bad_ids, report_, routing_.sizes_needed(false, false));
     LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepStage::routed;
   }
@@ -250,7 +283,8 @@ class ShardedCollection {
     exchange(step, communicator_, backend_);
   }
 
-  /// Puts the vectors that came back into their columns; adds where a table is cut by rows. `output`: as given to lookup.
+  /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
+  /// `output`: as given to lookup.
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output) const {
     assemble(step, output, backend_);
@@ -263,8 +297,9 @@ class ShardedCollection {
     step.stage = StepStage::empty;
   }
 
-  /// Cuts the gradient into what each owner needs. False, on every rank, where RejectNonFiniteGradients refuses the gradients of any: then
-  /// the stages that follow do nothing, and the step waits for `split` with other gradients, or for its next batch.
+  /// Cuts the gradient into what each owner needs. False, on every rank, where
+  /// RejectNonFiniteGradients refuses the gradients of any: then the stages that follow do nothing,
+  /// and the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
   bool split(StepState<Id>& step, MatrixView<const float> gradient) {
     if (!step.rejected(this)) step.require_at(this, StepStage::assembled, "split");
@@ -289,10 +324,11 @@ class ShardedCollection {
     step.stage = StepStage::received;
   }
 
-  /// The gradient of the per-id weights, before the update changes the rows: `out` as in `backward`, `gradient` as given to split.
-  /// Collective; may be left out on all ranks.
+  /// The gradient of the per-id weights, before the update changes the rows: `out` as in
+  /// `backward`, `gradient` as given to split. Collective; may be left out on all ranks.
   template <IdType Id>
-  void weight_gradients(StepState<Id>& step, MatrixView<const float> gradient, std::span<float> out) {
+  void weight_gradients(StepState<Id>& step, MatrixView<const float> gradient,
+                        std::span<float> out) {
     const bool rejected = step.rejected(this);
     if (!rejected) step.require_at(this, StepStage::received, "weight_gradients");
     check_shape("weight_gradients: gradient", gradient, step.batch);
@@ -301,9 +337,10 @@ class ShardedCollection {
     weight_gradients_.run_stage(step, gradient, out);
   }
 
-  /// Merges the gradients of each row over the global batch and applies the optimizer once per row. Ends the step. All that may fail for
-  /// another rank's sake, or for a batch that is too large, comes first: where it throws, no table of this rank has changed. `gradient`: as
-  /// given to split.
+  /// Merges the gradients of each row over the global batch and applies the optimizer once per row.
+  /// Ends the step. All that may fail for another rank's sake, or for a batch that is too large,
+  /// comes first: where it throws, no table of this rank has changed. `gradient`: as given to
+  /// split.
   template <IdType Id>
   void update(StepState<Id>& step, MatrixView<const float> gradient) {
     if (step.rejected(this)) return;
@@ -313,16 +350,21 @@ class ShardedCollection {
     step.stage = StepStage::empty;
     const std::size_t arenas = store_.arenas().size();
     if (may_be_too_large(step, routing_))
-      for (std::size_t a = 0; a < arenas; ++a) require_countable<Id, Backend>(gradients_of(step, routing_, a, gradient));
+      for (std::size_t a = 0; a < arenas; ++a)
+        require_countable<Id, Backend>(gradients_of(step, routing_, a, gradient));
     for (std::size_t a = 0; a < arenas; ++a)
-      if (updater_.shared(a)) updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(), options_.learning_rate);
+      if (updater_.shared(a))
+        updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(),
+                        options_.learning_rate);
     updater_.exchange(step.most_entries);
     ++steps_;
     const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();
-      updater_.apply(a, steps_, functor, updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
+      updater_.apply(
+          a, steps_, functor,
+          updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
     }
   }
 
@@ -330,33 +372,43 @@ class ShardedCollection {
 
   /// This rank's rectangles: weights and optimizer state, by table name or one by one.
   Store& tables() { return store_; }
-  /// Rows of a table (index in layout().tables) that this rank holds get first values and state again: see Vocabulary.
+  /// Rows of a table (index in layout().tables) that this rank holds get first values and state
+  /// again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     store_.reset_rows(backend_, table, rows, options_.optimizer, options_.initialize);
   }
   const Store& tables() const { return store_; }
 
-  /// Tells `observer` from now on which rows updates change (not what `tables()` and `reset_rows` do).
+  /// Tells `observer` from now on which rows updates change (not what `tables()` and `reset_rows`
+  /// do).
   void observe(RowObserver& observer) {
-    require(Backend::host_readable, "observe: rows can be watched only where the host can read them");
+    require(Backend::host_readable,
+            "observe: rows can be watched only where the host can read them");
     updater_.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
-  /// The rows that updates change from now on, as long as the result lives, which must not outlive this.
-  std::unique_ptr<RowMarks> mark_rows() { return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks()); }
+  /// The rows that updates change from now on, as long as the result lives, which must not outlive
+  /// this.
+  std::unique_ptr<RowMarks> mark_rows() {
+    return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks());
+  }
 
  private:
-  bool deduplicates() const { return Settings::deduplicates && (!Settings::deduplicates_if_asked || options_.deduplicate); }
+  bool deduplicates() const {
+    return Settings::deduplicates && (!Settings::deduplicates_if_asked || options_.deduplicate);
+  }
 
   template <class T>
   void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
-    require(matrix.rows == batch && matrix.columns == columns(), "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan",
-            what, matrix.rows, matrix.columns, batch, columns());
+    require(matrix.rows == batch && matrix.columns == columns(),
+            "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what,
+            matrix.rows, matrix.columns, batch, columns());
     detail::check_view(what, matrix);
   }
 
   void check_stage(Comm& communicator, std::string_view stage) const {
-    if (options_.check_stages) require_same_stage(communicator, stage, steps_, options_.learning_rate);
+    if (options_.check_stages)
+      require_same_stage(communicator, stage, steps_, options_.learning_rate);
   }
 
   template <IdType Id>
@@ -371,24 +423,27 @@ class ShardedCollection {
   void begin(StepState<Id>& step, float rate) const {
     if (step.collection == this && step.awaits_update()) {
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
-      require(
-          !options_.check_stages,
-          "route: the batch before had no update; call backward once for each forward, and evaluate (or end, for a step of your own) where "
-          "none is meant");
+      require(!options_.check_stages,
+              "route: the batch before had no update; call backward once for each forward, and "
+              "evaluate (or end, for a step of your own) where "
+              "none is meant");
     }
     step.begin(this);
     step.learning_rate = rate;
   }
 
   template <IdType Id>
-  void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator, const Backend& backend, float rate) const {
+  void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
+                const Backend& backend, float rate) const {
     begin(step, rate);
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
-    step.inputs.prepare(backend, layout_, all_features_, ids, std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
+    step.inputs.prepare(backend, layout_, all_features_, ids,
+                        std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.sizes_needed(options_.equal_batches, deduplicates()));
-    if (options_.equal_batches) equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
+    if (options_.equal_batches)
+      equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
     if constexpr (Settings::deduplicates)
       if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
     Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
@@ -434,8 +489,10 @@ class ShardedCollection {
   const Routing& routing_;
   Updater<Store, O, Backend, Comm> updater_;
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
-  VectorExchange<Backend, Comm, typename Settings::forward_codecs, typename Settings::backward_codecs> vectors_{
-      routing_, typename Settings::forward_codecs(options_.forward_codec), typename Settings::backward_codecs(options_.backward_codec)};
+  VectorExchange<Backend, Comm, typename Settings::forward_codecs,
+                 typename Settings::backward_codecs>
+      vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
+               typename Settings::backward_codecs(options_.backward_codec)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   std::int64_t steps_ = 0;

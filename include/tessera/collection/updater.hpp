@@ -19,8 +19,9 @@
 
 namespace tessera::inline v0 {
 
-/// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated ones first gather all ranks' merged
-/// gradients; those whose columns are cut, under a row-wise optimizer, first exchange parts of the mean squares.
+/// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated
+/// ones first gather all ranks' merged gradients; those whose columns are cut, under a row-wise
+/// optimizer, first exchange parts of the mean squares.
 template <class Store, Optimizer O, class Backend, class Comm>
 class Updater {
   using T = typename Store::element;
@@ -44,37 +45,46 @@ class Updater {
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
-  bool shared(std::size_t a) const { return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split; }
+  bool shared(std::size_t a) const {
+    return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split;
+  }
 
-  /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for replicated arenas. No table changes.
-  /// `fixed_sizes`: every rank's groups have as much room (see Step). Else throws InvalidArgument where ranks' learning rates differ: their
-  /// copies would.
+  /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for
+  /// replicated arenas. No table changes. `fixed_sizes`: every rank's groups have as much room (see
+  /// Step). Else throws InvalidArgument where ranks' learning rates differ: their copies would.
   template <IdType Id>
-  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes, float learning_rate) {
+  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes,
+              float learning_rate) {
     const bool replicated = routing_.arenas()[a].replicated;
     if constexpr (Store::copies)
       if (replicated) gather_replicas<Id>(a, groups, fixed_sizes, learning_rate);
     if constexpr (splits)
       if (routing_.arenas()[a].columns_split)
-        merged_[a] = replicated ? merge(a, replicas_[a].groups, fixed_sizes) : merge(a, groups, fixed_sizes);
+        merged_[a] =
+            replicated ? merge(a, replicas_[a].groups, fixed_sizes) : merge(a, groups, fixed_sizes);
   }
 
-  /// After `gather` of every shared arena. Collective. No table changes. `most_entries`: as MeanSquareExchange's.
+  /// After `gather` of every shared arena. Collective. No table changes. `most_entries`: as
+  /// MeanSquareExchange's.
   void exchange(std::span<const std::int64_t> most_entries) {
     if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
   }
 
-  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other rank.
+  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other
+  /// rank.
   template <IdType Id>
-  void apply(std::size_t a, std::int64_t step, const typename O::Step& functor, const std::vector<GradientGroup<Id>>& groups) {
+  void apply(std::size_t a, std::int64_t step, const typename O::Step& functor,
+             const std::vector<GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
         if (routing_.arenas()[a].columns_split)
-          return run<Apply<T, Width, O>>(backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
+          return run<Apply<T, Width, O>>(
+              backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
-          return run<Update<T, std::int64_t, Width, O>>(backend_, {store_.state(a, step), functor, replicas_[a].groups});
+          return run<Update<T, std::int64_t, Width, O>>(
+              backend_, {store_.state(a, step), functor, replicas_[a].groups});
       run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
     });
   }
@@ -112,12 +122,18 @@ class Updater {
   /// Merges into this collection's buffers of the arena.
   template <IdType Id>
   MergedGradients merge(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool padded) {
-    const std::size_t room = static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
-    MergedGradients merged{0, merged_rows_[a].resize(backend_, room).data(),
-                           merged_gradients_[a].resize(backend_, room * static_cast<std::size_t>(arenas_[a].width())).data()};
-    if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));  // room that is left over travels, too
+    const std::size_t room =
+        static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
+    MergedGradients merged{
+        0, merged_rows_[a].resize(backend_, room).data(),
+        merged_gradients_[a]
+            .resize(backend_, room * static_cast<std::size_t>(arenas_[a].width()))
+            .data()};
+    // room that is left over travels, too
+    if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      run<Merge<Id, Width>>(backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
+      run<Merge<Id, Width>>(backend_,
+                            {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
     });
     return merged;
   }
@@ -155,30 +171,39 @@ class Updater {
     if (bags.bags == 0) return;
     for (std::int64_t i = bags.begin(0), end = bags.end(bags.bags - 1); i < end;) {
       touched_.clear();
-      for (const std::int64_t last = std::min<std::int64_t>(end, i + 4096); i < last; ++i) touched_.push_back(bags.ids[i] + bags.row_bias);
+      for (const std::int64_t last = std::min<std::int64_t>(end, i + 4096); i < last; ++i)
+        touched_.push_back(bags.ids[i] + bags.row_bias);
       for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), touched_);
     }
   }
 
-  /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so that they are added in rank order.
+  /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so
+  /// that they are added in rank order.
   template <IdType Id>
-  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes, float learning_rate) {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()), width = static_cast<std::size_t>(arenas_[a].width());
+  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups,
+                       bool fixed_sizes, float learning_rate) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
+                      width = static_cast<std::size_t>(arenas_[a].width());
     const MergedGradients own = merge(a, groups, fixed_sizes);
     std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
     const Gathered mine{own.count, learning_rate};
     std::vector<Gathered> gathered(ranks, mine);
-    if (!fixed_sizes) detail::all_gather<Gathered>(communicator_, std::span<const Gathered>(&mine, 1), gathered, counts);
+    if (!fixed_sizes)
+      detail::all_gather<Gathered>(communicator_, std::span<const Gathered>(&mine, 1), gathered,
+                                   counts);
     for (std::size_t r = 0; r < ranks; ++r) {
-      detail::require_same_rate("update", routing_.rank(), learning_rate, static_cast<int>(r), gathered[r].learning_rate);
+      detail::require_same_rate("update", routing_.rank(), learning_rate, static_cast<int>(r),
+                                gathered[r].learning_rate);
       row_counts[r] = static_cast<std::size_t>(gathered[r].count);
       float_counts[r] = row_counts[r] * width;
     }
     Replicas& all = replicas_[a];
     all.rows.resize(backend_, total(row_counts));
     all.gradients.resize(backend_, total(float_counts));
-    detail::all_gather<std::int64_t>(communicator_, {own.rows, row_counts[routing_.rank()]}, all.rows.span(), row_counts);
-    detail::all_gather<float>(communicator_, {own.gradients, float_counts[routing_.rank()]}, all.gradients.span(), float_counts);
+    detail::all_gather<std::int64_t>(communicator_, {own.rows, row_counts[routing_.rank()]},
+                                     all.rows.span(), row_counts);
+    detail::all_gather<float>(communicator_, {own.gradients, float_counts[routing_.rank()]},
+                              all.gradients.span(), float_counts);
     all.groups.clear();
     const std::int64_t* rows = all.rows.data();
     const float* gradients = all.gradients.data();

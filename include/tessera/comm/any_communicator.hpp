@@ -17,26 +17,30 @@
 
 namespace tessera::inline v0 {
 
-/// A communicator chosen at run time: what uses it is compiled once, whatever the command line says. Refers to the given
-/// communicator, which must outlive it. A call costs one virtual call; what is not summed travels as bytes, so that the ranks of one
-/// job use it all or not at all, and errors about counts speak of bytes.
+/// A communicator chosen at run time: what uses it is compiled once, whatever the command line
+/// says. Refers to the given communicator, which must outlive it. A call costs one virtual call;
+/// what is not summed travels as bytes, so that the ranks of one job use it all or not at all, and
+/// errors about counts speak of bytes.
 class AnyCommunicator {
  public:
   template <class C>
-  requires Communicator<C> &&(!std::same_as<C, AnyCommunicator>)explicit AnyCommunicator(C& communicator)
-      : model_(std::make_unique<Model<C>>(communicator)) {}
+    requires Communicator<C> && (!std::same_as<C, AnyCommunicator>)
+  explicit AnyCommunicator(C& communicator) : model_(std::make_unique<Model<C>>(communicator)) {}
 
   int rank() const { return model_->rank(); }
   int size() const { return model_->size(); }
 
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
-    model_->all_to_all(std::as_bytes(send), scaled<T>(send_counts, 0), std::as_writable_bytes(receive), scaled<T>(receive_counts, 1));
+    model_->all_to_all(std::as_bytes(send), scaled<T>(send_counts, 0),
+                       std::as_writable_bytes(receive), scaled<T>(receive_counts, 1));
   }
 
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     model_->all_gather(std::as_bytes(send), std::as_writable_bytes(receive), scaled<T>(counts, 0));
   }
 
@@ -46,7 +50,8 @@ class AnyCommunicator {
   }
 
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     model_->reduce_scatter(send.data(), send.size(), receive, counts);
   }
 
@@ -57,24 +62,27 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
-  /// Ends a wait of another thread in the given communicator, where that can be done: nothing else happens to one without `interrupt`.
+  /// Ends a wait of another thread in the given communicator, where that can be done: nothing else
+  /// happens to one without `interrupt`.
   void interrupt(const std::string& text) { model_->interrupt(text); }
 
  private:
   using Counts = std::span<const std::size_t>;
   using Bytes = std::span<std::byte>;
   using ConstBytes = std::span<const std::byte>;
-  using Numbers =
-      std::variant<std::span<float>, std::span<double>, std::span<std::int32_t>, std::span<std::int64_t>, std::span<std::uint64_t>>;
+  using Numbers = std::variant<std::span<float>, std::span<double>, std::span<std::int32_t>,
+                               std::span<std::int64_t>, std::span<std::uint64_t>>;
 
   struct Interface {
     virtual ~Interface() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    virtual void all_to_all(ConstBytes send, Counts send_counts, Bytes receive, Counts receive_counts) = 0;
+    virtual void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
+                            Counts receive_counts) = 0;
     virtual void all_gather(ConstBytes send, Bytes receive, Counts counts) = 0;
     virtual void all_reduce(Numbers values, Reduction reduction) = 0;
-    virtual void reduce_scatter(const void* send, std::size_t size, Numbers receive, Counts counts) = 0;
+    virtual void reduce_scatter(const void* send, std::size_t size, Numbers receive,
+                                Counts counts) = 0;
     virtual void broadcast(Bytes values, int root) = 0;
     virtual void barrier() = 0;
     virtual void interrupt(const std::string& text) = 0;
@@ -85,17 +93,22 @@ class AnyCommunicator {
     explicit Model(C& c) : communicator(c) {}
     int rank() const override { return communicator.rank(); }
     int size() const override { return communicator.size(); }
-    void all_to_all(ConstBytes send, Counts send_counts, Bytes receive, Counts receive_counts) override {
+    void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
+                    Counts receive_counts) override {
       communicator.all_to_all(send, send_counts, receive, receive_counts);
     }
-    void all_gather(ConstBytes send, Bytes receive, Counts counts) override { communicator.all_gather(send, receive, counts); }
+    void all_gather(ConstBytes send, Bytes receive, Counts counts) override {
+      communicator.all_gather(send, receive, counts);
+    }
     void all_reduce(Numbers values, Reduction reduction) override {
       std::visit([&](auto span) { communicator.all_reduce(span, reduction); }, values);
     }
-    void reduce_scatter(const void* send, std::size_t size, Numbers receive, Counts counts) override {
+    void reduce_scatter(const void* send, std::size_t size, Numbers receive,
+                        Counts counts) override {
       std::visit(
           [&]<class T>(std::span<T> span) {
-            communicator.reduce_scatter(std::span<const T>(static_cast<const T*>(send), size), span, counts);
+            communicator.reduce_scatter(std::span<const T>(static_cast<const T*>(send), size), span,
+                                        counts);
           },
           receive);
     }

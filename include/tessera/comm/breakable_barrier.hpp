@@ -13,18 +13,21 @@
 
 namespace tessera::inline v0 {
 
-/// A reusable barrier of `ranks` threads that can be broken for ever. Whether a round completes or breaks is one atomic
-/// decision: all threads that wait in it see the same. A thread waits by a short spin and then sleeps.
+/// A reusable barrier of `ranks` threads that can be broken for ever. Whether a round completes or
+/// breaks is one atomic decision: all threads that wait in it see the same. A thread waits by a
+/// short spin and then sleeps.
 class BreakableBarrier {
  public:
   using Clock = std::chrono::steady_clock;
   enum class Outcome { complete, broken, late };
 
   explicit BreakableBarrier(int ranks)
-      : ranks_(static_cast<std::uint64_t>(ranks)), spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(ranks) ? 2000 : 0) {}
+      : ranks_(static_cast<std::uint64_t>(ranks)),
+        spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(ranks) ? 2000 : 0) {}
 
-  /// Waits for the others, until the barrier is broken, or until `deadline`. After `late` this thread still counts as arrived:
-  /// it must call `break_round`, and go on as if complete where that returns false.
+  /// Waits for the others, until the barrier is broken, or until `deadline`. After `late` this
+  /// thread still counts as arrived: it must call `break_round`, and go on as if complete where
+  /// that returns false.
   Outcome arrive(Clock::time_point deadline) {
     std::uint64_t old = word_.load(std::memory_order_acquire);
     do {
@@ -33,7 +36,8 @@ class BreakableBarrier {
     return finish_arrival(old, kBroken | ~(kGeneration - 1), deadline);
   }
 
-  /// Waits for the others, whatever happens: for rounds in which other threads use this thread's memory.
+  /// Waits for the others, whatever happens: for rounds in which other threads use this thread's
+  /// memory.
   void arrive_committed() {
     std::uint64_t old = word_.load(std::memory_order_acquire);
     while (!word_.compare_exchange_weak(old, after_arrival(old))) {
@@ -61,13 +65,16 @@ class BreakableBarrier {
   }
 
  private:
-  // One word: completed rounds in the upper half, then the broken bit, then the arrivals of this round.
+  // One word: completed rounds in the upper half, then the broken bit, then the arrivals of this
+  // round.
   static constexpr std::uint64_t kGeneration = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kBroken = std::uint64_t{1} << 31;
   static constexpr std::uint64_t kArrivals = kBroken - 1;
 
   bool last(std::uint64_t word) const { return (word & kArrivals) + 1 == ranks_; }
-  std::uint64_t after_arrival(std::uint64_t word) const { return last(word) ? (word & ~kArrivals) + kGeneration : word + 1; }
+  std::uint64_t after_arrival(std::uint64_t word) const {
+    return last(word) ? (word & ~kArrivals) + kGeneration : word + 1;
+  }
 
   /// Waits until a bit in `mask` differs from `old`, the word before this thread's arrival.
   Outcome finish_arrival(std::uint64_t old, std::uint64_t mask, Clock::time_point deadline) {
@@ -96,9 +103,12 @@ class BreakableBarrier {
   }
 
   void wake() {
-    // A sleeper counts itself before its last look at the word, so that it is seen here or sees the change there.
+    // A sleeper counts itself before its last look at the word, so that it is seen here or sees the
+    // change there.
     if (sleepers_.load() == 0) return;
-    { const std::lock_guard lock(mutex_); }
+    {
+      const std::lock_guard lock(mutex_);
+    }
     condition_.notify_all();
   }
 

@@ -18,21 +18,24 @@
 
 namespace tessera::inline v0 {
 
-/// Sums a buffer of gradients over all ranks while its first part is still being computed. Backward fills the buffer from its end;
-/// what is final is announced, and goes in buckets of at least `bucket_bytes` to a thread that all-reduces one after the other. Sums
-/// are those of one all-reduce of the whole buffer, to the bit. `communicator` is used by that thread alone: give it one of its own.
-/// Every rank announces the same parts in the same order. One step is: ready, ready, ..., wait.
+/// Sums a buffer of gradients over all ranks while its first part is still being computed. Backward
+/// fills the buffer from its end; what is final is announced, and goes in buckets of at least
+/// `bucket_bytes` to a thread that all-reduces one after the other. Sums are those of one
+/// all-reduce of the whole buffer, to the bit. `communicator` is used by that thread alone: give it
+/// one of its own. Every rank announces the same parts in the same order. One step is: ready,
+/// ready, ..., wait.
 template <Communicator<Collective::all_reduce> C>
 class BucketedAllReduce {
  public:
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
       : BucketedAllReduce([] {}, communicator, gradients, bucket_bytes) {}
-  /// For gradients in the memory of a backend that computes in the order of a stream: what `ready` was given before it is called counts,
-  /// and what `wait` is followed by comes after the sums. `computing` works on the gradients; `communicating` on the stream that the
-  /// communicator uses, an object that nobody else calls.
+  /// For gradients in the memory of a backend that computes in the order of a stream: what `ready`
+  /// was given before it is called counts, and what `wait` is followed by comes after the sums.
+  /// `computing` works on the gradients; `communicating` on the stream that the communicator uses,
+  /// an object that nobody else calls.
   template <class Backend>
-  BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes, const Backend& computing,
-                    const Backend& communicating)
+  BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
+                    const Backend& computing, const Backend& communicating)
       : BucketedAllReduce(thread_setup(communicating), communicator, gradients, bucket_bytes) {
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
@@ -48,15 +51,18 @@ class BucketedAllReduce {
   /// `part` is final: it ends where the last one began, or at the end of the buffer.
   void ready(std::span<const float> part) {
     require(part.data() + part.size() == gradients_.data() + begin_ && part.size() <= begin_,
-            "BucketedAllReduce: a part of {} gradients does not end at {}, where the last one began; announce them from the end",
+            "BucketedAllReduce: a part of {} gradients does not end at {}, where the last one "
+            "began; announce them from the end",
             part.size(), begin_);
     begin_ -= part.size();
     if (end_ - begin_ >= least_ || begin_ == 0) send();
   }
 
-  /// Returns when all gradients are sums. Throws what an all-reduce threw, after which nothing more can be done here.
+  /// Returns when all gradients are sums. Throws what an all-reduce threw, after which nothing more
+  /// can be done here.
   void wait() {
-    require(begin_ == 0, "BucketedAllReduce: the first {} gradients have not been announced", begin_);
+    require(begin_ == 0, "BucketedAllReduce: the first {} gradients have not been announced",
+            begin_);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return buckets_.empty() || failure_; });
     if (failure_) std::rethrow_exception(failure_);
@@ -65,8 +71,13 @@ class BucketedAllReduce {
   }
 
  private:
-  BucketedAllReduce(std::function<void()> setup, C& communicator, std::span<float> gradients, std::size_t bucket_bytes)
-      : communicator_(communicator), gradients_(gradients), least_(bucket_bytes / sizeof(float)), begin_(gradients.size()), end_(begin_) {
+  BucketedAllReduce(std::function<void()> setup, C& communicator, std::span<float> gradients,
+                    std::size_t bucket_bytes)
+      : communicator_(communicator),
+        gradients_(gradients),
+        least_(bucket_bytes / sizeof(float)),
+        begin_(gradients.size()),
+        end_(begin_) {
     worker_ = std::jthread([this, setup = std::move(setup)](std::stop_token stop) {
       setup();
       work(stop);
@@ -87,7 +98,8 @@ class BucketedAllReduce {
   void work(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return stop.stop_requested() || (!buckets_.empty() && !failure_); });
+      changed_.wait(lock,
+                    [&] { return stop.stop_requested() || (!buckets_.empty() && !failure_); });
       if (stop.stop_requested()) return;
       const std::span<float> bucket = buckets_.front();
       lock.unlock();

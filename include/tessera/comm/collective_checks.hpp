@@ -16,29 +16,35 @@
 
 namespace tessera::inline v0 {
 
-// Checks that all communicators share. First those that one rank can make alone; they throw InvalidArgument.
+// Checks that all communicators share. First those that one rank can make alone; they throw
+// InvalidArgument.
 
 /// `counts` must name every rank and add up to the `elements` of the buffer called `buffer`.
-inline void check_counts(Collective collective, int rank, int ranks, std::string_view buffer, std::size_t elements,
-                         std::span<const std::size_t> counts) {
+inline void check_counts(Collective collective, int rank, int ranks, std::string_view buffer,
+                         std::size_t elements, std::span<const std::size_t> counts) {
   require(counts.size() == static_cast<std::size_t>(ranks),
-          "{} on rank {}: {} counts for the {} buffer, but there are {} ranks; give one per rank", name_of(collective), rank, counts.size(),
-          buffer, ranks);
+          "{} on rank {}: {} counts for the {} buffer, but there are {} ranks; give one per rank",
+          name_of(collective), rank, counts.size(), buffer, ranks);
   const std::size_t sum = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  require(sum == elements, "{} on rank {}: the counts of the {} buffer add up to {} elements, but it has {}", name_of(collective), rank,
-          buffer, sum, elements);
+  require(sum == elements,
+          "{} on rank {}: the counts of the {} buffer add up to {} elements, but it has {}",
+          name_of(collective), rank, buffer, sum, elements);
 }
 
-inline void check_own_count(Collective collective, int rank, std::string_view buffer, std::size_t elements, std::size_t count) {
-  require(elements == count, "{} on rank {}: counts[{}] is {}, but this rank's {} buffer has {} elements", name_of(collective), rank, rank,
-          count, buffer, elements);
+inline void check_own_count(Collective collective, int rank, std::string_view buffer,
+                            std::size_t elements, std::size_t count) {
+  require(elements == count,
+          "{} on rank {}: counts[{}] is {}, but this rank's {} buffer has {} elements",
+          name_of(collective), rank, rank, count, buffer, elements);
 }
 
 inline void check_root(int rank, int ranks, int root) {
-  require(root >= 0 && root < ranks, "broadcast on rank {}: root {} is not a rank (0..{})", rank, root, ranks - 1);
+  require(root >= 0 && root < ranks, "broadcast on rank {}: root {} is not a rank (0..{})", rank,
+          root, ranks - 1);
 }
 
-/// What a rank tells its peers at the start of a collective, so that all can see whether they mean the same.
+/// What a rank tells its peers at the start of a collective, so that all can see whether they mean
+/// the same.
 struct CallHeader {
   std::uint64_t call = 0;  ///< 1 for a rank's first collective
   Collective collective = Collective::none;
@@ -51,7 +57,10 @@ struct CallHeader {
 
 template <class T>
 constexpr CallHeader make_header(Collective collective, std::size_t size) {
-  const char kind = std::is_floating_point_v<T> ? 'f' : !std::is_integral_v<T> ? 'b' : std::is_signed_v<T> ? 'i' : 'u';
+  const char kind = std::is_floating_point_v<T> ? 'f'
+                    : !std::is_integral_v<T>    ? 'b'
+                    : std::is_signed_v<T>       ? 'i'
+                                                : 'u';
   return {.collective = collective, .element_size = sizeof(T), .element_kind = kind, .size = size};
 }
 
@@ -61,37 +70,47 @@ struct Disagreement {
   std::string text;
 };
 
-/// Compares the headers of all ranks with rank 0's: every rank that has them all finds the same. `header_of(rank)` gives a header;
-/// `caller` is the collective that the asking rank is in.
+/// Compares the headers of all ranks with rank 0's: every rank that has them all finds the same.
+/// `header_of(rank)` gives a header; `caller` is the collective that the asking rank is in.
 template <class HeaderOf>
 Disagreement disagreement_of_calls(Collective caller, int ranks, HeaderOf header_of) {
   const CallHeader& first = header_of(0);
-  const bool equal_sizes = first.collective == Collective::all_reduce || first.collective == Collective::broadcast;
+  const bool equal_sizes =
+      first.collective == Collective::all_reduce || first.collective == Collective::broadcast;
   for (int rank = 1; rank < ranks; ++rank) {
     const CallHeader& other = header_of(rank);
     const auto differ = [&](std::string_view text, const auto& a, const auto& b) {
       return Disagreement{
-          rank, fmt::format("{} (call {}): rank 0 {}, but rank {} {}; all ranks must make the same calls in the same order",
-                            name_of(caller), first.call, fmt::format(fmt::runtime(text), a), rank, fmt::format(fmt::runtime(text), b))};
+          rank, fmt::format("{} (call {}): rank 0 {}, but rank {} {}; all ranks must make the same "
+                            "calls in the same order",
+                            name_of(caller), first.call, fmt::format(fmt::runtime(text), a), rank,
+                            fmt::format(fmt::runtime(text), b))};
     };
     if (other.call != first.call) return differ("is at call {}", first.call, other.call);
-    if (other.collective != first.collective) return differ("calls {}", name_of(first.collective), name_of(other.collective));
-    if (other.element_size != first.element_size) return differ("has elements of {} bytes", first.element_size, other.element_size);
-    if (other.element_kind != first.element_kind) return differ("has elements of kind {}", first.element_kind, other.element_kind);
-    if (other.reduction != first.reduction) return differ("asks for the {}", name_of(first.reduction), name_of(other.reduction));
+    if (other.collective != first.collective)
+      return differ("calls {}", name_of(first.collective), name_of(other.collective));
+    if (other.element_size != first.element_size)
+      return differ("has elements of {} bytes", first.element_size, other.element_size);
+    if (other.element_kind != first.element_kind)
+      return differ("has elements of kind {}", first.element_kind, other.element_kind);
+    if (other.reduction != first.reduction)
+      return differ("asks for the {}", name_of(first.reduction), name_of(other.reduction));
     if (other.root != first.root) return differ("names the root {}", first.root, other.root);
-    if (equal_sizes && other.size != first.size) return differ("has {} elements", first.size, other.size);
+    if (equal_sizes && other.size != first.size)
+      return differ("has {} elements", first.size, other.size);
   }
   return {};
 }
 
 /// Compares what every peer sends to `rank` with what `rank` expects from it, in elements.
 template <class SentBy, class ExpectedFrom>
-Disagreement disagreement_of_counts(const CallHeader& header, int rank, int ranks, SentBy sent_by, ExpectedFrom expected_from) {
+Disagreement disagreement_of_counts(const CallHeader& header, int rank, int ranks, SentBy sent_by,
+                                    ExpectedFrom expected_from) {
   for (int peer = 0; peer < ranks; ++peer)
     if (const std::uint64_t sent = sent_by(peer), expected = expected_from(peer); sent != expected)
-      return {peer, fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}", name_of(header.collective),
-                                header.call, peer, sent, rank, expected)};
+      return {peer,
+              fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
+                          name_of(header.collective), header.call, peer, sent, rank, expected)};
   return {};
 }
 

@@ -14,31 +14,42 @@
 
 namespace tessera::inline v0 {
 
-/// What one rank has sent to other ranks through one collective. A message is a non-empty block for one other rank; what a rank
-/// keeps for itself, and what a transport adds (headers, pieces of large blocks), does not count.
+/// What one rank has sent to other ranks through one collective. A message is a non-empty block for
+/// one other rank; what a rank keeps for itself, and what a transport adds (headers, pieces of
+/// large blocks), does not count.
 struct Traffic {
   std::uint64_t calls = 0;
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 
-  friend constexpr Traffic operator+(Traffic a, Traffic b) { return {a.calls + b.calls, a.messages + b.messages, a.bytes + b.bytes}; }
-  friend constexpr Traffic operator-(Traffic a, Traffic b) { return {a.calls - b.calls, a.messages - b.messages, a.bytes - b.bytes}; }
+  friend constexpr Traffic operator+(Traffic a, Traffic b) {
+    return {a.calls + b.calls, a.messages + b.messages, a.bytes + b.bytes};
+  }
+  friend constexpr Traffic operator-(Traffic a, Traffic b) {
+    return {a.calls - b.calls, a.messages - b.messages, a.bytes - b.bytes};
+  }
   friend constexpr bool operator==(Traffic, Traffic) = default;
 };
 
-/// Wraps any communicator and counts this rank's messages and bytes, exactly and by collective. Reductions count as the exchanges
-/// that they are made of: `reduce_scatter` sends every other rank its block, `all_reduce` a slice there and the own slice back.
-/// Keeps a reference to the wrapped communicator and offers the collectives that it offers.
+/// Wraps any communicator and counts this rank's messages and bytes, exactly and by collective.
+/// Reductions count as the exchanges that they are made of: `reduce_scatter` sends every other rank
+/// its block, `all_reduce` a slice there and the own slice back. Keeps a reference to the wrapped
+/// communicator and offers the collectives that it offers.
 template <class Inner>
 class CountingCommunicator {
  public:
-  explicit CountingCommunicator(Inner& inner) : inner_(inner) { static_assert(explain_communicator<Inner, Collective::none>()); }
+  explicit CountingCommunicator(Inner& inner) : inner_(inner) {
+    static_assert(explain_communicator<Inner, Collective::none>());
+  }
 
   int rank() const { return inner_.rank(); }
   int size() const { return inner_.size(); }
   Inner& inner() const { return inner_; }
-  void interrupt(const std::string& text) requires requires(Inner& inner) { inner.interrupt(text); }
-  { inner_.interrupt(text); }
+  void interrupt(const std::string& text)
+    requires requires(Inner& inner) { inner.interrupt(text); }
+  {
+    inner_.interrupt(text);
+  }
 
   /// Since construction, or the last `reset`.
   const Traffic& traffic(Collective collective) const { return traffic_[index(collective)]; }
@@ -50,48 +61,64 @@ class CountingCommunicator {
   void reset() { traffic_ = {}; }
 
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
-                  std::span<const std::size_t> receive_counts) requires HasAllToAll<Inner> {
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
+                  std::span<const std::size_t> receive_counts)
+    requires HasAllToAll<Inner>
+  {
     inner_.all_to_all(send, send_counts, receive, receive_counts);
     count_blocks(Collective::all_to_all, send_counts, sizeof(T));
   }
 
   template <Exchangeable T>
   void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
-                  std::span<const std::size_t> counts) requires HasAllGather<Inner> {
+                  std::span<const std::size_t> counts)
+    requires HasAllGather<Inner>
+  {
     inner_.all_gather(send, receive, counts);
     count_copies(Collective::all_gather, size() - 1, send.size_bytes());
   }
 
   template <Reducible T>
-  void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) requires HasAllReduce<Inner> {
+  void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum)
+    requires HasAllReduce<Inner>
+  {
     inner_.all_reduce(values, reduction);
     const auto ranks = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
-    Traffic& traffic = count_copies(Collective::all_reduce, size() - 1, slice_size(values.size(), ranks, mine) * sizeof(T));
+    Traffic& traffic = count_copies(Collective::all_reduce, size() - 1,
+                                    slice_size(values.size(), ranks, mine) * sizeof(T));
     for (std::size_t peer = 0; peer < ranks; ++peer)
       if (peer != mine) add_message(traffic, slice_size(values.size(), ranks, peer) * sizeof(T));
   }
 
   template <Reducible T>
   void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
-                      std::span<const std::size_t> counts) requires HasReduceScatter<Inner> {
+                      std::span<const std::size_t> counts)
+    requires HasReduceScatter<Inner>
+  {
     inner_.reduce_scatter(send, receive, counts);
     count_blocks(Collective::reduce_scatter, counts, sizeof(T));
   }
 
   template <Exchangeable T>
-  void broadcast(std::span<T> values, int root) requires HasBroadcast<Inner> {
+  void broadcast(std::span<T> values, int root)
+    requires HasBroadcast<Inner>
+  {
     inner_.broadcast(values, root);
     count_copies(Collective::broadcast, rank() == root ? size() - 1 : 0, values.size_bytes());
   }
 
-  void barrier() requires HasBarrier<Inner> {
+  void barrier()
+    requires HasBarrier<Inner>
+  {
     inner_.barrier();
     count_copies(Collective::barrier, 0, 0);
   }
 
  private:
-  static std::size_t index(Collective collective) { return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(collective))); }
+  static std::size_t index(Collective collective) {
+    return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(collective)));
+  }
 
   static constexpr std::size_t slice_size(std::size_t size, std::size_t ranks, std::size_t rank) {
     return size / ranks + (rank < size % ranks ? 1 : 0);
@@ -109,10 +136,12 @@ class CountingCommunicator {
     return traffic;
   }
 
-  void count_blocks(Collective collective, std::span<const std::size_t> counts, std::size_t element_size) {
+  void count_blocks(Collective collective, std::span<const std::size_t> counts,
+                    std::size_t element_size) {
     Traffic& traffic = count_copies(collective, 0, 0);
     for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank()) add_message(traffic, counts[static_cast<std::size_t>(peer)] * element_size);
+      if (peer != rank())
+        add_message(traffic, counts[static_cast<std::size_t>(peer)] * element_size);
   }
 
   Inner& inner_;

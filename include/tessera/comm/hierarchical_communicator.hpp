@@ -18,15 +18,18 @@
 
 namespace tessera::inline v0 {
 
-/// Ranks on nodes: what goes from node to node is first brought together within the node, so that a rank sends one message to each other
-/// node instead of one to each rank there. Made of two communicators: `local` of the ranks of this node, `cross` of the ranks with this
-/// rank's place on every node. Rank = node * ranks per node + place; all nodes have as many ranks. The same bits as any other
-/// communicator: sums run in rank order, and are not formed node by node. Host memory; errors of the inner communicators number ranks as
-/// these do. An all-to-all copies every byte four times instead of once: for networks where messages cost more than bytes.
+/// Ranks on nodes: what goes from node to node is first brought together within the node, so that a
+/// rank sends one message to each other node instead of one to each rank there. Made of two
+/// communicators: `local` of the ranks of this node, `cross` of the ranks with this rank's place on
+/// every node. Rank = node * ranks per node + place; all nodes have as many ranks. The same bits as
+/// any other communicator: sums run in rank order, and are not formed node by node. Host memory;
+/// errors of the inner communicators number ranks as these do. An all-to-all copies every byte four
+/// times instead of once: for networks where messages cost more than bytes.
 template <class Local, class Cross = Local>
 class HierarchicalCommunicator {
  public:
-  HierarchicalCommunicator(Local local, Cross cross) : local_(std::move(local)), cross_(std::move(cross)) {
+  HierarchicalCommunicator(Local local, Cross cross)
+      : local_(std::move(local)), cross_(std::move(cross)) {
     static_assert(explain_communicator<Local>() && explain_communicator<Cross>());
   }
 
@@ -36,23 +39,26 @@ class HierarchicalCommunicator {
   Cross& cross() { return cross_; }
 
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
     check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
-    exchange(Collective::all_to_all, Reduction::sum, sizeof(T), std::as_bytes(send), send_counts, std::as_writable_bytes(receive),
-             receive_counts);
+    exchange(Collective::all_to_all, Reduction::sum, sizeof(T), std::as_bytes(send), send_counts,
+             std::as_writable_bytes(receive), receive_counts);
   }
 
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
     check_own_count(Collective::all_gather, rank(), "send", send.size(), counts[index(rank())]);
     // From the ranks with this one's place on every node, then from the node's.
     std::vector<std::size_t> of_place(nodes()), of_local(places(), 0);
     for (std::size_t p = 0; p < places(); ++p)
       for (std::size_t n = 0; n < nodes(); ++n) of_local[p] += counts[n * places() + p] * sizeof(T);
-    for (std::size_t n = 0; n < nodes(); ++n) of_place[n] = counts[n * places() + index(local_.rank())] * sizeof(T);
+    for (std::size_t n = 0; n < nodes(); ++n)
+      of_place[n] = counts[n * places() + index(local_.rank())] * sizeof(T);
     first_.resize(of_local[index(local_.rank())]);
     second_.resize(receive.size_bytes());
     cross_.all_gather(std::as_bytes(send), std::span(first_), of_place);
@@ -72,17 +78,21 @@ class HierarchicalCommunicator {
     const std::size_t ranks = index(size()), mine = index(rank());
     std::vector<std::size_t> counts(ranks);
     for (std::size_t r = 0; r < ranks; ++r)
-      counts[r] = detail::slice_begin(values.size(), ranks, r + 1) - detail::slice_begin(values.size(), ranks, r);
-    const std::span<T> slice = values.subspan(detail::slice_begin(values.size(), ranks, mine), counts[mine]);
+      counts[r] = detail::slice_begin(values.size(), ranks, r + 1) -
+                  detail::slice_begin(values.size(), ranks, r);
+    const std::span<T> slice =
+        values.subspan(detail::slice_begin(values.size(), ranks, mine), counts[mine]);
     reduce_blocks<T>(Collective::all_reduce, reduction, values, counts, slice);
     const std::vector<T> own(slice.begin(), slice.end());
     all_gather<T>(own, values, counts);
   }
 
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts[index(rank())]);
+    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                    counts[index(rank())]);
     reduce_blocks<T>(Collective::reduce_scatter, Reduction::sum, send, counts, receive);
   }
 
@@ -111,33 +121,39 @@ class HierarchicalCommunicator {
 
   /// What a call is, for peers to compare.
   std::uint64_t signature(Collective collective, Reduction reduction, std::size_t element_size) {
-    return ++calls_ << 24 | static_cast<std::uint64_t>(element_size & 0xfff) << 12 | static_cast<std::uint64_t>(reduction) << 8 |
-           static_cast<std::uint64_t>(collective);
+    return ++calls_ << 24 | static_cast<std::uint64_t>(element_size & 0xfff) << 12 |
+           static_cast<std::uint64_t>(reduction) << 8 | static_cast<std::uint64_t>(collective);
   }
   void check_call(Collective collective, int peer, std::uint64_t own, std::uint64_t other) const {
     if (own == other) return;
-    throw CommunicatorError(
-        peer, name_of(collective),
-        fmt::format("{} (call {}) on rank {}: rank {} makes another call, or has elements of another size; all ranks must "
-                    "make the same calls in the same order",
-                    name_of(collective), calls_, rank(), peer));
+    throw CommunicatorError(peer, name_of(collective),
+                            fmt::format("{} (call {}) on rank {}: rank {} makes another call, or "
+                                        "has elements of another size; all ranks must "
+                                        "make the same calls in the same order",
+                                        name_of(collective), calls_, rank(), peer));
   }
 
   /// An all-to-all of bytes in two stages. Counts in elements.
-  void exchange(Collective collective, Reduction reduction, std::size_t element_size, std::span<const std::byte> send,
-                std::span<const std::size_t> send_counts, std::span<std::byte> receive, std::span<const std::size_t> receive_counts) {
+  void exchange(Collective collective, Reduction reduction, std::size_t element_size,
+                std::span<const std::byte> send, std::span<const std::size_t> send_counts,
+                std::span<std::byte> receive, std::span<const std::size_t> receive_counts) {
     const std::size_t nodes = this->nodes(), places = this->places();
     const std::uint64_t call = signature(collective, reduction, element_size);
     // Places of this node learn how much there will be for their twins on the other nodes.
     counts_out_.assign(places * (nodes + 1), call);
     counts_in_.resize(counts_out_.size());
     for (std::size_t p = 0; p < places; ++p)
-      for (std::size_t n = 0; n < nodes; ++n) counts_out_[p * (nodes + 1) + n] = send_counts[n * places + p];
+      for (std::size_t n = 0; n < nodes; ++n)
+        counts_out_[p * (nodes + 1) + n] = send_counts[n * places + p];
     const std::vector<std::size_t> headers(places, nodes + 1);
-    local_.all_to_all(std::span<const std::uint64_t>(counts_out_), headers, std::span(counts_in_), headers);
+    local_.all_to_all(std::span<const std::uint64_t>(counts_out_), headers, std::span(counts_in_),
+                      headers);
     for (std::size_t p = 0; p < places; ++p)
-      check_call(collective, cross_.rank() * local_.size() + static_cast<int>(p), call, counts_in_[p * (nodes + 1) + nodes]);
-    const auto from_place = [&](std::size_t p, std::size_t n) { return counts_in_[p * (nodes + 1) + n]; };
+      check_call(collective, cross_.rank() * local_.size() + static_cast<int>(p), call,
+                 counts_in_[p * (nodes + 1) + nodes]);
+    const auto from_place = [&](std::size_t p, std::size_t n) {
+      return counts_in_[p * (nodes + 1) + n];
+    };
 
     // Within the node: by place, then node.
     const std::vector<std::size_t> begin = offsets(send_counts, element_size);
@@ -196,8 +212,8 @@ class HierarchicalCommunicator {
   }
 
   /// The sizes that came from node `n` are those that this rank expects.
-  void check_blocks(Collective collective, std::size_t n, std::uint64_t call, const std::byte* sizes,
-                    std::span<const std::size_t> receive_counts) const {
+  void check_blocks(Collective collective, std::size_t n, std::uint64_t call,
+                    const std::byte* sizes, std::span<const std::size_t> receive_counts) const {
     std::uint64_t word = 0;
     std::memcpy(&word, sizes, sizeof(word));
     check_call(collective, static_cast<int>(n * places()) + local_.rank(), call, word);
@@ -205,21 +221,26 @@ class HierarchicalCommunicator {
       std::memcpy(&word, sizes + (p + 1) * sizeof(word), sizeof(word));
       const std::size_t peer = n * places() + p;
       if (word != receive_counts[peer])
-        throw CommunicatorError(static_cast<int>(peer), name_of(collective),
-                                fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}", name_of(collective),
-                                            calls_, peer, word, rank(), receive_counts[peer]));
+        throw CommunicatorError(
+            static_cast<int>(peer), name_of(collective),
+            fmt::format("{} (call {}): rank {} sends {} elements to rank {}, which expects {}",
+                        name_of(collective), calls_, peer, word, rank(), receive_counts[peer]));
     }
   }
 
-  /// Every rank's block for this rank, reduced in rank order; `result` may be the own block of `send`.
+  /// Every rank's block for this rank, reduced in rank order; `result` may be the own block of
+  /// `send`.
   template <class T>
-  void reduce_blocks(Collective collective, Reduction reduction, std::span<const T> send, std::span<const std::size_t> counts,
-                     std::span<T> result) {
+  void reduce_blocks(Collective collective, Reduction reduction, std::span<const T> send,
+                     std::span<const std::size_t> counts, std::span<T> result) {
     const std::size_t ranks = index(size());
     std::vector<T> blocks(ranks * result.size());
     const std::vector<std::size_t> equal(ranks, result.size());
-    exchange(collective, reduction, sizeof(T), std::as_bytes(send), counts, std::as_writable_bytes(std::span(blocks)), equal);
-    for (std::size_t r = 1; r < ranks; ++r) detail::reduce_into(blocks.data(), blocks.data() + r * result.size(), result.size(), reduction);
+    exchange(collective, reduction, sizeof(T), std::as_bytes(send), counts,
+             std::as_writable_bytes(std::span(blocks)), equal);
+    for (std::size_t r = 1; r < ranks; ++r)
+      detail::reduce_into(blocks.data(), blocks.data() + r * result.size(), result.size(),
+                          reduction);
     copy_bytes(result.data(), blocks.data(), result.size_bytes());
   }
 
@@ -230,15 +251,18 @@ class HierarchicalCommunicator {
   std::vector<std::byte> first_, second_;  // of the two stages in turn
 };
 
-/// Communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node` neighbouring ranks being a node, which they may or may
-/// not be in fact. Collective. Throws InvalidArgument unless ranks_per_node divides the number of ranks.
+/// Communicators of `communicator`'s nodes and of places on nodes, `ranks_per_node` neighbouring
+/// ranks being a node, which they may or may not be in fact. Collective. Throws InvalidArgument
+/// unless ranks_per_node divides the number of ranks.
 template <class C>
 auto make_hierarchical(C& communicator, int ranks_per_node) {
   require(ranks_per_node >= 1 && communicator.size() % ranks_per_node == 0,
-          "make_hierarchical: {} ranks are no whole number of nodes of {}", communicator.size(), ranks_per_node);
+          "make_hierarchical: {} ranks are no whole number of nodes of {}", communicator.size(),
+          ranks_per_node);
   auto local = communicator.split(communicator.rank() / ranks_per_node);
   auto cross = communicator.split(communicator.rank() % ranks_per_node);
-  return HierarchicalCommunicator<decltype(local), decltype(cross)>(std::move(local), std::move(cross));
+  return HierarchicalCommunicator<decltype(local), decltype(cross)>(std::move(local),
+                                                                    std::move(cross));
 }
 
 }  // namespace tessera::inline v0

@@ -27,43 +27,53 @@
 
 namespace tessera::inline v0 {
 
-/// One process of an MPI job, in host memory. Made of point-to-point messages, so that a wait can end: by a peer's failure, by a
-/// timeout, by a disagreement (each call begins with a small message between every two ranks that says what it is). Sums are in
-/// rank order, the same bits as ThreadCommunicator's. After a CommunicatorError this communicator is dead, and the process should
-/// end soon: MPI may still hold buffers of the failed call. One thread at a time; ranks must have one byte order.
+/// One process of an MPI job, in host memory. Made of point-to-point messages, so that a wait can
+/// end: by a peer's failure, by a timeout, by a disagreement (each call begins with a small message
+/// between every two ranks that says what it is). Sums are in rank order, the same bits as
+/// ThreadCommunicator's. After a CommunicatorError this communicator is dead, and the process
+/// should end soon: MPI may still hold buffers of the failed call. One thread at a time; ranks must
+/// have one byte order.
 class MpiCommunicator {
  public:
-  /// Duplicates `user`, which stays the caller's (a collective call of its ranks). MPI must have been started.
-  explicit MpiCommunicator(MPI_Comm user = MPI_COMM_WORLD, MpiOptions options = {}) : state_(std::make_unique<State>(user, options)) {}
+  /// Duplicates `user`, which stays the caller's (a collective call of its ranks). MPI must have
+  /// been started.
+  explicit MpiCommunicator(MPI_Comm user = MPI_COMM_WORLD, MpiOptions options = {})
+      : state_(std::make_unique<State>(user, options)) {}
   MpiCommunicator(MpiCommunicator&&) = default;
   MpiCommunicator& operator=(MpiCommunicator&&) = delete;
   ~MpiCommunicator() {
-    // Messages of a failed call may still be under way, as may those of peers that do not know yet: MPI keeps their buffers.
-    if (state_ && (state_->messenger.failed() || std::uncaught_exceptions() > exceptions_)) static_cast<void>(state_.release());
+    // Messages of a failed call may still be under way, as may those of peers that do not know yet:
+    // MPI keeps their buffers.
+    if (state_ && (state_->messenger.failed() || std::uncaught_exceptions() > exceptions_))
+      static_cast<void>(state_.release());
   }
 
   int rank() const { return state_->messenger.rank(); }
   int size() const { return state_->messenger.size(); }
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A collective call. When a rank calls `fail`
-  /// here, as run_mpi_rank does for one that throws, waits in the part end too.
+  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
+  /// collective call. When a rank calls `fail` here, as run_mpi_rank does for one that throws,
+  /// waits in the part end too.
   MpiCommunicator split(int color) const {
     MPI_Comm part = MPI_COMM_NULL;
-    require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part), "MPI_Comm_split");
+    require_mpi(MPI_Comm_split(state_->messenger.communicator(), color, rank(), &part),
+                "MPI_Comm_split");
     return adopt(part);
   }
 
   /// A communicator of the ranks that share this rank's node (its memory). A collective call.
   MpiCommunicator split_by_node() const {
     MPI_Comm part = MPI_COMM_NULL;
-    require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED, rank(), MPI_INFO_NULL, &part),
+    require_mpi(MPI_Comm_split_type(state_->messenger.communicator(), MPI_COMM_TYPE_SHARED, rank(),
+                                    MPI_INFO_NULL, &part),
                 "MPI_Comm_split_type");
     return adopt(part);
   }
 
   /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
     check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
@@ -73,7 +83,8 @@ class MpiCommunicator {
 
   /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
     std::fill(state_->counts.begin(), state_->counts.end(), send.size());
     agree(make_header<T>(Collective::all_gather, send.size()), state_->counts, counts);
@@ -89,18 +100,22 @@ class MpiCommunicator {
     // Each rank reduces one slice, then all gather the slices.
     const auto ranks = static_cast<std::size_t>(size());
     for (std::size_t r = 0; r < ranks; ++r)
-      state_->counts[r] = detail::slice_begin(values.size(), ranks, r + 1) - detail::slice_begin(values.size(), ranks, r);
+      state_->counts[r] = detail::slice_begin(values.size(), ranks, r + 1) -
+                          detail::slice_begin(values.size(), ranks, r);
     const std::size_t mine = static_cast<std::size_t>(rank());
-    const std::span<T> slice = values.subspan(detail::slice_begin(values.size(), ranks, mine), state_->counts[mine]);
+    const std::span<T> slice =
+        values.subspan(detail::slice_begin(values.size(), ranks, mine), state_->counts[mine]);
     reduce_blocks<T>(values, slice, state_->counts, reduction);
     gather<T>(slice, values, state_->counts);
   }
 
   /// Adds up all ranks' `send`; rank r gets block r of the sum, of counts[r] elements.
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts[static_cast<std::size_t>(rank())]);
+    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                    counts[static_cast<std::size_t>(rank())]);
     std::fill(state_->counts.begin(), state_->counts.end(), receive.size());
     agree(make_header<T>(Collective::reduce_scatter, send.size()), counts, state_->counts);
     reduce_blocks<T>(send, receive, counts, Reduction::sum);
@@ -126,18 +141,24 @@ class MpiCommunicator {
   /// Returns when every rank has called it.
   void barrier() { agree({.collective = Collective::barrier}, {}, {}); }
 
-  /// Says that this rank makes no further call. Returns when all have said so; who calls a collective instead, throws.
+  /// Says that this rank makes no further call. Returns when all have said so; who calls a
+  /// collective instead, throws.
   void finish() { agree({.collective = Collective::none}, {}, {}); }
 
-  /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that carries `text`.
+  /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that
+  /// carries `text`.
   void fail(const std::string& text) noexcept { state_->messenger.fail(text); }
-  /// Ends a wait of another thread in this communicator, for all ranks: it throws CommunicatorError. A thread that does not wait finds it
-  /// out when it next does.
+  /// Ends a wait of another thread in this communicator, for all ranks: it throws
+  /// CommunicatorError. A thread that does not wait finds it out when it next does.
   void interrupt(const std::string& text) { state_->messenger.interrupt(text); }
   /// Waits until every peer has called `fail` too, or for `time` at most.
-  void await_failures_of_peers(std::chrono::nanoseconds time) noexcept { state_->messenger.await_failures_of_peers(time); }
+  void await_failures_of_peers(std::chrono::nanoseconds time) noexcept {
+    state_->messenger.await_failures_of_peers(time);
+  }
   /// Whether a rank before this one is known to have called `fail` with the same text.
-  bool told_by_lower_rank(const std::string& text) const { return state_->messenger.told_by_lower_rank(text); }
+  bool told_by_lower_rank(const std::string& text) const {
+    return state_->messenger.told_by_lower_rank(text);
+  }
 
  private:
   static constexpr int kHeaderTag = 1, kDataTag = 2;
@@ -172,13 +193,19 @@ class MpiCommunicator {
     return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
   }
 
-  /// Tells every peer which call this is and hears the same from it. With counts: what each peer gets from, and gives to, this rank.
-  void agree(CallHeader header, std::span<const std::size_t> to_peers, std::span<const std::size_t> from_peers) {
+  /// Tells every peer which call this is and hears the same from it. With counts: what each peer
+  /// gets from, and gives to, this rank.
+  void agree(CallHeader header, std::span<const std::size_t> to_peers,
+             std::span<const std::size_t> from_peers) {
     header.call = state_->messenger.begin_call(header.collective);
     state_->messenger.begin_transfers();
-    state_->headers[static_cast<std::size_t>(rank())] = {header, to_peers.empty() ? 0 : to_peers[static_cast<std::size_t>(rank())]};
+    state_->headers[static_cast<std::size_t>(rank())] = {
+        header, to_peers.empty() ? 0 : to_peers[static_cast<std::size_t>(rank())]};
     for_each_peer([&](int peer) {
-      state_->messenger.receive(peer, std::as_writable_bytes(std::span(&state_->headers[static_cast<std::size_t>(peer)], 1)), kHeaderTag);
+      state_->messenger.receive(
+          peer,
+          std::as_writable_bytes(std::span(&state_->headers[static_cast<std::size_t>(peer)], 1)),
+          kHeaderTag);
     });
     for_each_peer([&](int peer) {
       WireHeader& to_peer = state_->sent_headers[static_cast<std::size_t>(peer)];
@@ -187,7 +214,9 @@ class MpiCommunicator {
     });
     state_->messenger.wait();
 
-    const auto header_of = [&](int peer) -> const WireHeader& { return state_->headers[static_cast<std::size_t>(peer)]; };
+    const auto header_of = [&](int peer) -> const WireHeader& {
+      return state_->headers[static_cast<std::size_t>(peer)];
+    };
     const auto call_of = [&](int peer) -> const CallHeader& { return header_of(peer).call; };
     Disagreement fault = disagreement_of_calls(header.collective, size(), call_of);
     if (fault.text.empty() && !from_peers.empty())
@@ -201,17 +230,20 @@ class MpiCommunicator {
 
   /// The data of an all-to-all whose counts agree.
   template <class T>
-  void exchange(std::span<const T> send, std::span<const std::size_t> send_counts, std::span<T> receive,
-                std::span<const std::size_t> receive_counts) {
+  void exchange(std::span<const T> send, std::span<const std::size_t> send_counts,
+                std::span<T> receive, std::span<const std::size_t> receive_counts) {
     state_->messenger.begin_transfers();
     for_each_peer([&](int peer) {
-      receive_block(peer,
-                    std::as_writable_bytes(receive.subspan(offset(receive_counts, peer), receive_counts[static_cast<std::size_t>(peer)])));
+      receive_block(
+          peer, std::as_writable_bytes(receive.subspan(
+                    offset(receive_counts, peer), receive_counts[static_cast<std::size_t>(peer)])));
     });
     for_each_peer([&](int peer) {
-      send_block(peer, std::as_bytes(send.subspan(offset(send_counts, peer), send_counts[static_cast<std::size_t>(peer)])));
+      send_block(peer, std::as_bytes(send.subspan(offset(send_counts, peer),
+                                                  send_counts[static_cast<std::size_t>(peer)])));
     });
-    copy_bytes(receive.data() + offset(receive_counts, rank()), send.data() + offset(send_counts, rank()),
+    copy_bytes(receive.data() + offset(receive_counts, rank()),
+               send.data() + offset(send_counts, rank()),
                send_counts[static_cast<std::size_t>(rank())] * sizeof(T));
     state_->messenger.wait();
   }
@@ -221,7 +253,8 @@ class MpiCommunicator {
   void gather(std::span<const T> send, std::span<T> receive, std::span<const std::size_t> counts) {
     state_->messenger.begin_transfers();
     for_each_peer([&](int peer) {
-      receive_block(peer, std::as_writable_bytes(receive.subspan(offset(counts, peer), counts[static_cast<std::size_t>(peer)])));
+      receive_block(peer, std::as_writable_bytes(receive.subspan(
+                              offset(counts, peer), counts[static_cast<std::size_t>(peer)])));
     });
     for_each_peer([&](int peer) { send_block(peer, std::as_bytes(send)); });
     T* const own = receive.data() + offset(counts, rank());
@@ -229,31 +262,44 @@ class MpiCommunicator {
     state_->messenger.wait();
   }
 
-  /// Brings every rank's block for this rank here and reduces them in rank order; `result` may be the own block of `send`.
+  /// Brings every rank's block for this rank here and reduces them in rank order; `result` may be
+  /// the own block of `send`.
   template <class T>
-  void reduce_blocks(std::span<const T> send, std::span<T> result, std::span<const std::size_t> counts, Reduction reduction) {
+  void reduce_blocks(std::span<const T> send, std::span<T> result,
+                     std::span<const std::size_t> counts, Reduction reduction) {
     const std::size_t count = result.size();
-    state_->scratch.resize(std::max(state_->scratch.size(), count * sizeof(T) * static_cast<std::size_t>(size())));
+    state_->scratch.resize(
+        std::max(state_->scratch.size(), count * sizeof(T) * static_cast<std::size_t>(size())));
     T* const blocks = reinterpret_cast<T*>(state_->scratch.data());
-    const auto block_of = [&](int peer) { return std::span(blocks + static_cast<std::size_t>(peer) * count, count); };
+    const auto block_of = [&](int peer) {
+      return std::span(blocks + static_cast<std::size_t>(peer) * count, count);
+    };
     state_->messenger.begin_transfers();
     for_each_peer([&](int peer) { receive_block(peer, std::as_writable_bytes(block_of(peer))); });
-    for_each_peer(
-        [&](int peer) { send_block(peer, std::as_bytes(send.subspan(offset(counts, peer), counts[static_cast<std::size_t>(peer)]))); });
+    for_each_peer([&](int peer) {
+      send_block(peer, std::as_bytes(send.subspan(offset(counts, peer),
+                                                  counts[static_cast<std::size_t>(peer)])));
+    });
     copy_bytes(block_of(rank()).data(), send.data() + offset(counts, rank()), count * sizeof(T));
     state_->messenger.wait();
-    for (int peer = 1; peer < size(); ++peer) detail::reduce_into(blocks, block_of(peer).data(), count, reduction);
+    for (int peer = 1; peer < size(); ++peer)
+      detail::reduce_into(blocks, block_of(peer).data(), count, reduction);
     copy_bytes(result.data(), blocks, count * sizeof(T));
   }
 
-  /// All but this rank, beginning with the next one, so that not all write to the same peer at once.
+  /// All but this rank, beginning with the next one, so that not all write to the same peer at
+  /// once.
   template <class Visit>
   void for_each_peer(Visit visit) const {
     for (int i = 1; i < size(); ++i) visit((rank() + i) % size());
   }
 
-  void send_block(int peer, std::span<const std::byte> bytes) { state_->messenger.send(peer, bytes, kDataTag); }
-  void receive_block(int peer, std::span<std::byte> bytes) { state_->messenger.receive(peer, bytes, kDataTag); }
+  void send_block(int peer, std::span<const std::byte> bytes) {
+    state_->messenger.send(peer, bytes, kDataTag);
+  }
+  void receive_block(int peer, std::span<std::byte> bytes) {
+    state_->messenger.receive(peer, bytes, kDataTag);
+  }
 
   std::unique_ptr<State> state_;
   int exceptions_ = std::uncaught_exceptions();
@@ -261,9 +307,10 @@ class MpiCommunicator {
 
 static_assert(Communicator<MpiCommunicator>);
 
-/// Runs `function(communicator)` as this process's rank and returns the program's exit code: the twin of `run_ranks`. If it throws, the
-/// text goes to stderr (unless a rank before this one reports the same) and to all peers, whose collectives then throw too; the job ends
-/// when all have reported, or after `options.grace`. A rank that returns waits until all return.
+/// Runs `function(communicator)` as this process's rank and returns the program's exit code: the
+/// twin of `run_ranks`. If it throws, the text goes to stderr (unless a rank before this one
+/// reports the same) and to all peers, whose collectives then throw too; the job ends when all have
+/// reported, or after `options.grace`. A rank that returns waits until all return.
 template <class Function>
 int run_mpi_rank(Function&& function, MpiOptions options = {}) {
   const MpiEnvironment environment;
@@ -276,7 +323,8 @@ int run_mpi_rank(Function&& function, MpiOptions options = {}) {
       std::fflush(stderr);
     }
     communicator.await_failures_of_peers(options.grace);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // launchers drop what they have not yet forwarded of peers' texts
+    // launchers drop what they have not yet forwarded of peers' texts
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     MPI_Abort(MPI_COMM_WORLD, 1);
     return 1;
   };

@@ -25,16 +25,19 @@
 namespace tessera::inline v0 {
 
 struct MpiOptions {
-  /// How long a rank waits without any message from a peer before it gives up and names the peer; zero: for ever.
+  /// How long a rank waits without any message from a peer before it gives up and names the peer;
+  /// zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// Larger blocks travel in pieces of this many bytes (MPI counts in int).
   std::size_t max_message_bytes = std::size_t{1} << 30;
-  /// `run_mpi_rank`: how long a rank that failed waits for its peers to say so too before it ends the job.
+  /// `run_mpi_rank`: how long a rank that failed waits for its peers to say so too before it ends
+  /// the job.
   std::chrono::nanoseconds grace = std::chrono::seconds(2);
 };
 
-/// Where the ranks of an MPI communicator tell each other that they have failed. That of a part lives on in what it was split from, so that
-/// a rank whose part is gone can still tell those that wait in theirs. Any thread may call it.
+/// Where the ranks of an MPI communicator tell each other that they have failed. That of a part
+/// lives on in what it was split from, so that a rank whose part is gone can still tell those that
+/// wait in theirs. Any thread may call it.
 class MpiFailureChannel {
  public:
   struct Message {
@@ -43,8 +46,10 @@ class MpiFailureChannel {
     char text[1000] = {};
 
     Message() = default;
-    Message(int rank_at_fault, bool ends, const std::string& why) : rank(rank_at_fault), ended(ends) {
-      const std::string_view shown = why.empty() ? std::string_view("no reason given") : std::string_view(why);
+    Message(int rank_at_fault, bool ends, const std::string& why)
+        : rank(rank_at_fault), ended(ends) {
+      const std::string_view shown =
+          why.empty() ? std::string_view("no reason given") : std::string_view(why);
       text[shown.copy(text, sizeof(text) - 1)] = 0;
     }
   };
@@ -65,11 +70,13 @@ class MpiFailureChannel {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Sends `message`, which must stay as it is, to all peers. Small messages: MPI takes them without a receiver.
+  /// Sends `message`, which must stay as it is, to all peers. Small messages: MPI takes them
+  /// without a receiver.
   void tell(const Message& message) noexcept {
     for (int peer = 0; peer < size_; ++peer) {
       MPI_Request request = MPI_REQUEST_NULL;
-      if (peer != rank_) MPI_Isend(&message, sizeof(Message), MPI_BYTE, peer, kTag, comm_, &request);
+      if (peer != rank_)
+        MPI_Isend(&message, sizeof(Message), MPI_BYTE, peer, kTag, comm_, &request);
       if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
   }
@@ -78,7 +85,9 @@ class MpiFailureChannel {
     int arrived = 0;
     MPI_Status status;
     MPI_Iprobe(MPI_ANY_SOURCE, kTag, comm_, &arrived, &status);
-    if (arrived != 0) MPI_Recv(&message, sizeof(message), MPI_BYTE, status.MPI_SOURCE, kTag, comm_, MPI_STATUS_IGNORE);
+    if (arrived != 0)
+      MPI_Recv(&message, sizeof(message), MPI_BYTE, status.MPI_SOURCE, kTag, comm_,
+               MPI_STATUS_IGNORE);
     return arrived != 0;
   }
 
@@ -106,12 +115,14 @@ class MpiFailureChannel {
   std::vector<std::shared_ptr<MpiFailureChannel>> parts_;
 };
 
-/// Messages between the ranks of an MPI communicator, with waits that end: when all is there, when a peer says that it has failed,
-/// or when nothing comes for too long. A failure ends it for good: all peers are told, and later calls throw the same.
+/// Messages between the ranks of an MPI communicator, with waits that end: when all is there, when
+/// a peer says that it has failed, or when nothing comes for too long. A failure ends it for good:
+/// all peers are told, and later calls throw the same.
 class MpiMessenger {
  public:
   /// Duplicates `user`: a collective call of its ranks.
-  MpiMessenger(MPI_Comm user, MpiOptions options) : options_(options), faults_(std::make_shared<MpiFailureChannel>(user)) {
+  MpiMessenger(MPI_Comm user, MpiOptions options)
+      : options_(options), faults_(std::make_shared<MpiFailureChannel>(user)) {
     require(options.max_message_bytes >= 1 && options.max_message_bytes <= std::size_t{1} << 30,
             "MpiOptions: max_message_bytes must be in 1..2^30, is {}", options.max_message_bytes);
     require_mpi(MPI_Comm_dup(user, &data_), "MPI_Comm_dup");
@@ -133,7 +144,8 @@ class MpiMessenger {
   const MpiOptions& options() const { return options_; }
   bool failed() const { return failure_.text[0] != 0; }
 
-  /// Starts the next call of a collective and returns its number. Throws CommunicatorError if a rank has failed.
+  /// Starts the next call of a collective and returns its number. Throws CommunicatorError if a
+  /// rank has failed.
   std::uint64_t begin_call(Collective collective) {
     collective_ = collective;
     ++calls_;
@@ -149,7 +161,8 @@ class MpiMessenger {
     transfers_.clear();
   }
 
-  /// Posts a message, to be waited for; `bytes` stay in use until then. Tags keep kinds of messages apart.
+  /// Posts a message, to be waited for; `bytes` stay in use until then. Tags keep kinds of messages
+  /// apart.
   void send(int peer, std::span<const std::byte> bytes, int tag) {
     for_each_piece(bytes, [&](std::span<const std::byte> piece) { send_piece(peer, piece, tag); });
   }
@@ -157,18 +170,21 @@ class MpiMessenger {
     for_each_piece(bytes, [&](std::span<std::byte> piece) { receive_piece(peer, piece, tag); });
   }
 
-  /// Waits for all posted messages; ends early when a peer announces a failure or nothing comes for too long.
+  /// Waits for all posted messages; ends early when a peer announces a failure or nothing comes for
+  /// too long.
   void wait() {
     finished_.resize(requests_.size());
     statuses_.resize(requests_.size());
     Clock::time_point idle_since, failed_since;
     for (std::size_t pending = requests_.size(), idle = 0; pending > 0;) {
       int count = 0;
-      const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, finished_.data(), statuses_.data());
+      const int code = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                                    finished_.data(), statuses_.data());
       if (code == MPI_ERR_IN_STATUS) {
         for (int i = 0; i < count; ++i)
-          check_transfer(statuses_[static_cast<std::size_t>(i)].MPI_ERROR,
-                         transfers_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])].peer);
+          check_transfer(
+              statuses_[static_cast<std::size_t>(i)].MPI_ERROR,
+              transfers_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])].peer);
       } else {
         check_transfer(code, -1);
       }
@@ -189,7 +205,8 @@ class MpiMessenger {
     faults_->tell(announcement_);
   }
 
-  /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that carries `text`.
+  /// Tells all peers that this rank has failed: their waits end with a CommunicatorError that
+  /// carries `text`.
   void fail(const std::string& text) noexcept {
     if (!failed()) failure_ = Message(rank(), true, text);
     faults_->end(text);
@@ -234,11 +251,15 @@ class MpiMessenger {
   }
   void send_piece(int peer, std::span<const std::byte> bytes, int tag) {
     MPI_Request& request = begin_transfer({.peer = peer, .receive = false});
-    check_transfer(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag, data_, &request), peer);
+    check_transfer(MPI_Isend(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
+                             data_, &request),
+                   peer);
   }
   void receive_piece(int peer, std::span<std::byte> bytes, int tag) {
     MPI_Request& request = begin_transfer({.peer = peer, .receive = true});
-    check_transfer(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag, data_, &request), peer);
+    check_transfer(MPI_Irecv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, tag,
+                             data_, &request),
+                   peer);
   }
   MPI_Request& begin_transfer(Transfer transfer) {
     transfers_.push_back(transfer);
@@ -247,18 +268,22 @@ class MpiMessenger {
 
   void check_transfer(int code, int peer) {
     if (code == MPI_SUCCESS) return;
-    announce(peer, fmt::format("MPI says on rank {} of its messages with rank {}: {}", rank(), peer, mpi_error_text(code)));
+    announce(peer, fmt::format("MPI says on rank {} of its messages with rank {}: {}", rank(), peer,
+                               mpi_error_text(code)));
     give_up();
   }
 
-  /// One turn of a wait in which no message came. The longer it lasts, the more of the core it leaves to others.
+  /// One turn of a wait in which no message came. The longer it lasts, the more of the core it
+  /// leaves to others.
   void idle_wait(std::size_t idle, Clock::time_point since, Clock::time_point& failed_since) {
     if (idle < 64) return;
     const Clock::time_point now = Clock::now();
     const auto waited = now - since;
-    // A peer may have failed just after this call, for which it has sent all: then this rank finishes it, too.
+    // A peer may have failed just after this call, for which it has sent all: then this rank
+    // finishes it, too.
     if ((receive_failure() || failed()) && failed_since == Clock::time_point()) failed_since = now;
-    if (failed_since != Clock::time_point() && now - failed_since > std::chrono::milliseconds(100)) give_up();
+    if (failed_since != Clock::time_point() && now - failed_since > std::chrono::milliseconds(100))
+      give_up();
     if (interrupted_.load()) {
       announce(rank(), "it was interrupted: " + interruption_);
       give_up();
@@ -284,17 +309,21 @@ class MpiMessenger {
     for (const int peer : late) names += fmt::format("{}{}", names.empty() ? "" : ", ", peer);
     announce(
         late.front(),
-        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or raise MpiOptions::timeout", rank(),
-                    std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective_), calls_, names));
+        fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; it may be dead, or "
+                    "raise MpiOptions::timeout",
+                    rank(),
+                    std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
+                    name_of(collective_), calls_, names));
   }
 
   CommunicatorError failure_error() const {
     return {failure_.rank, name_of(collective_),
-            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective_), calls_, rank(), failure_.rank,
-                        failure_.text)};
+            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
+                        name_of(collective_), calls_, rank(), failure_.rank, failure_.text)};
   }
 
-  /// Takes back the receives that no message has reached yet, so that none is written into memory that the caller frees, and throws.
+  /// Takes back the receives that no message has reached yet, so that none is written into memory
+  /// that the caller frees, and throws.
   [[noreturn]] void give_up() {
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (transfers_[i].receive && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);

@@ -21,31 +21,38 @@
 
 namespace tessera::inline v0 {
 
-/// One rank of an NCCL communicator, for the memory of one GPU. Calls whose buffers are in device memory go to a stream and return at
-/// once: their results are there in the order of the stream, and `wait` waits for them. Buffers in host memory (sizes, small
-/// things) are copied to the device and back, and such a call returns when its result is there. A call's buffers are all of one kind.
-/// Whatever fails aborts the NCCL communicator and throws CommunicatorError; later calls throw the same. One thread at a time.
+/// One rank of an NCCL communicator, for the memory of one GPU. Calls whose buffers are in device
+/// memory go to a stream and return at once: their results are there in the order of the stream,
+/// and `wait` waits for them. Buffers in host memory (sizes, small things) are copied to the device
+/// and back, and such a call returns when its result is there. A call's buffers are all of one
+/// kind. Whatever fails aborts the NCCL communicator and throws CommunicatorError; later calls
+/// throw the same. One thread at a time.
 ///
-/// Sums of float and double are in NCCL's order, which is that of its algorithm: the same bits on every rank and on every run of the
-/// same job, but not those of the other communicators. Everything else is exact.
+/// Sums of float and double are in NCCL's order, which is that of its algorithm: the same bits on
+/// every rank and on every run of the same job, but not those of the other communicators.
+/// Everything else is exact.
 class NcclCommunicator {
  public:
   /// Joins the communicator of `id`: a collective call of `size` ranks.
   NcclCommunicator(const ncclUniqueId& id, int rank, int size, NcclOptions options = {})
       : session_(std::make_unique<NcclSession>(id, rank, size, options)) {}
-  /// Uses the caller's, whose current device must be this one's. It stays the caller's to destroy, unless a failure has aborted it
-  /// (`failed()`). Made with `blocking = 0` its waits can end; a blocking one may hang inside NCCL when a peer dies.
-  explicit NcclCommunicator(ncclComm_t user, NcclOptions options = {}) : session_(std::make_unique<NcclSession>(user, options)) {}
-  /// With an id that rank 0 makes and writes to `file`, which all ranks see; it is removed when all have joined. The name must be new
-  /// to each job: put the job's number into it.
-  static NcclCommunicator from_file(const std::filesystem::path& file, int rank, int size, NcclOptions options = {}) {
+  /// Uses the caller's, whose current device must be this one's. It stays the caller's to destroy,
+  /// unless a failure has aborted it (`failed()`). Made with `blocking = 0` its waits can end; a
+  /// blocking one may hang inside NCCL when a peer dies.
+  explicit NcclCommunicator(ncclComm_t user, NcclOptions options = {})
+      : session_(std::make_unique<NcclSession>(user, options)) {}
+  /// With an id that rank 0 makes and writes to `file`, which all ranks see; it is removed when all
+  /// have joined. The name must be new to each job: put the job's number into it.
+  static NcclCommunicator from_file(const std::filesystem::path& file, int rank, int size,
+                                    NcclOptions options = {}) {
     NcclCommunicator result(share_nccl_id(file, rank, options.timeout), rank, size, options);
     if (rank == 0) std::filesystem::remove(file);
     return result;
   }
 
-  /// A communicator of the ranks that give the same `color` (not negative), in the order of their ranks here, with the options and the
-  /// stream of this one. A collective call (NCCL 2.18). It has a life of its own: a failure in one is seen by the other as a late peer.
+  /// A communicator of the ranks that give the same `color` (not negative), in the order of their
+  /// ranks here, with the options and the stream of this one. A collective call (NCCL 2.18). It has
+  /// a life of its own: a failure in one is seen by the other as a late peer.
   NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
 
   int rank() const { return session_->rank(); }
@@ -57,10 +64,12 @@ class NcclCommunicator {
   /// Later calls go to `stream`. The caller orders it after the old one where they share buffers.
   void set_stream(cudaStream_t stream) { session_->set_stream(stream); }
 
-  /// Waits for all work of the stream, for `NcclOptions::timeout` at most, and until NCCL says that a peer has failed.
+  /// Waits for all work of the stream, for `NcclOptions::timeout` at most, and until NCCL says that
+  /// a peer has failed.
   void wait() { session_->wait(); }
 
-  /// The collectives that `calls` makes go to NCCL as one group: they start together, none before the end. Device memory only.
+  /// The collectives that `calls` makes go to NCCL as one group: they start together, none before
+  /// the end. Device memory only.
   template <class Calls>
   void group(Calls&& calls) {
     session_->begin_group();
@@ -75,37 +84,46 @@ class NcclCommunicator {
 
   /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     check_counts(Collective::all_to_all, rank(), size(), "send", send.size(), send_counts);
     check_counts(Collective::all_to_all, rank(), size(), "receive", receive.size(), receive_counts);
-    session_->run(make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts, std::as_bytes(send),
-                  std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
-                    for (int peer = 0; peer < size(); ++peer) {
-                      const std::size_t out = sizeof(T) * send_counts[static_cast<std::size_t>(peer)];
-                      const std::size_t in = sizeof(T) * receive_counts[static_cast<std::size_t>(peer)];
-                      if (out != 0) session_->check("ncclSend", ncclSend(from, out, ncclInt8, peer, get(), stream()));
-                      if (in != 0) session_->check("ncclRecv", ncclRecv(to, in, ncclInt8, peer, get(), stream()));
-                      from += out;
-                      to += in;
-                    }
-                  });
+    session_->run(
+        make_header<T>(Collective::all_to_all, send.size()), send_counts, receive_counts,
+        std::as_bytes(send), std::as_writable_bytes(receive),
+        [&](const std::byte* from, std::byte* to) {
+          for (int peer = 0; peer < size(); ++peer) {
+            const std::size_t out = sizeof(T) * send_counts[static_cast<std::size_t>(peer)];
+            const std::size_t in = sizeof(T) * receive_counts[static_cast<std::size_t>(peer)];
+            if (out != 0)
+              session_->check("ncclSend", ncclSend(from, out, ncclInt8, peer, get(), stream()));
+            if (in != 0)
+              session_->check("ncclRecv", ncclRecv(to, in, ncclInt8, peer, get(), stream()));
+            from += out;
+            to += in;
+          }
+        });
   }
 
-  /// The same with blocks of one size on every rank: one call of NCCL where its version has it (2.28.3). Buffers are two.
+  /// The same with blocks of one size on every rank: one call of NCCL where its version has it
+  /// (2.28.3). Buffers are two.
   template <Exchangeable T>
   void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<T> receive) {
     const auto ranks = static_cast<std::size_t>(size());
     require(send.size() == receive.size() && send.size() % ranks == 0,
-            "all_to_all on rank {}: {} elements to send and {} to receive, must be equal and divisible by {} ranks", rank(), send.size(),
-            receive.size(), ranks);
+            "all_to_all on rank {}: {} elements to send and {} to receive, must be equal and "
+            "divisible by {} ranks",
+            rank(), send.size(), receive.size(), ranks);
     const std::vector<std::size_t> counts(ranks, send.size() / ranks);
 #if NCCL_VERSION_CODE >= 22803
     if (nccl_library_version() >= 22803) {
-      session_->run(make_header<T>(Collective::all_to_all, send.size()), counts, counts, std::as_bytes(send),
-                    std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
+      session_->run(make_header<T>(Collective::all_to_all, send.size()), counts, counts,
+                    std::as_bytes(send), std::as_writable_bytes(receive),
+                    [&](const std::byte* from, std::byte* to) {
                       if (send.empty()) return;
-                      session_->check("ncclAlltoAll", ncclAlltoAll(from, to, counts[0] * sizeof(T), ncclInt8, get(), stream()));
+                      session_->check("ncclAlltoAll", ncclAlltoAll(from, to, counts[0] * sizeof(T),
+                                                                   ncclInt8, get(), stream()));
                     });
       return;
     }
@@ -115,14 +133,18 @@ class NcclCommunicator {
 
   /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, rank(), size(), "receive", receive.size(), counts);
-    check_own_count(Collective::all_gather, rank(), "send", send.size(), counts[static_cast<std::size_t>(rank())]);
-    session_->run(make_header<T>(Collective::all_gather, send.size()), std::vector<std::size_t>(counts.size(), send.size()), counts,
-                  std::as_bytes(send), std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
+    check_own_count(Collective::all_gather, rank(), "send", send.size(),
+                    counts[static_cast<std::size_t>(rank())]);
+    session_->run(make_header<T>(Collective::all_gather, send.size()),
+                  std::vector<std::size_t>(counts.size(), send.size()), counts, std::as_bytes(send),
+                  std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
                     if (all_equal(counts)) {
                       if (!send.empty())
-                        session_->check("ncclAllGather", ncclAllGather(from, to, send.size_bytes(), ncclInt8, get(), stream()));
+                        session_->check("ncclAllGather", ncclAllGather(from, to, send.size_bytes(),
+                                                                       ncclInt8, get(), stream()));
                       return;
                     }
                     for (int root = 0; root < size(); ++root) {
@@ -130,7 +152,8 @@ class NcclCommunicator {
                       // Only the root's `from` is read, but NCCL wants a pointer of everyone.
                       if (bytes != 0)
                         session_->check("ncclBroadcast",
-                                        ncclBroadcast(root == rank() ? from : to, to, bytes, ncclInt8, root, get(), stream()));
+                                        ncclBroadcast(root == rank() ? from : to, to, bytes,
+                                                      ncclInt8, root, get(), stream()));
                       to += bytes;
                     }
                   });
@@ -141,29 +164,37 @@ class NcclCommunicator {
   void all_reduce(std::span<T> values, Reduction reduction = Reduction::sum) {
     CallHeader header = make_header<T>(Collective::all_reduce, values.size());
     header.reduction = reduction;
-    session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values), [&](const std::byte* from, std::byte* to) {
-      if (!values.empty())
-        session_->check("ncclAllReduce", ncclAllReduce(from, to, values.size(), type_of<T>(), operation_of(reduction), get(), stream()));
-    });
+    session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values),
+                  [&](const std::byte* from, std::byte* to) {
+                    if (!values.empty())
+                      session_->check("ncclAllReduce",
+                                      ncclAllReduce(from, to, values.size(), type_of<T>(),
+                                                    operation_of(reduction), get(), stream()));
+                  });
   }
 
   /// Adds up all ranks' `send`; rank r gets block r of the sum, of counts[r] elements.
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, rank(), size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(), counts[static_cast<std::size_t>(rank())]);
-    session_->run(make_header<T>(Collective::reduce_scatter, send.size()), counts, std::vector<std::size_t>(counts.size(), receive.size()),
-                  std::as_bytes(send), std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
+    check_own_count(Collective::reduce_scatter, rank(), "receive", receive.size(),
+                    counts[static_cast<std::size_t>(rank())]);
+    session_->run(make_header<T>(Collective::reduce_scatter, send.size()), counts,
+                  std::vector<std::size_t>(counts.size(), receive.size()), std::as_bytes(send),
+                  std::as_writable_bytes(receive), [&](const std::byte* from, std::byte* to) {
                     if (all_equal(counts)) {
                       if (!receive.empty())
                         session_->check("ncclReduceScatter",
-                                        ncclReduceScatter(from, to, receive.size(), type_of<T>(), ncclSum, get(), stream()));
+                                        ncclReduceScatter(from, to, receive.size(), type_of<T>(),
+                                                          ncclSum, get(), stream()));
                       return;
                     }
                     for (int root = 0; root < size(); ++root) {
                       const std::size_t count = counts[static_cast<std::size_t>(root)];
                       if (count != 0)
-                        session_->check("ncclReduce", ncclReduce(from, to, count, type_of<T>(), ncclSum, root, get(), stream()));
+                        session_->check("ncclReduce", ncclReduce(from, to, count, type_of<T>(),
+                                                                 ncclSum, root, get(), stream()));
                       from += count * sizeof(T);
                     }
                   });
@@ -175,18 +206,23 @@ class NcclCommunicator {
     check_root(rank(), size(), root);
     CallHeader header = make_header<T>(Collective::broadcast, values.size());
     header.root = root;
-    session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values), [&](const std::byte* from, std::byte* to) {
-      if (!values.empty()) session_->check("ncclBroadcast", ncclBroadcast(from, to, values.size_bytes(), ncclInt8, root, get(), stream()));
-    });
+    session_->run(header, {}, {}, std::as_bytes(values), std::as_writable_bytes(values),
+                  [&](const std::byte* from, std::byte* to) {
+                    if (!values.empty())
+                      session_->check("ncclBroadcast",
+                                      ncclBroadcast(from, to, values.size_bytes(), ncclInt8, root,
+                                                    get(), stream()));
+                  });
   }
 
   /// Returns when every rank has called it, and this rank's stream is done.
   void barrier() {
     std::int32_t nothing = 0;
     const std::span<std::int32_t> values(&nothing, 1);
-    session_->run({.collective = Collective::barrier}, {}, {}, std::as_bytes(values), std::as_writable_bytes(values),
-                  [&](const std::byte* from, std::byte* to) {
-                    session_->check("ncclAllReduce", ncclAllReduce(from, to, 1, ncclInt32, ncclSum, get(), stream()));
+    session_->run({.collective = Collective::barrier}, {}, {}, std::as_bytes(values),
+                  std::as_writable_bytes(values), [&](const std::byte* from, std::byte* to) {
+                    session_->check("ncclAllReduce", ncclAllReduce(from, to, 1, ncclInt32, ncclSum,
+                                                                   get(), stream()));
                   });
   }
 

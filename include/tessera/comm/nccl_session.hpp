@@ -27,22 +27,25 @@
 
 namespace tessera::inline v0 {
 
-/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync), or a memory resource as the CUDA
-/// backend's (gpu::MemoryResource), which must outlive the communicator.
+/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync),
+/// or a memory resource as the CUDA backend's (gpu::MemoryResource), which must outlive the
+/// communicator.
 class NcclMemory {
  public:
   NcclMemory() = default;
   template <class R>
-  requires requires(R& resource, void* p, cudaStream_t stream) {
-    { resource.allocate(std::size_t{}, stream) } -> std::same_as<void*>;
-    { resource.deallocate(p, std::size_t{}, stream) }
-    noexcept;
-  }
+    requires requires(R& resource, void* p, cudaStream_t stream) {
+      { resource.allocate(std::size_t{}, stream) } -> std::same_as<void*>;
+      { resource.deallocate(p, std::size_t{}, stream) } noexcept;
+    }
   explicit NcclMemory(R& resource)
       : resource_(&resource),
-        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) { return static_cast<R*>(r)->allocate(bytes, stream); }),
-        deallocate_(
-            [](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept { static_cast<R*>(r)->deallocate(p, bytes, stream); }) {}
+        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) {
+          return static_cast<R*>(r)->allocate(bytes, stream);
+        }),
+        deallocate_([](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept {
+          static_cast<R*>(r)->deallocate(p, bytes, stream);
+        }) {}
 
   /// Throws what the resource throws. Null: the driver has no memory.
   void* allocate(std::size_t bytes, cudaStream_t stream) const {
@@ -67,8 +70,9 @@ struct NcclOptions {
   cudaStream_t stream = nullptr;
   /// How long a wait may take before the communicator is aborted; zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
-  /// Before each call outside a group, ranks tell each other what it is and throw where they disagree, which NCCL itself does not
-  /// notice. Costs a small all-gather and a wait per call, and cannot be captured in a graph: for debugging.
+  /// Before each call outside a group, ranks tell each other what it is and throw where they
+  /// disagree, which NCCL itself does not notice. Costs a small all-gather and a wait per call, and
+  /// cannot be captured in a graph: for debugging.
   bool check_calls = false;
   /// Of what comes from host memory, and of what ranks tell each other to check calls.
   NcclMemory memory{};
@@ -76,7 +80,8 @@ struct NcclOptions {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 };
 
-/// The version of the NCCL library that runs, which may be newer or older than its header: 22809 for 2.28.9.
+/// The version of the NCCL library that runs, which may be newer or older than its header: 22809
+/// for 2.28.9.
 inline int nccl_library_version() {
   int version = 0;
   return ncclGetVersion(&version) == ncclSuccess ? version : 0;
@@ -87,26 +92,33 @@ inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id{};
   if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
     throw CommunicatorError(-1, "ncclGetUniqueId",
-                            fmt::format("ncclGetUniqueId: {} ({})", ncclGetErrorString(result), ncclGetLastError(nullptr)));
+                            fmt::format("ncclGetUniqueId: {} ({})", ncclGetErrorString(result),
+                                        ncclGetLastError(nullptr)));
   return id;
 }
 }  // namespace detail
 
-/// The id of a new NCCL communicator of the ranks of `other`, which any host communicator tells them: MPI's, or threads'.
+/// The id of a new NCCL communicator of the ranks of `other`, which any host communicator tells
+/// them: MPI's, or threads'.
 template <class C>
-requires HasRank<C> && HasBroadcast<C> ncclUniqueId share_nccl_id(C& other) {
+  requires HasRank<C> && HasBroadcast<C>
+ncclUniqueId share_nccl_id(C& other) {
   ncclUniqueId id{};
   if (other.rank() == 0) id = detail::new_nccl_id();
   other.broadcast(std::span(&id, 1), 0);
   return id;
 }
 
-/// The same through a file that all ranks see. Rank 0 makes it and must find none. The others wait until it is there.
-inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank, std::chrono::nanoseconds timeout) {
+/// The same through a file that all ranks see. Rank 0 makes it and must find none. The others wait
+/// until it is there.
+inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank,
+                                  std::chrono::nanoseconds timeout) {
   ncclUniqueId id{};
   if (rank == 0) {
-    require(!std::filesystem::exists(file), "share_nccl_id: '{}' exists, from another job or an earlier one; remove it or name another",
-            file.string());
+    require(
+        !std::filesystem::exists(file),
+        "share_nccl_id: '{}' exists, from another job or an earlier one; remove it or name another",
+        file.string());
     id = detail::new_nccl_id();
     const std::filesystem::path part = file.string() + ".part";
     std::ofstream out(part, std::ios::binary);
@@ -121,22 +133,28 @@ inline ncclUniqueId share_nccl_id(const std::filesystem::path& file, int rank, s
     std::ifstream in(file, std::ios::binary);
     if (in.read(reinterpret_cast<char*>(&id), sizeof(id))) return id;
     if (timeout.count() != 0 && std::chrono::steady_clock::now() > deadline)
-      throw CommunicatorError(0, "share_nccl_id",
-                              fmt::format("share_nccl_id: rank {} waited {} ms for rank 0 to write '{}'", rank,
-                                          std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(), file.string()));
+      throw CommunicatorError(
+          0, "share_nccl_id",
+          fmt::format("share_nccl_id: rank {} waited {} ms for rank 0 to write '{}'", rank,
+                      std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count(),
+                      file.string()));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 
-/// The life of one NCCL communicator: joining, calls and groups, waits that end, abort. What NcclCommunicator is made of.
+/// The life of one NCCL communicator: joining, calls and groups, waits that end, abort. What
+/// NcclCommunicator is made of.
 class NcclSession {
  public:
-  NcclSession(const ncclUniqueId& id, int rank, int size, NcclOptions options) : options_(options), owner_(true), rank_(rank), size_(size) {
-    require(size >= 1 && rank >= 0 && rank < size, "NcclCommunicator: rank {} is not in 0..{}", rank, size - 1);
+  NcclSession(const ncclUniqueId& id, int rank, int size, NcclOptions options)
+      : options_(options), owner_(true), rank_(rank), size_(size) {
+    require(size >= 1 && rank >= 0 && rank < size, "NcclCommunicator: rank {} is not in 0..{}",
+            rank, size - 1);
     options_.config.blocking = 0;
     doing_ = "joining";
     begin_clock();
-    settle("ncclCommInitRankConfig", ncclCommInitRankConfig(&nccl_, size, id, rank, &options_.config));
+    settle("ncclCommInitRankConfig",
+           ncclCommInitRankConfig(&nccl_, size, id, rank, &options_.config));
     doing_ = "nothing";
   }
   NcclSession(ncclComm_t user, NcclOptions options) : options_(options), nccl_(user) {
@@ -149,7 +167,8 @@ class NcclSession {
   /// The ranks that give the same `color`, in the order of their ranks here. A collective call.
   std::unique_ptr<NcclSession> split(int color) {
     throw_if_failed();
-    require(color >= 0, "NcclCommunicator: split by color {} on rank {}: colors are not negative", color, rank_);
+    require(color >= 0, "NcclCommunicator: split by color {} on rank {}: colors are not negative",
+            color, rank_);
     require(depth_ == 0, "NcclCommunicator: split on rank {}: not within a group", rank_);
     NcclOptions options = options_;
     options.config.blocking = 0;
@@ -164,7 +183,8 @@ class NcclSession {
   }
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
-  /// While an exception flies, peers may never come to what is under way here: an abort does not wait for them.
+  /// While an exception flies, peers may never come to what is under way here: an abort does not
+  /// wait for them.
   ~NcclSession() {
     if (failed()) return;
     release_scratch();
@@ -206,15 +226,17 @@ class NcclSession {
     if (!failed()) abort("an exception left a group of calls");
   }
 
-  /// One collective: `issue(send, receive)` makes NCCL's calls on pointers to device memory. What each peer gets from, and gives to, this
-  /// rank is told where counts differ between ranks.
+  /// One collective: `issue(send, receive)` makes NCCL's calls on pointers to device memory. What
+  /// each peer gets from, and gives to, this rank is told where counts differ between ranks.
   template <class Issue>
-  void run(CallHeader header, std::span<const std::size_t> to_peers, std::span<const std::size_t> from_peers,
-           std::span<const std::byte> send, std::span<std::byte> receive, Issue issue) {
+  void run(CallHeader header, std::span<const std::size_t> to_peers,
+           std::span<const std::size_t> from_peers, std::span<const std::byte> send,
+           std::span<std::byte> receive, Issue issue) {
     throw_if_failed();
     header.call = ++calls_;
     collective_ = name_of(header.collective);
-    doing_ = fmt::format("{} (call {}), {} bytes to send and {} to receive", collective_, calls_, send.size(), receive.size());
+    doing_ = fmt::format("{} (call {}), {} bytes to send and {} to receive", collective_, calls_,
+                         send.size(), receive.size());
     if (options_.check_calls && depth_ == 0) agree(header, to_peers, from_peers);
     const bool in_place = static_cast<const void*>(send.data()) == receive.data();
     if (!on_host(send.empty() ? receive.data() : send.data())) {
@@ -222,9 +244,12 @@ class NcclSession {
       issue(send.data(), receive.data());
       return end_group();
     }
-    require(depth_ == 0, "{} on rank {}: buffers in host memory cannot be part of a group", collective_, rank_);
-    require(!capturing(), "{} on rank {}: buffers in host memory cannot be part of a CUDA graph", collective_, rank_);
-    // Copies of pageable memory can block behind the stream's work, where no timeout reaches: they find it done.
+    require(depth_ == 0, "{} on rank {}: buffers in host memory cannot be part of a group",
+            collective_, rank_);
+    require(!capturing(), "{} on rank {}: buffers in host memory cannot be part of a CUDA graph",
+            collective_, rank_);
+    // Copies of pageable memory can block behind the stream's work, where no timeout reaches: they
+    // find it done.
     wait();
     const std::size_t begin = in_place ? 0 : (send.size() + 255) / 256 * 256;
     std::byte* const scratch = reserve(begin + receive.size());
@@ -239,11 +264,15 @@ class NcclSession {
 
   void wait() {
     throw_if_failed();
-    require(!capturing(), "NcclCommunicator on rank {}: the stream is captured, there is nothing to wait for", rank_);
+    require(!capturing(),
+            "NcclCommunicator on rank {}: the stream is captured, there is nothing to wait for",
+            rank_);
     begin_clock();
     for (std::uint64_t turn = 0;; ++turn) {
       const cudaError_t query = cudaStreamQuery(options_.stream);
-      if (query != cudaSuccess) static_cast<void>(cudaGetLastError());  // else CUB takes "not ready" for an error of its next launch
+      if (query != cudaSuccess)
+        static_cast<void>(
+            cudaGetLastError());  // else CUB takes "not ready" for an error of its next launch
       if (query != cudaSuccess && query != cudaErrorNotReady)
         fail(fmt::format("CUDA says: {} ({})", cudaGetErrorString(query), cudaGetErrorName(query)));
       ncclResult_t state = ncclSuccess;
@@ -257,7 +286,8 @@ class NcclSession {
   /// Aborts and throws unless NCCL's answer is good.
   void check(std::string_view call, ncclResult_t result) {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    fail(fmt::format("{}: NCCL says: {} ({})", call, ncclGetErrorString(result), ncclGetLastError(nccl_)));
+    fail(fmt::format("{}: NCCL says: {} ({})", call, ncclGetErrorString(result),
+                     ncclGetLastError(nccl_)));
   }
 
  private:
@@ -283,8 +313,10 @@ class NcclSession {
     if (turn < 64) return;
     const auto waited = Clock::now() - begin_;
     if (options_.timeout.count() != 0 && waited > options_.timeout)
-      fail(fmt::format("late: waited {} ms; a peer has failed, or makes other calls, or raise NcclOptions::timeout",
-                       std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count()));
+      fail(fmt::format(
+          "late: waited {} ms; a peer has failed, or makes other calls, or raise "
+          "NcclOptions::timeout",
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count()));
     if (waited < std::chrono::milliseconds(2)) {
       std::this_thread::yield();
     } else {
@@ -306,7 +338,8 @@ class NcclSession {
 
   bool capturing() const {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(options_.stream, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone;
+    return cudaStreamIsCapturing(options_.stream, &status) == cudaSuccess &&
+           status != cudaStreamCaptureStatusNone;
   }
   static bool on_host(const void* p) {
     cudaPointerAttributes attributes{};
@@ -315,10 +348,14 @@ class NcclSession {
   }
 
   void check_cuda(cudaError_t result, std::string_view call) {
-    if (result != cudaSuccess) fail(fmt::format("{}: CUDA says: {} ({})", call, cudaGetErrorString(result), cudaGetErrorName(result)));
+    if (result != cudaSuccess)
+      fail(fmt::format("{}: CUDA says: {} ({})", call, cudaGetErrorString(result),
+                       cudaGetErrorName(result)));
   }
   void copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes != 0) check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, options_.stream), "cudaMemcpyAsync");
+    if (bytes != 0)
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, options_.stream),
+                 "cudaMemcpyAsync");
   }
   std::byte* reserve(std::size_t bytes) {
     if (bytes > scratch_bytes_) {
@@ -329,7 +366,8 @@ class NcclSession {
       } catch (const std::exception& error) {
         fail(fmt::format("{} bytes of device memory: {}", wanted, error.what()));
       }
-      if (scratch_ == nullptr) fail(fmt::format("{} bytes of device memory: the driver has none", wanted));
+      if (scratch_ == nullptr)
+        fail(fmt::format("{} bytes of device memory: the driver has none", wanted));
       scratch_bytes_ = wanted;
     }
     return scratch_;
@@ -341,31 +379,39 @@ class NcclSession {
   }
 
   /// Every rank tells all what it is about to do. All find the same fault, throw it, and may go on.
-  void agree(const CallHeader& header, std::span<const std::size_t> to_peers, std::span<const std::size_t> from_peers) {
+  void agree(const CallHeader& header, std::span<const std::size_t> to_peers,
+             std::span<const std::size_t> from_peers) {
     const auto ranks = static_cast<std::size_t>(size_);
     const std::size_t words = 2 * ranks, bytes = sizeof(CallHeader) + words * sizeof(std::size_t);
     std::vector<std::byte> mine(bytes), all(bytes * ranks);
     std::memcpy(mine.data(), &header, sizeof(header));
     copy_bytes(mine.data() + sizeof(header), to_peers.data(), to_peers.size_bytes());
-    copy_bytes(mine.data() + sizeof(header) + ranks * sizeof(std::size_t), from_peers.data(), from_peers.size_bytes());
+    copy_bytes(mine.data() + sizeof(header) + ranks * sizeof(std::size_t), from_peers.data(),
+               from_peers.size_bytes());
     wait();
     std::byte* const scratch = reserve(bytes * (ranks + 1));
     copy(scratch, mine.data(), bytes);
     begin_clock();
-    settle("ncclAllGather", ncclAllGather(scratch, scratch + bytes, bytes, ncclInt8, nccl_, options_.stream));
+    settle("ncclAllGather",
+           ncclAllGather(scratch, scratch + bytes, bytes, ncclInt8, nccl_, options_.stream));
     wait();
     copy(all.data(), scratch + bytes, all.size());
     wait();
 
     std::vector<CallHeader> headers(ranks);
-    for (std::size_t r = 0; r < ranks; ++r) std::memcpy(&headers[r], all.data() + r * bytes, sizeof(CallHeader));
+    for (std::size_t r = 0; r < ranks; ++r)
+      std::memcpy(&headers[r], all.data() + r * bytes, sizeof(CallHeader));
     const auto word = [&](int of, std::size_t i) {
       std::size_t value = 0;
-      std::memcpy(&value, all.data() + static_cast<std::size_t>(of) * bytes + sizeof(CallHeader) + i * sizeof(value), sizeof(value));
+      std::memcpy(&value,
+                  all.data() + static_cast<std::size_t>(of) * bytes + sizeof(CallHeader) +
+                      i * sizeof(value),
+                  sizeof(value));
       return value;
     };
-    Disagreement fault =
-        disagreement_of_calls(header.collective, size_, [&](int r) -> const CallHeader& { return headers[static_cast<std::size_t>(r)]; });
+    Disagreement fault = disagreement_of_calls(
+        header.collective, size_,
+        [&](int r) -> const CallHeader& { return headers[static_cast<std::size_t>(r)]; });
     for (int to = 0; to < size_ && fault.text.empty() && !to_peers.empty(); ++to)
       fault = disagreement_of_counts(
           header, to, size_, [&](int from) { return word(from, static_cast<std::size_t>(to)); },

@@ -13,8 +13,9 @@
 
 namespace tessera::inline v0 {
 
-/// The communicator of a single rank: what it sends it receives. Arguments are checked as with many ranks. `Memory` moves the bytes:
-/// HostMemory, or a backend's (concepts/rank_memory.hpp says what it offers), in whose order of work the copies then are.
+/// The communicator of a single rank: what it sends it receives. Arguments are checked as with many
+/// ranks. `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what
+/// it offers), in whose order of work the copies then are.
 template <class Memory>
 class BasicSelfCommunicator {
  public:
@@ -24,7 +25,8 @@ class BasicSelfCommunicator {
   int size() const { return 1; }
 
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     check_counts(Collective::all_to_all, 0, 1, "send", send.size(), send_counts);
     check_counts(Collective::all_to_all, 0, 1, "receive", receive.size(), receive_counts);
@@ -32,7 +34,8 @@ class BasicSelfCommunicator {
   }
 
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, 0, 1, "receive", receive.size(), counts);
     copy<T>(Collective::all_gather, send, receive);
   }
@@ -41,7 +44,8 @@ class BasicSelfCommunicator {
   void all_reduce(std::span<T>, Reduction = Reduction::sum) {}
 
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, 0, 1, "send", send.size(), counts);
     copy<T>(Collective::reduce_scatter, send, receive);
   }
@@ -56,8 +60,9 @@ class BasicSelfCommunicator {
  private:
   template <class T>
   void copy(Collective collective, std::span<const T> send, std::span<T> receive) {
-    require(send.size() == receive.size(), "{} on rank 0: {} elements to send, but room to receive {}", name_of(collective), send.size(),
-            receive.size());
+    require(send.size() == receive.size(),
+            "{} on rank 0: {} elements to send, but room to receive {}", name_of(collective),
+            send.size(), receive.size());
     memory_.copy(receive.data(), send.data(), send.size_bytes());
   }
 

@@ -28,15 +28,19 @@
 
 namespace tessera::inline v0 {
 
-/// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers of one call must not overlap,
-/// on one rank or between ranks. Sums are in rank order, the same bits on every rank. Throws CommunicatorError (a peer failed, is
-/// late or disagrees), InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other ranks).
-/// `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what it offers).
+/// One rank of a ThreadGroup: a handle to copy freely, to be used by one thread at a time. Buffers
+/// of one call must not overlap, on one rank or between ranks. Sums are in rank order, the same
+/// bits on every rank. Throws CommunicatorError (a peer failed, is late or disagrees),
+/// InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other
+/// ranks). `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what
+/// it offers).
 template <class Memory>
 class BasicThreadCommunicator {
  public:
-  BasicThreadCommunicator(ThreadGroup& group, int rank, Memory memory = {}) : group_(&group), rank_(rank), memory_(std::move(memory)) {
-    require(rank >= 0 && rank < group.size(), "ThreadCommunicator: rank {} is not in 0..{}", rank, group.size() - 1);
+  BasicThreadCommunicator(ThreadGroup& group, int rank, Memory memory = {})
+      : group_(&group), rank_(rank), memory_(std::move(memory)) {
+    require(rank >= 0 && rank < group.size(), "ThreadCommunicator: rank {} is not in 0..{}", rank,
+            group.size() - 1);
   }
 
   int rank() const { return rank_; }
@@ -47,7 +51,8 @@ class BasicThreadCommunicator {
 
   /// Rank r gets block r of every rank's `send`, in rank order. Counts in elements, one per rank.
   template <Exchangeable T>
-  void all_to_all(std::type_identity_t<std::span<const T>> send, std::span<const std::size_t> send_counts, std::span<T> receive,
+  void all_to_all(std::type_identity_t<std::span<const T>> send,
+                  std::span<const std::size_t> send_counts, std::span<T> receive,
                   std::span<const std::size_t> receive_counts) {
     check_counts(Collective::all_to_all, rank_, size(), "send", send.size(), send_counts);
     check_counts(Collective::all_to_all, rank_, size(), "receive", receive.size(), receive_counts);
@@ -61,7 +66,8 @@ class BasicThreadCommunicator {
     run(call, check, [&] {
       for_each_peer([&](int peer) {
         const Call& from = peer_call(peer);
-        memory_.copy(receive.data() + offset(receive_counts.data(), peer), elements<T>(from) + offset(from.send_counts, rank_),
+        memory_.copy(receive.data() + offset(receive_counts.data(), peer),
+                     elements<T>(from) + offset(from.send_counts, rank_),
                      receive_counts[peer] * sizeof(T));
       });
     });
@@ -69,15 +75,18 @@ class BasicThreadCommunicator {
 
   /// Every rank gets all ranks' `send`, in rank order; `counts[r]` is the size of rank r's.
   template <Exchangeable T>
-  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void all_gather(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                  std::span<const std::size_t> counts) {
     check_counts(Collective::all_gather, rank_, size(), "receive", receive.size(), counts);
     const auto check = [&](const CallHeader& header) {
       return disagreement_of_counts(
-          header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; }, [&](int peer) { return counts[peer]; });
+          header, rank_, size(), [&](int peer) { return peer_call(peer).header.size; },
+          [&](int peer) { return counts[peer]; });
     };
     run(make_call<T>(Collective::all_gather, send, receive), check, [&] {
       for_each_peer([&](int peer) {
-        memory_.copy(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)), counts[peer] * sizeof(T));
+        memory_.copy(receive.data() + offset(counts.data(), peer), elements<T>(peer_call(peer)),
+                     counts[peer] * sizeof(T));
       });
     });
   }
@@ -88,21 +97,27 @@ class BasicThreadCommunicator {
     Call call = make_call<T>(Collective::all_reduce, values, values);
     call.header.reduction = reduction;
     run(call, nothing_more, [&] {
-      // Rank r alone touches slice r of anybody's values: it reduces the slice and writes the result to all.
+      // Rank r alone touches slice r of anybody's values: it reduces the slice and writes the
+      // result to all.
       const std::size_t ranks = static_cast<std::size_t>(size());
-      const std::size_t begin = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_));
-      const std::size_t end = detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_) + 1);
+      const std::size_t begin =
+          detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_));
+      const std::size_t end =
+          detail::slice_begin(values.size(), ranks, static_cast<std::size_t>(rank_) + 1);
       memory_.template reduce<T>(
           size(), [&](int peer) { return elements<T>(peer_call(peer)) + begin; }, size(),
-          [&](int peer) { return reinterpret_cast<T*>(peer_call(peer).receive) + begin; }, end - begin, reduction);
+          [&](int peer) { return reinterpret_cast<T*>(peer_call(peer).receive) + begin; },
+          end - begin, reduction);
     });
   }
 
   /// Adds up all ranks' `send`; rank r gets block r of the sum, of counts[r] elements.
   template <Reducible T>
-  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive, std::span<const std::size_t> counts) {
+  void reduce_scatter(std::type_identity_t<std::span<const T>> send, std::span<T> receive,
+                      std::span<const std::size_t> counts) {
     check_counts(Collective::reduce_scatter, rank_, size(), "send", send.size(), counts);
-    check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(), counts[static_cast<std::size_t>(rank_)]);
+    check_own_count(Collective::reduce_scatter, rank_, "receive", receive.size(),
+                    counts[static_cast<std::size_t>(rank_)]);
     Call call = make_call<T>(Collective::reduce_scatter, send, receive);
     call.send_counts = counts.data();
     // All counts, not only this rank's: they say where its block begins in the peers' memory.
@@ -118,8 +133,8 @@ class BasicThreadCommunicator {
     run(call, check, [&] {
       const std::size_t begin = offset(counts.data(), rank_);
       memory_.template reduce<T>(
-          size(), [&](int peer) { return elements<T>(peer_call(peer)) + begin; }, 1, [&](int) { return receive.data(); }, receive.size(),
-          Reduction::sum);
+          size(), [&](int peer) { return elements<T>(peer_call(peer)) + begin; }, 1,
+          [&](int) { return receive.data(); }, receive.size(), Reduction::sum);
     });
   }
 
@@ -160,7 +175,9 @@ class BasicThreadCommunicator {
     return reinterpret_cast<const T*>(call.send);
   }
 
-  static std::size_t offset(const std::size_t* counts, int rank) { return std::accumulate(counts, counts + rank, std::size_t{0}); }
+  static std::size_t offset(const std::size_t* counts, int rank) {
+    return std::accumulate(counts, counts + rank, std::size_t{0});
+  }
 
   template <class T>
   static Call make_call(Collective collective, std::span<const T> send, std::span<T> receive) {
@@ -169,7 +186,8 @@ class BasicThreadCommunicator {
             .receive = reinterpret_cast<std::byte*>(receive.data())};
   }
 
-  /// One collective, with this rank's memory ready before peers use it and this rank's own work done before they go on.
+  /// One collective, with this rank's memory ready before peers use it and this rank's own work
+  /// done before they go on.
   template <class Check, class Move>
   void run(const Call& call, Check check, Move move) {
     memory_.publish(call.send);
@@ -190,8 +208,9 @@ class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 
-  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A collective call. It lives as long as
-  /// this rank's group, may be used by another thread than this one, and ends with the group; errors that began here number ranks as here.
+  /// A communicator of the ranks that give the same `color`, in the order of their ranks here. A
+  /// collective call. It lives as long as this rank's group, may be used by another thread than
+  /// this one, and ends with the group; errors that began here number ranks as here.
   ThreadCommunicator split(int color) {
     const std::size_t ranks = static_cast<std::size_t>(size());
     const std::vector<std::size_t> ones(ranks, 1);
@@ -200,7 +219,8 @@ class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
     std::vector<int> members;
     for (std::size_t r = 0; r < ranks; ++r)
       if (colors[r] == color) members.push_back(static_cast<int>(r));
-    const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    const int place =
+        static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     const std::size_t first = static_cast<std::size_t>(members.front());
     ThreadGroup* made = place == 0 ? &group().add_part(std::move(members)) : nullptr;
     std::vector<ThreadGroup*> groups(ranks);
@@ -213,13 +233,16 @@ static_assert(Communicator<ThreadCommunicator>);
 
 namespace detail {
 
-/// A new thread inherits the processors of the one that starts it. With OMP_PROC_BIND that is a single core, and all ranks would share
-/// it: this thread takes back all the places that OpenMP was given. A refusal costs speed only. GNU's OpenMP binds every thread of the
-/// user's to its first place in the thread's first parallel region: that comes here, so that it does not come later. (g++ drops a region
-/// that does nothing.)
+/// A new thread inherits the processors of the one that starts it. With OMP_PROC_BIND that is a
+/// single core, and all ranks would share it: this thread takes back all the places that OpenMP was
+/// given. A refusal costs speed only. GNU's OpenMP binds every thread of the user's to its first
+/// place in the thread's first parallel region: that comes here, so that it does not come later.
+/// (g++ drops a region that does nothing.)
 inline void leave_place_of_starter() {
 #pragma omp parallel num_threads(1)
-  { asm volatile(""); }
+  {
+    asm volatile("");
+  }
   cpu_set_t processors;
   CPU_ZERO(&processors);
   for (int place = 0; place < omp_get_num_places(); ++place) {
@@ -227,7 +250,8 @@ inline void leave_place_of_starter() {
     omp_get_place_proc_ids(place, ids.data());
     for (const int id : ids) CPU_SET(id, &processors);
   }
-  if (CPU_COUNT(&processors) > 0) pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
+  if (CPU_COUNT(&processors) > 0)
+    pthread_setaffinity_np(pthread_self(), sizeof(processors), &processors);
 }
 
 /// What the first rank that failed threw; or nothing.
@@ -255,7 +279,8 @@ FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options
       if (bound) leave_place_of_starter();
       ThreadCommunicator communicator(group, rank);
       function(communicator);
-      group.leave(rank, "it has returned from its function and takes part in no further collective");
+      group.leave(rank,
+                  "it has returned from its function and takes part in no further collective");
     } catch (const std::exception& error) {
       fail(rank, error.what());
     } catch (...) {
@@ -279,16 +304,18 @@ FirstFailure try_ranks(int ranks, Function& function, ThreadGroupOptions options
 
 }  // namespace detail
 
-/// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank throws, the others end with a
-/// CommunicatorError at their next collective, and the exception that came first is thrown here. A rank that returns while others
-/// still call collectives ends them too. In a program's `main` run_thread_ranks says what went wrong, and on which rank.
+/// Runs `function(communicator)` on `ranks` threads, one per rank, and joins them. If a rank
+/// throws, the others end with a CommunicatorError at their next collective, and the exception that
+/// came first is thrown here. A rank that returns while others still call collectives ends them
+/// too. In a program's `main` run_thread_ranks says what went wrong, and on which rank.
 template <class Function>
 void run_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
-  if (const detail::FirstFailure first = detail::try_ranks(ranks, function, options); first.error) std::rethrow_exception(first.error);
+  if (const detail::FirstFailure first = detail::try_ranks(ranks, function, options); first.error)
+    std::rethrow_exception(first.error);
 }
 
-/// The same for a program's `main`, as run_mpi_rank: returns the program's exit code. If a rank throws, "rank R: text" goes to stderr, R
-/// being the one that threw first, and the code is 1.
+/// The same for a program's `main`, as run_mpi_rank: returns the program's exit code. If a rank
+/// throws, "rank R: text" goes to stderr, R being the one that threw first, and the code is 1.
 template <class Function>
 int run_thread_ranks(int ranks, Function&& function, ThreadGroupOptions options = {}) {
   const detail::FirstFailure first = detail::try_ranks(ranks, function, options);

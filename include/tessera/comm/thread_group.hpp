@@ -22,13 +22,15 @@
 namespace tessera::inline v0 {
 
 struct ThreadGroupOptions {
-  /// How long a rank waits in a collective for the others before it gives up and names them; zero: for ever.
+  /// How long a rank waits in a collective for the others before it gives up and names them; zero:
+  /// for ever.
   std::chrono::nanoseconds timeout{0};
 };
 
-/// What the thread ranks of one process share. A collective publishes every rank's buffers, lets each rank copy what it needs
-/// straight from its peers' memory (one copy per byte), and ends when nobody reads a peer any more. Peers must
-/// agree about every call; where they don't, all of them throw the same CommunicatorError. Not movable; outlives its users.
+/// What the thread ranks of one process share. A collective publishes every rank's buffers, lets
+/// each rank copy what it needs straight from its peers' memory (one copy per byte), and ends when
+/// nobody reads a peer any more. Peers must agree about every call; where they don't, all of them
+/// throw the same CommunicatorError. Not movable; outlives its users.
 class ThreadGroup {
  public:
   explicit ThreadGroup(int ranks, ThreadGroupOptions options = {})
@@ -38,20 +40,22 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(slots_.size()); }
 
-  /// Ends the group: who waits in a collective, or calls one later, throws a CommunicatorError that names `rank` and says `text`.
-  /// The first reason stays. Any thread may call it.
+  /// Ends the group: who waits in a collective, or calls one later, throws a CommunicatorError that
+  /// names `rank` and says `text`. The first reason stays. Any thread may call it.
   void fail(int rank, const std::string& text) {
     const std::lock_guard lock(failure_mutex_);
     end(rank, text);
     for (const Part& part : parts_) part.group->fail(rank, text);
   }
 
-  /// Says that `rank` takes part in nothing more: ends this group as `fail` does, and of its parts those that the rank is in.
+  /// Says that `rank` takes part in nothing more: ends this group as `fail` does, and of its parts
+  /// those that the rank is in.
   void leave(int rank, const std::string& text) {
     const std::lock_guard lock(failure_mutex_);
     end(rank, text);
     for (const Part& part : parts_)
-      if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank); place != part.ranks.end())
+      if (const auto place = std::find(part.ranks.begin(), part.ranks.end(), rank);
+          place != part.ranks.end())
         part.group->leave(static_cast<int>(place - part.ranks.begin()), text);
   }
 
@@ -75,7 +79,8 @@ class ThreadGroup {
     const std::size_t* send_counts = nullptr;  // in elements
   };
 
-  /// What a rank shows its peers. They read `call` between the two barriers of a collective only, `fault` after the second.
+  /// What a rank shows its peers. They read `call` between the two barriers of a collective only,
+  /// `fault` after the second.
   struct alignas(64) Slot {
     Call call;
     std::atomic<std::uint64_t> step{0};  // collectives that this rank has entered
@@ -89,8 +94,9 @@ class ThreadGroup {
 
   const Call& call_of(int rank) const { return slots_[static_cast<std::size_t>(rank)].call; }
 
-  /// Runs one collective of `rank`: `check` says what disagrees between this rank and its peers, `move` brings the data.
-  /// In between peers use this rank's memory, so that only the wait before may be left early.
+  /// Runs one collective of `rank`: `check` says what disagrees between this rank and its peers,
+  /// `move` brings the data. In between peers use this rank's memory, so that only the wait before
+  /// may be left early.
   template <class Check, class Move>
   void run(int rank, const Call& call, Check check, Move move) {
     Slot& mine = slots_[static_cast<std::size_t>(rank)];
@@ -113,15 +119,18 @@ class ThreadGroup {
     try {
       if (mine.fault.text.empty()) move();
     } catch (const std::exception& error) {
-      mine.fault = {rank, fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective), step, rank, error.what())};
+      mine.fault = {rank,
+                    fmt::format("{} (call {}) on rank {}: {}", name_of(mine.call.header.collective),
+                                step, rank, error.what())};
     }
     if (!mine.fault.text.empty()) faulty_step_.store(step, std::memory_order_relaxed);
     barrier_.arrive_committed();
   }
 
   void enter(int rank, Collective collective, std::uint64_t step) {
-    const auto deadline =
-        options_.timeout.count() == 0 ? BreakableBarrier::Clock::time_point::max() : BreakableBarrier::Clock::now() + options_.timeout;
+    const auto deadline = options_.timeout.count() == 0
+                              ? BreakableBarrier::Clock::time_point::max()
+                              : BreakableBarrier::Clock::now() + options_.timeout;
     const std::uint64_t round = barrier_.round();
     const auto outcome = barrier_.arrive(deadline);
     if (outcome == BreakableBarrier::Outcome::complete) return;
@@ -130,9 +139,9 @@ class ThreadGroup {
       if (!barrier_.break_round(round)) return;
       if (failure_.empty()) set_failure(first_late(step), late_text(rank, collective, step));
     }
-    throw CommunicatorError(
-        failed_rank_, name_of(collective),
-        fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}", name_of(collective), step, rank, failed_rank_, failure_));
+    throw CommunicatorError(failed_rank_, name_of(collective),
+                            fmt::format("{} (call {}) on rank {} cannot finish: rank {} failed: {}",
+                                        name_of(collective), step, rank, failed_rank_, failure_));
   }
 
   struct Part {
@@ -151,21 +160,26 @@ class ThreadGroup {
   }
 
   int first_late(std::uint64_t step) const {
-    const auto late = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.step.load() < step; });
+    const auto late = std::find_if(slots_.begin(), slots_.end(),
+                                   [&](const Slot& slot) { return slot.step.load() < step; });
     return late == slots_.end() ? -1 : static_cast<int>(late - slots_.begin());
   }
 
   std::string late_text(int rank, Collective collective, std::uint64_t step) const {
     std::string late;
     for (int peer = 0; peer < size(); ++peer)
-      if (slots_[static_cast<std::size_t>(peer)].step.load() < step) late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
-    return fmt::format("late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise ThreadGroupOptions::timeout if that can be right",
-                       rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), name_of(collective), step,
-                       late);
+      if (slots_[static_cast<std::size_t>(peer)].step.load() < step)
+        late += fmt::format("{}{}", late.empty() ? "" : ", ", peer);
+    return fmt::format(
+        "late: rank {} waited {} ms in {} (call {}) for rank(s) {}; raise "
+        "ThreadGroupOptions::timeout if that can be right",
+        rank, std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(),
+        name_of(collective), step, late);
   }
 
   [[noreturn]] void throw_fault(Collective collective) {
-    const auto faulty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.fault.text.empty(); });
+    const auto faulty = std::find_if(slots_.begin(), slots_.end(),
+                                     [](const Slot& slot) { return !slot.fault.text.empty(); });
     const CommunicatorError error(faulty->fault.rank, name_of(collective), faulty->fault.text);
     barrier_.arrive_committed();  // the fault stays until everybody has read it
     throw error;

@@ -38,38 +38,55 @@ concept HasFillZero = requires(const B& backend, void* memory, std::size_t bytes
   backend.fill_zero(memory, bytes);
 };
 template <class B>
-concept HasSynchronize = requires(const B& backend) {
-  backend.synchronize();
-};
+concept HasSynchronize = requires(const B& backend) { backend.synchronize(); };
 template <class B>
-concept HasWaitFor = requires(const B& backend) {
-  backend.wait_for(backend);
-};
+concept HasWaitFor = requires(const B& backend) { backend.wait_for(backend); };
 
-/// Where tables lie and operations run: memory, and an order of work. A handle; its copies mean the same memory and order. Meaning and
-/// the smallest model: docs/concepts/backend.md.
+/// Where tables lie and operations run: memory, and an order of work. A handle; its copies mean the
+/// same memory and order. Meaning and the smallest model: docs/concepts/backend.md.
 template <class B>
-concept Backend = std::copy_constructible<B> && HasHostReadable<B> && HasAllocate<B> && HasDeallocate<B> && HasAllocateHost<B> &&
-    HasDeallocateHost<B> && HasCopy<B> && HasFillZero<B> && HasSynchronize<B> && HasWaitFor<B>;
+concept Backend = std::copy_constructible<B> && HasHostReadable<B> && HasAllocate<B> &&
+                  HasDeallocate<B> && HasAllocateHost<B> && HasDeallocateHost<B> && HasCopy<B> &&
+                  HasFillZero<B> && HasSynchronize<B> && HasWaitFor<B>;
 
-/// Lists every requirement that `B` misses, one error each. (Of a concept itself g++ would add seven lines to each.)
+/// Lists every requirement that `B` misses, one error each. (Of a concept itself g++ would add
+/// seven lines to each.)
 template <class B>
 consteval bool explain_backend() {
-  constexpr bool readable = HasHostReadable<B>, allocate = HasAllocate<B>, deallocate = HasDeallocate<B>;
-  constexpr bool allocate_host = HasAllocateHost<B>, deallocate_host = HasDeallocateHost<B>, copy = HasCopy<B>;
-  constexpr bool zero = HasFillZero<B>, synchronize = HasSynchronize<B>, wait = HasWaitFor<B>, copyable = std::copy_constructible<B>;
+  constexpr bool readable = HasHostReadable<B>, allocate = HasAllocate<B>,
+                 deallocate = HasDeallocate<B>;
+  constexpr bool allocate_host = HasAllocateHost<B>, deallocate_host = HasDeallocateHost<B>,
+                 copy = HasCopy<B>;
+  constexpr bool zero = HasFillZero<B>, synchronize = HasSynchronize<B>, wait = HasWaitFor<B>,
+                 copyable = std::copy_constructible<B>;
   constexpr bool any = readable || allocate || deallocate || copy || zero || synchronize;
   static_assert(any, "Backend: this type has no member of a backend (docs/concepts/backend.md)");
-  static_assert(!any || copyable, "Backend: need a copy constructor: copies are handles of the same memory (docs/concepts/backend.md)");
-  static_assert(!any || readable, "Backend: need static constexpr bool host_readable (docs/concepts/backend.md)");
-  static_assert(!any || allocate, "Backend: need void* allocate(std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || deallocate, "Backend: need deallocate(void* memory, std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || allocate_host, "Backend: need void* allocate_host(std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || deallocate_host, "Backend: need deallocate_host(void* memory, std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || copy, "Backend: need copy(void* to, const void* from, std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || zero, "Backend: need fill_zero(void* memory, std::size_t bytes) const (docs/concepts/backend.md)");
-  static_assert(!any || synchronize, "Backend: need synchronize() const (docs/concepts/backend.md)");
-  static_assert(!any || wait, "Backend: need wait_for(const B& other) const (docs/concepts/backend.md)");
+  static_assert(!any || copyable,
+                "Backend: need a copy constructor: copies are handles of the same memory "
+                "(docs/concepts/backend.md)");
+  static_assert(!any || readable,
+                "Backend: need static constexpr bool host_readable (docs/concepts/backend.md)");
+  static_assert(!any || allocate,
+                "Backend: need void* allocate(std::size_t bytes) const (docs/concepts/backend.md)");
+  static_assert(
+      !any || deallocate,
+      "Backend: need deallocate(void* memory, std::size_t bytes) const (docs/concepts/backend.md)");
+  static_assert(
+      !any || allocate_host,
+      "Backend: need void* allocate_host(std::size_t bytes) const (docs/concepts/backend.md)");
+  static_assert(!any || deallocate_host,
+                "Backend: need deallocate_host(void* memory, std::size_t bytes) const "
+                "(docs/concepts/backend.md)");
+  static_assert(!any || copy,
+                "Backend: need copy(void* to, const void* from, std::size_t bytes) const "
+                "(docs/concepts/backend.md)");
+  static_assert(
+      !any || zero,
+      "Backend: need fill_zero(void* memory, std::size_t bytes) const (docs/concepts/backend.md)");
+  static_assert(!any || synchronize,
+                "Backend: need synchronize() const (docs/concepts/backend.md)");
+  static_assert(!any || wait,
+                "Backend: need wait_for(const B& other) const (docs/concepts/backend.md)");
   return Backend<B>;
 }
 

@@ -10,7 +10,8 @@
 
 namespace tessera::inline v0 {
 
-// A codec is a stateless struct that writes a row of floats in fewer bytes for its way between ranks:
+// A codec is a stateless struct that writes a row of floats in fewer bytes for its way between
+// ranks:
 //
 //   static constexpr std::string_view name = "...";                            // the same on every rank, another for every codec
 //   static constexpr std::size_t bytes(int width);                             // of an encoded row: a multiple of 4
@@ -26,24 +27,21 @@ concept HasCodecName = requires {
 template <class C>
 concept HasEncodedBytes = requires {
   { C::bytes(16) } -> std::same_as<std::size_t>;
-  requires C::bytes(1)
-  % 4 == 0 && C::bytes(3) % 4 == 0 && C::bytes(16) % 4 == 0;
+  requires C::bytes(1) % 4 == 0 && C::bytes(3) % 4 == 0 && C::bytes(16) % 4 == 0;
 };
 template <class C>
-concept HasEncode = requires(const float* row, std::byte* to) {
-  C::encode(row, 16, to);
-};
+concept HasEncode = requires(const float* row, std::byte* to) { C::encode(row, 16, to); };
 template <class C>
-concept HasDecode = requires(const std::byte* from, float* row) {
-  C::decode(from, 16, row);
-};
+concept HasDecode = requires(const std::byte* from, float* row) { C::decode(from, 16, row); };
 
-/// Writes rows of floats in fewer bytes. Meaning, laws and the smallest model: docs/concepts/codec.md.
+/// Writes rows of floats in fewer bytes. Meaning, laws and the smallest model:
+/// docs/concepts/codec.md.
 template <class C>
 concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDecode<C>;
 
-// A codec may also let lanes of a GPU share a row, which is what makes it fast there: a header made from the range of the whole row, then
-// four columns at a time. bytes(4 k + n) == bytes(0) + k (bytes(4) - bytes(0)) + (bytes(n) - bytes(0)), and the bytes are those of encode:
+// A codec may also let lanes of a GPU share a row, which is what makes it fast there: a header made
+// from the range of the whole row, then four columns at a time. bytes(4 k + n) == bytes(0) + k
+// (bytes(4) - bytes(0)) + (bytes(n) - bytes(0)), and the bytes are those of encode:
 //
 //   struct Range {...};   // of no columns; trivially copyable words of 32 bits, or nothing
 //   HD static Range range(const float* row, int width);
@@ -55,25 +53,34 @@ concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDeco
 
 /// A codec whose rows lanes of a GPU can share.
 template <class C>
-concept LaneCodec = Codec<C> && requires(const float* row, float* four, std::byte* to, const std::byte* from) {
-  { C::range(row, 4) } -> std::same_as<typename C::Range>;
-  { C::join(C::range(row, 4), typename C::Range{}) } -> std::same_as<typename C::Range>;
-  { C::header(typename C::Range{}) } -> std::same_as<typename C::Header>;
-  C::encode_four(typename C::Header{}, row, 4, to);
-  C::decode_four(typename C::Header{}, from, four);
-};
+concept LaneCodec =
+    Codec<C> && requires(const float* row, float* four, std::byte* to, const std::byte* from) {
+      { C::range(row, 4) } -> std::same_as<typename C::Range>;
+      { C::join(C::range(row, 4), typename C::Range{}) } -> std::same_as<typename C::Range>;
+      { C::header(typename C::Range{}) } -> std::same_as<typename C::Header>;
+      C::encode_four(typename C::Header{}, row, 4, to);
+      C::decode_four(typename C::Header{}, from, four);
+    };
 
-/// Lists every requirement that `C` misses, one error each. (Of a concept itself g++ would add seven lines to each.)
+/// Lists every requirement that `C` misses, one error each. (Of a concept itself g++ would add
+/// seven lines to each.)
 template <class C>
 consteval bool explain_codec() {
-  constexpr bool name = HasCodecName<C>, bytes = HasEncodedBytes<C>, encode = HasEncode<C>, decode = HasDecode<C>;
+  constexpr bool name = HasCodecName<C>, bytes = HasEncodedBytes<C>, encode = HasEncode<C>,
+                 decode = HasDecode<C>;
   constexpr bool any = name || bytes || encode || decode;
   static_assert(any, "Codec: this type has no member of a codec (docs/concepts/codec.md)");
-  static_assert(!any || name, "Codec: need static constexpr std::string_view name (docs/concepts/codec.md)");
+  static_assert(!any || name,
+                "Codec: need static constexpr std::string_view name (docs/concepts/codec.md)");
   static_assert(!any || bytes,
-                "Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every width (docs/concepts/codec.md)");
-  static_assert(!any || encode, "Codec: need static void encode(const float* row, int width, std::byte* to) (docs/concepts/codec.md)");
-  static_assert(!any || decode, "Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)");
+                "Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for "
+                "every width (docs/concepts/codec.md)");
+  static_assert(!any || encode,
+                "Codec: need static void encode(const float* row, int width, std::byte* to) "
+                "(docs/concepts/codec.md)");
+  static_assert(!any || decode,
+                "Codec: need static void decode(const std::byte* from, int width, float* row) "
+                "(docs/concepts/codec.md)");
   return Codec<C>;
 }
 

@@ -13,7 +13,8 @@
 
 namespace tessera::inline v0 {
 
-/// The collectives of a communicator; a set of them is their bitwise or. A plan computes the set that it needs.
+/// The collectives of a communicator; a set of them is their bitwise or. A plan computes the set
+/// that it needs.
 enum class Collective : unsigned {
   none = 0,
   all_to_all = 1,
@@ -56,7 +57,8 @@ constexpr std::string_view name_of(Collective collective) {
   }
 }
 
-/// How `all_reduce` combines the ranks' values: always in rank order, ((v0 + v1) + v2) ..., so that every run gives the same bits.
+/// How `all_reduce` combines the ranks' values: always in rank order, ((v0 + v1) + v2) ..., so that
+/// every run gives the same bits.
 enum class Reduction { sum, min, max };
 
 constexpr std::string_view name_of(Reduction reduction) {
@@ -69,8 +71,9 @@ concept Exchangeable = std::is_trivially_copyable_v<T> && !std::is_const_v<T>;
 
 /// Elements that a communicator can add up.
 template <class T>
-concept Reducible = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t> ||
-    std::same_as<T, std::uint64_t>;
+concept Reducible =
+    std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, std::int32_t> ||
+    std::same_as<T, std::int64_t> || std::same_as<T, std::uint64_t>;
 
 template <class C>
 concept HasRank = requires(const C& c) {
@@ -83,16 +86,14 @@ concept HasSize = requires(const C& c) {
 };
 
 template <class C>
-concept HasAllToAll = requires(C& c, std::span<const std::int64_t> send, std::span<std::int64_t> receive,
-                               std::span<const std::size_t> counts) {
-  c.all_to_all(send, counts, receive, counts);
-};
+concept HasAllToAll =
+    requires(C& c, std::span<const std::int64_t> send, std::span<std::int64_t> receive,
+             std::span<const std::size_t> counts) { c.all_to_all(send, counts, receive, counts); };
 
 template <class C>
-concept HasAllGather = requires(C& c, std::span<const std::int64_t> send, std::span<std::int64_t> receive,
-                                std::span<const std::size_t> counts) {
-  c.all_gather(send, receive, counts);
-};
+concept HasAllGather =
+    requires(C& c, std::span<const std::int64_t> send, std::span<std::int64_t> receive,
+             std::span<const std::size_t> counts) { c.all_gather(send, receive, counts); };
 
 template <class C>
 concept HasAllReduce = requires(C& c, std::span<float> values) {
@@ -101,53 +102,60 @@ concept HasAllReduce = requires(C& c, std::span<float> values) {
 };
 
 template <class C>
-concept HasReduceScatter = requires(C& c, std::span<const float> send, std::span<float> receive, std::span<const std::size_t> counts) {
-  c.reduce_scatter(send, receive, counts);
-};
+concept HasReduceScatter =
+    requires(C& c, std::span<const float> send, std::span<float> receive,
+             std::span<const std::size_t> counts) { c.reduce_scatter(send, receive, counts); };
 
 template <class C>
-concept HasBroadcast = requires(C& c, std::span<std::int64_t> values, int root) {
-  c.broadcast(values, root);
-};
+concept HasBroadcast =
+    requires(C& c, std::span<std::int64_t> values, int root) { c.broadcast(values, root); };
 
 template <class C>
-concept HasBarrier = requires(C& c) {
-  c.barrier();
-};
+concept HasBarrier = requires(C& c) { c.barrier(); };
 
-/// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until its result is there and until
-/// nobody reads this rank's buffers any more, and every rank makes the same calls in the same order. What cannot finish throws
-/// `CommunicatorError`. Meaning, laws and the smallest model: docs/concepts/communicator.md.
+/// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until
+/// its result is there and until nobody reads this rank's buffers any more, and every rank makes
+/// the same calls in the same order. What cannot finish throws `CommunicatorError`. Meaning, laws
+/// and the smallest model: docs/concepts/communicator.md.
 template <class C, Collective Needs = Collective::all>
-concept Communicator = HasRank<C> && HasSize<C> &&                           //
-    (!contains(Needs, Collective::all_to_all) || HasAllToAll<C>)&&           //
-    (!contains(Needs, Collective::all_gather) || HasAllGather<C>)&&          //
-    (!contains(Needs, Collective::all_reduce) || HasAllReduce<C>)&&          //
-    (!contains(Needs, Collective::reduce_scatter) || HasReduceScatter<C>)&&  //
-    (!contains(Needs, Collective::broadcast) || HasBroadcast<C>)&&           //
-    (!contains(Needs, Collective::barrier) || HasBarrier<C>);
+concept Communicator = HasRank<C> && HasSize<C> &&                                               //
+                       (!contains(Needs, Collective::all_to_all) || HasAllToAll<C>) &&           //
+                       (!contains(Needs, Collective::all_gather) || HasAllGather<C>) &&          //
+                       (!contains(Needs, Collective::all_reduce) || HasAllReduce<C>) &&          //
+                       (!contains(Needs, Collective::reduce_scatter) || HasReduceScatter<C>) &&  //
+                       (!contains(Needs, Collective::broadcast) || HasBroadcast<C>) &&           //
+                       (!contains(Needs, Collective::barrier) || HasBarrier<C>);
 
-/// Stops the compilation with one line for each requirement that `C` misses. True where there is none.
+/// Stops the compilation with one line for each requirement that `C` misses. True where there is
+/// none.
 template <class C, Collective Needs = Collective::all>
 consteval bool explain_communicator() {
-  constexpr bool has_rank = HasRank<C>, has_size = HasSize<C>;  // of a concept itself g++ would add seven lines to each error
+  // of a concept itself g++ would add seven lines to each error
+  constexpr bool has_rank = HasRank<C>, has_size = HasSize<C>;
   static_assert(has_rank, "Communicator: need int rank() const (docs/concepts/communicator.md)");
   static_assert(has_size, "Communicator: need int size() const (docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::all_to_all) || HasAllToAll<C>,
-                "Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, span<T> receive, "
-                "span<const size_t> receive_counts) for every trivially copyable T (docs/concepts/communicator.md)");
+                "Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, "
+                "span<T> receive, "
+                "span<const size_t> receive_counts) for every trivially copyable T "
+                "(docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::all_gather) || HasAllGather<C>,
-                "Communicator: need all_gather(span<const T> send, span<T> receive, span<const size_t> counts) for every trivially "
+                "Communicator: need all_gather(span<const T> send, span<T> receive, span<const "
+                "size_t> counts) for every trivially "
                 "copyable T (docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::all_reduce) || HasAllReduce<C>,
-                "Communicator: need all_reduce(span<T> values, Reduction = Reduction::sum) for float, double, int32_t, int64_t, uint64_t "
+                "Communicator: need all_reduce(span<T> values, Reduction = Reduction::sum) for "
+                "float, double, int32_t, int64_t, uint64_t "
                 "(docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::reduce_scatter) || HasReduceScatter<C>,
-                "Communicator: need reduce_scatter(span<const T> send, span<T> receive, span<const size_t> counts) for float, double, "
+                "Communicator: need reduce_scatter(span<const T> send, span<T> receive, span<const "
+                "size_t> counts) for float, double, "
                 "int32_t, int64_t, uint64_t (docs/concepts/communicator.md)");
   static_assert(!contains(Needs, Collective::broadcast) || HasBroadcast<C>,
-                "Communicator: need broadcast(span<T> values, int root) for every trivially copyable T (docs/concepts/communicator.md)");
-  static_assert(!contains(Needs, Collective::barrier) || HasBarrier<C>, "Communicator: need barrier() (docs/concepts/communicator.md)");
+                "Communicator: need broadcast(span<T> values, int root) for every trivially "
+                "copyable T (docs/concepts/communicator.md)");
+  static_assert(!contains(Needs, Collective::barrier) || HasBarrier<C>,
+                "Communicator: need barrier() (docs/concepts/communicator.md)");
   return Communicator<C, Needs>;
 }
 

@@ -10,9 +10,10 @@
 
 namespace tessera::inline v0 {
 
-/// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend: sizes, the order of their parameters (V_0
-/// [rank, width], U_0 [width, rank], b_0 [width], V_1, ...; with rank 0 U_l is [width, width] and there is no V_l), and the shapes that
-/// forward and backward take.
+/// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend:
+/// sizes, the order of their parameters (V_0 [rank, width], U_0 [width, rank], b_0 [width], V_1,
+/// ...; with rank 0 U_l is [width, width] and there is no V_l), and the shapes that forward and
+/// backward take.
 class CrossLayers {
  public:
   std::int64_t width() const { return width_; }
@@ -38,8 +39,8 @@ class CrossLayers {
 
   template <class View>
   void check(const char* what, const View& view, std::int64_t rows) const {
-    require(view.rows == rows && view.columns == width_, "{}: {} is {} x {}, must be {} x {}", name_, what, view.rows, view.columns, rows,
-            width_);
+    require(view.rows == rows && view.columns == width_, "{}: {} is {} x {}, must be {} x {}",
+            name_, what, view.rows, view.columns, rows, width_);
   }
   std::string_view name() const { return name_; }
 

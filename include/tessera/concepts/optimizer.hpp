@@ -10,8 +10,9 @@
 
 namespace tessera::inline v0 {
 
-// An optimizer is two small structs: the optimizer itself holds constants; `at(learning_rate, step)` gives the functor of one step,
-// which kernels copy. docs/concepts/optimizer.md has the smallest model.
+// An optimizer is two small structs: the optimizer itself holds constants; `at(learning_rate,
+// step)` gives the functor of one step, which kernels copy. docs/concepts/optimizer.md has the
+// smallest model.
 //
 //   struct Step {
 //     struct Row { ... };                                             // what all elements of a row share
@@ -19,9 +20,10 @@ namespace tessera::inline v0 {
 //     HD float element(float weight, float gradient, float* state, const Row&) const;   // state: element_states floats; new weight
 //   };
 //
-// `element` may be a template on the value type, V element(V weight, V gradient, V* state, const Row&), made of + - * /, comparisons and
-// the functions of core/math.hpp: backends then run several columns at once. An optimizer that needs certain first weights says so by
-// `using initializer = ...`, which collections use unless they are told otherwise.
+// `element` may be a template on the value type, V element(V weight, V gradient, V* state, const
+// Row&), made of + - * /, comparisons and the functions of core/math.hpp: backends then run several
+// columns at once. An optimizer that needs certain first weights says so by `using initializer =
+// ...`, which collections use unless they are told otherwise.
 
 template <class O>
 concept HasStateCounts = requires {
@@ -35,8 +37,7 @@ concept HasMeanSquareFlag = requires {
 template <class O>
 concept HasStateNames = requires {
   { O::state_names[0] } -> std::convertible_to<std::string_view>;
-}
-|| (O::element_states + O::row_states == 0);
+} || (O::element_states + O::row_states == 0);
 template <class O>
 concept HasInitialState = requires(const O& optimizer, int i) {
   { optimizer.initial_state(i) } -> std::convertible_to<float>;
@@ -46,40 +47,61 @@ concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t
   { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
 };
 template <class O>
-concept HasRowMath = std::default_initializable<typename O::Step::Row> && requires(const typename O::Step& step, float* state, float x) {
-  { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
-};
+concept HasRowMath = std::default_initializable<typename O::Step::Row> &&
+                     requires(const typename O::Step& step, float* state, float x) {
+                       { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
+                     };
 template <class O>
-concept HasElementMath = requires(const typename O::Step& step, float* state, float x, const typename O::Step::Row& row) {
+concept HasElementMath = requires(const typename O::Step& step, float* state, float x,
+                                  const typename O::Step::Row& row) {
   { step.element(x, x, state, row) } -> std::same_as<float>;
 };
 template <class O>
 concept HasTrivialStep = std::is_trivially_copyable_v<typename O::Step>;
 
-/// Turns a row's summed gradient into new weights. States: element_states floats per element, then row_states floats per row.
+/// Turns a row's summed gradient into new weights. States: element_states floats per element, then
+/// row_states floats per row.
 template <class O>
-concept Optimizer = HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> && HasStep<O> && HasRowMath<O> &&
-    HasElementMath<O> && HasTrivialStep<O>;
+concept Optimizer =
+    HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> &&
+    HasStep<O> && HasRowMath<O> && HasElementMath<O> && HasTrivialStep<O>;
 
-/// Lists every requirement that `O` misses, one error each. (Of a concept itself g++ would add seven lines to each.)
+/// Lists every requirement that `O` misses, one error each. (Of a concept itself g++ would add
+/// seven lines to each.)
 template <class O>
 consteval bool explain_optimizer() {
-  constexpr bool counts = HasStateCounts<O>, mean_square = HasMeanSquareFlag<O>, initial = HasInitialState<O>, step = HasStep<O>;
+  constexpr bool counts = HasStateCounts<O>, mean_square = HasMeanSquareFlag<O>,
+                 initial = HasInitialState<O>, step = HasStep<O>;
   constexpr bool any = counts || mean_square || initial || step;
-  constexpr bool names = !counts || HasStateNames<O>, trivial = !step || HasTrivialStep<O>, row = !step || HasRowMath<O>;
+  constexpr bool names = !counts || HasStateNames<O>, trivial = !step || HasTrivialStep<O>,
+                 row = !step || HasRowMath<O>;
   constexpr bool element = !step || !row || HasElementMath<O>;
-  static_assert(any, "Optimizer: this type has no member of an optimizer (docs/concepts/optimizer.md)");
-  static_assert(!any || counts, "Optimizer: need static constexpr int element_states, row_states (docs/concepts/optimizer.md)");
-  static_assert(!any || mean_square, "Optimizer: need static constexpr bool needs_mean_square (docs/concepts/optimizer.md)");
-  static_assert(names, "Optimizer: need static constexpr state_names, one per state (docs/concepts/optimizer.md)");
-  static_assert(!any || initial, "Optimizer: need float initial_state(int state) const (docs/concepts/optimizer.md)");
-  static_assert(!any || step,
-                "Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) const (docs/concepts/optimizer.md)");
-  static_assert(row, "Optimizer: Step needs Row row(float* row_state, float mean_square) const, and a Row{} (docs/concepts/optimizer.md)");
+  static_assert(any,
+                "Optimizer: this type has no member of an optimizer (docs/concepts/optimizer.md)");
+  static_assert(!any || counts,
+                "Optimizer: need static constexpr int element_states, row_states "
+                "(docs/concepts/optimizer.md)");
   static_assert(
-      element,
-      "Optimizer: Step needs float element(float weight, float gradient, float* state, const Row&) const (docs/concepts/optimizer.md)");
-  static_assert(trivial, "Optimizer: Step must be trivially copyable: kernels take it by value (docs/concepts/optimizer.md)");
+      !any || mean_square,
+      "Optimizer: need static constexpr bool needs_mean_square (docs/concepts/optimizer.md)");
+  static_assert(
+      names,
+      "Optimizer: need static constexpr state_names, one per state (docs/concepts/optimizer.md)");
+  static_assert(
+      !any || initial,
+      "Optimizer: need float initial_state(int state) const (docs/concepts/optimizer.md)");
+  static_assert(!any || step,
+                "Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) "
+                "const (docs/concepts/optimizer.md)");
+  static_assert(row,
+                "Optimizer: Step needs Row row(float* row_state, float mean_square) const, and a "
+                "Row{} (docs/concepts/optimizer.md)");
+  static_assert(element,
+                "Optimizer: Step needs float element(float weight, float gradient, float* state, "
+                "const Row&) const (docs/concepts/optimizer.md)");
+  static_assert(trivial,
+                "Optimizer: Step must be trivially copyable: kernels take it by value "
+                "(docs/concepts/optimizer.md)");
   return Optimizer<O>;
 }
 

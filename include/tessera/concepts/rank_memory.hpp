@@ -27,21 +27,24 @@ void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
 
 }  // namespace detail
 
-/// How the communicators of one process read and write buffers: here, in host memory, by the calling thread. A backend whose memory the
-/// host cannot touch brings a class of its own with the same members, which takes host memory, too.
+/// How the communicators of one process read and write buffers: here, in host memory, by the
+/// calling thread. A backend whose memory the host cannot touch brings a class of its own with the
+/// same members, which takes host memory, too.
 struct HostMemory {
   /// Before peers may read or write `buffer`: earlier work on it is done.
   void publish(const void*) const {}
   void copy(void* to, const void* from, std::size_t bytes) const { copy_bytes(to, from, bytes); }
-  /// Element i of to(0) .. to(targets - 1) becomes the reduction of element i of from(0) .. from(sources - 1), in this order. Targets may
-  /// be some of the sources.
+  /// Element i of to(0) .. to(targets - 1) becomes the reduction of element i of from(0) ..
+  /// from(sources - 1), in this order. Targets may be some of the sources.
   template <Reducible T, class From, class To>
-  void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) const {
+  void reduce(int sources, From from, int targets, To to, std::size_t count,
+              Reduction reduction) const {
     std::array<T, 2048 / sizeof(T)> block;
     for (std::size_t at = 0; at < count; at += block.size()) {
       const std::size_t size = std::min(block.size(), count - at);
       std::copy_n(from(0) + at, size, block.data());
-      for (int i = 1; i < sources; ++i) detail::reduce_into<T>(block.data(), from(i) + at, size, reduction);
+      for (int i = 1; i < sources; ++i)
+        detail::reduce_into<T>(block.data(), from(i) + at, size, reduction);
       for (int i = 0; i < targets; ++i) std::copy_n(block.data(), size, to(i) + at);
     }
   }

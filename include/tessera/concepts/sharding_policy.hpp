@@ -9,7 +9,8 @@
 
 namespace tessera::inline v0 {
 
-// The contract is explained in docs/concepts/sharding_policy.md; its laws are in tessera/laws/sharding_policy_laws.hpp.
+// The contract is explained in docs/concepts/sharding_policy.md; its laws are in
+// tessera/laws/sharding_policy_laws.hpp.
 
 template <class P>
 concept HasShardCount = requires(TableSpec table, Topology topology) {
@@ -21,7 +22,8 @@ concept HasShardRequest = requires(TableSpec table, Topology topology, int i) {
   { P::shard(table, topology, i) } -> std::same_as<ShardRequest>;
 };
 
-/// The result must be usable in a constant expression: plans are checked while the trainer compiles.
+/// The result must be usable in a constant expression: plans are checked while the trainer
+/// compiles.
 template <class P>
 concept HasConstexprShards = requires {
   typename std::bool_constant<(P::count(TableSpec{"table", 4096, 64}, Topology{1}), true)>;
@@ -35,11 +37,16 @@ concept ShardingPolicy = HasShardCount<P> && HasShardRequest<P> && HasConstexprS
 template <class P>
 consteval bool explain_sharding_policy() {
   // Variables, as g++ would add seven lines about each concept.
-  constexpr bool has_count = HasShardCount<P>, has_shard = HasShardRequest<P>, is_constexpr = !has_count || HasConstexprShards<P>;
-  static_assert(has_count, "ShardingPolicy: need static constexpr int count(TableSpec, Topology) (docs/concepts/sharding_policy.md)");
+  constexpr bool has_count = HasShardCount<P>, has_shard = HasShardRequest<P>,
+                 is_constexpr = !has_count || HasConstexprShards<P>;
+  static_assert(has_count,
+                "ShardingPolicy: need static constexpr int count(TableSpec, Topology) "
+                "(docs/concepts/sharding_policy.md)");
   static_assert(has_shard,
-                "ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int i) (docs/concepts/sharding_policy.md)");
-  static_assert(is_constexpr, "ShardingPolicy: count must be constexpr (docs/concepts/sharding_policy.md)");
+                "ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int "
+                "i) (docs/concepts/sharding_policy.md)");
+  static_assert(is_constexpr,
+                "ShardingPolicy: count must be constexpr (docs/concepts/sharding_policy.md)");
   return ShardingPolicy<P>;
 }
 

@@ -15,10 +15,12 @@ template <class Part, class Whole>
 void check_concat(std::span<const Part> parts, const Whole& whole) {
   std::int64_t columns = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    require(parts[i].rows == whole.rows, "Concat: part {} has {} rows, the whole has {}", i, parts[i].rows, whole.rows);
+    require(parts[i].rows == whole.rows, "Concat: part {} has {} rows, the whole has {}", i,
+            parts[i].rows, whole.rows);
     columns += parts[i].columns;
   }
-  require(columns == whole.columns, "Concat: the parts have {} columns together, the whole has {}", columns, whole.columns);
+  require(columns == whole.columns, "Concat: the parts have {} columns together, the whole has {}",
+          columns, whole.columns);
 }
 
 }  // namespace tessera::inline v0::detail

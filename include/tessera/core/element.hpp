@@ -23,17 +23,21 @@ struct Half {
 
 /// Storage types of tables and of dense activations. Arithmetic is always in float.
 template <class T>
-concept Element = std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
+concept Element =
+    std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, Half>;
 
 TESSERA_HOST_DEVICE constexpr float to_float(float x) { return x; }
 
-TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) { return __builtin_bit_cast(float, static_cast<std::uint32_t>(x.bits) << 16); }
+TESSERA_HOST_DEVICE constexpr float to_float(BFloat16 x) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(x.bits) << 16);
+}
 
 /// Exact. Branch-free, so that loops over it vectorize: subnormals are scaled by a multiplication.
 TESSERA_HOST_DEVICE constexpr float to_float(Half x) {
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const std::uint32_t magnitude = static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13;
-  // 2^112 moves the exponent from bias 15 to bias 127; infinity and NaN need the rest of the exponent's bits.
+  // 2^112 moves the exponent from bias 15 to bias 127; infinity and NaN need the rest of the
+  // exponent's bits.
   const float scaled = __builtin_bit_cast(float, magnitude) * 0x1p112f;
   const std::uint32_t special = (x.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
   return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, scaled) | special | sign);
@@ -53,18 +57,24 @@ TESSERA_HOST_DEVICE constexpr T from_float(float x) {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, x);
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
     const std::uint32_t magnitude = bits & 0x7fffffffu;
-    // Without branches, so that loops over it vectorize. Below 2^-14 (`small`: all ones): adding 0.5 leaves the subnormal's bits, rounded
-    // to nearest even by the adder, in the low mantissa. What rounds to 2^16 or above becomes infinity.
-    const std::uint32_t small = 0u - ((magnitude - 0x38800000u) >> 31), nan = 0u - ((0x7f800000u - magnitude) >> 31);
-    const std::uint32_t subnormal = __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude& small) + 0.5f) - 0x3f000000u;
-    const std::uint32_t normal = (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    // Without branches, so that loops over it vectorize. Below 2^-14 (`small`: all ones): adding
+    // 0.5 leaves the subnormal's bits, rounded to nearest even by the adder, in the low mantissa.
+    // What rounds to 2^16 or above becomes infinity.
+    const std::uint32_t small = 0u - ((magnitude - 0x38800000u) >> 31),
+                        nan = 0u - ((0x7f800000u - magnitude) >> 31);
+    const std::uint32_t subnormal =
+        __builtin_bit_cast(std::uint32_t, __builtin_bit_cast(float, magnitude& small) + 0.5f) -
+        0x3f000000u;
+    const std::uint32_t normal =
+        (magnitude + 0x0fffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
     const std::uint32_t rounded = (subnormal & small) | (normal & ~small);
     const std::uint32_t result = (rounded < 0x7c00u ? rounded : 0x7c00u) | (nan & 0x0200u);
     return {static_cast<std::uint16_t>(sign | result)};
   }
 }
 
-static_assert(to_float(from_float<Half>(1.0f)) == 1.0f && from_float<Half>(65504.0f).bits == 0x7bff);
+static_assert(to_float(from_float<Half>(1.0f)) == 1.0f &&
+              from_float<Half>(65504.0f).bits == 0x7bff);
 static_assert(to_float(from_float<BFloat16>(-2.5f)) == -2.5f);
 
 }  // namespace tessera::inline v0

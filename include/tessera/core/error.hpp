@@ -14,7 +14,8 @@
 
 namespace tessera::inline v0 {
 
-/// Base of everything that Tessera throws. The text says what is wrong, where, and what to do about it.
+/// Base of everything that Tessera throws. The text says what is wrong, where, and what to do about
+/// it.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -30,10 +31,13 @@ class InvalidArgument : public Error {
 class BadId : public Error {
  public:
   /// `rank`: whose batch it is; -1 where there is one rank.
-  BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows, int rank = -1)
-      : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid ids are 0..{}); mend the data, or "
+  BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows,
+        int rank = -1)
+      : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
+                          "ids are 0..{}); mend the data, or "
                           "choose another bad-id policy: ZeroVector, Clamp or Wrap",
-                          rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank), feature, sample, id, rows, rows - 1)),
+                          rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank),
+                          feature, sample, id, rows, rows - 1)),
         feature_(feature),
         sample_(sample),
         id_(id),
@@ -57,8 +61,10 @@ class BadId : public Error {
 /// A collective that could not finish: a peer failed, was late, or disagrees about what to do.
 class CommunicatorError : public Error {
  public:
-  /// `rank` is the rank that is at fault (-1 if unknown), `collective` what the reporting rank was doing.
-  CommunicatorError(int rank, std::string_view collective, const std::string& text) : Error(text), rank_(rank), collective_(collective) {}
+  /// `rank` is the rank that is at fault (-1 if unknown), `collective` what the reporting rank was
+  /// doing.
+  CommunicatorError(int rank, std::string_view collective, const std::string& text)
+      : Error(text), rank_(rank), collective_(collective) {}
 
   int rank() const noexcept { return rank_; }
   const std::string& collective() const noexcept { return collective_; }
@@ -74,7 +80,8 @@ class DataError : public Error {
   using Error::Error;
 };
 
-/// Throws `E` with a formatted text unless `condition` holds. Arguments are formatted only on failure.
+/// Throws `E` with a formatted text unless `condition` holds. Arguments are formatted only on
+/// failure.
 template <class E = InvalidArgument, class... Args>
 constexpr void require(bool condition, fmt::format_string<Args...> text, Args&&... args) {
   if (!condition) throw E(fmt::format(text, std::forward<Args>(args)...));

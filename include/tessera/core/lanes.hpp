@@ -8,8 +8,9 @@
 
 namespace tessera::inline v0::detail {
 
-/// Floats in a vector register of the processor that is compiled for. Longer vectors would be legal, but g++ 12 moves them through
-/// memory piece by piece (measured on AVX2: an update of narrow rows takes twice as long).
+/// Floats in a vector register of the processor that is compiled for. Longer vectors would be
+/// legal, but g++ 12 moves them through memory piece by piece (measured on AVX2: an update of
+/// narrow rows takes twice as long).
 #if defined(__AVX512F__)
 inline constexpr int native_lanes = 16;
 #elif defined(__AVX__)
@@ -20,14 +21,16 @@ inline constexpr int native_lanes = 4;
 
 template <class T, int N>
 struct VectorOf {
-  typedef T Type __attribute__((vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
+  typedef T Type __attribute__((
+      vector_size(N * sizeof(T))));  // NOLINT(modernize-use-using): clang wants the attribute here
 };
 template <class T>
 struct VectorOf<T, 1> {
   using Type = T;
 };
 
-/// N values of T with arithmetic operators, lane by lane (a GNU extension of g++ and clang, on any processor).
+/// N values of T with arithmetic operators, lane by lane (a GNU extension of g++ and clang, on any
+/// processor).
 template <class T, int N>
 using Vector = typename VectorOf<T, N>::Type;
 
@@ -37,10 +40,12 @@ template <int N>
   return x - Vector<float, N>{};
 }
 
-/// a * b + c in one rounding where the processor can, everywhere alike: left to the compiler, the same sum is fused in one function and
-/// not in another, and results would depend on where a width's columns are cut into registers.
+/// a * b + c in one rounding where the processor can, everywhere alike: left to the compiler, the
+/// same sum is fused in one function and not in another, and results would depend on where a
+/// width's columns are cut into registers.
 template <int N>
-[[gnu::always_inline]] inline Vector<float, N> multiply_add(Vector<float, N> a, Vector<float, N> b, Vector<float, N> c) {
+[[gnu::always_inline]] inline Vector<float, N> multiply_add(Vector<float, N> a, Vector<float, N> b,
+                                                            Vector<float, N> c) {
 #if defined(__FMA__)
   if constexpr (N == 1) {
     return __builtin_fmaf(a, b, c);
@@ -60,11 +65,13 @@ template <int N>
 #endif
 }
 
-/// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors stay in registers.
+/// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors
+/// stay in registers.
 template <int N, class F>
 [[gnu::always_inline]] inline void unrolled(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) { (f(std::integral_constant<int, I>{}), ...); }
-  (std::make_integer_sequence<int, N>{});
+  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, I>{}), ...);
+  }(std::make_integer_sequence<int, N>{});
 }
 
 }  // namespace tessera::inline v0::detail

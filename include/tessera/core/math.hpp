@@ -8,8 +8,9 @@
 
 namespace tessera::inline v0 {
 
-// For optimizers that are written for any value type V: backends overload these for their vectors (host/lanes.hpp). In a template outside
-// this namespace write `using tessera::maximum;` first, so that both the functions here and the overloads are found.
+// For optimizers that are written for any value type V: backends overload these for their vectors
+// (host/lanes.hpp). In a template outside this namespace write `using tessera::maximum;` first, so
+// that both the functions here and the overloads are found.
 
 /// Correctly rounded.
 TESSERA_HOST_DEVICE inline float square_root(float x) { return std::sqrt(x); }
@@ -25,6 +26,8 @@ TESSERA_HOST_DEVICE inline float absolute(float x) { return std::fabs(x); }
 TESSERA_HOST_DEVICE inline float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
 
 /// a where `condition` holds, else b: `select(gradient > 0.0f, a, b)`. Both are evaluated.
-TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) { return condition ? a : b; }
+TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {
+  return condition ? a : b;
+}
 
 }  // namespace tessera::inline v0

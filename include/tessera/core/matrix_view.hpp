@@ -9,8 +9,8 @@
 
 namespace tessera::inline v0 {
 
-/// A row-major matrix that somebody else owns: `rows x columns` elements, `stride` elements from one row to the next
-/// (stride >= columns). Trivially copyable; passed by value.
+/// A row-major matrix that somebody else owns: `rows x columns` elements, `stride` elements from
+/// one row to the next (stride >= columns). Trivially copyable; passed by value.
 template <class T>
 struct MatrixView {
   T* data = nullptr;
@@ -21,19 +21,26 @@ struct MatrixView {
   constexpr MatrixView() = default;
   TESSERA_HOST_DEVICE constexpr MatrixView(T* data_, std::int64_t rows_, std::int64_t columns_)
       : data(data_), rows(rows_), columns(columns_), stride(columns_) {}
-  TESSERA_HOST_DEVICE constexpr MatrixView(T* data_, std::int64_t rows_, std::int64_t columns_, std::int64_t stride_)
+  TESSERA_HOST_DEVICE constexpr MatrixView(T* data_, std::int64_t rows_, std::int64_t columns_,
+                                           std::int64_t stride_)
       : data(data_), rows(rows_), columns(columns_), stride(stride_) {}
 
   /// A view of const elements from a view of mutable ones.
   template <class U>
-  requires std::is_same_v<const U, T> TESSERA_HOST_DEVICE constexpr MatrixView(MatrixView<U> other)  // NOLINT(google-explicit-constructor)
+    requires std::is_same_v<const U, T>
+  TESSERA_HOST_DEVICE constexpr MatrixView(
+      MatrixView<U> other)  // NOLINT(google-explicit-constructor)
       : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
 
   TESSERA_HOST_DEVICE constexpr T* row(std::int64_t i) const { return data + i * stride; }
-  TESSERA_HOST_DEVICE constexpr T& operator()(std::int64_t i, std::int64_t j) const { return data[i * stride + j]; }
+  TESSERA_HOST_DEVICE constexpr T& operator()(std::int64_t i, std::int64_t j) const {
+    return data[i * stride + j];
+  }
 
-  /// Columns [begin, begin + count) of every row. A view of no rows may have no data, to which nothing can be added.
-  TESSERA_HOST_DEVICE constexpr MatrixView column_range(std::int64_t begin, std::int64_t count) const {
+  /// Columns [begin, begin + count) of every row. A view of no rows may have no data, to which
+  /// nothing can be added.
+  TESSERA_HOST_DEVICE constexpr MatrixView column_range(std::int64_t begin,
+                                                        std::int64_t count) const {
     return {rows == 0 ? data : data + begin, rows, count, stride};
   }
   /// Rows [begin, begin + count).

@@ -33,13 +33,16 @@ struct Topology {
   int ranks = 1;
   int ranks_per_node = 0;  ///< 0: all ranks on one node
 
-  constexpr int node_size() const { return ranks_per_node > 0 && ranks_per_node < ranks ? ranks_per_node : ranks; }
+  constexpr int node_size() const {
+    return ranks_per_node > 0 && ranks_per_node < ranks ? ranks_per_node : ranks;
+  }
   constexpr int nodes() const { return (ranks + node_size() - 1) / node_size(); }
   friend constexpr bool operator==(const Topology&, const Topology&) = default;
 };
 
-/// Where a policy wants a rectangle. `any`: the plan balances; `every`: a copy on every rank; `rank`: on rank `index`;
-/// `node_member`: on rank `index` of one node, the same node for every rectangle of the table with the same `group`.
+/// Where a policy wants a rectangle. `any`: the plan balances; `every`: a copy on every rank;
+/// `rank`: on rank `index`; `node_member`: on rank `index` of one node, the same node for every
+/// rectangle of the table with the same `group`.
 struct Place {
   enum class Kind : std::uint8_t { any, every, rank, node_member };
   Kind kind = Kind::any;

@@ -7,15 +7,17 @@
 
 namespace tessera::inline v0 {
 
-/// Which rows of a collection updates have changed since somebody began to ask: what increments of checkpoints live on. The bits lie in
-/// the backend's memory, where updates set them in the order of their work; only `changed` waits for that.
+/// Which rows of a collection updates have changed since somebody began to ask: what increments of
+/// checkpoints live on. The bits lie in the backend's memory, where updates set them in the order
+/// of their work; only `changed` waits for that.
 class RowMarks {
  public:
   virtual ~RowMarks() = default;
   /// No row has changed.
   virtual void clear() = 0;
   /// Which of an arena's rows [begin, end) have changed, counted from `begin`, ascending.
-  virtual std::vector<std::int64_t> changed(int arena, std::int64_t begin, std::int64_t end) const = 0;
+  virtual std::vector<std::int64_t> changed(int arena, std::int64_t begin,
+                                            std::int64_t end) const = 0;
 };
 
 }  // namespace tessera::inline v0

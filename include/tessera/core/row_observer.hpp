@@ -8,8 +8,8 @@
 
 namespace tessera::inline v0 {
 
-/// Told of rows before an update changes them: what snapshots and increments of checkpoints live on. All calls come from the rank's own
-/// thread.
+/// Told of rows before an update changes them: what snapshots and increments of checkpoints live
+/// on. All calls come from the rank's own thread.
 class RowObserver {
  public:
   virtual ~RowObserver() = default;
@@ -17,7 +17,8 @@ class RowObserver {
   virtual void begin_update() {}
   /// ... and stay again.
   virtual void end_update() noexcept {}
-  /// Rows of an arena that this update is going to change, in any order, some of them more than once.
+  /// Rows of an arena that this update is going to change, in any order, some of them more than
+  /// once.
   virtual void touch(int arena, std::span<const std::int64_t> rows) = 0;
 };
 

@@ -7,10 +7,13 @@
 
 namespace tessera::inline v0 {
 
-/// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not; an empty bag is a zero vector.
+/// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not;
+/// an empty bag is a zero vector.
 enum class Pooling : std::uint8_t { sum, mean };
 
-constexpr std::string_view to_string(Pooling pooling) { return pooling == Pooling::sum ? "sum" : "mean"; }
+constexpr std::string_view to_string(Pooling pooling) {
+  return pooling == Pooling::sum ? "sum" : "mean";
+}
 
 /// Rows of a table that are only known when the collection is constructed.
 inline constexpr std::int64_t dynamic_rows = -1;
@@ -20,9 +23,12 @@ struct TableSpec {
   std::string_view name;
   std::int64_t rows = 0;  ///< or `dynamic_rows`
   std::int32_t width = 0;
-  Pooling pooling = Pooling::sum;  ///< of the feature of the same name, where the plan lists no features
-  double hotness = 1;              ///< ids per sample expected of each feature; only weighs placement and predicted times
-  double skew = -1;                ///< exponent of the ids' power law, for predicted times; negative: the workload's
+  /// of the feature of the same name, where the plan lists no features
+  Pooling pooling = Pooling::sum;
+  /// ids per sample expected of each feature; only weighs placement and predicted times
+  double hotness = 1;
+  /// exponent of the ids' power law, for predicted times; negative: the workload's
+  double skew = -1;
 };
 
 /// One input column: which table it reads, and how its bags are pooled.

@@ -13,19 +13,22 @@
 
 namespace tessera::inline v0::gpu {
 
-// Rows whose width is known at run time only, or that are wider than a warp holds in registers: a warp takes a row, its lanes take
-// neighbouring columns, 32 at a time.
+// Rows whose width is known at run time only, or that are wider than a warp holds in registers: a
+// warp takes a row, its lanes take neighbouring columns, 32 at a time.
 
 inline constexpr int any_width_threads = 256;
 inline constexpr std::size_t merged_rows_slot = 16, merged_gradients_slot = 17;
 
 template <Element T, IdType Id>
 __global__ void __launch_bounds__(any_width_threads)
-    pool_any_width(const T* __restrict__ arena, const int width, const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+    pool_any_width(const T* __restrict__ arena, const int width,
+                   const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const LookupGroup<Id>& group = batch.groups[g];
   const Bags<Id>& bags = group.bags;
-  const std::int64_t bag = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (any_width_threads / 32) + threadIdx.x / 32;
+  const std::int64_t bag =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (any_width_threads / 32) +
+      threadIdx.x / 32;
   if (bag >= bags.bags) return;
   const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
   for (int column = lane; column < width; column += 32) {
@@ -42,14 +45,18 @@ __global__ void __launch_bounds__(any_width_threads)
 }
 
 template <Element T, IdType Id>
-void lookup_any_width(const Cuda& backend, const T* arena, int width, std::span<const LookupGroup<Id>> groups) {
+void lookup_any_width(const Cuda& backend, const T* arena, int width,
+                      std::span<const LookupGroup<Id>> groups) {
   launch_by_group<LookupGroup<Id>>(
       backend, "pool_any_width", any_width_threads, groups,
-      [](const LookupGroup<Id>& group) { return ceil_divide(group.bags.bags, any_width_threads / 32); }, pool_any_width<T, Id>, arena,
-      width);
+      [](const LookupGroup<Id>& group) {
+        return ceil_divide(group.bags.bags, any_width_threads / 32);
+      },
+      pool_any_width<T, Id>, arena, width);
 }
 
-/// The canonical mean square (op/mean_square.hpp) of a row of gradients in memory: a lane per block of columns, blocks added in order.
+/// The canonical mean square (op/mean_square.hpp) of a row of gradients in memory: a lane per block
+/// of columns, blocks added in order.
 __device__ inline float mean_square_any_width(const float* gradient, int width, int lane) {
   const int blocks = (width + mean_square_block - 1) / mean_square_block;
   float sum = 0;
@@ -57,7 +64,9 @@ __device__ inline float mean_square_any_width(const float* gradient, int width, 
     const int column = (first + lane) * mean_square_block;
     float block = 0;
     if (column < width)
-      block = block_square_sum(gradient + column, width - column < mean_square_block ? width - column : mean_square_block);
+      block =
+          block_square_sum(gradient + column,
+                           width - column < mean_square_block ? width - column : mean_square_block);
     for (int b = 0; b < 32; ++b) {
       const float next = __shfl_sync(0xffffffffu, block, b);
       if (first + b < blocks) sum += next;
@@ -69,18 +78,21 @@ __device__ inline float mean_square_any_width(const float* gradient, int width, 
 /// `count_at`: where the number of rows is, if the host does not know it.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
-    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step, const MergedGradients merged, const int width,
+    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step,
+                         const MergedGradients merged, const int width,
                          const std::uint32_t* count_at, const float* mean_squares) {
   constexpr int states = O::element_states;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t k = static_cast<std::int64_t>(blockIdx.x) * (any_width_threads / 32) + threadIdx.x / 32;
+  const std::int64_t k =
+      static_cast<std::int64_t>(blockIdx.x) * (any_width_threads / 32) + threadIdx.x / 32;
   if (k >= (count_at != nullptr ? static_cast<std::int64_t>(*count_at) : merged.count)) return;
   const std::int64_t row = merged.rows[k];
   if (row < 0) return;
   const float* gradient = merged.gradients + k * width;
   float mean_square = 0;
   if constexpr (O::needs_mean_square)
-    mean_square = mean_squares != nullptr ? mean_squares[k] : mean_square_any_width(gradient, width, lane);
+    mean_square =
+        mean_squares != nullptr ? mean_squares[k] : mean_square_any_width(gradient, width, lane);
   float row_state[O::row_states > 0 ? O::row_states : 1];
   for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
   if constexpr (O::row_states > 0) __syncwarp();  // all lanes have read before one writes
@@ -91,7 +103,8 @@ __global__ void __launch_bounds__(any_width_threads)
   std::int64_t first_column = 0;
   if constexpr (!std::is_same_v<T, float>) {
     const ArenaSegment& segment = to.segment_of(row);
-    key = rounding_key(to.rounding_seed, segment.table_key, row - segment.row_offset + segment.row_begin);
+    key = rounding_key(to.rounding_seed, segment.table_key,
+                       row - segment.row_offset + segment.row_begin);
     first_column = segment.column_begin;
   }
   for (int column = lane; column < width; column += 32) {
@@ -99,7 +112,8 @@ __global__ void __launch_bounds__(any_width_threads)
     float state[states > 0 ? states : 1];
     for (int s = 0; s < states; ++s) state[s] = to.element_state[s][at];
     const float weight = step.element(to_float(to.arena[at]), gradient[column], state, shared);
-    to.arena[at] = round_stochastic<T>(weight, std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column));
+    to.arena[at] = round_stochastic<T>(
+        weight, std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column));
     for (int s = 0; s < states; ++s) to.element_state[s][at] = state[s];
   }
 }
@@ -122,10 +136,12 @@ DeviceArena<T, O> to_device(const Cuda& backend, const ArenaState<T, O>& state) 
 }
 
 template <Element T, Optimizer O>
-void apply_any_width(const Cuda& backend, const ArenaState<T, O>& state, const typename O::Step& step, const MergedGradients& merged,
+void apply_any_width(const Cuda& backend, const ArenaState<T, O>& state,
+                     const typename O::Step& step, const MergedGradients& merged,
                      const std::uint32_t* count_at, const float* mean_squares) {
-  backend.launch("apply_rows_any_width", ceil_divide(merged.count, any_width_threads / 32), any_width_threads, apply_rows_any_width<T, O>,
-                 to_device(backend, state), step, merged, state.width, count_at, mean_squares);
+  backend.launch("apply_rows_any_width", ceil_divide(merged.count, any_width_threads / 32),
+                 any_width_threads, apply_rows_any_width<T, O>, to_device(backend, state), step,
+                 merged, state.width, count_at, mean_squares);
 }
 
 }  // namespace tessera::inline v0::gpu

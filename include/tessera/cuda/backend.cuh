@@ -15,8 +15,9 @@
 
 namespace tessera::inline v0 {
 
-/// The backend for NVIDIA GPUs. A small handle: copies share the scratch memory. All work goes to one stream, in order, and nothing
-/// waits for it. One Cuda belongs to one rank and one device; its calls come from one thread at a time.
+/// The backend for NVIDIA GPUs. A small handle: copies share the scratch memory. All work goes to
+/// one stream, in order, and nothing waits for it. One Cuda belongs to one rank and one device; its
+/// calls come from one thread at a time.
 class Cuda {
  public:
   struct Options {
@@ -25,7 +26,8 @@ class Cuda {
   };
 
   Cuda() : Cuda(Options{}) {}
-  explicit Cuda(Options options) : stream_(options.stream), memory_(options.memory), scratch_(std::make_shared<Scratch>()) {}
+  explicit Cuda(Options options)
+      : stream_(options.stream), memory_(options.memory), scratch_(std::make_shared<Scratch>()) {}
 
   cudaStream_t stream() const { return stream_; }
   gpu::MemoryResourceRef memory() const { return memory_; }
@@ -38,8 +40,12 @@ class Cuda {
   gpu::DeviceBuffer<T> buffer(std::int64_t count) const {
     return {count, stream_, memory_};
   }
-  void* allocate(std::size_t bytes) const { return memory_.allocate(bytes == 0 ? 1 : bytes, stream_); }
-  void deallocate(void* p, std::size_t bytes) const noexcept { memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_); }
+  void* allocate(std::size_t bytes) const {
+    return memory_.allocate(bytes == 0 ? 1 : bytes, stream_);
+  }
+  void deallocate(void* p, std::size_t bytes) const noexcept {
+    memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_);
+  }
 
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
   void before_growth(std::size_t bytes) const { gpu::refuse_growth_of_capture(stream_, bytes); }
@@ -54,19 +60,25 @@ class Cuda {
   /// Memory of the host that the GPU reads and writes, too, and that copies do not wait for.
   static void* allocate_host(std::size_t bytes) {
     void* p = nullptr;
-    gpu::check(cudaMallocHost(&p, bytes == 0 ? 1 : bytes), "allocating {} bytes of page-locked host memory", bytes);
+    gpu::check(cudaMallocHost(&p, bytes == 0 ? 1 : bytes),
+               "allocating {} bytes of page-locked host memory", bytes);
     return p;
   }
-  static void deallocate_host(void* p, std::size_t) noexcept { gpu::report(cudaFreeHost(p), "freeing page-locked host memory"); }
+  static void deallocate_host(void* p, std::size_t) noexcept {
+    gpu::report(cudaFreeHost(p), "freeing page-locked host memory");
+  }
 
-  /// Between any two memories, in the order of the stream. Memory of the host that is not from allocate_host makes the host wait.
+  /// Between any two memories, in the order of the stream. Memory of the host that is not from
+  /// allocate_host makes the host wait.
   void copy(void* to, const void* from, std::size_t bytes) const {
-    gpu::copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), static_cast<std::int64_t>(bytes), stream_);
+    gpu::copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
+              static_cast<std::int64_t>(bytes), stream_);
   }
   /// Waits for all work of the stream; throws what the work met.
   void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
-  /// Later work starts after what `other` was given so far; the host does not wait. Not for cudaStreamPerThread where several threads
-  /// work with a backend, as it names another stream in each of them.
+  /// Later work starts after what `other` was given so far; the host does not wait. Not for
+  /// cudaStreamPerThread where several threads work with a backend, as it names another stream in
+  /// each of them.
   void wait_for(const Cuda& other) const {
     if (other.stream_ == stream_) return;
     std::optional<gpu::Event>& event = scratch_->event;
@@ -75,10 +87,13 @@ class Cuda {
     event->block(stream_);
   }
 
-  void fill_zero(void* p, std::size_t bytes) const { gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_); }
+  void fill_zero(void* p, std::size_t bytes) const {
+    gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_);
+  }
 
-  /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until the slot is asked for more. Slots 0-7
-  /// and 16-19 belong to the operations, 8-15 to whoever calls them. Throws if a slot would grow while the stream is captured.
+  /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until
+  /// the slot is asked for more. Slots 0-7 and 16-19 belong to the operations, 8-15 to whoever
+  /// calls them. Throws if a slot would grow while the stream is captured.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     gpu::DeviceBuffer<std::byte>& block = scratch_->blocks.at(slot);
     if (block.bytes() < bytes) {
@@ -94,8 +109,10 @@ class Cuda {
   }
 
   template <class... Parameters, class... Arguments>
-  void launch(std::string_view name, std::int64_t blocks, int threads, void (*kernel)(Parameters...), Arguments&&... arguments) const {
-    gpu::launch(name, {.blocks = blocks, .threads = threads, .stream = stream_}, kernel, std::forward<Arguments>(arguments)...);
+  void launch(std::string_view name, std::int64_t blocks, int threads,
+              void (*kernel)(Parameters...), Arguments&&... arguments) const {
+    gpu::launch(name, {.blocks = blocks, .threads = threads, .stream = stream_}, kernel,
+                std::forward<Arguments>(arguments)...);
   }
 
  private:

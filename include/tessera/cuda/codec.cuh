@@ -14,37 +14,47 @@ namespace tessera::inline v0 {
 namespace gpu {
 
 inline constexpr int codec_threads = 256;
-inline constexpr int codec_flight = 2;  ///< rows that a group of lanes has loaded before it stores the first
+/// rows that a group of lanes has loaded before it stores the first
+inline constexpr int codec_flight = 2;
 
-/// How many lanes share a row: enough to take four columns each at once, a power of two, at most a warp.
+/// How many lanes share a row: enough to take four columns each at once, a power of two, at most a
+/// warp.
 TESSERA_HOST_DEVICE constexpr int codec_lanes(int width) {
   int lanes = 1;
   while (4 * lanes < width && lanes < 32) lanes *= 2;
   return lanes;
 }
-constexpr int codec_rows_per_block(int width) { return codec_threads / codec_lanes(width) * codec_flight; }
+constexpr int codec_rows_per_block(int width) {
+  return codec_threads / codec_lanes(width) * codec_flight;
+}
 
 /// An encoded row: a header, then pieces of four columns.
 template <LaneCodec C>
 struct EncodedRow {
-  static constexpr int header_bytes = static_cast<int>(C::bytes(0)), piece_bytes = static_cast<int>(C::bytes(4) - C::bytes(0));
+  static constexpr int header_bytes = static_cast<int>(C::bytes(0)),
+                       piece_bytes = static_cast<int>(C::bytes(4) - C::bytes(0));
   static_assert(header_bytes == 0 || header_bytes == sizeof(typename C::Header),
                 "LaneCodec: Header must be the row's first bytes(0) bytes");
-  static_assert(piece_bytes > 0 && piece_bytes <= 16 && piece_bytes % 4 == 0, "LaneCodec: four columns must make one to four words");
+  static_assert(piece_bytes > 0 && piece_bytes <= 16 && piece_bytes % 4 == 0,
+                "LaneCodec: four columns must make one to four words");
   static constexpr int words = piece_bytes / 4;
 
   /// Words of a piece of `count` columns.
-  static __device__ int words_of(int count) { return static_cast<int>(C::bytes(count) - C::bytes(0)) / 4; }
+  static __device__ int words_of(int count) {
+    return static_cast<int>(C::bytes(count) - C::bytes(0)) / 4;
+  }
   /// Whether every piece of rows of a width can be moved at once.
   static __device__ bool aligned(const std::byte* rows, int width) {
     constexpr int bytes = piece_bytes % 16 == 0 ? 16 : piece_bytes % 8 == 0 ? 8 : 4;
-    return reinterpret_cast<std::uintptr_t>(rows) % bytes == 0 && C::bytes(width) % bytes == 0 && header_bytes % bytes == 0;
+    return reinterpret_cast<std::uintptr_t>(rows) % bytes == 0 && C::bytes(width) % bytes == 0 &&
+           header_bytes % bytes == 0;
   }
 };
 
 /// Words between memory that is aligned to 4 and a lane; all at once where they are `whole`.
 template <int Count>
-__device__ __forceinline__ void load_words(const std::byte* from, bool whole, int count, std::uint32_t (&words)[Count]) {
+__device__ __forceinline__ void load_words(const std::byte* from, bool whole, int count,
+                                           std::uint32_t (&words)[Count]) {
   if constexpr (Count != 3) {
     if (whole) {
       const auto packed = *reinterpret_cast<const Packed<std::uint32_t, Count>*>(from);
@@ -52,10 +62,12 @@ __device__ __forceinline__ void load_words(const std::byte* from, bool whole, in
       return;
     }
   }
-  for (int i = 0; i < Count; ++i) words[i] = i < count ? reinterpret_cast<const std::uint32_t*>(from)[i] : 0;
+  for (int i = 0; i < Count; ++i)
+    words[i] = i < count ? reinterpret_cast<const std::uint32_t*>(from)[i] : 0;
 }
 template <int Count>
-__device__ __forceinline__ void store_words(std::byte* to, bool whole, int count, const std::uint32_t (&words)[Count]) {
+__device__ __forceinline__ void store_words(std::byte* to, bool whole, int count,
+                                            const std::uint32_t (&words)[Count]) {
   if constexpr (Count != 3) {
     if (whole) {
       Packed<std::uint32_t, Count> packed;
@@ -71,7 +83,8 @@ __device__ __forceinline__ void store_words(std::byte* to, bool whole, int count
 /// A codec's range from another lane.
 template <class T>
 __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
-  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0, "LaneCodec: Range must be of words of 32 bits");
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 4 == 0,
+                "LaneCodec: Range must be of words of 32 bits");
   std::uint32_t words[sizeof(T) / 4];
   __builtin_memcpy(words, &mine, sizeof(T));
   for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, distance);
@@ -80,26 +93,32 @@ __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
   return other;
 }
 
-/// A group of lanes encodes a row, four columns per lane and turn, after it has found the row's range together where the codec has one.
-/// Neighbouring groups take neighbouring rows:
+/// A group of lanes encodes a row, four columns per lane and turn, after it has found the row's
+/// range together where the codec has one. Neighbouring groups take neighbouring rows:
 ///
 ///     width 16, 4 lanes    warp: rows 0 1 2 3 4 5 6 7, then, of the next flight, 64 .. 71
 template <LaneCodec C>
-__global__ void __launch_bounds__(codec_threads) encode_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
+__global__ void __launch_bounds__(codec_threads)
+    encode_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
   using Row = EncodedRow<C>;
   using Range = typename C::Range;
   const int g = batch.find(blockIdx.x);
   const typename EncodeRows<C>::Job& job = batch.groups[g];
-  const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes, rows_at_once = codec_threads / lanes;
+  const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
+            rows_at_once = codec_threads / lanes;
   const std::int64_t first =
-      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * rows_at_once * codec_flight + static_cast<int>(threadIdx.x) / lanes;
-  const bool aligned = rows_aligned(job.source, job.source_stride), whole = Row::aligned(job.target, job.width);
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * rows_at_once * codec_flight +
+      static_cast<int>(threadIdx.x) / lanes;
+  const bool aligned = rows_aligned(job.source, job.source_stride),
+             whole = Row::aligned(job.target, job.width);
   const float* sources[codec_flight];
   bool has[codec_flight];
   for (int r = 0; r < codec_flight; ++r) {
     const std::int64_t row = first + r * rows_at_once;
     has[r] = row < job.rows;
-    sources[r] = has[r] ? job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride : nullptr;
+    sources[r] =
+        has[r] ? job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride
+               : nullptr;
   }
 
   typename C::Header headers[codec_flight];
@@ -111,10 +130,13 @@ __global__ void __launch_bounds__(codec_threads) encode_rows(const __grid_consta
       for (int r = 0; r < codec_flight; ++r)
         if (has[r] && count == 4) load_four(sources[r] + column, aligned, 4, x[r]);
       for (int r = 0; r < codec_flight; ++r)
-        if (has[r]) ranges[r] = C::join(ranges[r], count == 4 ? C::range(x[r], 4) : C::range(sources[r] + column, count));
+        if (has[r])
+          ranges[r] = C::join(
+              ranges[r], count == 4 ? C::range(x[r], 4) : C::range(sources[r] + column, count));
     }
     for (int r = 0; r < codec_flight; ++r) {
-      for (int distance = lanes / 2; distance > 0; distance /= 2) ranges[r] = C::join(ranges[r], exchange_lanes(ranges[r], distance));
+      for (int distance = lanes / 2; distance > 0; distance /= 2)
+        ranges[r] = C::join(ranges[r], exchange_lanes(ranges[r], distance));
       headers[r] = C::header(ranges[r]);
     }
   }
@@ -123,8 +145,9 @@ __global__ void __launch_bounds__(codec_threads) encode_rows(const __grid_consta
       if (lane != 0 || !has[r]) continue;
       std::uint32_t words[Row::header_bytes / 4];
       __builtin_memcpy(words, &headers[r], sizeof(words));
-      store_words(job.target + static_cast<std::size_t>(first + r * rows_at_once) * C::bytes(job.width), false, Row::header_bytes / 4,
-                  words);
+      store_words(
+          job.target + static_cast<std::size_t>(first + r * rows_at_once) * C::bytes(job.width),
+          false, Row::header_bytes / 4, words);
     }
   }
 
@@ -139,22 +162,28 @@ __global__ void __launch_bounds__(codec_threads) encode_rows(const __grid_consta
       C::encode_four(headers[r], x[r], count, piece);
       std::uint32_t words[Row::words];
       __builtin_memcpy(words, piece, sizeof(words));
-      std::byte* const row = job.target + static_cast<std::size_t>(first + r * rows_at_once) * C::bytes(job.width);
-      store_words(row + Row::header_bytes + column / 4 * Row::piece_bytes, whole && count == 4, Row::words_of(count), words);
+      std::byte* const row =
+          job.target + static_cast<std::size_t>(first + r * rows_at_once) * C::bytes(job.width);
+      store_words(row + Row::header_bytes + column / 4 * Row::piece_bytes, whole && count == 4,
+                  Row::words_of(count), words);
     }
   }
 }
 
 /// The same division of the work.
 template <LaneCodec C>
-__global__ void __launch_bounds__(codec_threads) decode_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
+__global__ void __launch_bounds__(codec_threads)
+    decode_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
   using Row = EncodedRow<C>;
   const int g = batch.find(blockIdx.x);
   const typename DecodeRows<C>::Job& job = batch.groups[g];
-  const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes, rows_at_once = codec_threads / lanes;
+  const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
+            rows_at_once = codec_threads / lanes;
   const std::int64_t first =
-      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * rows_at_once * codec_flight + static_cast<int>(threadIdx.x) / lanes;
-  const bool aligned = rows_aligned(job.target, job.target_stride), whole = Row::aligned(job.source, job.width);
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * rows_at_once * codec_flight +
+      static_cast<int>(threadIdx.x) / lanes;
+  const bool aligned = rows_aligned(job.target, job.target_stride),
+             whole = Row::aligned(job.source, job.width);
   typename C::Header headers[codec_flight];
   const std::byte* sources[codec_flight];
   float* targets[codec_flight];
@@ -178,7 +207,8 @@ __global__ void __launch_bounds__(codec_threads) decode_rows(const __grid_consta
     float before[codec_flight][4];
     for (int r = 0; r < codec_flight; ++r) {
       if (!has[r]) continue;
-      load_words(sources[r] + Row::header_bytes + column / 4 * Row::piece_bytes, whole && count == 4, Row::words_of(count), words[r]);
+      load_words(sources[r] + Row::header_bytes + column / 4 * Row::piece_bytes,
+                 whole && count == 4, Row::words_of(count), words[r]);
       if (job.add) load_four(targets[r] + column, aligned, count, before[r]);
     }
     for (int r = 0; r < codec_flight; ++r) {
@@ -195,21 +225,26 @@ __global__ void __launch_bounds__(codec_threads) decode_rows(const __grid_consta
 
 /// For codecs that give whole rows only: a thread takes a row.
 template <Codec C>
-__global__ void __launch_bounds__(codec_threads) encode_whole_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
+__global__ void __launch_bounds__(codec_threads)
+    encode_whole_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
   const int g = batch.find(blockIdx.x);
   const typename EncodeRows<C>::Job& job = batch.groups[g];
-  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
+  const std::int64_t row =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
-  C::encode(job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride, job.width,
-            job.target + static_cast<std::size_t>(row) * C::bytes(job.width));
+  C::encode(job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride,
+            job.width, job.target + static_cast<std::size_t>(row) * C::bytes(job.width));
 }
 template <Codec C>
-__global__ void __launch_bounds__(codec_threads) decode_whole_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
+__global__ void __launch_bounds__(codec_threads)
+    decode_whole_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
   const int g = batch.find(blockIdx.x);
   const typename DecodeRows<C>::Job& job = batch.groups[g];
-  const std::int64_t row = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
+  const std::int64_t row =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
-  C::decode(job.source + static_cast<std::size_t>(row) * C::bytes(job.width), job.width, job.target + row * job.target_stride);
+  C::decode(job.source + static_cast<std::size_t>(row) * C::bytes(job.width), job.width,
+            job.target + row * job.target_stride);
 }
 
 }  // namespace gpu
@@ -223,7 +258,8 @@ struct Kernel<EncodeRows<C>, Cuda> {
     const auto serve = [&](auto kernel, const auto& rows_per_block) {
       gpu::launch_by_group<Job>(
           backend, "encode_rows", gpu::codec_threads, p.jobs,
-          [&](const Job& job) { return gpu::ceil_divide(job.rows, rows_per_block(job.width)); }, kernel);
+          [&](const Job& job) { return gpu::ceil_divide(job.rows, rows_per_block(job.width)); },
+          kernel);
     };
     if constexpr (LaneCodec<C>)
       serve(gpu::encode_rows<C>, gpu::codec_rows_per_block);
@@ -232,8 +268,8 @@ struct Kernel<EncodeRows<C>, Cuda> {
   }
 };
 
-/// A launch per round of jobs that add to the same columns. Codecs that give whole rows only: all are decoded into scratch memory, slot 0,
-/// and moved from there.
+/// A launch per round of jobs that add to the same columns. Codecs that give whole rows only: all
+/// are decoded into scratch memory, slot 0, and moved from there.
 template <Codec C>
 struct Kernel<DecodeRows<C>, Cuda> {
   using Job = typename DecodeRows<C>::Job;
@@ -243,7 +279,10 @@ struct Kernel<DecodeRows<C>, Cuda> {
       for (const std::vector<Job>& round : gpu::rounds_of<Job>(p.jobs))
         gpu::launch_by_group<Job>(
             backend, "decode_rows", gpu::codec_threads, round,
-            [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_rows_per_block(job.width)); }, gpu::decode_rows<C>);
+            [](const Job& job) {
+              return gpu::ceil_divide(job.rows, gpu::codec_rows_per_block(job.width));
+            },
+            gpu::decode_rows<C>);
     } else {
       std::vector<Job> decode(p.jobs.begin(), p.jobs.end());
       std::int64_t floats = 0;
@@ -251,21 +290,25 @@ struct Kernel<DecodeRows<C>, Cuda> {
       float* at = backend.scratch_for<float>(0, floats);
       std::vector<MoveRows::Job> moves;
       for (Job& job : decode) {
-        moves.push_back({at, job.width, job.target, job.target_stride, job.rows, job.width, job.samples, true, job.add});
+        moves.push_back({at, job.width, job.target, job.target_stride, job.rows, job.width,
+                         job.samples, true, job.add});
         job.target = at;
         job.target_stride = job.width;
         at += padded(job);
       }
       gpu::launch_by_group<Job>(
           backend, "decode_whole_rows", gpu::codec_threads, decode,
-          [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_threads); }, gpu::decode_whole_rows<C>);
+          [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_threads); },
+          gpu::decode_whole_rows<C>);
       tessera::run<MoveRows>(backend, {moves});
     }
   }
 
  private:
   /// Floats of a job's rows, so that the next job's are aligned to 16 bytes.
-  static std::int64_t padded(const Job& job) { return gpu::ceil_divide(job.rows * job.width, 4) * 4; }
+  static std::int64_t padded(const Job& job) {
+    return gpu::ceil_divide(job.rows * job.width, 4) * 4;
+  }
 };
 
 }  // namespace tessera::inline v0

@@ -12,11 +12,13 @@
 
 namespace tessera::inline v0 {
 
-/// Concat (interaction/concat.hpp) for matrices in device memory: a copy per part, in the order of the backend's stream.
+/// Concat (interaction/concat.hpp) for matrices in device memory: a copy per part, in the order of
+/// the backend's stream.
 struct CudaConcat {
   /// y [batch, sum of the parts' columns] from the parts, left to right.
   template <class T>
-  static void forward(const Cuda& backend, std::span<const MatrixView<const T>> parts, MatrixView<T> y) {
+  static void forward(const Cuda& backend, std::span<const MatrixView<const T>> parts,
+                      MatrixView<T> y) {
     detail::check_concat(parts, y);
     std::int64_t column = 0;
     for (const MatrixView<const T>& part : parts) {
@@ -27,7 +29,8 @@ struct CudaConcat {
 
   /// The parts' gradients (overwritten) from dy.
   template <class T>
-  static void backward(const Cuda& backend, MatrixView<const T> dy, std::span<const MatrixView<T>> parts) {
+  static void backward(const Cuda& backend, MatrixView<const T> dy,
+                       std::span<const MatrixView<T>> parts) {
     detail::check_concat(parts, dy);
     std::int64_t column = 0;
     for (const MatrixView<T>& part : parts) {
@@ -40,9 +43,12 @@ struct CudaConcat {
   template <class T>
   static void copy(const Cuda& backend, MatrixView<const T> from, MatrixView<T> to) {
     if (from.rows == 0 || from.columns == 0) return;
-    const auto bytes = [](std::int64_t elements) { return static_cast<std::size_t>(elements) * sizeof(T); };
-    gpu::check(cudaMemcpy2DAsync(to.data, bytes(to.stride), from.data, bytes(from.stride), bytes(from.columns),
-                                 static_cast<std::size_t>(from.rows), cudaMemcpyDeviceToDevice, backend.stream()),
+    const auto bytes = [](std::int64_t elements) {
+      return static_cast<std::size_t>(elements) * sizeof(T);
+    };
+    gpu::check(cudaMemcpy2DAsync(to.data, bytes(to.stride), from.data, bytes(from.stride),
+                                 bytes(from.columns), static_cast<std::size_t>(from.rows),
+                                 cudaMemcpyDeviceToDevice, backend.stream()),
                "copying a matrix of {} x {}", from.rows, from.columns);
   }
 };

@@ -15,7 +15,8 @@ namespace gpu {
 
 inline constexpr int distinct_threads = 256;
 
-/// An array of ids for kernels. Entries of all arrays are numbered through, and so are their ids: key = first_key + id.
+/// An array of ids for kernels. Entries of all arrays are numbered through, and so are their ids:
+/// key = first_key + id.
 template <IdType Id>
 struct DistinctArray {
   const Id* ids;
@@ -27,7 +28,8 @@ struct DistinctArray {
 
 /// The array of an entry.
 template <IdType Id>
-__device__ const DistinctArray<Id>& array_of(const DistinctArray<Id>* arrays, int count, std::int64_t entry) {
+__device__ const DistinctArray<Id>& array_of(const DistinctArray<Id>* arrays, int count,
+                                             std::int64_t entry) {
   int low = 0, high = count - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
@@ -45,7 +47,8 @@ inline constexpr Key no_key = static_cast<Key>(~Key{0});
 
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
-    list_keys(const DistinctArray<Id>* arrays, const int count, const std::uint32_t entries, Key* keys, std::uint32_t* places) {
+    list_keys(const DistinctArray<Id>* arrays, const int count, const std::uint32_t entries,
+              Key* keys, std::uint32_t* places) {
   const std::uint32_t i = blockIdx.x * distinct_threads + threadIdx.x;
   if (i >= entries) return;
   const DistinctArray<Id>& array = array_of(arrays, count, i);
@@ -62,7 +65,8 @@ __device__ bool begins(const Key* keys, std::uint32_t i) {
 
 /// 1 where a key is the first of its kind, and a 0 behind the last.
 template <class Key>
-__global__ void __launch_bounds__(distinct_threads) mark_first_keys(const Key* keys, const std::uint32_t entries, std::uint32_t* marks) {
+__global__ void __launch_bounds__(distinct_threads)
+    mark_first_keys(const Key* keys, const std::uint32_t entries, std::uint32_t* marks) {
   const std::uint32_t i = blockIdx.x * distinct_threads + threadIdx.x;
   if (i <= entries) marks[i] = i < entries && begins(keys, i);
 }
@@ -70,8 +74,9 @@ __global__ void __launch_bounds__(distinct_threads) mark_first_keys(const Key* k
 /// Distinct keys before those of each array, and of all: from the sums of marks.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
-    count_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys, const std::uint32_t entries,
-                   const std::uint32_t* before, std::uint32_t* first_distinct) {
+    count_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
+                   const std::uint32_t entries, const std::uint32_t* before,
+                   std::uint32_t* first_distinct) {
   const int a = static_cast<int>(blockIdx.x * distinct_threads + threadIdx.x);
   if (a > count) return;
   const Key key = a == count ? no_key<Key> : static_cast<Key>(arrays[a].first_key);
@@ -86,11 +91,13 @@ __global__ void __launch_bounds__(distinct_threads)
   first_distinct[a] = before[low];
 }
 
-/// Entry i of the sorted ones tells its place where its id stands among the distinct ones; the first of its kind writes it there.
+/// Entry i of the sorted ones tells its place where its id stands among the distinct ones; the
+/// first of its kind writes it there.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
-    write_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys, const std::uint32_t* places,
-                   const std::uint32_t entries, const std::uint32_t* before, const std::uint32_t* first_distinct) {
+    write_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
+                   const std::uint32_t* places, const std::uint32_t entries,
+                   const std::uint32_t* before, const std::uint32_t* first_distinct) {
   const std::uint32_t i = blockIdx.x * distinct_threads + threadIdx.x;
   if (i >= entries) return;
   const std::uint32_t place = places[i];
@@ -98,15 +105,18 @@ __global__ void __launch_bounds__(distinct_threads)
   std::int32_t index = -1;
   if (keys[i] != no_key<Key>) {
     const bool first = begins(keys, i);
-    index = static_cast<std::int32_t>(before[i] - (first ? 0 : 1) - first_distinct[&array - arrays]);
-    if (first) array.distinct[index] = static_cast<Id>(static_cast<std::int64_t>(keys[i]) - array.first_key);
+    index =
+        static_cast<std::int32_t>(before[i] - (first ? 0 : 1) - first_distinct[&array - arrays]);
+    if (first)
+      array.distinct[index] = static_cast<Id>(static_cast<std::int64_t>(keys[i]) - array.first_key);
   }
   array.index[place - array.first_entry] = index;
 }
 
 }  // namespace gpu
 
-/// Distinct ids in ascending order: one sort of all arrays' ids, by as many bits as they need, and one wait. Scratch slots 0 to 5.
+/// Distinct ids in ascending order: one sort of all arrays' ids, by as many bits as they need, and
+/// one wait. Scratch slots 0 to 5.
 template <IdType Id>
 struct Kernel<DistinctIds<Id>, Cuda> {
   using Job = typename DistinctIds<Id>::Job;
@@ -120,21 +130,28 @@ struct Kernel<DistinctIds<Id>, Cuda> {
       entries += job.count;
       keys += job.rows;
     }
-    require(entries < INT32_MAX, "Deduplicate: {} ids on one rank; a GPU takes less than 2^31 - 1", entries);
+    require(entries < INT32_MAX, "Deduplicate: {} ids on one rank; a GPU takes less than 2^31 - 1",
+            entries);
     std::vector<std::uint32_t> first_distinct(arrays.size() + 1);
     if (entries > 0 && keys < UINT32_MAX)
-      find<std::uint32_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys, first_distinct);
+      find<std::uint32_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys,
+                          first_distinct);
     else if (entries > 0)
-      find<std::uint64_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys, first_distinct);
-    for (std::size_t a = 0; a < arrays.size(); ++a) p.jobs[a].found = first_distinct[a + 1] - first_distinct[a];
+      find<std::uint64_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys,
+                          first_distinct);
+    for (std::size_t a = 0; a < arrays.size(); ++a)
+      p.jobs[a].found = first_distinct[a + 1] - first_distinct[a];
   }
 
  private:
   template <class Key>
-  static void find(const Cuda& backend, const std::vector<gpu::DistinctArray<Id>>& arrays, std::uint32_t entries, std::int64_t key_bound,
+  static void find(const Cuda& backend, const std::vector<gpu::DistinctArray<Id>>& arrays,
+                   std::uint32_t entries, std::int64_t key_bound,
                    std::vector<std::uint32_t>& first_distinct) {
     const auto count = static_cast<int>(arrays.size());
-    const auto blocks = [](std::int64_t threads) { return gpu::ceil_divide(threads, gpu::distinct_threads); };
+    const auto blocks = [](std::int64_t threads) {
+      return gpu::ceil_divide(threads, gpu::distinct_threads);
+    };
     auto* keys = backend.scratch_for<Key>(0, std::int64_t{2} * entries);
     auto* places = backend.scratch_for<std::uint32_t>(1, std::int64_t{2} * entries);
     auto* device_arrays = backend.scratch_for<gpu::DistinctArray<Id>>(3, count);
@@ -142,21 +159,27 @@ struct Kernel<DistinctIds<Id>, Cuda> {
     auto* device_first = backend.scratch_for<std::uint32_t>(5, count + 1);
     gpu::upload<gpu::DistinctArray<Id>>(backend, arrays, device_arrays);
     const gpu::DistinctArray<Id>* const a = device_arrays;
-    backend.launch("list_keys", blocks(entries), gpu::distinct_threads, gpu::list_keys<Id, Key>, a, count, entries, keys, places);
-    const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(key_bound)));  // no_key is above every key in these, too
-    const auto sorted =
-        gpu::sort_pairs<std::uint32_t, Key>(backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits, 2);
+    backend.launch("list_keys", blocks(entries), gpu::distinct_threads, gpu::list_keys<Id, Key>, a,
+                   count, entries, keys, places);
+    // no_key is above every key in these, too
+    const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(key_bound)));
+    const auto sorted = gpu::sort_pairs<std::uint32_t, Key>(
+        backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits,
+        2);
     const Key* const sorted_keys = sorted.keys;
     const std::uint32_t* const sorted_places = sorted.values;
-    backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1), gpu::distinct_threads, gpu::mark_first_keys<Key>, sorted_keys,
-                   entries, before);
+    backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1), gpu::distinct_threads,
+                   gpu::mark_first_keys<Key>, sorted_keys, entries, before);
     gpu::exclusive_sum(backend, before, static_cast<int>(entries) + 1, 2);
     const std::uint32_t* const sums = before;
-    backend.launch("count_distinct", blocks(count + 1), gpu::distinct_threads, gpu::count_distinct<Id, Key>, a, count, sorted_keys, entries,
-                   sums, device_first);
-    backend.launch("write_distinct", blocks(entries), gpu::distinct_threads, gpu::write_distinct<Id, Key>, a, count, sorted_keys,
-                   sorted_places, entries, sums, static_cast<const std::uint32_t*>(device_first));
-    backend.copy(first_distinct.data(), device_first, first_distinct.size() * sizeof(std::uint32_t));
+    backend.launch("count_distinct", blocks(count + 1), gpu::distinct_threads,
+                   gpu::count_distinct<Id, Key>, a, count, sorted_keys, entries, sums,
+                   device_first);
+    backend.launch("write_distinct", blocks(entries), gpu::distinct_threads,
+                   gpu::write_distinct<Id, Key>, a, count, sorted_keys, sorted_places, entries,
+                   sums, static_cast<const std::uint32_t*>(device_first));
+    backend.copy(first_distinct.data(), device_first,
+                 first_distinct.size() * sizeof(std::uint32_t));
     backend.synchronize();
   }
 };

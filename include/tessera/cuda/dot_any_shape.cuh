@@ -12,9 +12,11 @@ namespace tessera::inline v0::gpu {
 
 inline constexpr int any_shape_threads = 128;
 
-/// Up to four neighbouring elements, from column k on, of a vector of `width`; zeros behind its end.
+/// Up to four neighbouring elements, from column k on, of a vector of `width`; zeros behind its
+/// end.
 template <Element T>
-__device__ __forceinline__ void load_elements(const T* vector, int k, int width, bool aligned, float (&x)[4]) {
+__device__ __forceinline__ void load_elements(const T* vector, int k, int width, bool aligned,
+                                              float (&x)[4]) {
   if (aligned && k + 4 <= width) return load_packed(vector + k, x);
   for (int i = 0; i < 4; ++i) x[i] = k + i < width ? to_float(vector[k + i]) : 0.0f;
 }
@@ -22,19 +24,25 @@ __device__ __forceinline__ void load_elements(const T* vector, int k, int width,
 /// Whether four elements of any vector may be read at once.
 template <int Width, class T>
 __device__ __forceinline__ bool fours_aligned(const MatrixView<T>& x) {
-  return Width % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (4 * sizeof(T)) == 0 && x.stride % 4 == 0;
+  return Width % 4 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % (4 * sizeof(T)) == 0 &&
+         x.stride % 4 == 0;
 }
 
-/// z of samples that shared memory does not hold: a thread sums 4 x 4 of a sample's products, and finds the vectors in the cache.
+/// z of samples that shared memory does not hold: a thread sums 4 x 4 of a sample's products, and
+/// finds the vectors in the cache.
 template <class Shape>
-__global__ void __launch_bounds__(any_shape_threads) dot_forward_any_shape(const MatrixView<const float> x, const MatrixView<float> z) {
+__global__ void __launch_bounds__(any_shape_threads)
+    dot_forward_any_shape(const MatrixView<const float> x, const MatrixView<float> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
   constexpr std::int64_t tiles = (vectors + 3) / 4;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * any_shape_threads + threadIdx.x, sample = thread / (tiles * tiles);
+  const std::int64_t thread =
+                         static_cast<std::int64_t>(blockIdx.x) * any_shape_threads + threadIdx.x,
+                     sample = thread / (tiles * tiles);
   if (sample >= x.rows) return;
   const float* in = x.row(sample);
   float* out = z.row(sample);
-  const int tile = static_cast<int>(thread % (tiles * tiles)), r = tile / tiles * 4, c = tile % tiles * 4;
+  const int tile = static_cast<int>(thread % (tiles * tiles)), r = tile / tiles * 4,
+            c = tile % tiles * 4;
   for (std::int64_t i = tile; i < Shape::columns - Shape::pairs; i += tiles * tiles)
     out[i < width ? i : i + Shape::pairs] = i < width ? in[i] : 0.0f;
   if (c > r) return;
@@ -43,8 +51,10 @@ __global__ void __launch_bounds__(any_shape_threads) dot_forward_any_shape(const
   for (int k = 0; k < width; k += 4) {
     float left[4][4], right[4][4];
     for (int i = 0; i < 4; ++i) {
-      load_elements(in + std::int64_t{r + i < vectors ? r + i : 0} * width, k, width, aligned, left[i]);
-      load_elements(in + std::int64_t{c + i < vectors ? c + i : 0} * width, k, width, aligned, right[i]);
+      load_elements(in + std::int64_t{r + i < vectors ? r + i : 0} * width, k, width, aligned,
+                    left[i]);
+      load_elements(in + std::int64_t{c + i < vectors ? c + i : 0} * width, k, width, aligned,
+                    right[i]);
     }
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < 4; ++j)
@@ -55,18 +65,23 @@ __global__ void __launch_bounds__(any_shape_threads) dot_forward_any_shape(const
       if (r + i < vectors && c + j < r + i) out[width + Shape::pair(r + i, c + j)] = sums[i][j];
 }
 
-/// dx likewise: a thread holds 4 columns of 8 vectors and goes through all vectors; a warp's threads mostly need the same of dz.
+/// dx likewise: a thread holds 4 columns of 8 vectors and goes through all vectors; a warp's
+/// threads mostly need the same of dz.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(any_shape_threads)
-    dot_backward_any_shape(const MatrixView<const T> x, const MatrixView<const T> dz, const MatrixView<T> dx) {
+    dot_backward_any_shape(const MatrixView<const T> x, const MatrixView<const T> dz,
+                           const MatrixView<T> dx) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
   constexpr std::int64_t eights = (vectors + 7) / 8, fours = (width + 3) / 4;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * any_shape_threads + threadIdx.x, sample = thread / (eights * fours);
+  const std::int64_t thread =
+                         static_cast<std::int64_t>(blockIdx.x) * any_shape_threads + threadIdx.x,
+                     sample = thread / (eights * fours);
   if (sample >= x.rows) return;
   const T* in = x.row(sample);
   const T* gradient = dz.row(sample);
   T* out = dx.row(sample);
-  const int first = static_cast<int>(thread / fours % eights) * 8, column = static_cast<int>(thread % fours) * 4;
+  const int first = static_cast<int>(thread / fours % eights) * 8,
+            column = static_cast<int>(thread % fours) * 4;
   const bool aligned = fours_aligned<width>(x);
   float sums[8][4] = {};
   if (first == 0)
@@ -78,13 +93,15 @@ __global__ void __launch_bounds__(any_shape_threads)
     for (int i = 0; i < 8; ++i) {
       const int v = first + i;
       if (v == j || v >= vectors) continue;
-      const float left = to_float(gradient[width + (v > j ? Shape::pair(v, j) : Shape::pair(j, v))]);
+      const float left =
+          to_float(gradient[width + (v > j ? Shape::pair(v, j) : Shape::pair(j, v))]);
       for (int e = 0; e < 4; ++e) sums[i][e] = fmaf(left, right[e], sums[i][e]);
     }
   }
   for (int i = 0; i < 8; ++i)
     for (int e = 0; e < 4; ++e)
-      if (first + i < vectors && column + e < width) out[std::int64_t{first + i} * width + column + e] = from_float<T>(sums[i][e]);
+      if (first + i < vectors && column + e < width)
+        out[std::int64_t{first + i} * width + column + e] = from_float<T>(sums[i][e]);
 }
 
 }  // namespace tessera::inline v0::gpu

@@ -26,9 +26,11 @@ TESSERA_HOST_DEVICE constexpr bool fits_shared_memory(std::int64_t elements) {
   return elements * static_cast<std::int64_t>(sizeof(T)) <= 96 * 1024;
 }
 
-/// `Count` elements from column k on of a vector, zeros behind its end; two per word. Aligned: one load.
+/// `Count` elements from column k on of a vector, zeros behind its end; two per word. Aligned: one
+/// load.
 template <int Width, Element T>
-__device__ __forceinline__ void load_eight(const T* vector, int k, bool aligned, std::uint32_t (&words)[4]) {
+__device__ __forceinline__ void load_eight(const T* vector, int k, bool aligned,
+                                           std::uint32_t (&words)[4]) {
   Packed<T, 8> packed;
   if (Width % 8 == 0 && aligned) {
     packed = *reinterpret_cast<const Packed<T, 8>*>(vector + k);
@@ -36,17 +38,19 @@ __device__ __forceinline__ void load_eight(const T* vector, int k, bool aligned,
     for (int i = 0; i < 8; ++i) packed.x[i] = k + i < Width ? vector[k + i] : T{};
   }
   for (int i = 0; i < 4; ++i)
-    words[i] = static_cast<std::uint32_t>(packed.x[2 * i].bits) | static_cast<std::uint32_t>(packed.x[2 * i + 1].bits) << 16;
+    words[i] = static_cast<std::uint32_t>(packed.x[2 * i].bits) |
+               static_cast<std::uint32_t>(packed.x[2 * i + 1].bits) << 16;
 }
 
 /// Whether vectors of 16-bit elements may be read 16 bytes at a time.
 template <class T>
 __device__ __forceinline__ bool vectors_aligned(const MatrixView<T>& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride * static_cast<std::int64_t>(sizeof(T)) % 16 == 0;
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
+         x.stride * static_cast<std::int64_t>(sizeof(T)) % 16 == 0;
 }
 
-/// Everything of z but the triangle, and the triangle from shared memory: neighbouring lanes, neighbouring columns. A triangle too large
-/// for that is in z already.
+/// Everything of z but the triangle, and the triangle from shared memory: neighbouring lanes,
+/// neighbouring columns. A triangle too large for that is in z already.
 template <class Shape, class T>
 __device__ __forceinline__ void store_result(const T* x, const T* triangle, T* z, int lane) {
   for (int c = lane; c < Shape::columns; c += 32) {
@@ -57,16 +61,20 @@ __device__ __forceinline__ void store_result(const T* x, const T* triangle, T* z
   }
 }
 
-/// z of 16-bit vectors on the tensor cores, a warp per sample. Rows of 16 vectors times columns of 32; operands go from global memory
-/// to registers: a product's sum does not care for the order of k, so a lane takes 8 neighbouring elements of a vector, 16 bytes, and calls
-/// them k = 2t, 2t+1, 2t+8, 2t+9 of two steps.
+/// z of 16-bit vectors on the tensor cores, a warp per sample. Rows of 16 vectors times columns of
+/// 32; operands go from global memory to registers: a product's sum does not care for the order of
+/// k, so a lane takes 8 neighbouring elements of a vector, 16 bytes, and calls them k = 2t, 2t+1,
+/// 2t+8, 2t+9 of two steps.
 template <class Shape, Element T>
-__global__ void __launch_bounds__(32 * dot_warps) dot_forward_16bit(const MatrixView<const T> x, const MatrixView<T> z) {
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_forward_16bit(const MatrixView<const T> x, const MatrixView<T> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+            g = lane / 4, t = lane % 4;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
   if (sample >= x.rows) return;
-  T* triangle = fits_shared_memory<T>(Shape::pairs) ? dynamic_shared<T>() + warp * Shape::pairs : z.row(sample) + width;
+  T* triangle = fits_shared_memory<T>(Shape::pairs) ? dynamic_shared<T>() + warp * Shape::pairs
+                                                    : z.row(sample) + width;
   const T* in = x.row(sample);
   const bool aligned = vectors_aligned(x);
   const auto load = [&](int vector, int k, std::uint32_t(&words)[4]) {
@@ -81,11 +89,14 @@ __global__ void __launch_bounds__(32 * dot_warps) dot_forward_16bit(const Matrix
         load(row + g, k, upper);
         load(row + g + 8, k, lower);
         for (int j = 0; j < 4; ++j) {
-          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;  // above the diagonal
+          // above the diagonal
+          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;
           std::uint32_t right[4];
           load(column + 8 * j + g, k, right);
-          multiply_add_16x8x16<T>(sums[j], {upper[0], lower[0], upper[1], lower[1]}, {right[0], right[1]});
-          multiply_add_16x8x16<T>(sums[j], {upper[2], lower[2], upper[3], lower[3]}, {right[2], right[3]});
+          multiply_add_16x8x16<T>(sums[j], {upper[0], lower[0], upper[1], lower[1]},
+                                  {right[0], right[1]});
+          multiply_add_16x8x16<T>(sums[j], {upper[2], lower[2], upper[3], lower[3]},
+                                  {right[2], right[3]});
         }
       }
       for (int j = 0; j < 4; ++j)
@@ -99,7 +110,8 @@ __global__ void __launch_bounds__(32 * dot_warps) dot_forward_16bit(const Matrix
   store_result<Shape>(in, triangle, z.row(sample), lane);
 }
 
-/// Shared memory of a warp of dot_backward_16bit: the sample's vectors and the symmetric matrix of dz, rows padded against conflicts.
+/// Shared memory of a warp of dot_backward_16bit: the sample's vectors and the symmetric matrix of
+/// dz, rows padded against conflicts.
 template <class Shape>
 struct DotBackwardTile {
   static constexpr int rows = (Shape::vectors + 15) / 16 * 16;
@@ -108,14 +120,17 @@ struct DotBackwardTile {
   static constexpr int elements = rows * (vector_pitch + matrix_pitch);
 };
 
-/// dx = S x on the tensor cores, a warp per sample, where S is dz's triangle made symmetric with a zero diagonal; dz of vector 0 is added.
-/// 32 rows by 32 columns at a time. The tensor core's columns are dealt out so that a lane ends up with 8 neighbouring ones.
+/// dx = S x on the tensor cores, a warp per sample, where S is dz's triangle made symmetric with a
+/// zero diagonal; dz of vector 0 is added. 32 rows by 32 columns at a time. The tensor core's
+/// columns are dealt out so that a lane ends up with 8 neighbouring ones.
 template <class Shape, Element T>
 __global__ void __launch_bounds__(32 * dot_warps)
-    dot_backward_16bit(const MatrixView<const T> x, const MatrixView<const T> dz, const MatrixView<T> dx) {
+    dot_backward_16bit(const MatrixView<const T> x, const MatrixView<const T> dz,
+                       const MatrixView<T> dx) {
   using Tile = DotBackwardTile<Shape>;
   constexpr int vectors = Shape::vectors, width = Shape::width;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+            g = lane / 4, t = lane % 4;
   T* vector_tile = dynamic_shared<T>() + warp * Tile::elements;
   T* matrix = vector_tile + Tile::rows * Tile::vector_pitch;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
@@ -131,12 +146,14 @@ __global__ void __launch_bounds__(32 * dot_warps)
     std::uint32_t words[4] = {};
     if (v < vectors && k < width) load_eight<width>(in + v * width, k, aligned, words);
     Packed<T, 8> packed;
-    for (int e = 0; e < 8; ++e) packed.x[e] = T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))};
+    for (int e = 0; e < 8; ++e)
+      packed.x[e] = T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))};
     *reinterpret_cast<Packed<T, 8>*>(vector_tile + v * Tile::vector_pitch + k) = packed;
   }
   for (int i = lane; i < Tile::rows * Tile::rows; i += 32) {
     const int r = i / Tile::rows, c = i % Tile::rows, high = r > c ? r : c, low = r > c ? c : r;
-    matrix[r * Tile::matrix_pitch + c] = high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : T{};
+    matrix[r * Tile::matrix_pitch + c] =
+        high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : T{};
   }
   __syncwarp();
 
@@ -155,8 +172,11 @@ __global__ void __launch_bounds__(32 * dot_warps)
             left[m][part] = r < Tile::rows ? two(p, p + 1) : 0;
           }
         for (int j = 0; j < 4; ++j) {
-          const T* p = vector_tile + (k + 2 * t) * Tile::vector_pitch + column + 8 * (g / 2) + 2 * j + g % 2;
-          const std::uint32_t right[2] = {two(p, p + Tile::vector_pitch), two(p + 8 * Tile::vector_pitch, p + 9 * Tile::vector_pitch)};
+          const T* p =
+              vector_tile + (k + 2 * t) * Tile::vector_pitch + column + 8 * (g / 2) + 2 * j + g % 2;
+          const std::uint32_t right[2] = {
+              two(p, p + Tile::vector_pitch),
+              two(p + 8 * Tile::vector_pitch, p + 9 * Tile::vector_pitch)};
           for (int m = 0; m < 2; ++m) multiply_add_16x8x16<T>(sums[m][j], left[m], right);
         }
       }
@@ -170,7 +190,8 @@ __global__ void __launch_bounds__(32 * dot_warps)
           if (v == 0 && c + E < width) value += to_float(gradient[c + E]);
           packed.x[E] = from_float<T>(value);
         });
-        if (aligned_out && c < width) *reinterpret_cast<Packed<T, 8>*>(out + v * width + c) = packed;
+        if (aligned_out && c < width)
+          *reinterpret_cast<Packed<T, 8>*>(out + v * width + c) = packed;
         for (int e = 0; e < 8 && !aligned_out; ++e)
           if (c + e < width) out[v * width + c + e] = packed.x[e];
       });
@@ -178,7 +199,8 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
-/// Shared memory of a warp of dot_forward_float: a range of columns of all vectors, and the triangle.
+/// Shared memory of a warp of dot_forward_float: a range of columns of all vectors, and the
+/// triangle.
 template <class Shape>
 struct DotForwardTile {
   static constexpr int tiles = (Shape::vectors + 3) / 4;  ///< of 4 vectors
@@ -187,12 +209,15 @@ struct DotForwardTile {
   static constexpr int floats = tiles * 4 * pitch + (Shape::pairs + 3) / 4 * 4;
 };
 
-/// z of floats with plain multiply-adds, a warp per sample. A lane sums 4 x 4 products at a time, four columns of eight vectors in
-/// registers; tiles above the diagonal are left out, so 27 vectors keep 28 of 32 lanes busy.
+/// z of floats with plain multiply-adds, a warp per sample. A lane sums 4 x 4 products at a time,
+/// four columns of eight vectors in registers; tiles above the diagonal are left out, so 27 vectors
+/// keep 28 of 32 lanes busy.
 template <class Shape>
-__global__ void __launch_bounds__(32 * dot_warps) dot_forward_float(const MatrixView<const float> x, const MatrixView<float> z) {
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_forward_float(const MatrixView<const float> x, const MatrixView<float> z) {
   using Tile = DotForwardTile<Shape>;
-  constexpr int vectors = Shape::vectors, width = Shape::width, count = Tile::tiles * (Tile::tiles + 1) / 2;
+  constexpr int vectors = Shape::vectors, width = Shape::width,
+                count = Tile::tiles * (Tile::tiles + 1) / 2;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   float* tile = dynamic_shared<float>() + warp * Tile::floats;
   float* triangle = tile + Tile::tiles * 4 * Tile::pitch;
@@ -216,24 +241,30 @@ __global__ void __launch_bounds__(32 * dot_warps) dot_forward_float(const Matrix
         else
           for (int e = 0; e < 4; ++e)
             if (v < vectors && begin + k + e < width) four[e] = in[v * width + begin + k + e];
-        *reinterpret_cast<float4*>(tile + v * Tile::pitch + k) = make_float4(four[0], four[1], four[2], four[3]);
+        *reinterpret_cast<float4*>(tile + v * Tile::pitch + k) =
+            make_float4(four[0], four[1], four[2], four[3]);
       }
       __syncwarp();
       if (index >= count) continue;
       for (int k = 0; k < Tile::range; k += 4) {
         float4 left[4];
-        for (int i = 0; i < 4; ++i) left[i] = *reinterpret_cast<const float4*>(tile + (4 * r + i) * Tile::pitch + k);
+        for (int i = 0; i < 4; ++i)
+          left[i] = *reinterpret_cast<const float4*>(tile + (4 * r + i) * Tile::pitch + k);
         for (int j = 0; j < 4; ++j) {
-          const float4 right = *reinterpret_cast<const float4*>(tile + (4 * c + j) * Tile::pitch + k);
+          const float4 right =
+              *reinterpret_cast<const float4*>(tile + (4 * c + j) * Tile::pitch + k);
           for (int i = 0; i < 4; ++i)
-            sums[i][j] = fmaf(left[i].w, right.w, fmaf(left[i].z, right.z, fmaf(left[i].y, right.y, fmaf(left[i].x, right.x, sums[i][j]))));
+            sums[i][j] = fmaf(left[i].w, right.w,
+                              fmaf(left[i].z, right.z,
+                                   fmaf(left[i].y, right.y, fmaf(left[i].x, right.x, sums[i][j]))));
         }
       }
     }
     if (index < count)
       for (int i = 0; i < 4; ++i)
         for (int j = 0; j < 4; ++j)
-          if (4 * r + i < vectors && 4 * c + j < 4 * r + i) triangle[Shape::pair(4 * r + i, 4 * c + j)] = sums[i][j];
+          if (4 * r + i < vectors && 4 * c + j < 4 * r + i)
+            triangle[Shape::pair(4 * r + i, 4 * c + j)] = sums[i][j];
   }
   __syncwarp();
   store_result<Shape>(in, triangle, z.row(sample), lane);
@@ -246,11 +277,12 @@ struct DotBackwardMatrix {
   static constexpr int floats = Shape::vectors * pitch;
 };
 
-/// dx of floats with plain multiply-adds, a warp per sample: a lane holds 4 columns of 8 vectors of dx and goes through the vectors of x,
-/// which later rounds find in the cache.
+/// dx of floats with plain multiply-adds, a warp per sample: a lane holds 4 columns of 8 vectors of
+/// dx and goes through the vectors of x, which later rounds find in the cache.
 template <class Shape>
 __global__ void __launch_bounds__(32 * dot_warps)
-    dot_backward_float(const MatrixView<const float> x, const MatrixView<const float> dz, const MatrixView<float> dx) {
+    dot_backward_float(const MatrixView<const float> x, const MatrixView<const float> dz,
+                       const MatrixView<float> dx) {
   using Matrix = DotBackwardMatrix<Shape>;
   constexpr int vectors = Shape::vectors, width = Shape::width;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -260,9 +292,11 @@ __global__ void __launch_bounds__(32 * dot_warps)
   const float* in = x.row(sample);
   const float* gradient = dz.row(sample);
   float* out = dx.row(sample);
-  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride), aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride),
+             aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
   for (int i = lane; i < Matrix::floats; i += 32) {
-    const int r = i / Matrix::pitch, c = i % Matrix::pitch, high = r > c ? r : c, low = r > c ? c : r;
+    const int r = i / Matrix::pitch, c = i % Matrix::pitch, high = r > c ? r : c,
+              low = r > c ? c : r;
     matrix[i] = high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : 0.0f;
   }
   __syncwarp();
@@ -296,24 +330,31 @@ __global__ void __launch_bounds__(32 * dot_warps)
   }
 }
 
-/// Four neighbouring floats of a vector, rounded for the tensor cores; zeros behind its end, and for vectors that there are not.
+/// Four neighbouring floats of a vector, rounded for the tensor cores; zeros behind its end, and
+/// for vectors that there are not.
 template <class Shape>
-__device__ __forceinline__ void load_tf32(const float* sample, int vector, int column, bool aligned, std::uint32_t (&words)[4]) {
+__device__ __forceinline__ void load_tf32(const float* sample, int vector, int column, bool aligned,
+                                          std::uint32_t (&words)[4]) {
   const int left = vector < Shape::vectors ? Shape::width - column : 0;
   float four[4] = {};
-  if (left > 0) load_four(sample + vector * Shape::width + column, aligned, left < 4 ? left : 4, four);
+  if (left > 0)
+    load_four(sample + vector * Shape::width + column, aligned, left < 4 ? left : 4, four);
   for (int i = 0; i < 4; ++i) words[i] = to_tf32(four[i]);
 }
 
-/// z of floats on the tensor cores, as dot_forward_16bit: a lane takes 4 neighbouring elements of a vector, 16 bytes, and calls them k = t,
-/// t+4 of two steps.
+/// z of floats on the tensor cores, as dot_forward_16bit: a lane takes 4 neighbouring elements of a
+/// vector, 16 bytes, and calls them k = t, t+4 of two steps.
 template <class Shape>
-__global__ void __launch_bounds__(32 * dot_warps) dot_forward_tf32(const MatrixView<const float> x, const MatrixView<float> z) {
+__global__ void __launch_bounds__(32 * dot_warps)
+    dot_forward_tf32(const MatrixView<const float> x, const MatrixView<float> z) {
   constexpr int vectors = Shape::vectors, width = Shape::width;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+            g = lane / 4, t = lane % 4;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
   if (sample >= x.rows) return;
-  float* triangle = fits_shared_memory<float>(Shape::pairs) ? dynamic_shared<float>() + warp * Shape::pairs : z.row(sample) + width;
+  float* triangle = fits_shared_memory<float>(Shape::pairs)
+                        ? dynamic_shared<float>() + warp * Shape::pairs
+                        : z.row(sample) + width;
   const float* in = x.row(sample);
   const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride);
   for (int row = 0; row < vectors; row += 16) {
@@ -324,11 +365,14 @@ __global__ void __launch_bounds__(32 * dot_warps) dot_forward_tf32(const MatrixV
         load_tf32<Shape>(in, row + g, k + 4 * t, aligned, upper);
         load_tf32<Shape>(in, row + g + 8, k + 4 * t, aligned, lower);
         for (int j = 0; j < 4; ++j) {
-          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;  // above the diagonal
+          // above the diagonal
+          if (column + 8 * j >= row + 16 || column + 8 * j >= vectors) continue;
           std::uint32_t right[4];
           load_tf32<Shape>(in, column + 8 * j + g, k + 4 * t, aligned, right);
-          multiply_add_16x8x8(sums[j], {upper[0], lower[0], upper[1], lower[1]}, {right[0], right[1]});
-          multiply_add_16x8x8(sums[j], {upper[2], lower[2], upper[3], lower[3]}, {right[2], right[3]});
+          multiply_add_16x8x8(sums[j], {upper[0], lower[0], upper[1], lower[1]},
+                              {right[0], right[1]});
+          multiply_add_16x8x8(sums[j], {upper[2], lower[2], upper[3], lower[3]},
+                              {right[2], right[3]});
         }
       }
       for (int j = 0; j < 4; ++j)
@@ -342,7 +386,8 @@ __global__ void __launch_bounds__(32 * dot_warps) dot_forward_tf32(const MatrixV
   store_result<Shape>(in, triangle, z.row(sample), lane);
 }
 
-/// Shared memory of a warp of dot_backward_tf32: the symmetric matrix of dz, rows padded against conflicts.
+/// Shared memory of a warp of dot_backward_tf32: the symmetric matrix of dz, rows padded against
+/// conflicts.
 template <class Shape>
 struct DotBackwardTf32 {
   static constexpr int rows = (Shape::vectors + 15) / 16 * 16;
@@ -350,25 +395,30 @@ struct DotBackwardTf32 {
   static constexpr int floats = rows * pitch;
 };
 
-/// dx of floats on the tensor cores, a warp per sample, 32 rows by 32 columns at a time. x goes from global memory to registers, once for
-/// up to 32 vectors: a lane's four neighbouring columns belong to four tiles of the tensor core, whose columns are dealt out that way, and
-/// so it ends up with eight neighbouring ones of dx.
+/// dx of floats on the tensor cores, a warp per sample, 32 rows by 32 columns at a time. x goes
+/// from global memory to registers, once for up to 32 vectors: a lane's four neighbouring columns
+/// belong to four tiles of the tensor core, whose columns are dealt out that way, and so it ends up
+/// with eight neighbouring ones of dx.
 template <class Shape>
 __global__ void __launch_bounds__(32 * dot_warps)
-    dot_backward_tf32(const MatrixView<const float> x, const MatrixView<const float> dz, const MatrixView<float> dx) {
+    dot_backward_tf32(const MatrixView<const float> x, const MatrixView<const float> dz,
+                      const MatrixView<float> dx) {
   using Matrix = DotBackwardTf32<Shape>;
   constexpr int vectors = Shape::vectors, width = Shape::width;
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32,
+            g = lane / 4, t = lane % 4;
   std::uint32_t* matrix = dynamic_shared<std::uint32_t>() + warp * Matrix::floats;
   const std::int64_t sample = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + warp;
   if (sample >= x.rows) return;
   const float* in = x.row(sample);
   const float* gradient = dz.row(sample);
   float* out = dx.row(sample);
-  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride), aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
+  const bool aligned = width % 4 == 0 && rows_aligned(x.data, x.stride),
+             aligned_out = width % 4 == 0 && rows_aligned(dx.data, dx.stride);
   for (int i = lane; i < Matrix::rows * Matrix::rows; i += 32) {
     const int r = i / Matrix::rows, c = i % Matrix::rows, high = r > c ? r : c, low = r > c ? c : r;
-    matrix[r * Matrix::pitch + c] = high < vectors && high != low ? to_tf32(gradient[width + Shape::pair(high, low)]) : 0;
+    matrix[r * Matrix::pitch + c] =
+        high < vectors && high != low ? to_tf32(gradient[width + Shape::pair(high, low)]) : 0;
   }
   __syncwarp();
   for (int row = 0; row < Matrix::rows; row += 32) {
@@ -381,7 +431,8 @@ __global__ void __launch_bounds__(32 * dot_warps)
         for (int m = 0; m < 2; ++m) {
           if (row + 16 * m >= Matrix::rows) continue;
           const std::uint32_t* p = matrix + (row + 16 * m + g) * Matrix::pitch + k + t;
-          const std::uint32_t left[4] = {p[0], p[8 * Matrix::pitch], p[4], p[8 * Matrix::pitch + 4]};
+          const std::uint32_t left[4] = {p[0], p[8 * Matrix::pitch], p[4],
+                                         p[8 * Matrix::pitch + 4]};
           for (int j = 0; j < 4; ++j) multiply_add_16x8x8(sums[m][j], left, {near[j], far[j]});
         }
       }
@@ -393,7 +444,9 @@ __global__ void __launch_bounds__(32 * dot_warps)
             const int c = column + 8 * t + 4 * e;
             if (c >= width) continue;
             float four[4];
-            for (int j = 0; j < 4; ++j) four[j] = sums[m][j][2 * half + e] + (v == 0 && c + j < width ? gradient[c + j] : 0.0f);
+            for (int j = 0; j < 4; ++j)
+              four[j] =
+                  sums[m][j][2 * half + e] + (v == 0 && c + j < width ? gradient[c + j] : 0.0f);
             store_four(out + v * width + c, aligned_out, width - c < 4 ? width - c : 4, four);
           }
         }

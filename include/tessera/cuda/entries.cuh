@@ -19,16 +19,20 @@ namespace tessera::inline v0::gpu {
 
 inline constexpr int entry_threads = 256;
 
-/// Writes row and payload of every entry. A warp takes 32 neighbouring bags and deals their entries, which lie side by side, out to its
-/// lanes; a lane finds its entry's bag by bisecting the 32 offsets.
+/// Writes row and payload of every entry. A warp takes 32 neighbouring bags and deals their
+/// entries, which lie side by side, out to its lanes; a lane finds its entry's bag by bisecting the
+/// 32 offsets.
 template <IdType Id, class Payload>
 __global__ void __launch_bounds__(entry_threads)
-    list_entries(std::uint32_t* rows, Payload* payloads, const __grid_constant__ GroupBatch<EntryGroup<Id>> batch) {
+    list_entries(std::uint32_t* rows, Payload* payloads,
+                 const __grid_constant__ GroupBatch<EntryGroup<Id>> batch) {
   const unsigned full = 0xffffffffu;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const EntryGroup<Id>& group = batch.groups[g];
   const Bags<Id>& bags = group.source.bags;
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * entry_threads + threadIdx.x / 32 * 32;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * entry_threads +
+      threadIdx.x / 32 * 32;
   if (first >= bags.bags) return;
   const std::int64_t start = bags.of_batch() ? 0 : bags.begin(0);
   const std::int64_t my_bag = first + lane < bags.bags ? first + lane : bags.bags;
@@ -43,23 +47,28 @@ __global__ void __launch_bounds__(entry_threads)
     if (i >= end) continue;
     const std::int64_t place = group.first_entry + (i - start);
     // More ids than the bound, which AdmitIds has noted.
-    if (bags.offsets != nullptr && static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound)) continue;
+    if (bags.offsets != nullptr &&
+        static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound))
+      continue;
     const std::int64_t id = bags.ids[i];
     rows[place] = id < 0 ? no_row : static_cast<std::uint32_t>(id + bags.row_bias);
     payloads[place] =
-        make_payload<Payload>(static_cast<std::uint32_t>(group.first_bag + first + bag), bags.weights == nullptr ? 1.0f : bags.weights[i]);
+        make_payload<Payload>(static_cast<std::uint32_t>(group.first_bag + first + bag),
+                              bags.weights == nullptr ? 1.0f : bags.weights[i]);
   }
 }
 
 template <IdType Id>
 bool any_weights(std::span<const GradientGroup<Id>> groups) {
-  return std::any_of(groups.begin(), groups.end(), [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
 }
 
 /// Says where each group's entries begin, and answers how many places they take.
 template <IdType Id>
 std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
-  std::int64_t places = 0, batch = -1;  // where the entries of a batch begin whose parts come one by one
+  // where the entries of a batch begin whose parts come one by one
+  std::int64_t places = 0, batch = -1;
   for (EntryGroup<Id>& group : groups) {
     const Bags<Id>& bags = group.source.bags;
     const bool begun = bags.of_batch() && batch >= 0;
@@ -70,12 +79,14 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
   return places;
 }
 
-/// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the others, or among them where rows must be
-/// `ascending`. Uses scratch slots 0, 2 and 3.
+/// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the
+/// others, or among them where rows must be `ascending`. Uses scratch slots 0, 2 and 3.
 template <class Payload, IdType Id>
-SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const GradientGroup<Id>> groups, std::int64_t arena_rows,
-                                    bool ascending = false) {
-  require(arena_rows < no_row, "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows", arena_rows);
+SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const GradientGroup<Id>> groups,
+                                    std::int64_t arena_rows, bool ascending = false) {
+  require(arena_rows < no_row,
+          "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows",
+          arena_rows);
   std::vector<EntryGroup<Id>> listed;
   std::vector<GradientSource> sources;
   std::int64_t bags = 0;
@@ -83,13 +94,16 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
   for (const GradientGroup<Id>& group : groups) {
     if (group.bags.bags == 0) continue;
     listed.push_back({group, bags, 0});
-    sources.push_back({group.gradient, group.gradient_stride, group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
+    sources.push_back({group.gradient, group.gradient_stride,
+                       group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
     bags += group.bags.bags;
     aligned &= rows_aligned(group.gradient, group.gradient_stride);
   }
   if (listed.empty()) return {};
   const std::int64_t each = listed.front().source.bags.bags;
-  const bool equal = std::all_of(listed.begin(), listed.end(), [&](const EntryGroup<Id>& g) { return g.source.bags.bags == each; });
+  const bool equal = std::all_of(listed.begin(), listed.end(), [&](const EntryGroup<Id>& g) {
+    return g.source.bags.bags == each;
+  });
 
   const SmallTables<Id> small(listed, ascending);
   std::size_t others = 0;
@@ -97,30 +111,46 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
     if (!small.has(g)) listed[others++] = listed[g];
   listed.resize(others);
   const std::int64_t to_sort = line_up<Id>(listed), places = to_sort + small.places();
-  require(places <= INT32_MAX && bags <= INT32_MAX, "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", places, bags);
+  require(places <= INT32_MAX && bags <= INT32_MAX,
+          "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", places, bags);
   if (places == 0) return {};
 
-  // Rows, then payloads; and as much again to sort both into, where small tables are counted after it. All memory grows with the number of
-  // places alone, however it is divided: a captured graph's stays where it is as long as no larger batch comes.
-  const std::int64_t row_bytes = ceil_divide(places * 4, 256) * 256, payload_bytes = places * static_cast<std::int64_t>(sizeof(Payload)),
+  // Rows, then payloads; and as much again to sort both into, where small tables are counted after
+  // it. All memory grows with the number of places alone, however it is divided: a captured graph's
+  // stays where it is as long as no larger batch comes.
+  const std::int64_t row_bytes = ceil_divide(places * 4, 256) * 256,
+                     payload_bytes = places * static_cast<std::int64_t>(sizeof(Payload)),
                      half = row_bytes + ceil_divide(payload_bytes, 256) * 256;
-  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))), all = static_cast<int>(places);
-  backend.scratch(2, std::max(sort_bytes<Payload>(backend, all, bits), sum_bytes<std::uint32_t>(backend, all)));
+  const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))),
+            all = static_cast<int>(places);
+  backend.scratch(
+      2, std::max(sort_bytes<Payload>(backend, all, bits), sum_bytes<std::uint32_t>(backend, all)));
   auto* const memory = backend.scratch_for<std::byte>(0, 2 * half);
-  const auto rows_at = [&](std::int64_t at) { return reinterpret_cast<std::uint32_t*>(memory + at); };
-  const auto payloads_at = [&](std::int64_t at) { return reinterpret_cast<Payload*>(memory + at + row_bytes); };
+  const auto rows_at = [&](std::int64_t at) {
+    return reinterpret_cast<std::uint32_t*>(memory + at);
+  };
+  const auto payloads_at = [&](std::int64_t at) {
+    return reinterpret_cast<Payload*>(memory + at + row_bytes);
+  };
   SortBuffers<Payload> entries{rows_at(0), payloads_at(0), rows_at(half), payloads_at(half)};
   if (to_sort > 0) {
-    // Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would tell of reads of unwritten memory.
+    // Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would tell of
+    // reads of unwritten memory.
     const auto clear = [&](auto* array) {
-      check(cudaMemsetAsync(array, 0xff, static_cast<std::size_t>(to_sort) * sizeof(*array), backend.stream()), "clearing entries");
+      check(cudaMemsetAsync(array, 0xff, static_cast<std::size_t>(to_sort) * sizeof(*array),
+                            backend.stream()),
+            "clearing entries");
     };
-    if (std::any_of(listed.begin(), listed.end(), [](const EntryGroup<Id>& group) { return group.source.bags.offsets != nullptr; }))
+    if (std::any_of(listed.begin(), listed.end(), [](const EntryGroup<Id>& group) {
+          return group.source.bags.offsets != nullptr;
+        }))
       clear(entries.keys), clear(entries.values);
     launch_by_group<EntryGroup<Id>>(
         backend, "list_entries", entry_threads, listed,
-        [](const EntryGroup<Id>& group) { return ceil_divide(group.source.bags.bags, entry_threads); }, list_entries<Id, Payload>,
-        entries.keys, entries.values);
+        [](const EntryGroup<Id>& group) {
+          return ceil_divide(group.source.bags.bags, entry_threads);
+        },
+        list_entries<Id, Payload>, entries.keys, entries.values);
     entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits, 2);
   }
   small.place(backend, entries.keys + to_sort, entries.values + to_sort, entries.other_keys);

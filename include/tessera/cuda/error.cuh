@@ -12,11 +12,14 @@
 
 namespace tessera::inline v0 {
 
-/// A call of the CUDA runtime, or a kernel launch, that failed. CUDA reports some faults of kernels at a later call.
+/// A call of the CUDA runtime, or a kernel launch, that failed. CUDA reports some faults of kernels
+/// at a later call.
 class CudaError : public Error {
  public:
   CudaError(cudaError_t code, const std::string& doing)
-      : Error(fmt::format("{}: CUDA error {} ({})", doing, cudaGetErrorName(code), cudaGetErrorString(code))), code_(code) {}
+      : Error(fmt::format("{}: CUDA error {} ({})", doing, cudaGetErrorName(code),
+                          cudaGetErrorString(code))),
+        code_(code) {}
 
   cudaError_t code() const noexcept { return code_; }
 
@@ -26,8 +29,8 @@ class CudaError : public Error {
 
 namespace gpu {
 
-/// Throws CudaError. CUDA also keeps the code as this thread's last error; whoever asks for that later, as CUB does after each of its
-/// launches, would take it for an error of its own.
+/// Throws CudaError. CUDA also keeps the code as this thread's last error; whoever asks for that
+/// later, as CUB does after each of its launches, would take it for an error of its own.
 [[noreturn]] inline void fail(cudaError_t code, const std::string& doing) {
   static_cast<void>(cudaGetLastError());
   throw CudaError(code, doing);
@@ -39,8 +42,9 @@ void check(cudaError_t code, fmt::format_string<Args...> doing, Args&&... args) 
   if (code != cudaSuccess) fail(code, fmt::format(doing, std::forward<Args>(args)...));
 }
 
-/// Whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read once. Then launches wait for their kernels and
-/// name the one that failed, and frees that fail are printed. It makes programs slow and changes no result.
+/// Whether the environment variable TESSERA_CUDA_CHECK is set, and not to 0; it is read once. Then
+/// launches wait for their kernels and name the one that failed, and frees that fail are printed.
+/// It makes programs slow and changes no result.
 inline bool checks_launches() {
   static const bool on = [] {
     const char* const value = std::getenv("TESSERA_CUDA_CHECK");
@@ -49,28 +53,34 @@ inline bool checks_launches() {
   return on;
 }
 
-/// For what cannot throw, as destructors. The error is not left for the next call of this thread that asks for the last one;
-/// TESSERA_CUDA_CHECK prints it.
+/// For what cannot throw, as destructors. The error is not left for the next call of this thread
+/// that asks for the last one; TESSERA_CUDA_CHECK prints it.
 inline void report(cudaError_t code, const char* doing) noexcept {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
-  if (checks_launches()) std::fprintf(stderr, "tessera: %s: CUDA error %s (%s)\n", doing, cudaGetErrorName(code), cudaGetErrorString(code));
+  if (checks_launches())
+    std::fprintf(stderr, "tessera: %s: CUDA error %s (%s)\n", doing, cudaGetErrorName(code),
+                 cudaGetErrorString(code));
 }
 
-/// Whether work of the stream goes into a graph. False where CUDA does not say: the next call on the stream meets the same error.
+/// Whether work of the stream goes into a graph. False where CUDA does not say: the next call on
+/// the stream meets the same error.
 inline bool capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
+    return status != cudaStreamCaptureStatusNone;
   static_cast<void>(cudaGetLastError());
   return false;
 }
 
-/// Throws CudaError while the stream is captured. An allocation would become a node of the graph, and its memory valid inside replays
-/// alone. Called before memory is freed in order to grow, so that a refused growth loses nothing.
+/// Throws CudaError while the stream is captured. An allocation would become a node of the graph,
+/// and its memory valid inside replays alone. Called before memory is freed in order to grow, so
+/// that a refused growth loses nothing.
 inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
   if (capturing(stream))
     fail(cudaErrorStreamCaptureUnsupported,
-         fmt::format("allocating {} bytes of device memory while the stream is captured: run the largest batch once before capturing "
+         fmt::format("allocating {} bytes of device memory while the stream is captured: run the "
+                     "largest batch once before capturing "
                      "(docs/gpu/README.md, A step as a CUDA graph)",
                      bytes));
 }

@@ -16,20 +16,25 @@ namespace gpu {
 
 inline constexpr int move_threads = 256;
 
-/// Four floats per thread where both sides allow it, else one; neighbouring threads take neighbouring columns.
+/// Four floats per thread where both sides allow it, else one; neighbouring threads take
+/// neighbouring columns.
 __device__ inline bool moves_vectors(const MoveRows::Job& job) {
-  return rows_aligned(job.source, job.source_stride) && rows_aligned(job.target, job.target_stride) && job.width % 4 == 0;
+  return rows_aligned(job.source, job.source_stride) &&
+         rows_aligned(job.target, job.target_stride) && job.width % 4 == 0;
 }
 
 template <int = 0>
-__global__ void __launch_bounds__(move_threads) move_rows(const __grid_constant__ GroupBatch<MoveRows::Job> batch) {
+__global__ void __launch_bounds__(move_threads)
+    move_rows(const __grid_constant__ GroupBatch<MoveRows::Job> batch) {
   const int g = batch.find(blockIdx.x);
   const MoveRows::Job& job = batch.groups[g];
   const int vector = moves_vectors(job) ? 4 : 1;
-  const std::int64_t per_row = job.width / vector, blocks = batch.first_block[g + 1] - batch.first_block[g];
-  for (std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x; i < job.rows * per_row;
-       i += blocks * move_threads) {
-    const std::int64_t row = i / per_row, column = i % per_row * vector, sample = job.samples != nullptr ? job.samples[row] : row;
+  const std::int64_t per_row = job.width / vector,
+                     blocks = batch.first_block[g + 1] - batch.first_block[g];
+  for (std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x;
+       i < job.rows * per_row; i += blocks * move_threads) {
+    const std::int64_t row = i / per_row, column = i % per_row * vector,
+                       sample = job.samples != nullptr ? job.samples[row] : row;
     const float* source = job.source + (job.scatter ? row : sample) * job.source_stride + column;
     float* target = job.target + (job.scatter ? sample : row) * job.target_stride + column;
     if (vector == 4) {
@@ -51,8 +56,9 @@ __global__ void __launch_bounds__(move_threads) zero_rows(const ZeroRows::Parame
   if (i < p.rows * p.width) p.target[i / p.width * p.target_stride + i % p.width] = 0.0f;
 }
 
-/// Jobs in as few rounds as keep the order of those that write the same columns of a matrix: columns are compared by address, modulo the
-/// stride. Where columns of two jobs overlap and are not the same, every job gets a round of its own.
+/// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
+/// columns are compared by address, modulo the stride. Where columns of two jobs overlap and are
+/// not the same, every job gets a round of its own.
 template <class Job>
 std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
   struct Columns {
@@ -63,7 +69,8 @@ std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
   std::vector<std::vector<Job>> rounds, single;
   for (const Job& job : jobs) {
     if (job.rows == 0 || job.width == 0) continue;
-    const std::int64_t first = reinterpret_cast<std::intptr_t>(job.target) / static_cast<std::int64_t>(sizeof(float)) % job.target_stride;
+    const std::int64_t first = reinterpret_cast<std::intptr_t>(job.target) /
+                               static_cast<std::int64_t>(sizeof(float)) % job.target_stride;
     Columns& columns = matrices[job.target_stride][first];
     columns.width = std::max<std::int64_t>(columns.width, job.width);
     if (rounds.size() == columns.next_round) rounds.emplace_back();
@@ -71,7 +78,8 @@ std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
     single.push_back({job});
   }
   for (const auto& [stride, columns] : matrices) {
-    std::int64_t end = columns.rbegin()->first + columns.rbegin()->second.width - stride;  // what wraps around
+    // what wraps around
+    std::int64_t end = columns.rbegin()->first + columns.rbegin()->second.width - stride;
     for (const auto& [first, c] : columns) {
       if (first < end) return single;
       end = first + c.width;
@@ -86,16 +94,20 @@ std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
 template <>
 struct Kernel<MoveRows, Cuda> {
   static void run(const Cuda& backend, const MoveRows::Parameters& p) {
-    const auto blocks_of = [](const MoveRows::Job& job) { return gpu::ceil_divide(job.rows * job.width, 4 * gpu::move_threads); };
+    const auto blocks_of = [](const MoveRows::Job& job) {
+      return gpu::ceil_divide(job.rows * job.width, 4 * gpu::move_threads);
+    };
     for (const std::vector<MoveRows::Job>& round : gpu::rounds_of<MoveRows::Job>(p.jobs))
-      gpu::launch_by_group<MoveRows::Job>(backend, "move_rows", gpu::move_threads, round, blocks_of, gpu::move_rows<>);
+      gpu::launch_by_group<MoveRows::Job>(backend, "move_rows", gpu::move_threads, round, blocks_of,
+                                          gpu::move_rows<>);
   }
 };
 
 template <>
 struct Kernel<ZeroRows, Cuda> {
   static void run(const Cuda& backend, const ZeroRows::Parameters& p) {
-    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::move_threads), gpu::move_threads, gpu::zero_rows<>, p);
+    backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::move_threads),
+                   gpu::move_threads, gpu::zero_rows<>, p);
   }
 };
 

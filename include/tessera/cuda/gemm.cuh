@@ -18,33 +18,36 @@
 
 namespace tessera::inline v0::gpu {
 
-/// C = A B, or A B + D, for row-major matrices, by cuBLASLt: C [rows, columns] from A [rows, inner] (or its transpose, stored)
-/// and B [inner, columns] (likewise). Strides in elements.
+/// C = A B, or A B + D, for row-major matrices, by cuBLASLt: C [rows, columns] from A [rows, inner]
+/// (or its transpose, stored) and B [inner, columns] (likewise). Strides in elements.
 struct GemmShape {
   std::int64_t rows = 0, columns = 0, inner = 0;
   std::int64_t a_stride = 0, b_stride = 0, c_stride = 0;
   bool a_transposed = false, b_transposed = false;
   bool bias = false;  ///< C += bias[columns] in every row
   bool relu = false;
-  bool keep_mask = false;          ///< with relu: writes where it let numbers through
-  bool apply_mask = false;         ///< zeros in C where such a mask has none
-  bool sum_a = false;              ///< with a_transposed: bias[rows] becomes the sums of A's stored columns, over `inner`
+  bool keep_mask = false;   ///< with relu: writes where it let numbers through
+  bool apply_mask = false;  ///< zeros in C where such a mask has none
+  /// with a_transposed: bias[rows] becomes the sums of A's stored columns, over `inner`
+  bool sum_a = false;
   std::int64_t addend_stride = 0;  ///< of D [rows, columns], which may be C; 0: there is none
 };
 
 template <Element T>
-requires(!std::is_same_v<T, Half>) inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
+  requires(!std::is_same_v<T, Half>)
+inline constexpr cudaDataType_t cublas_type = std::is_same_v<T, float> ? CUDA_R_32F : CUDA_R_16BF;
 
 /// A mask of a matrix: a bit per element, in rows of whole 16 bytes.
 constexpr std::int64_t mask_row_bits(std::int64_t columns) { return (columns + 127) / 128 * 128; }
 
 inline void check(cublasStatus_t status, const char* doing) {
-  require<Error>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: status {}", doing, static_cast<int>(status));
+  require<Error>(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt: {}: status {}", doing,
+                 static_cast<int>(status));
 }
 
-/// Matrix products on a backend's stream, of floats or BFloat16 (A and B alike; C, D and the bias alike), summed in float. Keeps the
-/// algorithm that cuBLASLt chose for every shape. `tf32`: floats may be rounded to 10 bits of mantissa, on the tensor cores. Used by one
-/// thread at a time.
+/// Matrix products on a backend's stream, of floats or BFloat16 (A and B alike; C, D and the bias
+/// alike), summed in float. Keeps the algorithm that cuBLASLt chose for every shape. `tf32`: floats
+/// may be rounded to 10 bits of mantissa, on the tensor cores. Used by one thread at a time.
 class Gemm {
  public:
   explicit Gemm(const Cuda& backend, bool tf32 = false) : backend_(backend), tf32_(tf32) {
@@ -54,29 +57,36 @@ class Gemm {
   }
 
   template <Element In, Element Out>
-  void run(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias, Out* c,
-           const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {
+  void run(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias,
+           Out* c, const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {
     if (s.rows == 0 || s.columns == 0) return;
     if (addend == nullptr) addend = c;
-    // Epilogues may take the bias in vectors, and no preference tells cuBLASLt how far it is aligned: one that is not, to 16 bytes, is
-    // moved behind the workspace, and sums back from there.
+    // Epilogues may take the bias in vectors, and no preference tells cuBLASLt how far it is
+    // aligned: one that is not, to 16 bytes, is moved behind the workspace, and sums back from
+    // there.
     const std::type_identity_t<Out>* const given_bias = bias;
-    const std::size_t bias_bytes = static_cast<std::size_t>(s.sum_a ? s.rows : s.columns) * sizeof(Out);
+    const std::size_t bias_bytes =
+        static_cast<std::size_t>(s.sum_a ? s.rows : s.columns) * sizeof(Out);
     const bool moves_bias = (s.bias || s.sum_a) && alignment(bias) < 16;
-    auto* const workspace =
-        static_cast<std::byte*>(backend_.scratch(workspace_slot, workspace_bytes + (moves_bias ? bias_bytes : std::size_t{0})));
+    auto* const workspace = static_cast<std::byte*>(backend_.scratch(
+        workspace_slot, workspace_bytes + (moves_bias ? bias_bytes : std::size_t{0})));
     if (moves_bias) bias = reinterpret_cast<const Out*>(workspace + workspace_bytes);
     if (moves_bias && s.bias) backend_.copy(workspace + workspace_bytes, given_bias, bias_bytes);
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
-    const Plan& plan = plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
+    const Plan& plan =
+        plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
     if (s.bias || s.sum_a)
-      check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)), "setting the bias");
+      check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof(bias)),
+            "setting the bias");
     if (s.keep_mask || s.apply_mask)
-      check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof(mask)),
+      check(cublasLtMatmulDescSetAttribute(
+                plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof(mask)),
             "setting the mask");
     const float one = 1.0f, beta = s.addend_stride != 0 ? 1.0f : 0.0f;
-    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend, plan.c, c, plan.d, &plan.algorithm,
-                         workspace, workspace_bytes, backend_.stream()),
+    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend,
+                         plan.c, c, plan.d, &plan.algorithm, workspace, workspace_bytes,
+                         backend_.stream()),
           "a matrix product");
     if (moves_bias && s.sum_a) backend_.copy(const_cast<Out*>(given_bias), bias, bias_bytes);
   }
@@ -121,27 +131,37 @@ class Gemm {
     return std::uint32_t{1} << std::countr_zero(address);
   }
 
-  const Plan& plan_for(const Types& types, const GemmShape& s, const void* a, const void* b, const void* bias, const void* c, const void* d,
-                       const std::byte* mask) {
-    const int flags =
-        s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3 | s.keep_mask << 4 | s.apply_mask << 5 | s.sum_a << 6;
-    const Key key{types,      s.rows,
-                  s.columns,  s.inner,
-                  s.a_stride, s.b_stride,
-                  s.c_stride, s.addend_stride,
-                  flags,      {alignment(a), alignment(b), alignment(c), alignment(d), s.bias || s.sum_a ? alignment(bias) : 256u}};
+  const Plan& plan_for(const Types& types, const GemmShape& s, const void* a, const void* b,
+                       const void* bias, const void* c, const void* d, const std::byte* mask) {
+    const int flags = s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3 |
+                      s.keep_mask << 4 | s.apply_mask << 5 | s.sum_a << 6;
+    const Key key{types,
+                  s.rows,
+                  s.columns,
+                  s.inner,
+                  s.a_stride,
+                  s.b_stride,
+                  s.c_stride,
+                  s.addend_stride,
+                  flags,
+                  {alignment(a), alignment(b), alignment(c), alignment(d),
+                   s.bias || s.sum_a ? alignment(bias) : 256u}};
     std::unique_ptr<Plan>& plan = plans_[key];
     if (!plan) plan = make_plan(s, key, bias, mask);
     return *plan;
   }
 
-  std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias, const std::byte* mask) const {
+  std::unique_ptr<Plan> make_plan(const GemmShape& s, const Key& key, const void* bias,
+                                  const std::byte* mask) const {
     auto plan = std::make_unique<Plan>();
     const bool tf32 = tf32_ && key.types.in == CUDA_R_32F;
-    check(cublasLtMatmulDescCreate(&plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
-          "describing a product");
+    check(
+        cublasLtMatmulDescCreate(
+            &plan->operation, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-      check(cublasLtMatmulDescSetAttribute(plan->operation, attribute, &value, sizeof(value)), "describing a product");
+      check(cublasLtMatmulDescSetAttribute(plan->operation, attribute, &value, sizeof(value)),
+            "describing a product");
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -151,13 +171,18 @@ class Gemm {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, mask);
       set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, mask_row_bits(s.columns));
     }
-    const auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
-      check(cublasLtMatrixLayoutCreate(&l, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
+    const auto layout = [](cublasLtMatrixLayout_t& l, cudaDataType_t type, std::int64_t rows,
+                           std::int64_t columns, std::int64_t stride) {
+      check(cublasLtMatrixLayoutCreate(&l, type, static_cast<std::uint64_t>(rows),
+                                       static_cast<std::uint64_t>(columns), stride),
             "describing a matrix");
     };
-    layout(plan->a, key.types.in, s.b_transposed ? s.inner : s.columns, s.b_transposed ? s.columns : s.inner, s.b_stride);
-    layout(plan->b, key.types.in, s.a_transposed ? s.rows : s.inner, s.a_transposed ? s.inner : s.rows, s.a_stride);
-    layout(plan->c, key.types.out, s.columns, s.rows, s.addend_stride != 0 ? s.addend_stride : s.c_stride);
+    layout(plan->a, key.types.in, s.b_transposed ? s.inner : s.columns,
+           s.b_transposed ? s.columns : s.inner, s.b_stride);
+    layout(plan->b, key.types.in, s.a_transposed ? s.rows : s.inner,
+           s.a_transposed ? s.inner : s.rows, s.a_stride);
+    layout(plan->c, key.types.out, s.columns, s.rows,
+           s.addend_stride != 0 ? s.addend_stride : s.c_stride);
     layout(plan->d, key.types.out, s.columns, s.rows, s.c_stride);
     choose(*plan, key, s);
     return plan;
@@ -174,10 +199,12 @@ class Gemm {
   void choose(Plan& plan, const Key& key, const GemmShape& s) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
-    const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(&cublasLtMatmulPreferenceDestroy)> owner(
-        preference, &cublasLtMatmulPreferenceDestroy);
+    const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                          decltype(&cublasLtMatmulPreferenceDestroy)>
+        owner(preference, &cublasLtMatmulPreferenceDestroy);
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for an algorithm");
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)),
+            "asking for an algorithm");
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.alignment[0]);
@@ -186,9 +213,11 @@ class Gemm {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[3]);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c, plan.d, preference, 1, &found, &count),
+    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c,
+                                         plan.d, preference, 1, &found, &count),
           "asking for an algorithm");
-    require<Error>(count > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]", s.rows, s.inner, s.inner, s.columns);
+    require<Error>(count > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]",
+                   s.rows, s.inner, s.inner, s.columns);
     plan.algorithm = found.algo;
   }
 

@@ -11,8 +11,8 @@
 
 namespace tessera::inline v0::gpu {
 
-/// Groups of bags that one launch serves; they travel as a kernel parameter, so nothing is copied ahead and a captured graph keeps
-/// them. Blocks are dealt out group by group.
+/// Groups of bags that one launch serves; they travel as a kernel parameter, so nothing is copied
+/// ahead and a captured graph keeps them. Blocks are dealt out group by group.
 template <class Group>
 struct GroupBatch {
   static constexpr int capacity = 3900 / static_cast<int>(sizeof(Group) + sizeof(std::int64_t));
@@ -39,14 +39,16 @@ struct BlockShape {
   int threads = 0;
   std::size_t shared_bytes = 0;  ///< dynamic
 
-  BlockShape(int threads_of_block, std::size_t shared = 0) : threads(threads_of_block), shared_bytes(shared) {}
+  BlockShape(int threads_of_block, std::size_t shared = 0)
+      : threads(threads_of_block), shared_bytes(shared) {}
 };
 
-/// Launches `kernel(arguments..., batch)` for as many groups at a time as a kernel parameter holds. `blocks_of(group)`: how many blocks
-/// a group needs; groups of none are left out.
+/// Launches `kernel(arguments..., batch)` for as many groups at a time as a kernel parameter holds.
+/// `blocks_of(group)`: how many blocks a group needs; groups of none are left out.
 template <class Group, class Groups, class BlocksOf, class Function, class... Arguments>
-void launch_by_group(const Cuda& backend, std::string_view name, BlockShape block, const Groups& groups, const BlocksOf& blocks_of,
-                     Function kernel, const Arguments&... arguments) {
+void launch_by_group(const Cuda& backend, std::string_view name, BlockShape block,
+                     const Groups& groups, const BlocksOf& blocks_of, Function kernel,
+                     const Arguments&... arguments) {
   GroupBatch<Group> batch{};
   const auto flush = [&] {
     launch(name,

@@ -10,8 +10,10 @@ namespace tessera::inline v0::gpu {
 
 /// Which places begin a row: a word of bits per window, and how many bits.
 template <class Payload>
-__global__ void __launch_bounds__(merge_threads) mark_rows(const SortedEntries<Payload> in, std::uint32_t* marks, std::uint32_t* counts) {
-  const std::uint32_t place = blockIdx.x * merge_threads + threadIdx.x, window = place / merge_window;
+__global__ void __launch_bounds__(merge_threads)
+    mark_rows(const SortedEntries<Payload> in, std::uint32_t* marks, std::uint32_t* counts) {
+  const std::uint32_t place = blockIdx.x * merge_threads + threadIdx.x,
+                      window = place / merge_window;
   const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
   const bool begins = row != no_row && (place == 0 || in.rows[place - 1] != row);
   const unsigned mark = __ballot_sync(0xffffffffu, begins);
@@ -20,7 +22,8 @@ __global__ void __launch_bounds__(merge_threads) mark_rows(const SortedEntries<P
   counts[window] = static_cast<std::uint32_t>(__popc(mark));
 }
 
-/// What becomes of a merged gradient: it is handed out, in the order of rows. `Width` columns of it, from the `column`-th on.
+/// What becomes of a merged gradient: it is handed out, in the order of rows. `Width` columns of
+/// it, from the `column`-th on.
 template <int Width>
 struct HandOut {
   using Lanes = RowLanes<float, Width>;
@@ -35,23 +38,29 @@ struct HandOut {
   int column;
 
   __device__ Loaded load(std::int64_t, int) const { return {}; }
-  __device__ void store(std::int64_t row, std::uint32_t place, int lane, Loaded&, const RowPart<Lanes>& gradient) const {
-    const std::uint32_t window = place / merge_window, earlier = marks[window] & ((1u << place % merge_window) - 1u);
+  __device__ void store(std::int64_t row, std::uint32_t place, int lane, Loaded&,
+                        const RowPart<Lanes>& gradient) const {
+    const std::uint32_t window = place / merge_window,
+                        earlier = marks[window] & ((1u << place % merge_window) - 1u);
     const std::int64_t index = before[window] + static_cast<std::uint32_t>(__popc(earlier));
     if (lane == 0 && column == 0) rows[index] = row;
-    store_float_row(gradients + index * stride + column, stride % 4 == 0 && column % 4 == 0, lane, gradient);
+    store_float_row(gradients + index * stride + column, stride % 4 == 0 && column % 4 == 0, lane,
+                    gradient);
   }
 };
 
-/// Merges a row's gradients and hands them out: rows and gradients [rows, width]. Answers where in device memory the number of rows is.
-/// Any width: panels of 128, 16 and 1 columns, one after another; sums are the same whatever the panel. Scratch slots 2 and 4 to 6.
+/// Merges a row's gradients and hands them out: rows and gradients [rows, width]. Answers where in
+/// device memory the number of rows is. Any width: panels of 128, 16 and 1 columns, one after
+/// another; sums are the same whatever the panel. Scratch slots 2 and 4 to 6.
 template <int Width, class Payload>
-const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload>& sorted, int width, std::int64_t* rows, float* gradients) {
+const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload>& sorted, int width,
+                              std::int64_t* rows, float* gradients) {
   const std::int64_t windows = ceil_divide(sorted.count, merge_window);
   auto* marks = backend.scratch_for<std::uint32_t>(6, 2 * windows + 1);
   auto* counts = marks + windows;  // one more than windows: the last becomes the number of rows
   backend.fill_zero(counts + windows, sizeof(*counts));
-  backend.launch("mark_rows", ceil_divide(sorted.count, merge_threads), merge_threads, mark_rows<Payload>, sorted, marks, counts);
+  backend.launch("mark_rows", ceil_divide(sorted.count, merge_threads), merge_threads,
+                 mark_rows<Payload>, sorted, marks, counts);
   exclusive_sum(backend, counts, static_cast<int>(windows + 1), 2);
   const auto panel = [&]<int Columns>(int column) {
     SortedEntries<Payload> shifted = sorted;

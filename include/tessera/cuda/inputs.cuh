@@ -27,24 +27,34 @@ struct AdmitArrays {
   std::int64_t features;
 };
 
-// InputFault::found: the complement of what orders faults, so that zero is none and the largest is the first. Offsets come before ids.
+// InputFault::found: the complement of what orders faults, so that zero is none and the largest is
+// the first. Offsets come before ids.
 inline constexpr unsigned long long first_id_fault = 1ull << 62;
-__device__ inline void note_fault(InputFault* fault, unsigned long long order) { atomicMax(&fault->found, ~order); }
+__device__ inline void note_fault(InputFault* fault, unsigned long long order) {
+  atomicMax(&fault->found, ~order);
+}
 
-__device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::int64_t high) { return x < low ? low : x > high ? high : x; }
+__device__ inline std::int64_t clamped(std::int64_t x, std::int64_t low, std::int64_t high) {
+  return x < low ? low : x > high ? high : x;
+}
 
-/// A warp takes 32 neighbouring bags of a feature and deals their entries, which lie side by side, out to its lanes.
+/// A warp takes 32 neighbouring bags of a feature and deals their entries, which lie side by side,
+/// out to its lanes.
 template <IdType Id>
 __global__ void __launch_bounds__(admit_threads)
-    admit_ids(const __grid_constant__ AdmitArrays<Id> arrays, const __grid_constant__ GroupBatch<AdmitGroup<Id>> batch) {
+    admit_ids(const __grid_constant__ AdmitArrays<Id> arrays,
+              const __grid_constant__ GroupBatch<AdmitGroup<Id>> batch) {
   constexpr unsigned full = 0xffffffffu;
   const auto& p = arrays.p;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const AdmitGroup<Id>& group = batch.groups[g];
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * admit_threads + threadIdx.x / 32 * 32;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * admit_threads +
+      threadIdx.x / 32 * 32;
   if (first >= p.batch) return;
   const int bags = static_cast<int>(p.batch - first < 32 ? p.batch - first : 32);
-  const std::int64_t bag = group.feature * p.batch + first + (lane < bags ? lane : bags - 1), end_bag = arrays.features * p.batch;
+  const std::int64_t bag = group.feature * p.batch + first + (lane < bags ? lane : bags - 1),
+                     end_bag = arrays.features * p.batch;
   std::int64_t my_begin = bag, my_end = bag + 1;
   if (p.offsets != nullptr) {
     my_begin = p.offsets[bag];
@@ -66,7 +76,8 @@ __global__ void __launch_bounds__(admit_threads)
   const float scale = my_end > my_begin ? 1.0f / static_cast<float>(my_end - my_begin) : 0.0f;
   if (group.job.mean && lane < bags) p.scale[bag] = scale;
 
-  const std::int64_t begin = __shfl_sync(full, my_begin, 0), end = __shfl_sync(full, my_end, bags - 1);
+  const std::int64_t begin = __shfl_sync(full, my_begin, 0),
+                     end = __shfl_sync(full, my_end, bags - 1);
   if (lane >= bags) my_begin = end;
   for (std::int64_t base = begin; base < end; base += 32) {
     const std::int64_t i = base + lane;
@@ -83,22 +94,28 @@ __global__ void __launch_bounds__(admit_threads)
     const unsigned all_bad = __ballot_sync(full, bad);
     if (all_bad != 0 && lane == __ffs(static_cast<int>(all_bad)) - 1) {
       atomicAdd(p.bad_counts + group.job.table, static_cast<unsigned long long>(__popc(all_bad)));
-      if (p.policy == BadIds::throw_error) note_fault(p.fault, first_id_fault + static_cast<unsigned long long>(i));
+      if (p.policy == BadIds::throw_error)
+        note_fault(p.fault, first_id_fault + static_cast<unsigned long long>(i));
     }
-    if (bad) id = p.policy == BadIds::clamp ? clamped(id, 0, rows - 1) : p.policy == BadIds::wrap ? (id % rows + rows) % rows : -1;
+    if (bad)
+      id = p.policy == BadIds::clamp  ? clamped(id, 0, rows - 1)
+           : p.policy == BadIds::wrap ? (id % rows + rows) % rows
+                                      : -1;
     if (i >= end) continue;
     p.admitted[i] = static_cast<Id>(id);
     if (group.job.weighted_mean) p.scaled_weights[i] = p.weights[i] * coefficient;
   }
 }
 
-/// Makes all bags empty where offsets go backwards. Works out what the first fault is, unless an earlier one is still waiting to be read.
+/// Makes all bags empty where offsets go backwards. Works out what the first fault is, unless an
+/// earlier one is still waiting to be read.
 template <IdType Id>
 __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
   const auto& p = arrays.p;
   InputFault& fault = *p.fault;
   if (fault.backwards != 0)
-    for (std::int64_t i = threadIdx.x; i <= arrays.features * p.batch; i += 32) p.admitted_offsets[i] = 0;
+    for (std::int64_t i = threadIdx.x; i <= arrays.features * p.batch; i += 32)
+      p.admitted_offsets[i] = 0;
   __syncwarp();
   if (threadIdx.x == 0) fault.backwards = 0;
   if (threadIdx.x != 0 || fault.found == 0 || fault.kind != InputFault::none) return;
@@ -108,7 +125,8 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
     const auto i = static_cast<std::int64_t>(order - first_id_fault);
     bag = i;
     if (p.offsets != nullptr) {
-      std::int64_t low = 0, high = arrays.features * p.batch - 1;  // the last bag that begins at i or before
+      // the last bag that begins at i or before
+      std::int64_t low = 0, high = arrays.features * p.batch - 1;
       while (low < high) {
         const std::int64_t middle = (low + high + 1) / 2;
         if (p.offsets[middle] <= i)
@@ -124,7 +142,8 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
     bag = static_cast<std::int64_t>(order / 4);
     const int kind = static_cast<int>(order % 4);
     const std::int64_t feature = bag / p.batch;
-    fault.value = kind == 3 ? p.offsets[(feature + 1) * p.batch] - p.offsets[feature * p.batch] : p.offsets[kind == 1 ? bag + 1 : bag];
+    fault.value = kind == 3 ? p.offsets[(feature + 1) * p.batch] - p.offsets[feature * p.batch]
+                            : p.offsets[kind == 1 ? bag + 1 : bag];
     fault.before = kind == 1 ? p.offsets[bag] : p.count;
     fault.kind = kind == 0   ? InputFault::first_offset
                  : kind == 1 ? InputFault::offsets_backwards
@@ -137,7 +156,8 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
 }
 
 template <int = 0>
-__global__ void read_numbers(const std::int64_t* array, const std::int64_t* indices, std::int64_t* values, const std::int64_t count) {
+__global__ void read_numbers(const std::int64_t* array, const std::int64_t* indices,
+                             std::int64_t* values, const std::int64_t count) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < count) values[i] = array[indices[i]];
 }
@@ -151,10 +171,12 @@ struct Kernel<AdmitIds<Id>, Cuda> {
     gpu::AdmitArrays<Id> arrays{p, static_cast<std::int64_t>(p.jobs.size())};
     arrays.p.jobs = {};
     std::vector<gpu::AdmitGroup<Id>> groups;
-    for (const typename AdmitIds<Id>::Job& job : p.jobs) groups.push_back({job, static_cast<std::int64_t>(groups.size())});
+    for (const typename AdmitIds<Id>::Job& job : p.jobs)
+      groups.push_back({job, static_cast<std::int64_t>(groups.size())});
     gpu::launch_by_group<gpu::AdmitGroup<Id>>(
         backend, "admit_ids", gpu::admit_threads, groups,
-        [&](const gpu::AdmitGroup<Id>&) { return gpu::ceil_divide(p.batch, gpu::admit_threads); }, gpu::admit_ids<Id>, arrays);
+        [&](const gpu::AdmitGroup<Id>&) { return gpu::ceil_divide(p.batch, gpu::admit_threads); },
+        gpu::admit_ids<Id>, arrays);
     if (p.batch > 0 && !p.jobs.empty() && (p.offsets != nullptr || p.policy == BadIds::throw_error))
       backend.launch("explain_fault", 1, 32, gpu::explain_fault<Id>, arrays);
   }

@@ -15,43 +15,52 @@ namespace gpu {
 
 inline constexpr int lookup_threads = 256;
 
-/// Rows go from table to output unchanged: a group of lanes copies rows_in_flight rows at a time, all loaded before the first is
-/// stored. Neighbouring groups take neighbouring bags, so a warp writes one piece of memory:
+/// Rows go from table to output unchanged: a group of lanes copies rows_in_flight rows at a time,
+/// all loaded before the first is stored. Neighbouring groups take neighbouring bags, so a warp
+/// writes one piece of memory:
 ///
 ///     warp      rows base + [0, groups)          group g copies rows base + g, base + groups + g, ...
 ///               rows base + groups + [0, groups)
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(lookup_threads)
-    copy_rows(const T* __restrict__ arena, const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+    copy_rows(const T* __restrict__ arena,
+              const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
   const LookupGroup<Id>& group = batch.groups[g];
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
-  const std::int64_t warp = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) + threadIdx.x / 32;
-  const std::int64_t first = warp * (Lanes::groups * flight) + static_cast<int>(threadIdx.x) % 32 / Lanes::lanes;
+  const std::int64_t warp =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) +
+      threadIdx.x / 32;
+  const std::int64_t first =
+      warp * (Lanes::groups * flight) + static_cast<int>(threadIdx.x) % 32 / Lanes::lanes;
   const bool aligned = rows_aligned(group.output, group.output_stride);
   RowPart<Lanes> rows[flight];
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
     if (bag >= group.bags.bags) continue;
     const std::int64_t id = group.bags.ids[bag];
-    rows[r] = id < 0 ? zero_row<Lanes>() : load_row<T, Lanes>(arena + (id + group.bags.row_bias) * Width, lane);
+    rows[r] = id < 0 ? zero_row<Lanes>()
+                     : load_row<T, Lanes>(arena + (id + group.bags.row_bias) * Width, lane);
   }
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
-    if (bag < group.bags.bags) store_float_row(group.output + bag * group.output_stride, aligned, lane, rows[r]);
+    if (bag < group.bags.bags)
+      store_float_row(group.output + bag * group.output_stride, aligned, lane, rows[r]);
   }
 }
 
-/// A group of lanes sums `bags_each` neighbouring bags, each in its order; rows_in_flight rows are loaded before the first is added, of the
-/// next bags, too, where bags are short. Lanes do not talk to each other.
+/// A group of lanes sums `bags_each` neighbouring bags, each in its order; rows_in_flight rows are
+/// loaded before the first is added, of the next bags, too, where bags are short. Lanes do not talk
+/// to each other.
 ///
 ///     bags      0        | 1   | 2 (empty) | 3               |
 ///     rows      a b c d  | e f |           | g h i j k       |      of four in flight: a b c d, e f g h, i j k
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(lookup_threads)
-    pool_rows(const T* __restrict__ arena, const int bags_each, const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+    pool_rows(const T* __restrict__ arena, const int bags_each,
+              const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
@@ -59,14 +68,17 @@ __global__ void __launch_bounds__(lookup_threads)
   const Bags<Id>& bags = group.bags;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
-  std::int64_t bag = (block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * bags_each;
+  std::int64_t bag =
+      (block * (lookup_threads / Lanes::lanes) + threadIdx.x / Lanes::lanes) * bags_each;
   if (bag >= bags.bags) return;
-  const std::int64_t last = bag + bags_each < bags.bags ? bag + bags_each : bags.bags, end = bags.end(last - 1);
+  const std::int64_t last = bag + bags_each < bags.bags ? bag + bags_each : bags.bags,
+                     end = bags.end(last - 1);
   std::int64_t bag_end = bags.end(bag);
   RowPart<Lanes> sum = zero_row<Lanes>();
   const auto finish_bag = [&] {
     if (bags.weights == nullptr && bags.bag_scale != nullptr) scale_row(sum, bags.bag_scale[bag]);
-    store_float_row(group.output + bag * group.output_stride, rows_aligned(group.output, group.output_stride), lane, sum);
+    store_float_row(group.output + bag * group.output_stride,
+                    rows_aligned(group.output, group.output_stride), lane, sum);
     sum = zero_row<Lanes>();
     if (++bag < last) bag_end = bags.end(bag);
   };
@@ -75,7 +87,8 @@ __global__ void __launch_bounds__(lookup_threads)
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) continue;
       const std::int64_t id = bags.ids[i + r];
-      rows[r] = id < 0 ? zero_row<Lanes>() : load_row<T, Lanes>(arena + (id + bags.row_bias) * Width, lane);
+      rows[r] = id < 0 ? zero_row<Lanes>()
+                       : load_row<T, Lanes>(arena + (id + bags.row_bias) * Width, lane);
     }
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
@@ -105,29 +118,38 @@ struct Kernel<Lookup<T, Id, Width>, Cuda> {
   static void serve_all(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
     constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
-    const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel, auto... arguments) {
+    const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel,
+                           auto... arguments) {
       const auto blocks_of = [&](const LookupGroup<Id>& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      gpu::launch_by_group<LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups, blocks_of, kernel, p.arena, arguments...);
+      gpu::launch_by_group<LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups, blocks_of,
+                                            kernel, p.arena, arguments...);
     };
     constexpr int flight = Lanes::rows_in_flight;
-    const auto parts = std::count_if(p.groups.begin(), p.groups.end(), [](const LookupGroup<Id>& group) { return group.bags.of_batch(); });
+    const auto parts =
+        std::count_if(p.groups.begin(), p.groups.end(),
+                      [](const LookupGroup<Id>& group) { return group.bags.of_batch(); });
     const auto is_short = [&](const Bags<Id>& bags) {
-      const std::int64_t entries = bags.offsets == nullptr ? bags.bags : bags.of_batch() ? bags.entry_bound / parts : bags.entry_bound;
+      const std::int64_t entries = bags.offsets == nullptr ? bags.bags
+                                   : bags.of_batch()       ? bags.entry_bound / parts
+                                                           : bags.entry_bound;
       return flight > 1 && entries < flight * bags.bags;
     };
     serve(
-        "copy_rows", [](const Bags<Id>& bags) { return is_copy(bags); }, groups_per_block * flight, gpu::copy_rows<T, Id, Width>);
+        "copy_rows", [](const Bags<Id>& bags) { return is_copy(bags); }, groups_per_block * flight,
+        gpu::copy_rows<T, Id, Width>);
     serve(
-        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); }, groups_per_block * flight,
-        gpu::pool_rows<T, Id, Width>, flight);
+        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
+        groups_per_block * flight, gpu::pool_rows<T, Id, Width>, flight);
     serve(
-        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); }, groups_per_block,
-        gpu::pool_rows<T, Id, Width>, 1);
+        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
+        groups_per_block, gpu::pool_rows<T, Id, Width>, 1);
   }
 
-  static bool is_copy(const Bags<Id>& bags) { return bags.offsets == nullptr && bags.weights == nullptr && bags.bag_scale == nullptr; }
+  static bool is_copy(const Bags<Id>& bags) {
+    return bags.offsets == nullptr && bags.weights == nullptr && bags.bag_scale == nullptr;
+  }
 };
 
 }  // namespace tessera::inline v0

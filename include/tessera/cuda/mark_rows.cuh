@@ -13,22 +13,26 @@ namespace gpu {
 
 inline constexpr int mark_threads = 256;
 
-/// A block takes 256 neighbouring bags and goes through their entries, which lie side by side. Of the lanes that have the same row one sets
-/// the bit: popular rows would else make all wait for one word.
+/// A block takes 256 neighbouring bags and goes through their entries, which lie side by side. Of
+/// the lanes that have the same row one sets the bit: popular rows would else make all wait for one
+/// word.
 template <IdType Id>
-__global__ void __launch_bounds__(mark_threads) mark_rows(std::uint32_t* bits, const __grid_constant__ GroupBatch<Bags<Id>> batch) {
+__global__ void __launch_bounds__(mark_threads)
+    mark_rows(std::uint32_t* bits, const __grid_constant__ GroupBatch<Bags<Id>> batch) {
   constexpr unsigned full = 0xffffffffu;
   constexpr std::int64_t none = -1;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const Bags<Id>& bags = batch.groups[g];
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * mark_threads;
+  const std::int64_t first =
+      (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * mark_threads;
   const std::int64_t last = first + mark_threads < bags.bags ? first + mark_threads : bags.bags;
   const std::int64_t end = bags.end(last - 1);
   for (std::int64_t base = bags.begin(first); base < end; base += mark_threads) {
     const std::int64_t i = base + threadIdx.x, id = i < end ? bags.ids[i] : none;
     const std::int64_t row = id < 0 ? none : id + bags.row_bias;
     const unsigned same = __match_any_sync(full, static_cast<unsigned long long>(row));
-    if (row >= 0 && __ffs(static_cast<int>(same)) - 1 == lane) atomicOr(bits + row / 32, 1u << (row % 32));
+    if (row >= 0 && __ffs(static_cast<int>(same)) - 1 == lane)
+      atomicOr(bits + row / 32, 1u << (row % 32));
   }
 }
 
@@ -38,7 +42,8 @@ __global__ void __launch_bounds__(mark_threads) gather_rows(const GatherRows::Pa
   const std::int64_t words = p.row_bytes / static_cast<std::int64_t>(sizeof(Word));
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * mark_threads + threadIdx.x;
   if (i >= p.count * words) return;
-  reinterpret_cast<Word*>(p.target)[i] = reinterpret_cast<const Word*>(p.source + p.rows[i / words] * p.stride)[i % words];
+  reinterpret_cast<Word*>(p.target)[i] =
+      reinterpret_cast<const Word*>(p.source + p.rows[i / words] * p.stride)[i % words];
 }
 
 }  // namespace gpu
@@ -47,8 +52,11 @@ template <IdType Id>
 struct Kernel<MarkRows<Id>, Cuda> {
   static void run(const Cuda& backend, const typename MarkRows<Id>::Parameters& p) {
     void (*const kernel)(std::uint32_t*, gpu::GroupBatch<Bags<Id>>) = gpu::mark_rows<Id>;
-    const auto blocks_of = [](const Bags<Id>& bags) { return gpu::ceil_divide(bags.bags, gpu::mark_threads); };
-    gpu::launch_by_group<Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of, kernel, p.bits);
+    const auto blocks_of = [](const Bags<Id>& bags) {
+      return gpu::ceil_divide(bags.bags, gpu::mark_threads);
+    };
+    gpu::launch_by_group<Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of,
+                                   kernel, p.bits);
   }
 };
 
@@ -57,7 +65,8 @@ struct Kernel<GatherRows, Cuda> {
   static void run(const Cuda& backend, const GatherRows::Parameters& p) {
     const auto launch = [&]<class Word>(Word, void (*kernel)(GatherRows::Parameters)) {
       const std::int64_t words = p.count * (p.row_bytes / static_cast<std::int64_t>(sizeof(Word)));
-      backend.launch("gather_rows", gpu::ceil_divide(words, gpu::mark_threads), gpu::mark_threads, kernel, p);
+      backend.launch("gather_rows", gpu::ceil_divide(words, gpu::mark_threads), gpu::mark_threads,
+                     kernel, p);
     };
     // Rows of an odd number of 16-bit elements are aligned to two bytes alone.
     if (p.row_bytes % 4 == 0 && p.stride % 4 == 0)

@@ -16,17 +16,18 @@
 
 namespace tessera::inline v0::gpu {
 
-/// Stream-ordered device memory: what allocate returns may be used by later work of the stream; what deallocate takes is used by
-/// earlier work of its stream alone. Pointers are aligned to 256 bytes. allocate throws when there is no memory.
+/// Stream-ordered device memory: what allocate returns may be used by later work of the stream;
+/// what deallocate takes is used by earlier work of its stream alone. Pointers are aligned to 256
+/// bytes. allocate throws when there is no memory.
 template <class R>
 concept MemoryResource = requires(R& resource, std::size_t bytes, void* p, cudaStream_t stream) {
   { resource.allocate(bytes, stream) } -> std::same_as<void*>;
-  { resource.deallocate(p, bytes, stream) }
-  noexcept;
+  { resource.deallocate(p, bytes, stream) } noexcept;
 };
 
-/// The driver's pool (cudaMallocAsync). It keeps what is freed, where nobody chose another threshold (cudaMemPoolAttrReleaseThreshold):
-/// otherwise every wait of the host gives free memory back, and the next growth maps it anew. cudaMemPoolTrimTo gives it back.
+/// The driver's pool (cudaMallocAsync). It keeps what is freed, where nobody chose another
+/// threshold (cudaMemPoolAttrReleaseThreshold): otherwise every wait of the host gives free memory
+/// back, and the next growth maps it anew. cudaMemPoolTrimTo gives it back.
 class AsyncMemoryResource {
  public:
   void* allocate(std::size_t bytes, cudaStream_t stream) {
@@ -35,33 +36,41 @@ class AsyncMemoryResource {
     check(cudaMallocAsync(&p, bytes, stream), "allocating {} bytes of device memory", bytes);
     return p;
   }
-  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept { report(cudaFreeAsync(p, stream), "freeing device memory"); }
+  void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept {
+    report(cudaFreeAsync(p, stream), "freeing device memory");
+  }
 
  private:
   /// Once per device.
   void keep_memory() {
     int device = 0;
     check(cudaGetDevice(&device), "asking which GPU a thread works with");
-    if (device >= std::ssize(keeps_) || keeps_[static_cast<std::size_t>(device)].exchange(true)) return;
+    if (device >= std::ssize(keeps_) || keeps_[static_cast<std::size_t>(device)].exchange(true))
+      return;
     cudaMemPool_t pool = nullptr;
-    check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the memory pool of GPU {}", device);
+    check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the memory pool of GPU {}",
+          device);
     std::uint64_t threshold = 0;
-    check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "reading what a memory pool keeps");
+    check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+          "reading what a memory pool keeps");
     if (threshold != 0) return;
     threshold = UINT64_MAX;
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "telling a memory pool what to keep");
+    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
+          "telling a memory pool what to keep");
   }
 
   std::array<std::atomic<bool>, 64> keeps_{};
 };
 static_assert(MemoryResource<AsyncMemoryResource>);
 
-/// cudaMalloc, for machines whose driver has no memory pools, as some virtual ones. Each call may make the host wait for the GPU.
+/// cudaMalloc, for machines whose driver has no memory pools, as some virtual ones. Each call may
+/// make the host wait for the GPU.
 class PlainMemoryResource {
  public:
   void* allocate(std::size_t bytes, cudaStream_t) {
     void* p = nullptr;
-    check(cudaMalloc(&p, bytes), "allocating {} bytes of device memory without a memory pool", bytes);
+    check(cudaMalloc(&p, bytes), "allocating {} bytes of device memory without a memory pool",
+          bytes);
     return p;
   }
   void deallocate(void* p, std::size_t, cudaStream_t stream) noexcept {
@@ -71,37 +80,46 @@ class PlainMemoryResource {
 };
 static_assert(MemoryResource<PlainMemoryResource>);
 
-/// A reference to anyone's memory resource, which must outlive it and all that was allocated through it. Trivially copyable.
+/// A reference to anyone's memory resource, which must outlive it and all that was allocated
+/// through it. Trivially copyable.
 class MemoryResourceRef {
  public:
   /// The driver's pool; cudaMalloc where the GPU that is asked first has none.
   MemoryResourceRef() : MemoryResourceRef(of_driver()) {}
 
   template <MemoryResource R>
-  requires(!std::same_as<R, MemoryResourceRef>) MemoryResourceRef(R& resource)  // NOLINT(google-explicit-constructor)
+    requires(!std::same_as<R, MemoryResourceRef>)
+  MemoryResourceRef(R& resource)  // NOLINT(google-explicit-constructor)
       : resource_(&resource),
-        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) { return static_cast<R*>(r)->allocate(bytes, stream); }),
-        deallocate_(
-            [](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept { static_cast<R*>(r)->deallocate(p, bytes, stream); }) {}
+        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) {
+          return static_cast<R*>(r)->allocate(bytes, stream);
+        }),
+        deallocate_([](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept {
+          static_cast<R*>(r)->deallocate(p, bytes, stream);
+        }) {}
 
   /// Throws while the stream is captured.
   void* allocate(std::size_t bytes, cudaStream_t stream) const {
     refuse_growth_of_capture(stream, bytes);
     return allocate_(resource_, bytes, stream);
   }
-  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept { deallocate_(resource_, p, bytes, stream); }
+  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
+    deallocate_(resource_, p, bytes, stream);
+  }
 
  private:
   static const MemoryResourceRef& of_driver() {
     static AsyncMemoryResource pool;
     static PlainMemoryResource plain;
-    static const MemoryResourceRef chosen = has_pools() ? MemoryResourceRef(pool) : MemoryResourceRef(plain);
+    static const MemoryResourceRef chosen =
+        has_pools() ? MemoryResourceRef(pool) : MemoryResourceRef(plain);
     return chosen;
   }
   /// True without a GPU, too: the first allocation says so.
   static bool has_pools() {
     int device = 0, pools = 1;
-    if (cudaGetDevice(&device) == cudaSuccess && cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
       return pools != 0;
     static_cast<void>(cudaGetLastError());
     return true;
@@ -113,7 +131,8 @@ class MemoryResourceRef {
 };
 static_assert(std::is_trivially_copyable_v<MemoryResourceRef>);
 
-/// Owns `size` elements of device memory, uninitialized, allocated and freed in the order of a stream. Move-only.
+/// Owns `size` elements of device memory, uninitialized, allocated and freed in the order of a
+/// stream. Move-only.
 template <class T>
 class DeviceBuffer {
  public:
@@ -144,8 +163,8 @@ class DeviceBuffer {
   std::size_t bytes() const noexcept { return static_cast<std::size_t>(size_) * sizeof(T); }
   cudaStream_t stream() const noexcept { return stream_; }
 
-  /// Room for at least `size` elements; what was there is lost if that needs new memory. Throws, and loses nothing, if it needs memory
-  /// while the stream is captured.
+  /// Room for at least `size` elements; what was there is lost if that needs new memory. Throws,
+  /// and loses nothing, if it needs memory while the stream is captured.
   void reserve_discard(std::int64_t size) {
     if (size <= size_) return;
     refuse_growth_of_capture(stream_, static_cast<std::size_t>(size) * sizeof(T));
@@ -166,12 +185,14 @@ class DeviceBuffer {
   MemoryResourceRef resource_;
 };
 
-/// Copies `count` elements between any two memories, in the order of the stream. Pageable host memory makes the host wait.
+/// Copies `count` elements between any two memories, in the order of the stream. Pageable host
+/// memory makes the host wait.
 template <class T>
 void copy(T* to, const T* from, std::int64_t count, cudaStream_t stream) {
   static_assert(std::is_trivially_copyable_v<T>);
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-  if (count > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying {} bytes", bytes);
+  if (count > 0)
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying {} bytes", bytes);
 }
 
 /// Sets `count` elements to zero bytes, in the order of the stream.

@@ -9,34 +9,43 @@
 
 namespace tessera::inline v0::gpu {
 
-// Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are: entries 0..31 of the row, 32..63, ... are
-// summed one after the other; these sums 0..31, 32..63, ... likewise; and so on. Rows of up to 32 entries are summed in plain order.
-// Sums start from -0, which leaves every number as it is.
+// Gradients of a row are summed in a fixed tree of fan-out 32, whatever other rows there are:
+// entries 0..31 of the row, 32..63, ... are summed one after the other; these sums 0..31, 32..63,
+// ... likewise; and so on. Rows of up to 32 entries are summed in plain order. Sums start from -0,
+// which leaves every number as it is.
 //
-// Sorted entries are cut into windows of 32 places, one per warp; a warp sums the pieces (at most 32 entries of one row) that *begin* in
-// its window, so it reads less than 64 entries however they are spread:
+// Sorted entries are cut into windows of 32 places, one per warp; a warp sums the pieces (at most
+// 32 entries of one row) that *begin* in its window, so it reads less than 64 entries however they
+// are spread:
 //
 //     place     0         ...        31 | 32              ...         63 | 64
 //     row       a a a b c c c c c  ...  | c c c c c c c c c d e f f ...  |
 //     piece     |---- |-|------------------------|-------|-|-|----
 //
-// A row that ends within its first piece is finished at once. Else the piece's sum is kept in a slot of its window: a window holds at
-// most one piece that begins such a row and one that continues such a row.
+// A row that ends within its first piece is finished at once. Else the piece's sum is kept in a
+// slot of its window: a window holds at most one piece that begins such a row and one that
+// continues such a row.
 
 inline constexpr int merge_window = 32;
 inline constexpr int merge_threads = 256;
 inline constexpr std::uint32_t no_place = 0xffffffffu;
 
 struct PartialSums {
-  float* sums;                   ///< two rows per window: of the piece that continues a row, of the piece that begins one
-  std::uint32_t* long_row;       ///< per window: where a row of more than 32 entries begins, or no_place
-  std::uint32_t* continued_row;  ///< per window: where the row begins that has a later piece here, or no_place
+  /// two rows per window: of the piece that continues a row, of the piece that begins one
+  float* sums;
+  /// per window: where a row of more than 32 entries begins, or no_place
+  std::uint32_t* long_row;
+  /// per window: where the row begins that has a later piece here, or no_place
+  std::uint32_t* continued_row;
 
-  __device__ static std::int64_t slot(std::uint32_t place, bool begins_row) { return 2 * (place / merge_window) + (begins_row ? 1 : 0); }
+  __device__ static std::int64_t slot(std::uint32_t place, bool begins_row) {
+    return 2 * (place / merge_window) + (begins_row ? 1 : 0);
+  }
 };
 
 /// The first place of the run of `row` that reaches up to `end`. The whole warp calls it together.
-__device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32_t end, std::uint32_t row, int lane) {
+__device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32_t end,
+                                          std::uint32_t row, int lane) {
   std::uint32_t low = 0, high = end - 1;  // the answer is in [low, high]
   std::uint32_t step = 1, probe = high >= 32 ? high - 32 + lane : lane;
   while (low < high) {
@@ -57,8 +66,12 @@ __device__ inline std::uint32_t run_begin(const std::uint32_t* rows, std::uint32
 }
 
 template <class Lanes>
-__device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entries, int count, bool aligned, int lane) {
-  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4 ? 4 : floats <= 8 ? 2 : 1;  // about 64 bytes per lane
+__device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entries, int count,
+                                                      bool aligned, int lane) {
+  // about 64 bytes per lane
+  constexpr int floats = Lanes::pieces * Lanes::vector, flight = floats <= 4   ? 4
+                                                                 : floats <= 8 ? 2
+                                                                               : 1;
   RowPart<Lanes> sum = zero_row<Lanes>(-0.0f);
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
@@ -79,17 +92,20 @@ __global__ void __launch_bounds__(merge_threads)
   auto& all_entries = block_shared<GradientEntry[merge_threads / 32][2 * merge_window]>();
   GradientEntry* entries = all_entries[threadIdx.x / 32];
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::uint32_t window = blockIdx.x * (merge_threads / 32) + threadIdx.x / 32, begin = window * merge_window;
+  const std::uint32_t window = blockIdx.x * (merge_threads / 32) + threadIdx.x / 32,
+                      begin = window * merge_window;
   if (begin >= in.count) return;
 
-  const std::uint32_t place = begin + static_cast<std::uint32_t>(lane), next_place = place + merge_window;
+  const std::uint32_t place = begin + static_cast<std::uint32_t>(lane),
+                      next_place = place + merge_window;
   const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
   const std::uint32_t next_row = next_place < in.count ? in.rows[next_place] : no_row;
   const std::uint32_t before = __shfl_up_sync(full, row, 1);
   const bool continues = begin > 0 && in.rows[begin - 1] == __shfl_sync(full, row, 0);
   const bool head = row != no_row && (lane == 0 ? !continues : row != before);
   const unsigned heads = __ballot_sync(full, head);
-  const unsigned longer = __ballot_sync(full, row != no_row && next_row == row);  // the row has an entry 32 places on
+  // the row has an entry 32 places on
+  const unsigned longer = __ballot_sync(full, row != no_row && next_row == row);
 
   // A row from an earlier window has a piece here where its entries' number is a multiple of 32.
   const std::uint32_t row_0 = __shfl_sync(full, row, 0);
@@ -102,16 +118,21 @@ __global__ void __launch_bounds__(merge_threads)
   const unsigned pieces = heads | later;
   if (lane == 0) {
     const unsigned long_heads = heads & longer;
-    partial.long_row[window] = long_heads == 0 ? no_place : begin + static_cast<std::uint32_t>(__ffs(static_cast<int>(long_heads)) - 1);
+    partial.long_row[window] =
+        long_heads == 0
+            ? no_place
+            : begin + static_cast<std::uint32_t>(__ffs(static_cast<int>(long_heads)) - 1);
     partial.continued_row[window] = later == 0 ? no_place : run;
   }
 
   // Entries up to the end of the last piece, which may lie in the next window.
   const std::uint32_t row_31 = __shfl_sync(full, row, 31);
   const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
-  const int reach = foreign == 0 ? 2 * merge_window : merge_window + __ffs(static_cast<int>(foreign)) - 1;
+  const int reach =
+      foreign == 0 ? 2 * merge_window : merge_window + __ffs(static_cast<int>(foreign)) - 1;
   if (row != no_row) entries[lane] = in.entry(place);
-  if (merge_window + lane < reach && next_row != no_row) entries[merge_window + lane] = in.entry(next_place);
+  if (merge_window + lane < reach && next_row != no_row)
+    entries[merge_window + lane] = in.entry(next_place);
   const unsigned valid = __ballot_sync(full, row != no_row);
   __syncwarp();
 
@@ -127,34 +148,41 @@ __global__ void __launch_bounds__(merge_threads)
     const std::uint32_t start = begin + static_cast<std::uint32_t>(b);
     if (begins_row && (longer >> b & 1u) == 0) {
       const std::int64_t target = in.rows[start];
-      auto loaded = sink.load(target, row_lane);  // before the gradients: both are on their way at once
-      sink.store(target, start, row_lane, loaded, sum_entries<Lanes>(entries + b, count, in.aligned, row_lane));
+      // before the gradients: both are on their way at once
+      auto loaded = sink.load(target, row_lane);
+      sink.store(target, start, row_lane, loaded,
+                 sum_entries<Lanes>(entries + b, count, in.aligned, row_lane));
     } else {
       const RowPart<Lanes> sum = sum_entries<Lanes>(entries + b, count, in.aligned, row_lane);
-      store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width, Sink::width % 4 == 0, row_lane, sum);
+      store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width,
+                      Sink::width % 4 == 0, row_lane, sum);
     }
     for (int i = 0; i < Lanes::groups; ++i) rest &= rest - 1;
   }
 }
 
-/// One step up the tree: sums up to 32 sums of `unit` entries each, and finishes the rows that end there. A warp looks through 32 windows
-/// for rows that have more than `unit` entries.
+/// One step up the tree: sums up to 32 sums of `unit` entries each, and finishes the rows that end
+/// there. A warp looks through 32 windows for rows that have more than `unit` entries.
 template <class Sink, class Payload>
 __global__ void __launch_bounds__(merge_threads)
-    merge_partials(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial, const std::uint32_t unit) {
+    merge_partials(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial,
+                   const std::uint32_t unit) {
   using Lanes = typename Sink::Lanes;
   constexpr int flight = Lanes::pieces == 1 ? 2 : 1;
   constexpr unsigned full = 0xffffffffu;
-  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / Lanes::lanes, row_lane = lane % Lanes::lanes;
+  const int lane = static_cast<int>(threadIdx.x) % 32, group = lane / Lanes::lanes,
+            row_lane = lane % Lanes::lanes;
   const std::uint32_t windows = (in.count + merge_window - 1) / merge_window;
   const std::uint32_t window = blockIdx.x * merge_threads + threadIdx.x;
   const std::uint64_t whole = std::uint64_t{unit} * 32;
 
   const std::uint32_t long_row = window < windows ? partial.long_row[window] : no_place;
-  const bool begins = long_row != no_place && in.is_row(std::uint64_t{long_row} + unit, in.rows[long_row]);
+  const bool begins =
+      long_row != no_place && in.is_row(std::uint64_t{long_row} + unit, in.rows[long_row]);
   const std::uint32_t run = window < windows ? partial.continued_row[window] : no_place;
   const std::uint32_t begin = window * merge_window;
-  const std::uint32_t later_piece = begin + (merge_window - (begin - run) % merge_window) % merge_window;
+  const std::uint32_t later_piece =
+      begin + (merge_window - (begin - run) % merge_window) % merge_window;
   const bool continues = run != no_place && (later_piece - run) % whole == 0;
 
   for (int kind = 0; kind < 2; ++kind) {
@@ -164,7 +192,8 @@ __global__ void __launch_bounds__(merge_threads)
     while (rest != 0) {  // all lanes go round together; each group takes another row
       unsigned mine = rest;
       for (int i = 0; i < group; ++i) mine &= mine - 1;
-      const std::uint32_t start = __shfl_sync(full, start_here, mine == 0 ? 0 : __ffs(static_cast<int>(mine)) - 1);
+      const std::uint32_t start =
+          __shfl_sync(full, start_here, mine == 0 ? 0 : __ffs(static_cast<int>(mine)) - 1);
       if (mine != 0) {
         const std::uint32_t row = in.rows[start];
         const bool finished = begins_row && !in.is_row(start + whole, row);
@@ -176,8 +205,11 @@ __global__ void __launch_bounds__(merge_threads)
           for (int r = 0; r < flight; ++r) {
             const std::uint64_t place = start + std::uint64_t{unit} * static_cast<unsigned>(i + r);
             has[r] = in.is_row(place, row);
-            const std::int64_t slot = PartialSums::slot(static_cast<std::uint32_t>(place), begins_row && i + r == 0);
-            if (has[r]) sums[r] = load_float_row<Lanes>(partial.sums + slot * Sink::width, Sink::width % 4 == 0, row_lane);
+            const std::int64_t slot =
+                PartialSums::slot(static_cast<std::uint32_t>(place), begins_row && i + r == 0);
+            if (has[r])
+              sums[r] = load_float_row<Lanes>(partial.sums + slot * Sink::width,
+                                              Sink::width % 4 == 0, row_lane);
           }
           for (int r = 0; r < flight; ++r)
             if (has[r]) add_row(sum, sums[r]);
@@ -187,7 +219,8 @@ __global__ void __launch_bounds__(merge_threads)
           auto loaded = sink.load(row, row_lane);
           sink.store(row, start, row_lane, loaded, sum);
         } else {
-          store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width, Sink::width % 4 == 0, row_lane, sum);
+          store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width,
+                          Sink::width % 4 == 0, row_lane, sum);
         }
       }
       for (int i = 0; i < Lanes::groups; ++i) rest &= rest - 1;
@@ -201,10 +234,13 @@ void merge_rows(const Cuda& backend, const SortedEntries<Payload>& in, const Sin
   if (in.count == 0) return;
   const std::int64_t windows = ceil_divide(in.count, merge_window);
   auto* places = backend.scratch_for<std::uint32_t>(4, 2 * windows);
-  const PartialSums partial{backend.scratch_for<float>(5, 2 * windows * Sink::width), places, places + windows};
-  backend.launch("merge_windows", ceil_divide(windows, merge_threads / 32), merge_threads, merge_windows<Sink, Payload>, in, sink, partial);
+  const PartialSums partial{backend.scratch_for<float>(5, 2 * windows * Sink::width), places,
+                            places + windows};
+  backend.launch("merge_windows", ceil_divide(windows, merge_threads / 32), merge_threads,
+                 merge_windows<Sink, Payload>, in, sink, partial);
   for (std::uint64_t unit = merge_window; unit < in.count; unit *= merge_window)
-    backend.launch("merge_partials", ceil_divide(windows, merge_threads), merge_threads, merge_partials<Sink, Payload>, in, sink, partial,
+    backend.launch("merge_partials", ceil_divide(windows, merge_threads), merge_threads,
+                   merge_partials<Sink, Payload>, in, sink, partial,
                    static_cast<std::uint32_t>(unit));
 }
 

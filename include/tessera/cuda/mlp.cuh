@@ -21,23 +21,28 @@ namespace tessera::inline v0 {
 struct CudaMlpOptions {
   bool last_relu = false;  ///< ReLU after the last layer too
   bool bias = true;
-  /// bfloat16: hidden activations and their gradients in 16 bits, products of these and of 16-bit copies of the input, of the weights and
-  /// of hidden layers' biases, on the tensor cores.
+  /// bfloat16: hidden activations and their gradients in 16 bits, products of these and of 16-bit
+  /// copies of the input, of the weights and of hidden layers' biases, on the tensor cores.
   DensePrecision precision = DensePrecision::float32;
   bool tf32 = false;  ///< products of floats rounded to 10 bits of mantissa, on the tensor cores
-  /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of this library; of floats alone. Not every
-  /// version has them for every shape; where it has none an Error says so.
+  /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of
+  /// this library; of floats alone. Not every version has them for every shape; where it has none
+  /// an Error says so.
   bool gradient_epilogues = false;
 };
 
-/// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device memory; the same parameters in the same
-/// order and with the same first values. Bias and ReLU are epilogues of cuBLASLt's products. One object serves one caller at a time.
+/// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
+/// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
+/// epilogues of cuBLASLt's products. One object serves one caller at a time.
 class CudaMlp : public MlpLayers {
  public:
-  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless there are two or more, all positive, and
-  /// for gradient_epilogues in bfloat16.
+  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
+  /// there are two or more, all positive, and for gradient_epilogues in bfloat16.
   CudaMlp(const Cuda& backend, std::vector<std::int64_t> sizes, CudaMlpOptions options = {})
-      : MlpLayers("CudaMlp", std::move(sizes), options.bias), backend_(backend), options_(options), gemm_(backend, options.tf32) {
+      : MlpLayers("CudaMlp", std::move(sizes), options.bias),
+        backend_(backend),
+        options_(options),
+        gemm_(backend, options.tf32) {
     require(options.precision == DensePrecision::float32 || !options.gradient_epilogues,
             "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out");
     for (int l = 1; l < layers(); ++l) {
@@ -56,8 +61,8 @@ class CudaMlp : public MlpLayers {
     return first_layer + layers();
   }
 
-  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices. Remembers the views: x and y must
-  /// stay as they are until backward, and so must the parameters.
+  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
+  /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
     bfloat16() ? forward_in<BFloat16>() : forward_in<float>();
@@ -66,9 +71,10 @@ class CudaMlp : public MlpLayers {
   /// Takes a part of gradients() that the work given to the backend so far makes final.
   using Ready = std::function<void(std::span<const float>)>;
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten) and of x, written to dx
-  /// unless dx is an empty view. dx may not overlap dy, x or y. `ready` is called once per layer, last layer first, as soon as the layer's
-  /// weight and bias gradients have been launched.
+  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
+  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
+  /// called once per layer, last layer first, as soon as the layer's weight and bias gradients have
+  /// been launched.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_backward(dy, dx);
     if (dy.rows == 0) {
@@ -84,8 +90,11 @@ class CudaMlp : public MlpLayers {
   void forward_in() {
     const std::int64_t rows = x_.rows;
     for (int l = 1; l < layers(); ++l) {
-      activations_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * size(l) * static_cast<std::int64_t>(sizeof(T)));
-      if (options_.gradient_epilogues) masks_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * gpu::mask_row_bits(size(l)) / 8);
+      activations_[static_cast<std::size_t>(l - 1)].reserve_discard(
+          rows * size(l) * static_cast<std::int64_t>(sizeof(T)));
+      if (options_.gradient_epilogues)
+        masks_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * gpu::mask_row_bits(size(l)) /
+                                                                8);
     }
     if constexpr (!std::is_same_v<T, float>) {
       narrow_input_.reserve_discard(rows * input_size());
@@ -93,7 +102,8 @@ class CudaMlp : public MlpLayers {
       gpu::narrow(backend_, x_, narrow_input_.data());
       gpu::narrow(backend_, {values_.data(), 1, parameter_count()}, narrow_parameters_.data());
     }
-    for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), parameters<T>() + bias_offset(l));
+    for (int l = 0; l + 1 < layers(); ++l)
+      forward_layer<T>(l, hidden<T>(l + 1), parameters<T>() + bias_offset(l));
     forward_layer<T>(layers() - 1, y_, values_.data() + bias_offset(layers() - 1));
   }
 
@@ -111,30 +121,37 @@ class CudaMlp : public MlpLayers {
                .bias = options_.bias,
                .relu = relu(l),
                .keep_mask = masked},
-              in.data, parameters<T>() + offset(l), bias, out.data, nullptr, masked ? mask(l + 1) : nullptr);
+              in.data, parameters<T>() + offset(l), bias, out.data, nullptr,
+              masked ? mask(l + 1) : nullptr);
   }
 
   template <class T>
   void backward_in(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
     const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
-    for (auto& buffer : gradient_) buffer.reserve_discard(dy.rows * widest * static_cast<std::int64_t>(sizeof(T)));
+    for (auto& buffer : gradient_)
+      buffer.reserve_discard(dy.rows * widest * static_cast<std::int64_t>(sizeof(T)));
     const int last = layers() - 1;
     backward_layer<T>(last, dy, MatrixView<const float>(y_), dx, ready);
     for (int l = last - 1; l >= 0; --l)
-      backward_layer<T>(l, MatrixView<const T>(gradient<T>(l, dy.rows)), MatrixView<const T>(hidden<T>(l + 1)), dx, ready);
+      backward_layer<T>(l, MatrixView<const T>(gradient<T>(l, dy.rows)),
+                        MatrixView<const T>(hidden<T>(l + 1)), dx, ready);
   }
 
-  /// `above`: the gradient of this layer's output, that of the layer below goes to gradient(l - 1) or dx.
+  /// `above`: the gradient of this layer's output, that of the layer below goes to gradient(l - 1)
+  /// or dx.
   template <class T, class Above>
-  void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output, MatrixView<float> dx, const Ready& ready) {
+  void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output,
+                      MatrixView<float> dx, const Ready& ready) {
     const bool epilogues = options_.gradient_epilogues;
     float* const sums = options_.bias ? gradients_.data() + bias_offset(l) : nullptr;
-    const bool masks = relu(l) && !(epilogues && l + 1 < layers());  // else the product of the layer above has done it
+    // else the product of the layer above has done it
+    const bool masks = relu(l) && !(epilogues && l + 1 < layers());
     MatrixView<const T> g;
     if constexpr (std::is_same_v<T, Above>) g = above;
     if (masks || !std::is_same_v<T, Above>) {
       const MatrixView<T> masked = gradient<T>(l, above.rows);
-      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(), masked, epilogues ? nullptr : sums);
+      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(), masked,
+                        epilogues ? nullptr : sums);
       g = masked;
     } else if (sums != nullptr && !epilogues) {
       gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
@@ -158,7 +175,8 @@ class CudaMlp : public MlpLayers {
                  .b_stride = size(l),
                  .c_stride = below.stride,
                  .apply_mask = masked},
-                g.data, parameters<T>() + offset(l), nullptr, below.data, nullptr, masked ? mask(l) : nullptr);
+                g.data, parameters<T>() + offset(l), nullptr, below.data, nullptr,
+                masked ? mask(l) : nullptr);
     };
     if (l > 0) {
       pass_down(gradient<T>(l - 1, above.rows), epilogues);
@@ -169,7 +187,8 @@ class CudaMlp : public MlpLayers {
 
   void announce(const Ready& ready, int layer) const {
     if (ready)
-      ready(gradients_.subspan(static_cast<std::size_t>(offset(layer)), static_cast<std::size_t>(offset(layer + 1) - offset(layer))));
+      ready(gradients_.subspan(static_cast<std::size_t>(offset(layer)),
+                               static_cast<std::size_t>(offset(layer + 1) - offset(layer))));
   }
   bool bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
@@ -193,22 +212,27 @@ class CudaMlp : public MlpLayers {
   }
   template <class T>
   MatrixView<T> hidden(int layer) const {
-    return {reinterpret_cast<T*>(activations_[static_cast<std::size_t>(layer - 1)].data()), x_.rows, size(layer)};
+    return {reinterpret_cast<T*>(activations_[static_cast<std::size_t>(layer - 1)].data()), x_.rows,
+            size(layer)};
   }
   /// Of a layer's output. Masked in place.
   template <class T>
   MatrixView<T> gradient(int layer, std::int64_t rows) const {
-    return {reinterpret_cast<T*>(gradient_[static_cast<std::size_t>(layer % 2)].data()), rows, size(layer + 1)};
+    return {reinterpret_cast<T*>(gradient_[static_cast<std::size_t>(layer % 2)].data()), rows,
+            size(layer + 1)};
   }
 
   Cuda backend_;
   CudaMlpOptions options_;
   gpu::Gemm gemm_;
   std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
-  std::vector<gpu::DeviceBuffer<std::byte>> masks_;        ///< with gradient_epilogues: of their ReLUs
-  gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0), backend_.buffer<std::byte>(0)};
+  /// with gradient_epilogues: of their ReLUs
+  std::vector<gpu::DeviceBuffer<std::byte>> masks_;
+  gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
+                                            backend_.buffer<std::byte>(0)};
   gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0),
-                              narrow_parameters_ = backend_.buffer<BFloat16>(0);  ///< in bfloat16 alone
+                              /// in bfloat16 alone
+      narrow_parameters_ = backend_.buffer<BFloat16>(0);
 };
 
 }  // namespace tessera::inline v0

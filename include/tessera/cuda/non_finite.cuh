@@ -12,12 +12,16 @@ namespace gpu {
 
 inline constexpr int non_finite_threads = 256;
 
-/// Threads go through the elements in strides; a warp adds what it found with one atomic: sums of integers have no order.
+/// Threads go through the elements in strides; a warp adds what it found with one atomic: sums of
+/// integers have no order.
 template <Element T>
-__global__ void __launch_bounds__(non_finite_threads) count_non_finite(const MatrixView<const T> values, unsigned long long* count) {
-  const std::int64_t elements = values.rows * values.columns, step = static_cast<std::int64_t>(gridDim.x) * non_finite_threads;
+__global__ void __launch_bounds__(non_finite_threads)
+    count_non_finite(const MatrixView<const T> values, unsigned long long* count) {
+  const std::int64_t elements = values.rows * values.columns,
+                     step = static_cast<std::int64_t>(gridDim.x) * non_finite_threads;
   unsigned found = 0;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * non_finite_threads + threadIdx.x; i < elements; i += step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * non_finite_threads + threadIdx.x;
+       i < elements; i += step) {
     const float x = to_float(values(i / values.columns, i % values.columns));
     found += (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
   }
@@ -31,9 +35,10 @@ template <Element T>
 struct Kernel<CountNonFinite<T>, Cuda> {
   static void run(const Cuda& backend, const typename CountNonFinite<T>::Parameters& p) {
     constexpr std::int64_t most_blocks = 4096;
-    const std::int64_t blocks = gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);
-    backend.launch("count_non_finite", blocks < most_blocks ? blocks : most_blocks, gpu::non_finite_threads, gpu::count_non_finite<T>,
-                   p.values, p.count);
+    const std::int64_t blocks =
+        gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);
+    backend.launch("count_non_finite", blocks < most_blocks ? blocks : most_blocks,
+                   gpu::non_finite_threads, gpu::count_non_finite<T>, p.values, p.count);
   }
 };
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// tests/simt shadows this file for its emulator, which is all of the kernels that depends on the compiler.
+// tests/simt shadows this file for its emulator, which is all of the kernels that depends on the
+// compiler.
 #ifndef __CUDACC__
 #error "Tessera's .cuh headers need nvcc; include <tessera/tessera.hpp> for the host backend alone"
 #endif
@@ -30,20 +31,26 @@ __device__ __forceinline__ T* dynamic_shared() {
   return reinterpret_cast<T*>(tessera_dynamic_shared_memory);
 }
 
-/// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's mma.m16n8k16 says (lane = 4 g + t):
-/// a holds pairs of columns (2t, 2t+1) of row g, of row g + 8, (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and
-/// (2t+8, 2t+9) of column g; c columns 2t, 2t+1 of row g, then of row g + 8. All 32 lanes call it together.
+/// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
+/// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
+/// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c
+/// columns 2t, 2t+1 of row g, then of row g + 8. All 32 lanes call it together.
 template <Element T>
-__device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+__device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4],
+                                                     const std::uint32_t (&b)[2]) {
   static_assert(sizeof(T) == 2, "16-bit elements");
   if constexpr (std::is_same_v<T, BFloat16>) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   } else {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
 }
 
@@ -54,12 +61,16 @@ __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   return bits;
 }
 
-/// c += a b on the tensor cores for such floats: a is 16 x 8, b 8 x 8, c 16 x 8, spread over the warp as PTX's mma.m16n8k8 says (lane = 4 g
-/// + t): a holds column t of rows g and g + 8, then column t + 4 of both; b rows t and t + 4 of column g; c as above. All 32 lanes call it.
-__device__ __forceinline__ void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+/// c += a b on the tensor cores for such floats: a is 16 x 8, b 8 x 8, c 16 x 8, spread over the
+/// warp as PTX's mma.m16n8k8 says (lane = 4 g + t): a holds column t of rows g and g + 8, then
+/// column t + 4 of both; b rows t and t + 4 of column g; c as above. All 32 lanes call it.
+__device__ __forceinline__ void multiply_add_16x8x8(float (&c)[4], const std::uint32_t (&a)[4],
+                                                    const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+      "%9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 }  // namespace tessera::inline v0::gpu

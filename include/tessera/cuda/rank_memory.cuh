@@ -42,9 +42,11 @@ __global__ void __launch_bounds__(reduce_threads)
 
 }  // namespace gpu
 
-/// How communicators of one process move device memory, in the order of a stream: BasicThreadCommunicator<CudaMemory> for ranks that
-/// are threads and share a GPU (or hold GPUs that read each other's memory: that of the driver's pools by cudaMemPoolSetAccess alone),
-/// BasicSelfCommunicator<CudaMemory> for one rank. Buffers in host memory are moved by the calling thread.
+/// How communicators of one process move device memory, in the order of a stream:
+/// BasicThreadCommunicator<CudaMemory> for ranks that are threads and share a GPU (or hold GPUs
+/// that read each other's memory: that of the driver's pools by cudaMemPoolSetAccess alone),
+/// BasicSelfCommunicator<CudaMemory> for one rank. Buffers in host memory are moved by the calling
+/// thread.
 class CudaMemory {
  public:
   CudaMemory() = default;
@@ -63,13 +65,16 @@ class CudaMemory {
   void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) {
     if (count == 0) return;
     if (!on_device(from(0))) return host_.reduce<T>(sources, from, targets, to, count, reduction);
-    require(sources <= gpu::reduce_ranks, "CudaMemory: {} ranks reduce together; at most {}", sources, gpu::reduce_ranks);
+    require(sources <= gpu::reduce_ranks, "CudaMemory: {} ranks reduce together; at most {}",
+            sources, gpu::reduce_ranks);
     gpu::ReducePlaces<T> places{};
     for (int i = 0; i < sources; ++i) places.from[places.sources++] = from(i);
     for (int i = 0; i < targets; ++i) places.to[places.targets++] = to(i);
     places.reduction = reduction;
-    backend_.launch("reduce_ranks_values", gpu::ceil_divide(static_cast<std::int64_t>(count), gpu::reduce_threads), gpu::reduce_threads,
-                    gpu::reduce_ranks_values<T>, places, static_cast<std::int64_t>(count));
+    backend_.launch("reduce_ranks_values",
+                    gpu::ceil_divide(static_cast<std::int64_t>(count), gpu::reduce_threads),
+                    gpu::reduce_threads, gpu::reduce_ranks_values<T>, places,
+                    static_cast<std::int64_t>(count));
     busy_ = true;
   }
   void complete() {

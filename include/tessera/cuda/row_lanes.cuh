@@ -12,19 +12,23 @@
 
 namespace tessera::inline v0::gpu {
 
-/// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them stays in registers, whatever the compiler
-/// thinks of unrolling a loop. As detail::unrolled, which is the host's: nvcc refuses one function that calls lambdas of either side.
+/// f(0), f(1), ..., f(Count - 1), the numbers as types: an array whose indices are made of them
+/// stays in registers, whatever the compiler thinks of unrolling a loop. As detail::unrolled, which
+/// is the host's: nvcc refuses one function that calls lambdas of either side.
 template <int Count, class F>
 __device__ __forceinline__ void for_each_constant(const F& f) {
-  const auto call = [&]<int... I>(std::integer_sequence<int, I...>) { (f(std::integral_constant<int, I>{}), ...); };
+  const auto call = [&]<int... I>(std::integer_sequence<int, I...>) {
+    (f(std::integral_constant<int, I>{}), ...);
+  };
   call(std::make_integer_sequence<int, Count>{});
 }
 
 /// Whether a warp holds rows of a width in registers; else they go through memory (any_width.cuh).
 constexpr bool fits_lanes(int width) { return width > 0 && width <= 1024; }
 
-/// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a lane holds `pieces` vectors of
-/// `vector` neighbouring elements, loaded at once (16 bytes where the row allows), `lanes * vector` elements apart:
+/// How a warp's lanes share rows of `Width` elements of T. A group of `lanes` lanes holds a row; a
+/// lane holds `pieces` vectors of `vector` neighbouring elements, loaded at once (16 bytes where
+/// the row allows), `lanes * vector` elements apart:
 ///
 ///     width 12, float            lane 0    lane 1    lane 2    lane 3 (idle)
 ///                                0..3      4..7      8..11
@@ -38,7 +42,8 @@ struct RowLanes {
                                                            : static_cast<int>(sizeof(T));
   static constexpr int vector = vector_bytes / static_cast<int>(sizeof(T));
   static constexpr int vectors = Width / vector;
-  static constexpr int lanes = vectors >= 32 ? 32 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(vectors)));
+  static constexpr int lanes =
+      vectors >= 32 ? 32 : static_cast<int>(std::bit_ceil(static_cast<unsigned>(vectors)));
   static constexpr int pieces = (vectors + lanes - 1) / lanes;
   static constexpr int groups = 32 / lanes;
   static constexpr bool exact = pieces * lanes == vectors;  ///< no lane is ever idle
@@ -46,8 +51,12 @@ struct RowLanes {
   static constexpr int rows_in_flight = pieces >= 4 ? 1 : pieces >= 2 ? 2 : 4;
 
   /// The first column of a lane's vector, and whether there is one.
-  static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) { return (piece * lanes + lane) * vector; }
-  static constexpr TESSERA_HOST_DEVICE bool has(int piece, int lane) { return exact || piece * lanes + lane < vectors; }
+  static constexpr TESSERA_HOST_DEVICE int column(int piece, int lane) {
+    return (piece * lanes + lane) * vector;
+  }
+  static constexpr TESSERA_HOST_DEVICE bool has(int piece, int lane) {
+    return exact || piece * lanes + lane < vectors;
+  }
 };
 
 /// A lane's part of a row, as floats.
@@ -88,7 +97,8 @@ template <int Count>
 __device__ __forceinline__ void store_floats(float* p, bool aligned, const float (&x)[Count]) {
   if constexpr (Count % 4 == 0) {
     if (aligned) {
-      for (int i = 0; i < Count; i += 4) __stcs(reinterpret_cast<float4*>(p + i), make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]));
+      for (int i = 0; i < Count; i += 4)
+        __stcs(reinterpret_cast<float4*>(p + i), make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]));
       return;
     }
   }
@@ -136,7 +146,8 @@ __device__ __forceinline__ RowPart<Lanes> load_float_row(const float* row, bool 
 }
 
 template <class Lanes>
-__device__ __forceinline__ void store_float_row(float* row, bool aligned, int lane, const RowPart<Lanes>& part) {
+__device__ __forceinline__ void store_float_row(float* row, bool aligned, int lane,
+                                                const RowPart<Lanes>& part) {
   for (int k = 0; k < Lanes::pieces; ++k)
     if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
 }
@@ -148,9 +159,11 @@ __device__ __forceinline__ void add_row(RowPart<Lanes>& sum, const RowPart<Lanes
 }
 
 template <class Lanes>
-__device__ __forceinline__ void multiply_add_row(RowPart<Lanes>& sum, float coefficient, const RowPart<Lanes>& part) {
+__device__ __forceinline__ void multiply_add_row(RowPart<Lanes>& sum, float coefficient,
+                                                 const RowPart<Lanes>& part) {
   for (int k = 0; k < Lanes::pieces; ++k)
-    for (int i = 0; i < Lanes::vector; ++i) sum.x[k][i] = fmaf(coefficient, part.x[k][i], sum.x[k][i]);
+    for (int i = 0; i < Lanes::vector; ++i)
+      sum.x[k][i] = fmaf(coefficient, part.x[k][i], sum.x[k][i]);
 }
 
 template <class Lanes>

@@ -22,10 +22,12 @@ struct NumberedSearch {
 
 /// A thread for each end of a range.
 template <int = 0>
-__global__ void find_rows(PlaceRange* found, const __grid_constant__ GroupBatch<NumberedSearch> batch) {
+__global__ void find_rows(PlaceRange* found,
+                          const __grid_constant__ GroupBatch<NumberedSearch> batch) {
   if (threadIdx.x >= 2) return;
   const NumberedSearch& search = batch.groups[blockIdx.x];
-  const auto row = static_cast<std::uint64_t>(threadIdx.x == 0 ? search.job.row_begin : search.job.row_end);
+  const auto row =
+      static_cast<std::uint64_t>(threadIdx.x == 0 ? search.job.row_begin : search.job.row_end);
   std::int64_t low = 0, high = search.job.count;
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
@@ -39,13 +41,15 @@ __global__ void find_rows(PlaceRange* found, const __grid_constant__ GroupBatch<
 
 /// A thread takes a row.
 template <int = 0>
-__global__ void __launch_bounds__(statistics_threads) write_mean_squares(const __grid_constant__ GroupBatch<WriteMeanSquares::Job> batch) {
+__global__ void __launch_bounds__(statistics_threads)
+    write_mean_squares(const __grid_constant__ GroupBatch<WriteMeanSquares::Job> batch) {
   const int g = batch.find(blockIdx.x);
   const WriteMeanSquares::Job& job = batch.groups[g];
   const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (i < job.which->size())
-    write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(), job.columns.begin, job.columns.end,
-                               job.columns.table_width, job.partials + i * job.columns.partials());
+    write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(),
+                               job.columns.begin, job.columns.end, job.columns.table_width,
+                               job.partials + i * job.columns.partials());
 }
 
 /// CombineMeanSquares::Job with its parts in device memory.
@@ -60,7 +64,8 @@ struct CombineOnDevice {
 };
 
 template <int = 0>
-__global__ void __launch_bounds__(statistics_threads) combine_mean_squares(const __grid_constant__ GroupBatch<CombineOnDevice> batch) {
+__global__ void __launch_bounds__(statistics_threads)
+    combine_mean_squares(const __grid_constant__ GroupBatch<CombineOnDevice> batch) {
   const int g = batch.find(blockIdx.x);
   const CombineOnDevice& job = batch.groups[g];
   const std::int64_t at = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
@@ -76,13 +81,15 @@ __global__ void __launch_bounds__(statistics_threads) combine_mean_squares(const
     if (part.partials == nullptr)
       sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
     else
-      sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end, c.table_width);
+      sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end,
+              c.table_width);
   }
   job.means[i] = sum.mean(table_width);
 }
 
 template <int = 0>
-__global__ void __launch_bounds__(statistics_threads) add_entry_values(const AddEntryValues::Job job) {
+__global__ void __launch_bounds__(statistics_threads)
+    add_entry_values(const AddEntryValues::Job job) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * statistics_threads + threadIdx.x;
   if (i >= job.count) return;
   const std::int64_t entry = job.entry(i);
@@ -91,13 +98,15 @@ __global__ void __launch_bounds__(statistics_threads) add_entry_values(const Add
 }
 
 template <int = 0>
-__global__ void __launch_bounds__(statistics_threads) scale_entry_values(const __grid_constant__ GroupBatch<ScaleEntryValues::Job> batch) {
+__global__ void __launch_bounds__(statistics_threads)
+    scale_entry_values(const __grid_constant__ GroupBatch<ScaleEntryValues::Job> batch) {
   const int g = batch.find(blockIdx.x);
   const ScaleEntryValues::Job& job = batch.groups[g];
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (bag >= job.bags) return;
   for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
-    job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *= job.factors[bag];
+    job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
+        job.factors[bag];
 }
 
 }  // namespace gpu
@@ -106,9 +115,11 @@ template <>
 struct Kernel<FindRows, Cuda> {
   static void run(const Cuda& backend, const FindRows::Parameters& p) {
     std::vector<gpu::NumberedSearch> searches;
-    for (const FindRows::Job& job : p.jobs) searches.push_back({job, static_cast<std::int64_t>(searches.size())});
+    for (const FindRows::Job& job : p.jobs)
+      searches.push_back({job, static_cast<std::int64_t>(searches.size())});
     gpu::launch_by_group<gpu::NumberedSearch>(
-        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; }, gpu::find_rows<>, p.found);
+        backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; },
+        gpu::find_rows<>, p.found);
   }
 };
 
@@ -117,7 +128,10 @@ struct Kernel<WriteMeanSquares, Cuda> {
   static void run(const Cuda& backend, const WriteMeanSquares::Parameters& p) {
     gpu::launch_by_group<WriteMeanSquares::Job>(
         backend, "write_mean_squares", gpu::statistics_threads, p.jobs,
-        [](const WriteMeanSquares::Job& job) { return gpu::ceil_divide(job.room, gpu::statistics_threads); }, gpu::write_mean_squares<>);
+        [](const WriteMeanSquares::Job& job) {
+          return gpu::ceil_divide(job.room, gpu::statistics_threads);
+        },
+        gpu::write_mean_squares<>);
   }
 };
 
@@ -126,17 +140,22 @@ template <>
 struct Kernel<CombineMeanSquares, Cuda> {
   static void run(const Cuda& backend, const CombineMeanSquares::Parameters& p) {
     std::vector<CombineMeanSquares::Part> parts;
-    for (const CombineMeanSquares::Job& job : p.jobs) parts.insert(parts.end(), job.parts.begin(), job.parts.end());
+    for (const CombineMeanSquares::Job& job : p.jobs)
+      parts.insert(parts.end(), job.parts.begin(), job.parts.end());
     auto* device_parts = backend.scratch_for<CombineMeanSquares::Part>(7, std::ssize(parts));
     gpu::upload<CombineMeanSquares::Part>(backend, parts, device_parts);
     std::vector<gpu::CombineOnDevice> jobs;
     for (const CombineMeanSquares::Job& job : p.jobs) {
-      jobs.push_back({job.rows, job.gradients, job.which, job.room, device_parts, static_cast<int>(job.parts.size()), job.means});
+      jobs.push_back({job.rows, job.gradients, job.which, job.room, device_parts,
+                      static_cast<int>(job.parts.size()), job.means});
       device_parts += job.parts.size();
     }
     gpu::launch_by_group<gpu::CombineOnDevice>(
         backend, "combine_mean_squares", gpu::statistics_threads, jobs,
-        [](const gpu::CombineOnDevice& job) { return gpu::ceil_divide(job.room, gpu::statistics_threads); }, gpu::combine_mean_squares<>);
+        [](const gpu::CombineOnDevice& job) {
+          return gpu::ceil_divide(job.room, gpu::statistics_threads);
+        },
+        gpu::combine_mean_squares<>);
   }
 };
 
@@ -145,8 +164,8 @@ template <>
 struct Kernel<AddEntryValues, Cuda> {
   static void run(const Cuda& backend, const AddEntryValues::Parameters& p) {
     for (const AddEntryValues::Job& job : p.jobs)
-      backend.launch("add_entry_values", gpu::ceil_divide(job.count, gpu::statistics_threads), gpu::statistics_threads,
-                     gpu::add_entry_values<>, job);
+      backend.launch("add_entry_values", gpu::ceil_divide(job.count, gpu::statistics_threads),
+                     gpu::statistics_threads, gpu::add_entry_values<>, job);
   }
 };
 
@@ -155,7 +174,10 @@ struct Kernel<ScaleEntryValues, Cuda> {
   static void run(const Cuda& backend, const ScaleEntryValues::Parameters& p) {
     gpu::launch_by_group<ScaleEntryValues::Job>(
         backend, "scale_entry_values", gpu::statistics_threads, p.jobs,
-        [](const ScaleEntryValues::Job& job) { return gpu::ceil_divide(job.bags, gpu::statistics_threads); }, gpu::scale_entry_values<>);
+        [](const ScaleEntryValues::Job& job) {
+          return gpu::ceil_divide(job.bags, gpu::statistics_threads);
+        },
+        gpu::scale_entry_values<>);
   }
 };
 

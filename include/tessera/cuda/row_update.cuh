@@ -20,8 +20,9 @@ __device__ __forceinline__ unsigned row_mask() {
     return ((1u << Lanes::lanes) - 1u) << (threadIdx.x % 32 / Lanes::lanes * Lanes::lanes);
 }
 
-/// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A block of 16 columns lies in 16 / vector
-/// neighbouring lanes: the tree's far steps are between lanes, its near ones within a lane.
+/// The canonical mean square (op/mean_square.hpp) of a gradient that a group of lanes holds. A
+/// block of 16 columns lies in 16 / vector neighbouring lanes: the tree's far steps are between
+/// lanes, its near ones within a lane.
 template <class Lanes, int Width>
 __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, int lane) {
   constexpr int vector = Lanes::vector, lanes_per_block = mean_square_block / vector;
@@ -40,7 +41,8 @@ __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, 
     for (int half = vector / 2; half > 0; half /= 2)
       for (int i = 0; i < half; ++i) squares[i] += squares[i + half];
     const float block = static_cast<float>(squares[0]);
-    for (int b = 0; b < blocks; ++b) sum += __shfl_sync(mask, block, b * lanes_per_block % Lanes::lanes, Lanes::lanes);
+    for (int b = 0; b < blocks; ++b)
+      sum += __shfl_sync(mask, block, b * lanes_per_block % Lanes::lanes, Lanes::lanes);
   }
   return sum / static_cast<float>(Width);
 }
@@ -69,8 +71,8 @@ struct DeviceArena {
   }
 };
 
-/// What becomes of a merged gradient: the optimizer is applied to its row, in registers. `load` may be called before the gradient is
-/// known, so that the row's memory is on its way meanwhile.
+/// What becomes of a merged gradient: the optimizer is applied to its row, in registers. `load` may
+/// be called before the gradient is known, so that the row's memory is on its way meanwhile.
 template <Element T, int Width, Optimizer O>
 struct ApplyOptimizer {
   using Lanes = RowLanes<T, Width>;
@@ -87,23 +89,27 @@ struct ApplyOptimizer {
   __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
     Loaded loaded;
     loaded.weights = load_row<T, Lanes>(to.arena + row * Width, lane);
-    for (int s = 0; s < states; ++s) loaded.state[s] = load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
+    for (int s = 0; s < states; ++s)
+      loaded.state[s] =
+          load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
     return loaded;
   }
 
   /// `place`: of the row's first sorted entry.
-  __device__ __forceinline__ void store(std::int64_t row, [[maybe_unused]] std::uint32_t place, int lane, Loaded& loaded,
+  __device__ __forceinline__ void store(std::int64_t row, [[maybe_unused]] std::uint32_t place,
+                                        int lane, Loaded& loaded,
                                         const RowPart<Lanes>& gradient) const {
     float mean_square = 0;
     if constexpr (O::needs_mean_square) mean_square = mean_square_of<Lanes, Width>(gradient, lane);
     apply(row, lane, loaded, gradient, mean_square);
   }
 
-  __device__ __forceinline__ void apply(std::int64_t row, int lane, Loaded& loaded, const RowPart<Lanes>& gradient,
-                                        float mean_square) const {
+  __device__ __forceinline__ void apply(std::int64_t row, int lane, Loaded& loaded,
+                                        const RowPart<Lanes>& gradient, float mean_square) const {
     float row_state[O::row_states > 0 ? O::row_states : 1];
     for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
-    if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());  // all lanes have read before one writes
+    // all lanes have read before one writes
+    if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());
     const typename O::Step::Row shared = step.row(row_state, mean_square);
     for (int s = 0; s < O::row_states; ++s)
       if (lane == 0) to.row_state[s][row] = row_state[s];
@@ -113,21 +119,25 @@ struct ApplyOptimizer {
       for (int i = 0; i < Lanes::vector; ++i) {
         float state[states > 0 ? states : 1];
         for (int s = 0; s < states; ++s) state[s] = loaded.state[s].x[k][i];
-        loaded.weights.x[k][i] = step.element(loaded.weights.x[k][i], gradient.x[k][i], state, shared);
+        loaded.weights.x[k][i] =
+            step.element(loaded.weights.x[k][i], gradient.x[k][i], state, shared);
         for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
       }
     }
     store_weights(row, lane, loaded.weights);
-    for (int s = 0; s < states; ++s) store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
+    for (int s = 0; s < states; ++s)
+      store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
   }
 
  private:
-  __device__ __forceinline__ void store_weights(std::int64_t row, int lane, const RowPart<Lanes>& weights) const {
+  __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
+                                                const RowPart<Lanes>& weights) const {
     std::uint64_t key = 0;
     std::int64_t first_column = 0;
     if constexpr (!std::is_same_v<T, float>) {
       const ArenaSegment& segment = to.segment_of(row);
-      key = rounding_key(to.rounding_seed, segment.table_key, row - segment.row_offset + segment.row_begin);
+      key = rounding_key(to.rounding_seed, segment.table_key,
+                         row - segment.row_offset + segment.row_begin);
       first_column = segment.column_begin;
     }
     for (int k = 0; k < Lanes::pieces; ++k) {
@@ -135,7 +145,9 @@ struct ApplyOptimizer {
       const int column = Lanes::column(k, lane);
       Packed<T, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<T>(weights.x[k][i], std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column + i));
+        packed.x[i] = round_stochastic<T>(
+            weights.x[k][i],
+            std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column + i));
       *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
     }
   }

@@ -11,7 +11,8 @@
 
 namespace tessera::inline v0::gpu {
 
-/// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are where they are now.
+/// Device memory for pairs that are sorted from one half into the other; `keys` and `values` are
+/// where they are now.
 template <class Value, class Key = std::uint32_t>
 struct SortBuffers {
   Key* keys = nullptr;
@@ -26,19 +27,24 @@ std::size_t sort_bytes(const Cuda& backend, int count, int bits) {
   cub::DoubleBuffer<Key> keys;
   cub::DoubleBuffer<Value> values;
   std::size_t bytes = 0;
-  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, values, count, 0, bits, backend.stream()), "measuring a sort of {} pairs",
-        count);
+  check(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, values, count, 0, bits,
+                                        backend.stream()),
+        "measuring a sort of {} pairs", count);
   return bytes;
 }
 
-/// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort). Temporary memory is scratch `slot`.
+/// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort). Temporary memory
+/// is scratch `slot`.
 template <class Value, class Key = std::uint32_t>
-SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> buffers, int count, int bits, std::size_t slot) {
+SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> buffers, int count,
+                                   int bits, std::size_t slot) {
   cub::DoubleBuffer<Key> keys(buffers.keys, buffers.other_keys);
   cub::DoubleBuffer<Value> values(buffers.values, buffers.other_values);
   std::size_t bytes = sort_bytes<Value, Key>(backend, count, bits);
   void* temporary = backend.scratch(slot, bytes);
-  check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, values, count, 0, bits, backend.stream()), "sorting {} pairs", count);
+  check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, values, count, 0, bits,
+                                        backend.stream()),
+        "sorting {} pairs", count);
   return {keys.Current(), values.Current(), keys.Alternate(), values.Alternate()};
 }
 
@@ -47,17 +53,19 @@ template <class Value>
 std::size_t sum_bytes(const Cuda& backend, int count) {
   Value* none = nullptr;
   std::size_t bytes = 0;
-  check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, none, none, count, backend.stream()), "measuring a sum of {} values", count);
+  check(cub::DeviceScan::ExclusiveSum(nullptr, bytes, none, none, count, backend.stream()),
+        "measuring a sum of {} values", count);
   return bytes;
 }
 
-/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`. A template, so that only who uses it waits for
-/// CUB's scan to be compiled.
+/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`. A
+/// template, so that only who uses it waits for CUB's scan to be compiled.
 template <class Value>
 void exclusive_sum(const Cuda& backend, Value* values, int count, std::size_t slot) {
   std::size_t bytes = sum_bytes<Value>(backend, count);
   void* temporary = backend.scratch(slot, bytes);
-  check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()), "summing {} values", count);
+  check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()),
+        "summing {} values", count);
 }
 
 }  // namespace tessera::inline v0::gpu

@@ -32,13 +32,18 @@ struct GradientEntry {
   float coefficient;
 };
 
-/// A sorted entry names its bag; where ids have weights it carries the weight, too, so that nothing is looked up by entry.
+/// A sorted entry names its bag; where ids have weights it carries the weight, too, so that nothing
+/// is looked up by entry.
 using BagPayload = std::uint32_t;
 using WeightedPayload = std::uint64_t;
 __device__ __forceinline__ std::uint32_t bag_of(BagPayload payload) { return payload; }
-__device__ __forceinline__ std::uint32_t bag_of(WeightedPayload payload) { return static_cast<std::uint32_t>(payload); }
+__device__ __forceinline__ std::uint32_t bag_of(WeightedPayload payload) {
+  return static_cast<std::uint32_t>(payload);
+}
 __device__ __forceinline__ float weight_of(BagPayload) { return 1.0f; }
-__device__ __forceinline__ float weight_of(WeightedPayload payload) { return __uint_as_float(static_cast<std::uint32_t>(payload >> 32)); }
+__device__ __forceinline__ float weight_of(WeightedPayload payload) {
+  return __uint_as_float(static_cast<std::uint32_t>(payload >> 32));
+}
 template <class Payload>
 __device__ __forceinline__ Payload make_payload(std::uint32_t bag, float weight) {
   if constexpr (std::is_same_v<Payload, WeightedPayload>)
@@ -50,7 +55,8 @@ __device__ __forceinline__ Payload make_payload(std::uint32_t bag, float weight)
 /// The key of places that hold no entry; it sorts behind every row.
 inline constexpr std::uint32_t no_row = 0xffffffffu;
 
-/// Entries sorted by row, stably: the order within a row is (group, bag, position). Kernels take it by value.
+/// Entries sorted by row, stably: the order within a row is (group, bag, position). Kernels take it
+/// by value.
 template <class Payload>
 struct SortedEntries {
   const std::uint32_t* rows;
@@ -62,14 +68,17 @@ struct SortedEntries {
   bool aligned;                   ///< every bag's gradient begins at a multiple of 16 bytes
   int column;                     ///< of the gradients that is wanted first
 
-  __device__ bool is_row(std::uint64_t place, std::uint32_t row) const { return place < count && rows[place] == row; }
+  __device__ bool is_row(std::uint64_t place, std::uint32_t row) const {
+    return place < count && rows[place] == row;
+  }
 
   __device__ GradientEntry entry(std::uint32_t place) const {
     const Payload payload = payloads[place];
     const std::uint32_t bag = bag_of(payload);
     const GradientSource& source = sources[source_of(bag)];
     const std::int64_t local = bag - source.first_bag;
-    return {source.gradient + local * source.stride + column, source.bag_scale == nullptr ? weight_of(payload) : source.bag_scale[local]};
+    return {source.gradient + local * source.stride + column,
+            source.bag_scale == nullptr ? weight_of(payload) : source.bag_scale[local]};
   }
 
  private:

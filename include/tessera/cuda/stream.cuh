@@ -11,7 +11,9 @@ namespace tessera::inline v0::gpu {
 /// Owns a stream that does not wait for the default stream. Move-only.
 class Stream {
  public:
-  Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream"); }
+  Stream() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  }
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
   Stream& operator=(Stream&& other) noexcept {
     std::swap(stream_, other.stream_);
@@ -46,7 +48,9 @@ class Event {
   /// The host waits for what was recorded, if anything was.
   void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
   /// Later work of `stream` starts after what was recorded.
-  void block(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "making a stream wait for an event"); }
+  void block(cudaStream_t stream) const {
+    check(cudaStreamWaitEvent(stream, event_, 0), "making a stream wait for an event");
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

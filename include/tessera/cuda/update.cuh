@@ -13,9 +13,11 @@ namespace gpu {
 
 /// A group of lanes takes a merged row.
 template <class Sink>
-__global__ void __launch_bounds__(merge_threads) apply_rows(const Sink sink, const MergedGradients merged, const float* mean_square) {
+__global__ void __launch_bounds__(merge_threads)
+    apply_rows(const Sink sink, const MergedGradients merged, const float* mean_square) {
   using Lanes = typename Sink::Lanes;
-  const std::int64_t k = (static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x) / Lanes::lanes;
+  const std::int64_t k =
+      (static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x) / Lanes::lanes;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   if (k >= merged.count) return;
   const std::int64_t row = merged.rows[k];
@@ -28,8 +30,8 @@ __global__ void __launch_bounds__(merge_threads) apply_rows(const Sink sink, con
 
 }  // namespace gpu
 
-/// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows wider than
-/// a warp's registers, or of a width known at run time only, are merged in memory first.
+/// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows
+/// wider than a warp's registers, or of a width known at run time only, are merged in memory first.
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Kernel<Update<T, Id, Width, O>, Cuda> {
   static void run(const Cuda& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
@@ -41,16 +43,21 @@ struct Kernel<Update<T, Id, Width, O>, Cuda> {
 
  private:
   template <class Payload>
-  static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted, const typename Update<T, Id, Width, O>::Parameters& p) {
+  static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
+                    const typename Update<T, Id, Width, O>::Parameters& p) {
     if (sorted.count == 0) return;
     if constexpr (gpu::fits_lanes(Width)) {
-      gpu::merge_rows(backend, sorted, gpu::ApplyOptimizer<T, Width, O>{gpu::to_device(backend, p.state), p.step});
+      gpu::merge_rows(backend, sorted,
+                      gpu::ApplyOptimizer<T, Width, O>{gpu::to_device(backend, p.state), p.step});
     } else {
       const std::int64_t bound = std::min<std::int64_t>(sorted.count, p.state.rows);
       auto* rows = backend.scratch_for<std::int64_t>(gpu::merged_rows_slot, bound);
-      auto* gradients = backend.scratch_for<float>(gpu::merged_gradients_slot, bound * p.state.width);
-      const std::uint32_t* count = gpu::hand_out<dynamic_width>(backend, sorted, p.state.width, rows, gradients);
-      gpu::apply_any_width<T, O>(backend, p.state, p.step, {bound, rows, gradients}, count, nullptr);
+      auto* gradients =
+          backend.scratch_for<float>(gpu::merged_gradients_slot, bound * p.state.width);
+      const std::uint32_t* count =
+          gpu::hand_out<dynamic_width>(backend, sorted, p.state.width, rows, gradients);
+      gpu::apply_any_width<T, O>(backend, p.state, p.step, {bound, rows, gradients}, count,
+                                 nullptr);
     }
   }
 };
@@ -61,34 +68,41 @@ struct Kernel<Apply<T, Width, O>, Cuda> {
     if constexpr (gpu::fits_lanes(Width)) {
       const gpu::ApplyOptimizer<T, Width, O> sink{gpu::to_device(backend, p.state), p.step};
       const std::int64_t rows_per_block = gpu::merge_threads / gpu::RowLanes<T, Width>::lanes;
-      backend.launch("apply_rows", gpu::ceil_divide(p.merged.count, rows_per_block), gpu::merge_threads,
-                     gpu::apply_rows<gpu::ApplyOptimizer<T, Width, O>>, sink, p.merged, p.mean_square);
+      backend.launch("apply_rows", gpu::ceil_divide(p.merged.count, rows_per_block),
+                     gpu::merge_threads, gpu::apply_rows<gpu::ApplyOptimizer<T, Width, O>>, sink,
+                     p.merged, p.mean_square);
     } else {
       gpu::apply_any_width<T, O>(backend, p.state, p.step, p.merged, nullptr, p.mean_square);
     }
   }
 };
 
-/// As Update, but the sums are handed out. The host waits to know how many rows there are, unless the result is padded.
+/// As Update, but the sums are handed out. The host waits to know how many rows there are, unless
+/// the result is padded.
 template <IdType Id, int Width>
 struct Kernel<Merge<Id, Width>, Cuda> {
   static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
     p.merged->count = 0;
     if (gpu::any_weights(p.groups))
-      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows, true), p);
+      merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows, true),
+            p);
     else
       merge(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.arena_rows, true), p);
   }
 
  private:
   template <class Payload>
-  static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted, const typename Merge<Id, Width>::Parameters& p) {
+  static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
+                    const typename Merge<Id, Width>::Parameters& p) {
     if (sorted.count == 0) return;
     const std::int64_t room = std::min<std::int64_t>(sorted.count, p.arena_rows);
     if (p.padded)
-      gpu::check(cudaMemsetAsync(p.merged->rows, 0xff, static_cast<std::size_t>(room) * sizeof(std::int64_t), backend.stream()),
-                 "clearing rows");
-    const std::uint32_t* count = gpu::hand_out<Width>(backend, sorted, p.width, p.merged->rows, p.merged->gradients);
+      gpu::check(
+          cudaMemsetAsync(p.merged->rows, 0xff,
+                          static_cast<std::size_t>(room) * sizeof(std::int64_t), backend.stream()),
+          "clearing rows");
+    const std::uint32_t* count =
+        gpu::hand_out<Width>(backend, sorted, p.width, p.merged->rows, p.merged->gradients);
     p.merged->count = room;
     if (p.padded) return;
     std::uint32_t rows = 0;

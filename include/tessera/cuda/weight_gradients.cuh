@@ -14,19 +14,21 @@ namespace gpu {
 inline constexpr int weight_threads = 256;
 inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the contract's 16 lanes
 
-/// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16, then the 16 sums are added as the
-/// contract's tree, the far steps between lanes.
+/// Four lanes take a bag and go through its entries: lane l sums columns 4l .. 4l+3 of every 16,
+/// then the 16 sums are added as the contract's tree, the far steps between lanes.
 template <Element T, IdType Id, int Width>
-__global__ void __launch_bounds__(weight_threads)
-    weight_gradients(const T* __restrict__ arena, const int any_width,
-                     const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
+__global__ void __launch_bounds__(weight_threads) weight_gradients(
+    const T* __restrict__ arena, const int any_width,
+    const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
   constexpr bool whole = Width != dynamic_width && Width % 4 == 0;
   const int width = Width != dynamic_width ? Width : any_width;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
   const GradientGroup<Id>& source = batch.groups[g].source;
-  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) + threadIdx.x / weight_lanes;
+  const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) +
+                           threadIdx.x / weight_lanes;
   if (bag >= source.bags.bags) return;
-  const unsigned mask = ((1u << weight_lanes) - 1u) << (threadIdx.x % 32 / weight_lanes * weight_lanes);
+  const unsigned mask = ((1u << weight_lanes) - 1u)
+                        << (threadIdx.x % 32 / weight_lanes * weight_lanes);
   const std::int64_t first = batch.groups[g].from_first_entry ? source.bags.begin(0) : 0;
   const float* gradient = source.gradient + bag * source.gradient_stride;
   const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
@@ -66,8 +68,9 @@ struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
     const auto blocks_of = [](const typename Operation::Group& group) {
       return gpu::ceil_divide(group.source.bags.bags, gpu::weight_threads / gpu::weight_lanes);
     };
-    gpu::launch_by_group<typename Operation::Group>(backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
-                                                    gpu::weight_gradients<T, Id, Width>, p.arena, p.width);
+    gpu::launch_by_group<typename Operation::Group>(
+        backend, "weight_gradients", gpu::weight_threads, p.groups, blocks_of,
+        gpu::weight_gradients<T, Id, Width>, p.arena, p.width);
   }
 };
 

@@ -27,7 +27,8 @@
 
 namespace tessera::inline v0 {
 
-static_assert(std::endian::native == std::endian::little, "binary datasets are little-endian, and are read as they lie");
+static_assert(std::endian::native == std::endian::little,
+              "binary datasets are little-endian, and are read as they lie");
 
 namespace detail {
 
@@ -55,13 +56,16 @@ T load(const std::byte* data, std::int64_t index) {
 
 }  // namespace detail
 
-/// One part ("train", "test") of a dataset in the layout of NVIDIA's DeepLearningExamples ("split_binary"): a file of ids per categorical
-/// feature, one file [samples, numerical features] of float16 or float32, one file of labels, bool. One-hot. The files are mapped, so
-/// that a dataset may be larger than memory; they must not shrink meanwhile. Reading is thread-safe.
+/// One part ("train", "test") of a dataset in the layout of NVIDIA's DeepLearningExamples
+/// ("split_binary"): a file of ids per categorical feature, one file [samples, numerical features]
+/// of float16 or float32, one file of labels, bool. One-hot. The files are mapped, so that a
+/// dataset may be larger than memory; they must not shrink meanwhile. Reading is thread-safe.
 class BinaryDataset {
  public:
-  /// `folder`: what the specification's paths start from. Throws DataError for files that are missing or disagree about their length.
-  BinaryDataset(const std::filesystem::path& folder, const DatasetSpec& spec, std::string_view source) {
+  /// `folder`: what the specification's paths start from. Throws DataError for files that are
+  /// missing or disagree about their length.
+  BinaryDataset(const std::filesystem::path& folder, const DatasetSpec& spec,
+                std::string_view source) {
     const std::vector<std::string>& categorical = spec.channel("categorical");
     const std::vector<std::string>& numerical = spec.channel("numerical");
     const std::vector<std::string>& labels = spec.channel("label");
@@ -69,30 +73,39 @@ class BinaryDataset {
                        "file '{}': the channel 'label' must hold one feature, a bool", spec.name);
     std::map<std::string_view, const DatasetChunk*> chunk_of;
     for (const DatasetChunk& chunk : spec.source(source)) {
-      require<DataError>(chunk.type == "split_binary" && chunk.files.size() == 1 && !chunk.features.empty(),
-                         "file '{}', source '{}': a chunk must be of type split_binary (is '{}'), with features and one file", spec.name,
-                         source, chunk.type);
+      require<DataError>(
+          chunk.type == "split_binary" && chunk.files.size() == 1 && !chunk.features.empty(),
+          "file '{}', source '{}': a chunk must be of type split_binary (is '{}'), with features "
+          "and one file",
+          spec.name, source, chunk.type);
       for (const std::string& f : chunk.features) chunk_of[f] = &chunk;
     }
     // All features of a column lie together, in this order, in a file of their own.
     const auto open = [&](std::span<const std::string> features) {
       const auto found = chunk_of.find(features[0]);
-      require<DataError>(found != chunk_of.end(), "file '{}': source '{}' lacks the feature '{}'", spec.name, source, features[0]);
+      require<DataError>(found != chunk_of.end(), "file '{}': source '{}' lacks the feature '{}'",
+                         spec.name, source, features[0]);
       const DatasetChunk& chunk = *found->second;
-      require<DataError>(std::equal(features.begin(), features.end(), chunk.features.begin(), chunk.features.end()),
-                         "file '{}', source '{}': the file '{}' must hold {} and nothing else, in this order", spec.name, source,
-                         chunk.files[0], features.size() == 1 ? "'" + features[0] + "'" : "all numerical features");
+      require<DataError>(
+          std::equal(features.begin(), features.end(), chunk.features.begin(),
+                     chunk.features.end()),
+          "file '{}', source '{}': the file '{}' must hold {} and nothing else, in this order",
+          spec.name, source, chunk.files[0],
+          features.size() == 1 ? "'" + features[0] + "'" : "all numerical features");
       Column column;
       column.type = spec.feature(features[0]).type;
       column.path = (folder / chunk.files[0]).string();
       column.file = MappedFile(column.path);
       column.data = column.file.bytes().data();
-      const std::size_t bytes = column.file.bytes().size(), record = features.size() * static_cast<std::size_t>(size_of(column.type));
-      require<DataError>(bytes % record == 0, "file '{}' has {} bytes, which is no multiple of {} bytes a sample", column.path, bytes,
-                         record);
+      const std::size_t bytes = column.file.bytes().size(),
+                        record = features.size() * static_cast<std::size_t>(size_of(column.type));
+      require<DataError>(bytes % record == 0,
+                         "file '{}' has {} bytes, which is no multiple of {} bytes a sample",
+                         column.path, bytes, record);
       const auto samples = static_cast<std::int64_t>(bytes / record);
       if (size_ < 0) size_ = samples;
-      require<DataError>(samples == size_, "file '{}' holds {} samples, '{}' holds {}", column.path, samples, label_.path, size_);
+      require<DataError>(samples == size_, "file '{}' holds {} samples, '{}' holds {}", column.path,
+                         samples, label_.path, size_);
       return column;
     };
     label_ = open(labels);
@@ -100,8 +113,11 @@ class BinaryDataset {
     if (!numerical.empty()) {
       for (const std::string& f : numerical) {
         const DatasetType type = spec.feature(f).type;
-        require<DataError>((type == DatasetType::float16 || type == DatasetType::float32) && type == spec.feature(numerical[0]).type,
-                           "file '{}': numerical feature '{}' must be float16 or float32, as all the others", spec.name, f);
+        require<DataError>(
+            (type == DatasetType::float16 || type == DatasetType::float32) &&
+                type == spec.feature(numerical[0]).type,
+            "file '{}': numerical feature '{}' must be float16 or float32, as all the others",
+            spec.name, f);
       }
       dense_ = open(numerical);
     }
@@ -119,12 +135,14 @@ class BinaryDataset {
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::int64_t>& rows() const { return rows_; }
 
-  /// Samples [first, first + count), one-hot. Throws DataError, with file and sample, for an id outside its table, a label that is
-  /// neither 0 nor 1, a number that is not finite; InvalidArgument for samples that are not there.
+  /// Samples [first, first + count), one-hot. Throws DataError, with file and sample, for an id
+  /// outside its table, a label that is neither 0 nor 1, a number that is not finite;
+  /// InvalidArgument for samples that are not there.
   template <IdType Id>
   void read(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch) const {
     require(first >= 0 && count >= 0 && first <= size_ && count <= size_ - first,
-            "BinaryDataset: samples [{}, {} + {}) are not among the {} that there are", first, first, count, size_);
+            "BinaryDataset: samples [{}, {} + {}) are not among the {} that there are", first,
+            first, count, size_);
     fill(count, batch, [first](std::int64_t i) { return first + i; });
   }
 
@@ -132,8 +150,10 @@ class BinaryDataset {
   template <IdType Id>
   void gather(std::span<const std::int64_t> samples, ClickBatch<Id>& batch) const {
     for (const std::int64_t s : samples)
-      require(s >= 0 && s < size_, "BinaryDataset: sample {} is not among the {} that there are", s, size_);
-    fill(std::ssize(samples), batch, [samples](std::int64_t i) { return samples[static_cast<std::size_t>(i)]; });
+      require(s >= 0 && s < size_, "BinaryDataset: sample {} is not among the {} that there are", s,
+              size_);
+    fill(std::ssize(samples), batch,
+         [samples](std::int64_t i) { return samples[static_cast<std::size_t>(i)]; });
   }
 
  private:
@@ -155,9 +175,11 @@ class BinaryDataset {
     batch.offsets.clear();
     fill_labels(count, batch.labels.data(), sample_at);
     if (dense_.type == DatasetType::float16) fill_dense<Half>(count, batch.dense.data(), sample_at);
-    if (dense_.type == DatasetType::float32) fill_dense<float>(count, batch.dense.data(), sample_at);
+    if (dense_.type == DatasetType::float32)
+      fill_dense<float>(count, batch.dense.data(), sample_at);
     for (std::size_t f = 0; f < categories_.size(); ++f) {
-      require(rows_[f] - 1 <= std::numeric_limits<Id>::max(), "BinaryDataset: feature '{}': {} rows need 64-bit ids", names_[f], rows_[f]);
+      require(rows_[f] - 1 <= std::numeric_limits<Id>::max(),
+              "BinaryDataset: feature '{}': {} rows need 64-bit ids", names_[f], rows_[f]);
       detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
         fill_ids<T>(f, count, batch.ids.data() + static_cast<std::int64_t>(f) * count, sample_at);
       });
@@ -173,7 +195,8 @@ class BinaryDataset {
       good &= label <= 1;
     }
     for (std::int64_t i = 0; !good && i < count; ++i)
-      require<DataError>(labels[i] <= 1, "file '{}', sample {}: the label {} is neither 0 nor 1", label_.path, sample_at(i), labels[i]);
+      require<DataError>(labels[i] <= 1, "file '{}', sample {}: the label {} is neither 0 nor 1",
+                         label_.path, sample_at(i), labels[i]);
   }
 
   template <Element T, class SampleAt>
@@ -182,13 +205,14 @@ class BinaryDataset {
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t begin = sample_at(i) * dense_columns_;
       for (std::int64_t c = 0; c < dense_columns_; ++c) {
-        const float x = dense[i * dense_columns_ + c] = to_float(detail::load<T>(dense_.data, begin + c));
+        const float x = dense[i * dense_columns_ + c] =
+            to_float(detail::load<T>(dense_.data, begin + c));
         good &= std::isfinite(x);
       }
     }
     for (std::int64_t i = 0; !good && i < count * dense_columns_; ++i)
-      require<DataError>(std::isfinite(dense[i]), "file '{}', sample {}: number {} is {}", dense_.path, sample_at(i / dense_columns_),
-                         i % dense_columns_, dense[i]);
+      require<DataError>(std::isfinite(dense[i]), "file '{}', sample {}: number {} is {}",
+                         dense_.path, sample_at(i / dense_columns_), i % dense_columns_, dense[i]);
   }
 
   template <class T, IdType Id, class SampleAt>
@@ -202,7 +226,8 @@ class BinaryDataset {
     }
     for (std::int64_t i = 0; !good && i < count; ++i) {
       const std::int64_t id = detail::load<T>(categories_[f].data, sample_at(i));
-      require<DataError>(static_cast<std::uint64_t>(id) < rows, "file '{}', sample {}: id {} of feature '{}' is not in [0, {})",
+      require<DataError>(static_cast<std::uint64_t>(id) < rows,
+                         "file '{}', sample {}: id {} of feature '{}' is not in [0, {})",
                          categories_[f].path, sample_at(i), id, names_[f], rows);
     }
   }
@@ -215,12 +240,13 @@ class BinaryDataset {
   std::vector<std::int64_t> rows_;
 };
 
-/// Writes a dataset in the layout that `make_feature_spec` describes, batch by batch, in constant memory. The specification is written
-/// last: a folder that has one is complete.
+/// Writes a dataset in the layout that `make_feature_spec` describes, batch by batch, in constant
+/// memory. The specification is written last: a folder that has one is complete.
 class BinaryDatasetWriter {
  public:
   /// Creates the folder and its files. Throws DataError if that can't be done.
-  BinaryDatasetWriter(std::filesystem::path folder, std::int64_t dense_columns, std::vector<std::int64_t> rows)
+  BinaryDatasetWriter(std::filesystem::path folder, std::int64_t dense_columns,
+                      std::vector<std::int64_t> rows)
       : folder_(std::move(folder)),
         dense_columns_(dense_columns),
         rows_(std::move(rows)),
@@ -233,30 +259,37 @@ class BinaryDatasetWriter {
         const std::filesystem::path path = folder_ / chunk.files[0];
         std::ofstream& file = files_[chunk.files[0]];
         file.open(path, std::ios::binary | std::ios::trunc);
-        require<DataError>(file.is_open(), "cannot create '{}': {}", path.string(), std::strerror(errno));
+        require<DataError>(file.is_open(), "cannot create '{}': {}", path.string(),
+                           std::strerror(errno));
       }
     }
   }
 
-  /// Appends a one-hot batch to "train" or "test". Throws InvalidArgument for ids outside their tables and for numbers beyond float16.
+  /// Appends a one-hot batch to "train" or "test". Throws InvalidArgument for ids outside their
+  /// tables and for numbers beyond float16.
   template <IdType Id>
   void add(const std::string& source, const ClickBatch<Id>& batch) {
-    require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_ && batch.offsets.empty(),
-            "BinaryDatasetWriter: a batch of {} features and {} numbers does not fit the dataset's {} one-hot features and {} numbers",
+    require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_ &&
+                batch.offsets.empty(),
+            "BinaryDatasetWriter: a batch of {} features and {} numbers does not fit the dataset's "
+            "{} one-hot features and {} numbers",
             batch.features, batch.dense_columns, rows_.size(), dense_columns_);
     scratch_.clear();
     for (const float label : batch.labels) append(static_cast<std::uint8_t>(label != 0.0f));
     write(source + "/label.bin");
     for (const float x : batch.dense) {
-      require(std::abs(x) <= 65504.0f, "BinaryDatasetWriter: the number {} does not fit float16", x);
+      require(std::abs(x) <= 65504.0f, "BinaryDatasetWriter: the number {} does not fit float16",
+              x);
       append(from_float<Half>(x));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
     for (std::size_t f = 0; f < rows_.size(); ++f) {
-      const std::span<const Id> ids(batch.ids.data() + static_cast<std::int64_t>(f) * batch.size, static_cast<std::size_t>(batch.size));
+      const std::span<const Id> ids(batch.ids.data() + static_cast<std::int64_t>(f) * batch.size,
+                                    static_cast<std::size_t>(batch.size));
       detail::with_integer_type(id_type_of(rows_[f]), [&]<class T>(T) {
         for (const Id id : ids) {
-          require(id >= 0 && id < rows_[f], "BinaryDatasetWriter: id {} of feature {} is not in [0, {})", id, f, rows_[f]);
+          require(id >= 0 && id < rows_[f],
+                  "BinaryDatasetWriter: id {} of feature {} is not in [0, {})", id, f, rows_[f]);
           append(static_cast<T>(id));
         }
       });
@@ -268,13 +301,16 @@ class BinaryDatasetWriter {
   void finish() {
     for (auto& [name, file] : files_) {
       file.close();
-      require<DataError>(file.good(), "cannot write '{}': {}", (folder_ / name).string(), std::strerror(errno));
+      require<DataError>(file.good(), "cannot write '{}': {}", (folder_ / name).string(),
+                         std::strerror(errno));
     }
-    const std::filesystem::path path = folder_ / kSpecification, partial = folder_ / "feature_spec.yaml.partial";
+    const std::filesystem::path path = folder_ / kSpecification,
+                                partial = folder_ / "feature_spec.yaml.partial";
     std::ofstream file(partial);
     file << format_feature_spec(spec_);
     file.close();
-    require<DataError>(file.good(), "cannot write '{}': {}", partial.string(), std::strerror(errno));
+    require<DataError>(file.good(), "cannot write '{}': {}", partial.string(),
+                       std::strerror(errno));
     std::error_code error;
     std::filesystem::rename(partial, path, error);
     require<DataError>(!error, "cannot write '{}': {}", path.string(), error.message());
@@ -293,7 +329,8 @@ class BinaryDatasetWriter {
   void write(const std::string& name) {
     std::ofstream& file = files_.at(name);
     file.write(scratch_.data(), static_cast<std::streamsize>(scratch_.size()));
-    require<DataError>(file.good(), "cannot write '{}': {}", (folder_ / name).string(), std::strerror(errno));
+    require<DataError>(file.good(), "cannot write '{}': {}", (folder_ / name).string(),
+                       std::strerror(errno));
     scratch_.clear();
   }
 

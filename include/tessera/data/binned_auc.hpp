@@ -14,34 +14,43 @@
 
 namespace tessera::inline v0 {
 
-/// Area under the ROC curve over a fixed number of thresholds: constant memory for any number of samples, where `Auc` keeps them all. The
-/// definition is that of tf.keras.metrics.AUC(num_thresholds, curve="ROC", summation_method="interpolation"), in double: thresholds just
-/// below 0, k / (thresholds - 1), and just above 1; a sample counts at a threshold if its score is above it.
+/// Area under the ROC curve over a fixed number of thresholds: constant memory for any number of
+/// samples, where `Auc` keeps them all. The definition is that of
+/// tf.keras.metrics.AUC(num_thresholds, curve="ROC", summation_method="interpolation"), in double:
+/// thresholds just below 0, k / (thresholds - 1), and just above 1; a sample counts at a threshold
+/// if its score is above it.
 class BinnedAuc {
  public:
-  explicit BinnedAuc(int thresholds = 8000) : positives_(static_cast<std::size_t>(std::max(thresholds, 0))), negatives_(positives_) {
+  explicit BinnedAuc(int thresholds = 8000)
+      : positives_(static_cast<std::size_t>(std::max(thresholds, 0))), negatives_(positives_) {
     require(thresholds >= 2, "BinnedAuc: {} thresholds, needs 2 at least", thresholds);
   }
 
-  /// Scores are probabilities. Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size or a score outside [0, 1];
-  /// then nothing is added.
+  /// Scores are probabilities. Labels above 0.5 are positive. Throws InvalidArgument on spans of
+  /// unlike size or a score outside [0, 1]; then nothing is added.
   void add(std::span<const float> scores, std::span<const float> labels) {
-    require(scores.size() == labels.size(), "BinnedAuc: {} scores for {} labels", scores.size(), labels.size());
+    require(scores.size() == labels.size(), "BinnedAuc: {} scores for {} labels", scores.size(),
+            labels.size());
     for (std::size_t i = 0; i < scores.size(); ++i)
-      require(scores[i] >= 0 && scores[i] <= 1, "BinnedAuc: score {} is {}: scores are probabilities", i, scores[i]);
-    for (std::size_t i = 0; i < scores.size(); ++i) ++(labels[i] > 0.5f ? positives_ : negatives_)[bin(scores[i])];
+      require(scores[i] >= 0 && scores[i] <= 1,
+              "BinnedAuc: score {} is {}: scores are probabilities", i, scores[i]);
+    for (std::size_t i = 0; i < scores.size(); ++i)
+      ++(labels[i] > 0.5f ? positives_ : negatives_)[bin(scores[i])];
   }
 
-  /// Adds the samples of another accumulator: a rank's, say. Throws InvalidArgument if it has another number of thresholds.
+  /// Adds the samples of another accumulator: a rank's, say. Throws InvalidArgument if it has
+  /// another number of thresholds.
   void merge(const BinnedAuc& other) {
-    require(positives_.size() == other.positives_.size(), "BinnedAuc: {} and {} thresholds", positives_.size(), other.positives_.size());
+    require(positives_.size() == other.positives_.size(), "BinnedAuc: {} and {} thresholds",
+            positives_.size(), other.positives_.size());
     for (std::size_t b = 0; b < positives_.size(); ++b) {
       positives_[b] += other.positives_[b];
       negatives_[b] += other.negatives_[b];
     }
   }
 
-  /// How many positive and negative samples lie above each threshold and not above the next: what ranks add up.
+  /// How many positive and negative samples lie above each threshold and not above the next: what
+  /// ranks add up.
   std::span<std::int64_t> positive_counts() { return positives_; }
   std::span<std::int64_t> negative_counts() { return negatives_; }
 

@@ -21,31 +21,37 @@
 namespace tessera::inline v0 {
 
 struct BroadcastingLoaderOptions {
-  int root = 0;          ///< the rank that reads
-  bool prefetch = true;  ///< read and hand out the next batch on a thread of each rank while this one is used
+  int root = 0;  ///< the rank that reads
+  /// read and hand out the next batch on a thread of each rank while this one is used
+  bool prefetch = true;
 };
 
-/// One rank reads, all ranks get their part, a run of samples in rank order; sizes differ by one at most, the first ranks' are the larger.
-/// `next` is a collective call; with prefetch it takes what a thread has fetched, which uses
-/// `communicator` alone until the loader is destroyed: give it one of its own. Two messages per rank and batch.
+/// One rank reads, all ranks get their part, a run of samples in rank order; sizes differ by one at
+/// most, the first ranks' are the larger. `next` is a collective call; with prefetch it takes what
+/// a thread has fetched, which uses `communicator` alone until the loader is destroyed: give it one
+/// of its own. Two messages per rank and batch.
 template <IdType Id, Communicator<Collective::all_to_all | Collective::broadcast> C>
 class BroadcastingLoader {
  public:
-  /// Fills the next global batch and returns true, or returns false where the data ends. Called on the root alone.
+  /// Fills the next global batch and returns true, or returns false where the data ends. Called on
+  /// the root alone.
   using Read = std::function<bool(ClickBatch<Id>&)>;
 
   BroadcastingLoader(C& communicator, Read read, BroadcastingLoaderOptions options = {})
       : communicator_(communicator), read_(std::move(read)), options_(options) {
-    require(options.root >= 0 && options.root < communicator.size(), "BroadcastingLoader: root {} is not a rank (0..{})", options.root,
+    require(options.root >= 0 && options.root < communicator.size(),
+            "BroadcastingLoader: root {} is not a rank (0..{})", options.root,
             communicator.size() - 1);
-    require(communicator.rank() != options.root || read_, "BroadcastingLoader: rank {} reads, but was given no function to read with",
+    require(communicator.rank() != options.root || read_,
+            "BroadcastingLoader: rank {} reads, but was given no function to read with",
             options.root);
   }
   BroadcastingLoader(const BroadcastingLoader&) = delete;
   BroadcastingLoader& operator=(const BroadcastingLoader&) = delete;
 
-  /// This rank's part of the next batch; false where the data ends, on all ranks at once. Throws DataError on every rank where reading
-  /// failed, with the reader's text. Buffers of `part` are reused.
+  /// This rank's part of the next batch; false where the data ends, on all ranks at once. Throws
+  /// DataError on every rank where reading failed, with the reader's text. Buffers of `part` are
+  /// reused.
   bool next(ClickBatch<Id>& part) {
     if (!options_.prefetch) return fetch(part);
     if (!coming_.valid()) prefetch();
@@ -63,7 +69,8 @@ class BroadcastingLoader {
   enum Status : std::int64_t { end, batch, failed };
   /// What each rank is told first: of its part, or the length of the reader's text.
   struct Header {
-    std::int64_t status = 0, size = 0, features = 0, dense_columns = 0, ids = 0, one_hot = 0, text = 0;
+    std::int64_t status = 0, size = 0, features = 0, dense_columns = 0, ids = 0, one_hot = 0,
+                 text = 0;
   };
 
   void prefetch() {
@@ -71,7 +78,8 @@ class BroadcastingLoader {
   }
 
   bool fetch(ClickBatch<Id>& part) {
-    const auto ranks = static_cast<std::size_t>(communicator_.size()), mine = static_cast<std::size_t>(communicator_.rank());
+    const auto ranks = static_cast<std::size_t>(communicator_.size()),
+               mine = static_cast<std::size_t>(communicator_.rank());
     const bool root = communicator_.rank() == options_.root;
     headers_.assign(ranks, Header{});
     std::string text;
@@ -88,7 +96,8 @@ class BroadcastingLoader {
     for (std::size_t r = 0; root && r < ranks; ++r) to[r] = bytes_of(headers_[r]);
     from[static_cast<std::size_t>(options_.root)] = bytes_of(header);
     received_.resize(bytes_of(header));
-    communicator_.all_to_all(std::span<const std::byte>(packed_.data(), root ? packed_.size() : 0), to, std::span(received_), from);
+    communicator_.all_to_all(std::span<const std::byte>(packed_.data(), root ? packed_.size() : 0),
+                             to, std::span(received_), from);
     unpack(header, part);
     return true;
   }
@@ -103,7 +112,9 @@ class BroadcastingLoader {
       text = fmt::format("rank {}, which reads for all: {}", options_.root, error.what());
     }
     const auto ranks = std::ssize(headers_);
-    const auto cut = [&](std::int64_t r) { return whole_.size / ranks * r + std::min(r, whole_.size % ranks); };
+    const auto cut = [&](std::int64_t r) {
+      return whole_.size / ranks * r + std::min(r, whole_.size % ranks);
+    };
     packed_.clear();
     for (std::int64_t r = 0; r < ranks; ++r) {
       Header& header = headers_[static_cast<std::size_t>(r)];
@@ -121,21 +132,25 @@ class BroadcastingLoader {
     append(std::span(whole_.labels), first, last);
     append(std::span(whole_.dense), first * whole_.dense_columns, last * whole_.dense_columns);
     // Feature by feature: this rank's samples are a run of each.
-    const auto bag = [&](std::int64_t f, std::int64_t s) { return static_cast<std::size_t>(f * whole_.size + s); };
+    const auto bag = [&](std::int64_t f, std::int64_t s) {
+      return static_cast<std::size_t>(f * whole_.size + s);
+    };
     if (header.one_hot != 0) {
       header.ids = header.size * header.features;
     } else {
       offsets_.assign(1, 0);
       for (std::int64_t f = 0; f < header.features; ++f)
         for (std::int64_t s = first; s < last; ++s)
-          offsets_.push_back(offsets_.back() + whole_.offsets[bag(f, s) + 1] - whole_.offsets[bag(f, s)]);
+          offsets_.push_back(offsets_.back() + whole_.offsets[bag(f, s) + 1] -
+                             whole_.offsets[bag(f, s)]);
       header.ids = offsets_.back();
       append(std::span(offsets_), 0, std::ssize(offsets_));
     }
     for (std::int64_t f = 0; f < header.features; ++f) {
       const std::size_t begin = bag(f, first), stop = bag(f, last);
       if (header.one_hot != 0)
-        append(std::span(whole_.ids), static_cast<std::int64_t>(begin), static_cast<std::int64_t>(stop));
+        append(std::span(whole_.ids), static_cast<std::int64_t>(begin),
+               static_cast<std::int64_t>(stop));
       else
         append(std::span(whole_.ids), whole_.offsets[begin], whole_.offsets[stop]);
     }
@@ -143,14 +158,16 @@ class BroadcastingLoader {
 
   template <class T>
   void append(std::span<T> values, std::int64_t begin, std::int64_t stop) {
-    const auto bytes = std::as_bytes(values.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(stop - begin)));
+    const auto bytes = std::as_bytes(
+        values.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(stop - begin)));
     packed_.insert(packed_.end(), bytes.begin(), bytes.end());
   }
 
   static std::size_t bytes_of(const Header& h) {
     const std::int64_t offsets = h.one_hot != 0 ? 0 : h.features * h.size + 1;
     return static_cast<std::size_t>(h.size * (1 + h.dense_columns)) * sizeof(float) +
-           static_cast<std::size_t>(offsets) * sizeof(std::int64_t) + static_cast<std::size_t>(h.ids) * sizeof(Id);
+           static_cast<std::size_t>(offsets) * sizeof(std::int64_t) +
+           static_cast<std::size_t>(h.ids) * sizeof(Id);
   }
 
   void unpack(const Header& header, ClickBatch<Id>& part) const {

@@ -29,10 +29,11 @@ inline constexpr int kCriteoCategories = 26;
 struct CriteoRecord {
   static constexpr std::int32_t kMissing = std::numeric_limits<std::int32_t>::min();
 
-  std::uint32_t missing_categories = 0;                       ///< bit f: category f is empty
-  std::array<std::int32_t, kCriteoIntegers> integers{};       ///< kMissing where the field is empty
-  std::array<std::uint32_t, kCriteoCategories> categories{};  ///< 0 where the field is empty; 0 is also a value: see the bits
-  std::uint8_t label = 0;                                     ///< 0 or 1
+  std::uint32_t missing_categories = 0;                  ///< bit f: category f is empty
+  std::array<std::int32_t, kCriteoIntegers> integers{};  ///< kMissing where the field is empty
+  /// 0 where the field is empty; 0 is also a value: see the bits
+  std::array<std::uint32_t, kCriteoCategories> categories{};
+  std::uint8_t label = 0;  ///< 0 or 1
 
   bool missing(int category) const { return (missing_categories >> category & 1u) != 0; }
   friend bool operator==(const CriteoRecord&, const CriteoRecord&) = default;
@@ -42,10 +43,12 @@ struct CriteoRecord {
 enum class BadLines : std::uint8_t { fatal, skip };
 
 struct CriteoReaderOptions {
-  std::int64_t first_line = 0;                                       ///< lines [first_line, end_line) of the file, counted from 0,
+  /// lines [first_line, end_line) of the file, counted from 0,
+  std::int64_t first_line = 0;
   std::int64_t end_line = std::numeric_limits<std::int64_t>::max();  ///< bad ones included
   BadLines bad_lines = BadLines::fatal;
-  std::size_t chunk_bytes = std::size_t{1} << 20;  ///< asked of the source at a time; any positive number gives the same records
+  /// asked of the source at a time; any positive number gives the same records
+  std::size_t chunk_bytes = std::size_t{1} << 20;
 };
 
 namespace detail {
@@ -55,13 +58,16 @@ inline constexpr std::array<std::uint8_t, 256> kHexDigits = [] {
   std::array<std::uint8_t, 256> digits{};
   digits.fill(255);
   for (std::uint8_t i = 0; i < 10; ++i) digits['0' + i] = i;
-  for (std::uint8_t i = 0; i < 6; ++i) digits['a' + i] = digits['A' + i] = static_cast<std::uint8_t>(10 + i);
+  for (std::uint8_t i = 0; i < 6; ++i)
+    digits['a' + i] = digits['A' + i] = static_cast<std::uint8_t>(10 + i);
   return digits;
 }();
 
-/// Parses one line, without its newline but with a byte behind it that is neither digit nor tab. Returns nullptr if it is good,
-/// else what is wrong with it; `field` is then the number of the field at fault (1..40).
-inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecord& record, int& field) {
+/// Parses one line, without its newline but with a byte behind it that is neither digit nor tab.
+/// Returns nullptr if it is good, else what is wrong with it; `field` is then the number of the
+/// field at fault (1..40).
+inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecord& record,
+                                     int& field) {
   record.missing_categories = 0;
   field = 1;
   if (p == end || (*p != '0' && *p != '1')) return "the label must be 0 or 1";
@@ -79,12 +85,15 @@ inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecor
     p += negative;
     const char* const digits = p;
     std::uint64_t value = 0;
-    for (unsigned digit; (digit = static_cast<unsigned char>(*p) - unsigned{'0'}) < 10 && p != end; ++p) {
+    for (unsigned digit; (digit = static_cast<unsigned char>(*p) - unsigned{'0'}) < 10 && p != end;
+         ++p) {
       value = value * 10 + digit;
-      if (value > std::uint64_t{std::numeric_limits<std::int32_t>::max()}) return "the integer does not fit 32 bits";
+      if (value > std::uint64_t{std::numeric_limits<std::int32_t>::max()})
+        return "the integer does not fit 32 bits";
     }
     if (p == digits || (p != end && *p != '\t')) return "the field is not an integer";
-    record.integers[i] = negative ? -static_cast<std::int32_t>(value) : static_cast<std::int32_t>(value);
+    record.integers[i] =
+        negative ? -static_cast<std::int32_t>(value) : static_cast<std::int32_t>(value);
   }
   for (int i = 0; i < kCriteoCategories; ++i) {
     ++field;
@@ -92,8 +101,11 @@ inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecor
     ++p;
     const char* const digits = p;
     std::uint32_t value = 0;
-    for (std::uint8_t digit; p != end && (digit = kHexDigits[static_cast<unsigned char>(*p)]) != 255; ++p) value = value << 4 | digit;
-    if (p - digits > 8 || (p != end && *p != '\t')) return "the category is not a hexadecimal number of at most 8 digits";
+    for (std::uint8_t digit;
+         p != end && (digit = kHexDigits[static_cast<unsigned char>(*p)]) != 255; ++p)
+      value = value << 4 | digit;
+    if (p - digits > 8 || (p != end && *p != '\t'))
+      return "the category is not a hexadecimal number of at most 8 digits";
     record.categories[i] = value;
     record.missing_categories |= std::uint32_t{p == digits} << i;
   }
@@ -101,7 +113,8 @@ inline const char* parse_criteo_line(const char* p, const char* end, CriteoRecor
   return nullptr;
 }
 
-/// The tool that undoes the compression whose mark stands at the beginning of a file; empty: none that is known.
+/// The tool that undoes the compression whose mark stands at the beginning of a file; empty: none
+/// that is known.
 inline std::string_view compression_of(std::string_view begin) {
   constexpr std::pair<std::string_view, std::string_view> kMarks[] = {{"\x1f\x8b", "gzip"},
                                                                       {"\x28\xb5\x2f\xfd", "zstd"},
@@ -118,25 +131,32 @@ inline std::string_view compression_of(std::string_view begin) {
 /// What is wrong with a line that has too few or too many fields; empty: their number is right.
 inline std::string wrong_field_count(std::string_view line) {
   constexpr int kFields = 1 + kCriteoIntegers + kCriteoCategories;
-  const auto fields = std::count(line.begin(), line.end(), '\t') + 1, commas = std::count(line.begin(), line.end(), ',');
+  const auto fields = std::count(line.begin(), line.end(), '\t') + 1,
+             commas = std::count(line.begin(), line.end(), ',');
   if (fields == kFields) return {};
-  return fmt::format("the line has {} tab-separated field{}{}; a Criteo line has {}: a label, {} integers, {} categories", fields,
-                     fields == 1 ? "" : "s", fields == 1 && commas > 0 ? fmt::format(" and {} commas", commas) : "", kFields,
-                     kCriteoIntegers, kCriteoCategories);
+  return fmt::format(
+      "the line has {} tab-separated field{}{}; a Criteo line has {}: a label, {} integers, {} "
+      "categories",
+      fields, fields == 1 ? "" : "s",
+      fields == 1 && commas > 0 ? fmt::format(" and {} commas", commas) : "", kFields,
+      kCriteoIntegers, kCriteoCategories);
 }
 
 /// Whether a first line begins with a name instead of a label.
 inline bool looks_like_header(std::string_view line) {
-  return !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') || (line[0] >= 'A' && line[0] <= 'Z') || line[0] == '"');
+  return !line.empty() && ((line[0] >= 'a' && line[0] <= 'z') ||
+                           (line[0] >= 'A' && line[0] <= 'Z') || line[0] == '"');
 }
 
 }  // namespace detail
 
-/// Fills the span from the front and returns how many bytes it gave; 0 only at the end. May give fewer than asked for.
+/// Fills the span from the front and returns how many bytes it gave; 0 only at the end. May give
+/// fewer than asked for.
 using ByteSource = std::function<std::size_t(std::span<char>)>;
 
-/// The bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be opened or read, or is no regular file (a pipe
-/// gives its bytes only once: read it through a ByteSource of your own).
+/// The bytes of a file from `offset` on. Throws DataError, naming the file, if it can't be opened
+/// or read, or is no regular file (a pipe gives its bytes only once: read it through a ByteSource
+/// of your own).
 inline ByteSource file_source(const std::filesystem::path& path, std::int64_t offset = 0) {
   const auto file = std::make_shared<const RegularFile>(path);
   return [file, offset](std::span<char> chunk) mutable {
@@ -146,11 +166,12 @@ inline ByteSource file_source(const std::filesystem::path& path, std::int64_t of
   };
 }
 
-/// Where the lines of a file begin: one pass counts them and keeps the place of every `stride`-th, so that a rank can start
-/// reading at any line. A last line without a newline counts.
+/// Where the lines of a file begin: one pass counts them and keeps the place of every `stride`-th,
+/// so that a rank can start reading at any line. A last line without a newline counts.
 class LineIndex {
  public:
-  explicit LineIndex(const std::filesystem::path& path, std::int64_t stride = 4096) : stride_(stride) {
+  explicit LineIndex(const std::filesystem::path& path, std::int64_t stride = 4096)
+      : stride_(stride) {
     require(stride > 0, "LineIndex: stride ({}) must be positive", stride);
     const ByteSource source = file_source(path);
     std::vector<char> chunk(std::size_t{1} << 20);
@@ -160,7 +181,8 @@ class LineIndex {
       const char* const begin = chunk.data();
       const char* const end = begin + bytes;
       for (const char* p = begin; p != end;) {
-        const char* const newline = static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
+        const char* const newline =
+            static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
         open = newline == nullptr;
         if (open) break;
         p = newline + 1;
@@ -174,7 +196,8 @@ class LineIndex {
   std::int64_t lines() const { return lines_; }
   /// The last indexed line that is not behind `line`: its number and its place in the file.
   std::pair<std::int64_t, std::int64_t> at_or_before(std::int64_t line) const {
-    const std::int64_t i = std::clamp<std::int64_t>(line / stride_, 0, static_cast<std::int64_t>(offsets_.size()) - 1);
+    const std::int64_t i =
+        std::clamp<std::int64_t>(line / stride_, 0, static_cast<std::int64_t>(offsets_.size()) - 1);
     return {i * stride_, offsets_[static_cast<std::size_t>(i)]};
   }
 
@@ -184,29 +207,39 @@ class LineIndex {
   std::vector<std::int64_t> offsets_ = {0};
 };
 
-/// Streams a Criteo click file: per line a label, 13 integers, 26 hexadecimal categories, separated by tabs; all but the label may
-/// be empty. Lines end in \n or \r\n; the last may lack it. Memory is one chunk, whatever the file's size. A bad line (also one
-/// longer than 4096 bytes) is a DataError that names file, line (from 1) and field, or says how many fields there are, or is counted and
-/// skipped.
+/// Streams a Criteo click file: per line a label, 13 integers, 26 hexadecimal categories, separated
+/// by tabs; all but the label may be empty. Lines end in \n or \r\n; the last may lack it. Memory
+/// is one chunk, whatever the file's size. A bad line (also one longer than 4096 bytes) is a
+/// DataError that names file, line (from 1) and field, or says how many fields there are, or is
+/// counted and skipped.
 class CriteoReader {
  public:
   static constexpr std::size_t kMaxLine = 4096;
 
-  /// With an index of the same file, reading starts near `first_line`; without, the lines before it are read over.
-  explicit CriteoReader(const std::filesystem::path& path, CriteoReaderOptions options = {}, const LineIndex* index = nullptr)
-      : CriteoReader(file_source(path, index == nullptr ? 0 : index->at_or_before(options.first_line).second), path.string(), options) {
+  /// With an index of the same file, reading starts near `first_line`; without, the lines before it
+  /// are read over.
+  explicit CriteoReader(const std::filesystem::path& path, CriteoReaderOptions options = {},
+                        const LineIndex* index = nullptr)
+      : CriteoReader(
+            file_source(path,
+                        index == nullptr ? 0 : index->at_or_before(options.first_line).second),
+            path.string(), options) {
     if (index != nullptr) line_ = index->at_or_before(options.first_line).first;
   }
 
   /// Reads from any source of bytes; `name` stands for the file in messages.
   CriteoReader(ByteSource source, std::string name, CriteoReaderOptions options = {})
-      : source_(std::move(source)), name_(std::move(name)), options_(options), buffer_(kMaxLine + 2 + options.chunk_bytes) {
+      : source_(std::move(source)),
+        name_(std::move(name)),
+        options_(options),
+        buffer_(kMaxLine + 2 + options.chunk_bytes) {
     require(options.chunk_bytes > 0, "CriteoReader: chunk_bytes must be positive");
-    require(options.first_line >= 0 && options.first_line <= options.end_line, "CriteoReader: lines [{}, {}) are no range",
-            options.first_line, options.end_line);
+    require(options.first_line >= 0 && options.first_line <= options.end_line,
+            "CriteoReader: lines [{}, {}) are no range", options.first_line, options.end_line);
   }
 
-  /// Fills the span from the front with the next good records; returns how many. Fewer than asked for: the range is at its end.
+  /// Fills the span from the front with the next good records; returns how many. Fewer than asked
+  /// for: the range is at its end.
   std::size_t read(std::span<CriteoRecord> records) {
     std::size_t count = 0;
     while (count < records.size() && line_ < options_.end_line) {
@@ -215,7 +248,8 @@ class CriteoReader {
       if (line_++ < options_.first_line) continue;
       int field = 0;
       const char* fault = "the line is longer than 4096 bytes";
-      if (!line.too_long) fault = detail::parse_criteo_line(line.begin, line.end, records[count], field);
+      if (!line.too_long)
+        fault = detail::parse_criteo_line(line.begin, line.end, records[count], field);
       if (fault == nullptr) {
         ++count;
         continue;
@@ -248,22 +282,27 @@ class CriteoReader {
     if (const std::string_view tool = detail::compression_of(text); line_ == 1 && !tool.empty())
       return fmt::format("{}: the file looks compressed ({}); decompress it first", place, tool);
     if (field == 0) return fmt::format("{}: {}", place, fault);
-    const char* const advice = line_ == 1 && field == 1 && detail::looks_like_header(text) ? "; if it is a header, remove it" : "";
+    const char* const advice = line_ == 1 && field == 1 && detail::looks_like_header(text)
+                                   ? "; if it is a header, remove it"
+                                   : "";
     const std::string count = detail::wrong_field_count(text);
-    return count.empty() ? fmt::format("{}, field {}: {}{}", place, field, fault, advice) : fmt::format("{}: {}{}", place, count, advice);
+    return count.empty() ? fmt::format("{}, field {}: {}{}", place, field, fault, advice)
+                         : fmt::format("{}: {}{}", place, count, advice);
   }
 
-  /// The next line without its end; begin is null at the end of the source. Of a line that is too long only a part is kept; where it is
-  /// fatal, the rest is not even read before the next call.
+  /// The next line without its end; begin is null at the end of the source. Of a line that is too
+  /// long only a part is kept; where it is fatal, the rest is not even read before the next call.
   Line next_line() {
-    bool too_long = false, known = std::exchange(rest_is_known_, false);  // known: the line's beginning was given out before
+    // known: the line's beginning was given out before
+    bool too_long = false, known = std::exchange(rest_is_known_, false);
     for (std::size_t searched = 0;;) {
       char* const begin = buffer_.data() + begin_;
       const std::size_t held = end_ - begin_;
       char* newline = static_cast<char*>(std::memchr(begin + searched, '\n', held - searched));
       if (newline == nullptr && ended_) {
         if (held == 0 && !too_long) return {};
-        newline = begin + held;  // a last line without newline; the buffer has room for one byte more
+        // a last line without newline; the buffer has room for one byte more
+        newline = begin + held;
         *newline = '\n';
         begin_ = end_;
       } else if (newline != nullptr) {
@@ -318,34 +357,40 @@ class CriteoReader {
   std::string first_bad_line_;
 };
 
-/// All good records of a file or of a range of its lines. For files that fit into memory (164 bytes a record).
-inline std::vector<CriteoRecord> read_criteo(const std::filesystem::path& path, CriteoReaderOptions options = {},
+/// All good records of a file or of a range of its lines. For files that fit into memory (164 bytes
+/// a record).
+inline std::vector<CriteoRecord> read_criteo(const std::filesystem::path& path,
+                                             CriteoReaderOptions options = {},
                                              const LineIndex* index = nullptr) {
   CriteoReader reader(path, options, index);
   std::vector<CriteoRecord> records;
   std::vector<CriteoRecord> block(4096);
   while (const std::size_t count = reader.read(block))
-    records.insert(records.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
+    records.insert(records.end(), block.begin(),
+                   block.begin() + static_cast<std::ptrdiff_t>(count));
   return records;
 }
 
 /// A number that tells records apart, in their order; `before`: that of the records before them.
-inline std::uint64_t criteo_checksum(std::span<const CriteoRecord> records, std::uint64_t before = 0) {
+inline std::uint64_t criteo_checksum(std::span<const CriteoRecord> records,
+                                     std::uint64_t before = 0) {
   for (const CriteoRecord& record : records) {
     constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15u;
     std::uint64_t sum = std::uint64_t{record.missing_categories} << 8 | record.label;
-    for (const std::int32_t value : record.integers) sum = sum * kFactor + static_cast<std::uint32_t>(value);
+    for (const std::int32_t value : record.integers)
+      sum = sum * kFactor + static_cast<std::uint32_t>(value);
     for (const std::uint32_t value : record.categories) sum = sum * kFactor + value;
     before = mix64(before ^ sum);
   }
   return before;
 }
 
-/// Reads all good records of a click file as often as asked. Every pass must find what the first one found: a file that somebody writes to
-/// or cuts off meanwhile is a DataError.
+/// Reads all good records of a click file as often as asked. Every pass must find what the first
+/// one found: a file that somebody writes to or cuts off meanwhile is a DataError.
 class CriteoPasses {
  public:
-  explicit CriteoPasses(std::filesystem::path path, BadLines bad_lines = BadLines::fatal) : path_(std::move(path)), bad_lines_(bad_lines) {}
+  explicit CriteoPasses(std::filesystem::path path, BadLines bad_lines = BadLines::fatal)
+      : path_(std::move(path)), bad_lines_(bad_lines) {}
 
   /// Calls visit(records), a span of CriteoRecord, for one block after the other.
   template <class Visit>
@@ -362,7 +407,8 @@ class CriteoPasses {
       visit(records);
     }
     require<DataError>(!again_ || (count == records_ && checksum == checksum_),
-                       "file '{}' changed while it was read; read a copy that nobody writes to", path_.string());
+                       "file '{}' changed while it was read; read a copy that nobody writes to",
+                       path_.string());
     again_ = true;
     records_ = count;
     checksum_ = checksum;

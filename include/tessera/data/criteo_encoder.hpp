@@ -21,7 +21,8 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// A map from 32-bit values to counts or rows: open addressing with linear probing, never more than half full.
+/// A map from 32-bit values to counts or rows: open addressing with linear probing, never more than
+/// half full.
 class ValueMap {
  public:
   /// The number kept for a value; 0 if it was never added.
@@ -76,16 +77,17 @@ constexpr std::int64_t scale_hash(std::uint64_t hash, std::int64_t n) {
 }
 static_assert(scale_hash(~std::uint64_t{0}, 7) == 6 && scale_hash(0, 7) == 0);
 
-/// Integers span orders of magnitude: their logarithm is what models digest. Negative numbers count as 0; a missing one
-/// lies as far below 0 as 2 lies above 1.
+/// Integers span orders of magnitude: their logarithm is what models digest. Negative numbers count
+/// as 0; a missing one lies as far below 0 as 2 lies above 1.
 inline float log_integer(std::int32_t x) {
   return x == CriteoRecord::kMissing ? -1.0f : std::log(1.0f + static_cast<float>(std::max(x, 0)));
 }
 
 }  // namespace detail
 
-/// What an encoder learns from the training records: how often each category value occurs, and each integer column's mean and
-/// deviation (of logarithms). About 16-32 bytes per distinct value. Never add test records.
+/// What an encoder learns from the training records: how often each category value occurs, and each
+/// integer column's mean and deviation (of logarithms). About 16-32 bytes per distinct value. Never
+/// add test records.
 class CriteoStatistics {
  public:
   void add(std::span<const CriteoRecord> records) {
@@ -102,8 +104,12 @@ class CriteoStatistics {
   }
 
   std::int64_t records() const { return records_; }
-  std::int64_t distinct_values(int category) const { return static_cast<std::int64_t>(counts_[category].size()); }
-  std::int64_t count(int category, std::uint32_t value) const { return counts_[category].find(value); }
+  std::int64_t distinct_values(int category) const {
+    return static_cast<std::int64_t>(counts_[category].size());
+  }
+  std::int64_t count(int category, std::uint32_t value) const {
+    return counts_[category].find(value);
+  }
 
   /// Mean and standard deviation of one integer column's logarithms.
   std::pair<double, double> mean_and_deviation(int integer) const {
@@ -132,13 +138,15 @@ class CriteoStatistics {
 
 struct CriteoEncoderOptions {
   std::int64_t max_rows = 1 << 20;  ///< cap per table, at least 3
-  std::int64_t min_count = 10;      ///< with statistics: a value seen less often in training goes to the table's rare row
-  std::uint64_t seed = 0;           ///< of the hashes
+  /// with statistics: a value seen less often in training goes to the table's rare row
+  std::int64_t min_count = 10;
+  std::uint64_t seed = 0;  ///< of the hashes
 };
 
-/// Turns records into batches: categories into row numbers, integers into numbers of about unit size.
-/// Row 0 of every table stands for "missing". Without statistics, other values are hashed over the rows from 1 on. With them, row 1
-/// stands for rare and unseen values, and frequent ones get rows from 2 on: each its own where they fit under max_rows, else hashed.
+/// Turns records into batches: categories into row numbers, integers into numbers of about unit
+/// size. Row 0 of every table stands for "missing". Without statistics, other values are hashed
+/// over the rows from 1 on. With them, row 1 stands for rare and unseen values, and frequent ones
+/// get rows from 2 on: each its own where they fit under max_rows, else hashed.
 class CriteoEncoder {
  public:
   static constexpr std::int64_t kMissingRow = 0;
@@ -153,8 +161,10 @@ class CriteoEncoder {
     scale_.fill(1.0f);
   }
 
-  /// With the training data's statistics; integers become log(1 + x), shifted and scaled to mean 0 and deviation 1.
-  CriteoEncoder(CriteoEncoderOptions options, const CriteoStatistics& statistics) : CriteoEncoder(options) {
+  /// With the training data's statistics; integers become log(1 + x), shifted and scaled to mean 0
+  /// and deviation 1.
+  CriteoEncoder(CriteoEncoderOptions options, const CriteoStatistics& statistics)
+      : CriteoEncoder(options) {
     by_frequency_ = true;
     for (int f = 0; f < kCriteoCategories; ++f) {
       std::vector<std::uint32_t> values = statistics.frequent_values(f, options.min_count);
@@ -162,27 +172,33 @@ class CriteoEncoder {
       const bool own_rows = count <= options.max_rows - 2;
       rows_[f] = own_rows ? count + 2 : options.max_rows;
       // In the hashes' order, so that popular values spread over a table that is cut by rows.
-      std::sort(values.begin(), values.end(), [&](std::uint32_t a, std::uint32_t b) { return hash(f, a) < hash(f, b); });
+      std::sort(values.begin(), values.end(),
+                [&](std::uint32_t a, std::uint32_t b) { return hash(f, a) < hash(f, b); });
       for (std::int64_t i = 0; i < count; ++i)
-        vocabulary_[f].add(values[i],
-                           static_cast<std::uint32_t>(2 + (own_rows ? i : detail::scale_hash(hash(f, values[i]), options.max_rows - 2))));
+        vocabulary_[f].add(
+            values[i],
+            static_cast<std::uint32_t>(
+                2 + (own_rows ? i : detail::scale_hash(hash(f, values[i]), options.max_rows - 2))));
     }
     for (int i = 0; i < kCriteoIntegers; ++i) {
       const auto [mean, deviation] = statistics.mean_and_deviation(i);
       shift_[i] = static_cast<float>(mean);
-      scale_[i] = deviation > 1e-6 ? static_cast<float>(1.0 / deviation) : 1.0f;  // a constant column becomes 0
+      // a constant column becomes 0
+      scale_[i] = deviation > 1e-6 ? static_cast<float>(1.0 / deviation) : 1.0f;
     }
   }
 
   /// Rows of the 26 tables.
   const std::array<std::int64_t, kCriteoCategories>& rows() const { return rows_; }
 
-  /// The value that each row of a category stands for, where values have rows of their own: row -> value (0 for the two first rows).
-  /// Of values that share a row, one. Empty without statistics.
+  /// The value that each row of a category stands for, where values have rows of their own: row ->
+  /// value (0 for the two first rows). Of values that share a row, one. Empty without statistics.
   std::vector<std::uint32_t> values(int category) const {
     if (!by_frequency_) return {};
     std::vector<std::uint32_t> values(static_cast<std::size_t>(rows_[category]));
-    vocabulary_[category].for_each([&](std::uint32_t value, std::uint32_t row) { values[row] = std::max(values[row], value); });
+    vocabulary_[category].for_each([&](std::uint32_t value, std::uint32_t row) {
+      values[row] = std::max(values[row], value);
+    });
     return values;
   }
 
@@ -211,14 +227,18 @@ class CriteoEncoder {
       const CriteoRecord& record = records[s];
       batch.labels[s] = record.label;
       for (int i = 0; i < kCriteoIntegers; ++i)
-        batch.dense[s * kCriteoIntegers + i] = (detail::log_integer(record.integers[i]) - shift_[i]) * scale_[i];
+        batch.dense[s * kCriteoIntegers + i] =
+            (detail::log_integer(record.integers[i]) - shift_[i]) * scale_[i];
       for (int f = 0; f < kCriteoCategories; ++f)
-        batch.ids[f * records.size() + s] = static_cast<Id>(record.missing(f) ? kMissingRow : row(f, record.categories[f]));
+        batch.ids[f * records.size() + s] =
+            static_cast<Id>(record.missing(f) ? kMissingRow : row(f, record.categories[f]));
     }
   }
 
  private:
-  std::uint64_t hash(int category, std::uint32_t value) const { return mix64(streams_[category] ^ value); }
+  std::uint64_t hash(int category, std::uint32_t value) const {
+    return mix64(streams_[category] ^ value);
+  }
 
   CriteoEncoderOptions options_;
   bool by_frequency_ = false;

@@ -13,13 +13,15 @@
 
 namespace tessera::inline v0 {
 
-/// Reads JSON by calls that say what must come next: an object, an array, a text, a whole number. What was not asked for (other kinds
-/// of values, deeper nesting, a number that is no count) is an error, so that no input recurses or surprises.
-/// Every fault is a DataError that names the file, the part being read and the offset.
+/// Reads JSON by calls that say what must come next: an object, an array, a text, a whole number.
+/// What was not asked for (other kinds of values, deeper nesting, a number that is no count) is an
+/// error, so that no input recurses or surprises. Every fault is a DataError that names the file,
+/// the part being read and the offset.
 class JsonReader {
  public:
   /// `text` begins `base` bytes into the file. Both texts must outlive the reader.
-  JsonReader(std::string_view text, std::string_view file, std::uint64_t base = 0) : text_(text), file_(file), base_(base) {}
+  JsonReader(std::string_view text, std::string_view file, std::uint64_t base = 0)
+      : text_(text), file_(file), base_(base) {}
 
   /// Where the next text that is not blank begins.
   std::size_t next_position() {
@@ -55,8 +57,9 @@ class JsonReader {
     std::uint64_t value = 0;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
       const std::uint64_t digit = static_cast<std::uint64_t>(text_[at_++] - '0');
-      check(!__builtin_mul_overflow(value, std::uint64_t{10}, &value) && !__builtin_add_overflow(value, digit, &value), begin,
-            "the number is too large");
+      check(!__builtin_mul_overflow(value, std::uint64_t{10}, &value) &&
+                !__builtin_add_overflow(value, digit, &value),
+            begin, "the number is too large");
     }
     check(at_ > begin, begin, "a whole number, not negative, is expected here");
     check(at_ - begin == 1 || text_[begin] != '0', begin, "a number begins with 0");
@@ -67,7 +70,8 @@ class JsonReader {
   std::int64_t count(std::string_view what) {
     const std::size_t begin = at_;
     const std::uint64_t value = number();
-    check(value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()), begin, what);
+    check(value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()), begin,
+          what);
     return static_cast<std::int64_t>(value);
   }
 
@@ -76,7 +80,9 @@ class JsonReader {
     std::string value;
     for (;;) {
       const std::size_t begin = at_;
-      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' && static_cast<unsigned char>(text_[at_]) >= 0x20) ++at_;
+      while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
+             static_cast<unsigned char>(text_[at_]) >= 0x20)
+        ++at_;
       value.append(text_, begin, at_ - begin);
       check(at_ < text_.size(), at_, "the text ends inside a string");
       const char c = text_[at_++];
@@ -95,8 +101,10 @@ class JsonReader {
   /// Throws unless `good`.
   void check(bool good, std::size_t at, std::string_view fault) const {
     if (good) return;
-    throw DataError(context_.empty() ? fmt::format("file '{}', offset {}: {}", file_, base_ + at, fault)
-                                     : fmt::format("file '{}', {}, offset {}: {}", file_, context_, base_ + at, fault));
+    throw DataError(
+        context_.empty()
+            ? fmt::format("file '{}', offset {}: {}", file_, base_ + at, fault)
+            : fmt::format("file '{}', {}, offset {}: {}", file_, context_, base_ + at, fault));
   }
 
  private:
@@ -146,7 +154,10 @@ class JsonReader {
     for (int i = 0; i < 4; ++i) {
       const char c = peek();
       ++at_;
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       check(digit >= 0, begin, "an escape needs four hexadecimal digits");
       code = code << 4 | static_cast<std::uint32_t>(digit);
     }
@@ -162,12 +173,15 @@ class JsonReader {
     } else if (code < 0x10000) {
       push(0xe0 | code >> 12), push(0x80 | (code >> 6 & 0x3f)), push(0x80 | (code & 0x3f));
     } else {
-      push(0xf0 | code >> 18), push(0x80 | (code >> 12 & 0x3f)), push(0x80 | (code >> 6 & 0x3f)), push(0x80 | (code & 0x3f));
+      push(0xf0 | code >> 18), push(0x80 | (code >> 12 & 0x3f)), push(0x80 | (code >> 6 & 0x3f)),
+          push(0x80 | (code & 0x3f));
     }
   }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t')) ++at_;
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
+      ++at_;
   }
 
   char peek() const {

@@ -16,8 +16,9 @@
 
 namespace tessera::inline v0 {
 
-/// A whole file mapped into memory for reading; pages come in as they are touched. Move-only: unmaps when destroyed.
-/// Throws DataError, naming the file, when it can't be opened or mapped, or is no regular file. The file must not shrink while mapped.
+/// A whole file mapped into memory for reading; pages come in as they are touched. Move-only:
+/// unmaps when destroyed. Throws DataError, naming the file, when it can't be opened or mapped, or
+/// is no regular file. The file must not shrink while mapped.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -29,11 +30,13 @@ class MappedFile {
     data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
     if (data_ == MAP_FAILED) {
       data_ = nullptr;
-      throw DataError(fmt::format("cannot map '{}' ({} bytes): {}", file.name(), size_, std::strerror(errno)));
+      throw DataError(
+          fmt::format("cannot map '{}' ({} bytes): {}", file.name(), size_, std::strerror(errno)));
     }
   }
 
-  MappedFile(MappedFile&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  MappedFile(MappedFile&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   MappedFile& operator=(MappedFile&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);

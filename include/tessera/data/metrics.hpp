@@ -14,15 +14,18 @@
 
 namespace tessera::inline v0 {
 
-/// Area under the ROC curve: the share of (positive, negative) pairs that the scores put in order, ties counting a half. Exact:
-/// keeps 4 bytes per sample and sorts at the end. Any increasing function of the probability will do as score (logits).
+/// Area under the ROC curve: the share of (positive, negative) pairs that the scores put in order,
+/// ties counting a half. Exact: keeps 4 bytes per sample and sorts at the end. Any increasing
+/// function of the probability will do as score (logits).
 class Auc {
  public:
   /// Labels above 0.5 are positive. Throws InvalidArgument on spans of unlike size or a NaN score.
   void add(std::span<const float> scores, std::span<const float> labels) {
-    require(scores.size() == labels.size(), "Auc: {} scores for {} labels", scores.size(), labels.size());
+    require(scores.size() == labels.size(), "Auc: {} scores for {} labels", scores.size(),
+            labels.size());
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      if (std::isnan(scores[i])) throw InvalidArgument(fmt::format("Auc: score {} is NaN: has the training diverged?", i));
+      if (std::isnan(scores[i]))
+        throw InvalidArgument(fmt::format("Auc: score {} is NaN: has the training diverged?", i));
       (labels[i] > 0.5f ? positives_ : negatives_).push_back(scores[i]);
     }
   }
@@ -45,7 +48,8 @@ class Auc {
     std::vector<float> positives = positives_, negatives = negatives_;
     std::sort(positives.begin(), positives.end());
     std::sort(negatives.begin(), negatives.end());
-    // Half pairs, counted in whole numbers: exact up to 2^63 of them, three thousand million samples.
+    // Half pairs, counted in whole numbers: exact up to 2^63 of them, three thousand million
+    // samples.
     std::uint64_t half_pairs = 0;
     std::size_t below = 0, not_above = 0;
     for (const float score : positives) {
@@ -53,7 +57,8 @@ class Auc {
       while (not_above < negatives.size() && negatives[not_above] <= score) ++not_above;
       half_pairs += below + not_above;
     }
-    return 0.5 * static_cast<double>(half_pairs) / (static_cast<double>(positives.size()) * static_cast<double>(negatives.size()));
+    return 0.5 * static_cast<double>(half_pairs) /
+           (static_cast<double>(positives.size()) * static_cast<double>(negatives.size()));
   }
 
  private:
@@ -61,15 +66,17 @@ class Auc {
   std::vector<float> negatives_;
 };
 
-/// Mean binary cross entropy, from logits: log(1 + exp(-logit)) for a positive sample, log(1 + exp(logit)) for a negative one.
-/// Neither overflows nor loses digits at any logit. Sums in double.
+/// Mean binary cross entropy, from logits: log(1 + exp(-logit)) for a positive sample, log(1 +
+/// exp(logit)) for a negative one. Neither overflows nor loses digits at any logit. Sums in double.
 class LogLoss {
  public:
   void add(std::span<const float> logits, std::span<const float> labels) {
-    require(logits.size() == labels.size(), "LogLoss: {} logits for {} labels", logits.size(), labels.size());
+    require(logits.size() == labels.size(), "LogLoss: {} logits for {} labels", logits.size(),
+            labels.size());
     for (std::size_t i = 0; i < logits.size(); ++i) {
       const double x = logits[i];
-      if (std::isinf(x))  // no loss where it is right, infinite where it is not: the difference below would be NaN
+      // no loss where it is right, infinite where it is not: the difference below would be NaN
+      if (std::isinf(x))
         sum_ += labels[i] == (x > 0 ? 1.0f : 0.0f) ? 0 : std::abs(x);
       else
         sum_ += std::max(x, 0.0) - x * labels[i] + std::log1p(std::exp(-std::abs(x)));
@@ -85,15 +92,18 @@ class LogLoss {
   double sum() const { return sum_; }
   std::int64_t count() const { return count_; }
   /// NaN when there are no samples.
-  double value() const { return count_ == 0 ? std::numeric_limits<double>::quiet_NaN() : sum_ / static_cast<double>(count_); }
+  double value() const {
+    return count_ == 0 ? std::numeric_limits<double>::quiet_NaN()
+                       : sum_ / static_cast<double>(count_);
+  }
 
  private:
   double sum_ = 0.0;
   std::int64_t count_ = 0;
 };
 
-/// Log loss over the entropy of the mean label: 1 is a model that predicts the mean for everyone. He et al., Practical Lessons from
-/// Predicting Clicks on Ads at Facebook (2014).
+/// Log loss over the entropy of the mean label: 1 is a model that predicts the mean for everyone.
+/// He et al., Practical Lessons from Predicting Clicks on Ads at Facebook (2014).
 class NormalizedEntropy {
  public:
   void add(std::span<const float> logits, std::span<const float> labels) {
@@ -116,11 +126,13 @@ class NormalizedEntropy {
   double labels_ = 0.0;
 };
 
-/// Mean predicted probability over mean label: above 1, the model predicts too many clicks. Same source.
+/// Mean predicted probability over mean label: above 1, the model predicts too many clicks. Same
+/// source.
 class Calibration {
  public:
   void add(std::span<const float> logits, std::span<const float> labels) {
-    require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(), labels.size());
+    require(logits.size() == labels.size(), "Calibration: {} logits for {} labels", logits.size(),
+            labels.size());
     for (std::size_t i = 0; i < logits.size(); ++i) {
       predicted_ += 1 / (1 + std::exp(-double{logits[i]}));
       labels_ += labels[i];
@@ -131,7 +143,9 @@ class Calibration {
     labels_ += other.labels_;
   }
   /// NaN without a positive label.
-  double value() const { return labels_ > 0 ? predicted_ / labels_ : std::numeric_limits<double>::quiet_NaN(); }
+  double value() const {
+    return labels_ > 0 ? predicted_ / labels_ : std::numeric_limits<double>::quiet_NaN();
+  }
 
  private:
   double predicted_ = 0.0, labels_ = 0.0;

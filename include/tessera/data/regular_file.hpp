@@ -18,8 +18,9 @@
 
 namespace tessera::inline v0 {
 
-/// A regular file, open for reading. Move-only: closes when destroyed. Throws DataError, naming the file, where it can't be opened, and for
-/// pipes, devices and folders: those may block, never end, or give their bytes only once.
+/// A regular file, open for reading. Move-only: closes when destroyed. Throws DataError, naming the
+/// file, where it can't be opened, and for pipes, devices and folders: those may block, never end,
+/// or give their bytes only once.
 class RegularFile {
  public:
   explicit RegularFile(const std::filesystem::path& path) : name_(path.string()) {
@@ -32,16 +33,20 @@ class RegularFile {
       size_ = static_cast<std::size_t>(status.st_size);
       return;
     }
-    const std::string reason = !known                     ? std::strerror(errno)
-                               : S_ISDIR(status.st_mode)  ? "it is a directory, not a regular file"
-                               : S_ISFIFO(status.st_mode) ? "it is a pipe, which can be read only once; write its content to a file first"
-                                                          : "it is not a regular file; write its content to a file first";
+    const std::string reason =
+        !known                    ? std::strerror(errno)
+        : S_ISDIR(status.st_mode) ? "it is a directory, not a regular file"
+        : S_ISFIFO(status.st_mode)
+            ? "it is a pipe, which can be read only once; write its content to a file first"
+            : "it is not a regular file; write its content to a file first";
     ::close(descriptor_);
     throw DataError(fmt::format("cannot read '{}': {}", name_, reason));
   }
 
   RegularFile(RegularFile&& other) noexcept
-      : name_(std::move(other.name_)), descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+      : name_(std::move(other.name_)),
+        descriptor_(std::exchange(other.descriptor_, -1)),
+        size_(other.size_) {}
   RegularFile& operator=(RegularFile&& other) noexcept {
     std::swap(name_, other.name_);
     std::swap(descriptor_, other.descriptor_);

@@ -26,10 +26,13 @@ inline double fast_log2(double x) {
   // The exponent of x / sqrt(1/2), so that the mantissa lies around 1: [sqrt(1/2), sqrt(2)).
   const std::int64_t shifted = static_cast<std::int64_t>(bits - 0x3fe6a09e667f3bcdu);
   const double exponent = static_cast<double>(shifted >> 52);
-  const double mantissa = __builtin_bit_cast(double, bits - (static_cast<std::uint64_t>(shifted) & 0xfff0000000000000u));
+  const double mantissa = __builtin_bit_cast(
+      double, bits - (static_cast<std::uint64_t>(shifted) & 0xfff0000000000000u));
   const double s = (mantissa - 1.0) / (mantissa + 1.0);
   const double q = s * s;
-  const double series = 1 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q * (1.0 / 13))))));
+  const double series =
+      1 + q * (1.0 / 3 +
+               q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11 + q * (1.0 / 13))))));
   return exponent + 2.885390081777927 * s * series;  // 2/ln(2) atanh(s)
 }
 
@@ -40,7 +43,8 @@ inline double fast_exp2(double x) {
   const double t = (x - (rounded - kRound)) * 0.6931471805599453;
   // The Taylor series up to t^10/10!, |t| <= ln(2)/2.
   double series = 1.0 / 3628800;
-  for (const double c : {1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1.0, 1.0})
+  for (const double c : {1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                         1.0 / 6, 1.0 / 2, 1.0, 1.0})
     series = series * t + c;
   const std::uint64_t scale = (__builtin_bit_cast(std::uint64_t, rounded) + 1023) << 52;
   return series * __builtin_bit_cast(double, scale);
@@ -48,17 +52,20 @@ inline double fast_exp2(double x) {
 
 }  // namespace detail
 
-/// Ids in [0, rows) whose probability falls with a power of the rank: id k is drawn as often as the continuous density x^-alpha
-/// falls into [k+1, k+2). alpha 0 is uniform, 1 to 1.2 is like real categories. Id 0 is the most frequent.
-/// Any alpha >= 0; one uniform number in [0, 1) makes one id (inverse of the distribution function).
+/// Ids in [0, rows) whose probability falls with a power of the rank: id k is drawn as often as the
+/// continuous density x^-alpha falls into [k+1, k+2). alpha 0 is uniform, 1 to 1.2 is like real
+/// categories. Id 0 is the most frequent. Any alpha >= 0; one uniform number in [0, 1) makes one id
+/// (inverse of the distribution function).
 class PowerLaw {
  public:
   PowerLaw(std::int64_t rows, double alpha) : last_(static_cast<double>(rows - 1)) {
-    require(rows >= 1 && rows <= std::int64_t{1} << 32, "PowerLaw: rows ({}) must be 1 .. 2^32", rows);
+    require(rows >= 1 && rows <= std::int64_t{1} << 32, "PowerLaw: rows ({}) must be 1 .. 2^32",
+            rows);
     require(alpha >= 0 && alpha <= 16, "PowerLaw: alpha ({}) must be 0 .. 16", alpha);
     const double gamma = 1.0 - alpha;
     const double end = static_cast<double>(rows) + 1.0;
-    // x^(1-alpha) degenerates at alpha 1, where the inverse is end^u. Nearby, the formula loses digits: take alpha 1 there.
+    // x^(1-alpha) degenerates at alpha 1, where the inverse is end^u. Nearby, the formula loses
+    // digits: take alpha 1 there.
     if (std::abs(gamma) < 1e-6) {
       logarithmic_ = std::log2(end);
     } else {
@@ -87,40 +94,49 @@ struct SyntheticFeature {
   std::int32_t max_hotness = 1;
 };
 
-/// 26 one-hot features with the table sizes of Criteo's 1 TB click logs (values seen fewer than 15 times left out), each capped.
-inline std::vector<SyntheticFeature> criteo_like_features(std::int64_t max_rows, double alpha = 1.05) {
-  static constexpr std::array<std::int64_t, 26> kRows = {7912889, 33823,   17139,   7339,    20046,  4,     7105, 1382, 63,
-                                                         5554114, 582469,  245828,  11,      2209,   10667, 104,  4,    968,
-                                                         15,      8165896, 2675940, 7156453, 302516, 12022, 97,   35};
+/// 26 one-hot features with the table sizes of Criteo's 1 TB click logs (values seen fewer than 15
+/// times left out), each capped.
+inline std::vector<SyntheticFeature> criteo_like_features(std::int64_t max_rows,
+                                                          double alpha = 1.05) {
+  static constexpr std::array<std::int64_t, 26> kRows = {
+      7912889, 33823,   17139,   7339,    20046,  4,     7105, 1382, 63,
+      5554114, 582469,  245828,  11,      2209,   10667, 104,  4,    968,
+      15,      8165896, 2675940, 7156453, 302516, 12022, 97,   35};
   std::vector<SyntheticFeature> features;
-  for (const std::int64_t rows : kRows) features.push_back({.rows = std::min(rows, max_rows), .alpha = alpha});
+  for (const std::int64_t rows : kRows)
+    features.push_back({.rows = std::min(rows, max_rows), .alpha = alpha});
   return features;
 }
 
 struct SyntheticOptions {
   std::uint64_t seed = 0;
   std::int64_t dense_columns = 13;
-  bool scatter_ids = true;    ///< spread frequent ids over the table; false: id 0 is the most frequent
+  /// spread frequent ids over the table; false: id 0 is the most frequent
+  bool scatter_ids = true;
   double bias = -1.5;         ///< of the true logit
   double main_effect = 1.6;   ///< deviation of the part of the true logit that single ids make,
   double interaction = 0.7;   ///< that pairs of ids make,
   double dense_effect = 0.8;  ///< that dense columns make
 };
 
-/// Clicks that can be learned. Ids follow power laws; every id has a hidden effect and a hidden vector of three numbers; the true
-/// logit adds the effects, the dot products of all pairs of features' vectors (a factorisation machine), and dense effects; the label
-/// is drawn with the true logit's probability. Everything is a function of (seed, feature, row) or (seed, sample): any rank makes any
-/// range of samples, without storage, and gets what every other would get.
+/// Clicks that can be learned. Ids follow power laws; every id has a hidden effect and a hidden
+/// vector of three numbers; the true logit adds the effects, the dot products of all pairs of
+/// features' vectors (a factorisation machine), and dense effects; the label is drawn with the true
+/// logit's probability. Everything is a function of (seed, feature, row) or (seed, sample): any
+/// rank makes any range of samples, without storage, and gets what every other would get.
 class SyntheticClicks {
  public:
   explicit SyntheticClicks(std::vector<SyntheticFeature> features, SyntheticOptions options = {})
       : features_(std::move(features)), options_(options) {
-    require(options.dense_columns >= 0, "SyntheticClicks: dense_columns ({}) must not be negative", options.dense_columns);
+    require(options.dense_columns >= 0, "SyntheticClicks: dense_columns ({}) must not be negative",
+            options.dense_columns);
     const double count = static_cast<double>(features_.size());
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const SyntheticFeature& feature = features_[f];
-      require(feature.min_hotness >= 0 && feature.max_hotness >= feature.min_hotness && feature.max_hotness >= 1,
-              "SyntheticClicks: feature {}: hotness [{}, {}] is no range of bag sizes", f, feature.min_hotness, feature.max_hotness);
+      require(feature.min_hotness >= 0 && feature.max_hotness >= feature.min_hotness &&
+                  feature.max_hotness >= 1,
+              "SyntheticClicks: feature {}: hotness [{}, {}] is no range of bag sizes", f,
+              feature.min_hotness, feature.max_hotness);
       one_hot_ = one_hot_ && feature.min_hotness == 1 && feature.max_hotness == 1;
       Generator g{.law = PowerLaw(feature.rows, feature.alpha)};
       g.ids = random_word(options.seed, f, 1);
@@ -136,29 +152,36 @@ class SyntheticClicks {
       }
       const double hotness = 0.5 * (feature.min_hotness + feature.max_hotness);
       g.main_scale = static_cast<float>(options.main_effect / std::sqrt(count * hotness) * kUnit);
-      // A pair's dot product of three unit numbers has variance 3; each factor carries the root of the scale.
+      // A pair's dot product of three unit numbers has variance 3; each factor carries the root of
+      // the scale.
       const double pairs = std::max(count * (count - 1) / 2, 1.0);
-      g.vector_scale = static_cast<float>(std::sqrt(options.interaction / std::sqrt(3 * pairs)) / std::sqrt(hotness) * kUnit);
+      g.vector_scale = static_cast<float>(std::sqrt(options.interaction / std::sqrt(3 * pairs)) /
+                                          std::sqrt(hotness) * kUnit);
       generators_.push_back(g);
     }
     dense_stream_ = random_word(options.seed, std::uint64_t{1} << 32);
     label_stream_ = random_word(options.seed, std::uint64_t{2} << 32);
     for (std::int64_t c = 0; c < options.dense_columns; ++c)
-      dense_weights_.push_back(static_cast<float>(options.dense_effect / std::sqrt(static_cast<double>(options.dense_columns)) *
-                                                  (2.0 * unit_float(random_word(options.seed, std::uint64_t{3} << 32, c)) - 1.0) *
-                                                  std::sqrt(3.0)));
+      dense_weights_.push_back(static_cast<float>(
+          options.dense_effect / std::sqrt(static_cast<double>(options.dense_columns)) *
+          (2.0 * unit_float(random_word(options.seed, std::uint64_t{3} << 32, c)) - 1.0) *
+          std::sqrt(3.0)));
   }
 
   const std::vector<SyntheticFeature>& features() const { return features_; }
   bool one_hot() const { return one_hot_; }
 
-  /// Makes samples [first, first + count) of the endless stream. Without ragged features the batch is one-hot (no offsets).
-  /// `true_logits`, if given, receives what the labels were drawn from: its AUC is the best that any model can reach.
+  /// Makes samples [first, first + count) of the endless stream. Without ragged features the batch
+  /// is one-hot (no offsets). `true_logits`, if given, receives what the labels were drawn from:
+  /// its AUC is the best that any model can reach.
   template <IdType Id>
-  void generate(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch, std::vector<float>* true_logits = nullptr) const {
-    require(first >= 0 && count >= 0, "SyntheticClicks: samples [{}, {} + {}) are no range", first, first, count);
+  void generate(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch,
+                std::vector<float>* true_logits = nullptr) const {
+    require(first >= 0 && count >= 0, "SyntheticClicks: samples [{}, {} + {}) are no range", first,
+            first, count);
     for (const SyntheticFeature& feature : features_)
-      require(feature.rows - 1 <= std::numeric_limits<Id>::max(), "SyntheticClicks: {} rows need 64-bit ids", feature.rows);
+      require(feature.rows - 1 <= std::numeric_limits<Id>::max(),
+              "SyntheticClicks: {} rows need 64-bit ids", feature.rows);
     batch.size = count;
     batch.features = static_cast<std::int64_t>(features_.size());
     batch.dense_columns = options_.dense_columns;
@@ -169,9 +192,11 @@ class SyntheticClicks {
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       Block block;
       const std::int64_t size = std::min(kBlock, count - begin);
-      for (std::size_t f = 0; f < features_.size(); ++f) make_ids(f, first, begin, size, batch, block);
+      for (std::size_t f = 0; f < features_.size(); ++f)
+        make_ids(f, first, begin, size, batch, block);
       make_dense(first + begin, size, batch.dense.data() + begin * options_.dense_columns, block);
-      finish(first + begin, size, batch.labels.data() + begin, true_logits == nullptr ? nullptr : true_logits->data() + begin, block);
+      finish(first + begin, size, batch.labels.data() + begin,
+             true_logits == nullptr ? nullptr : true_logits->data() + begin, block);
     }
   }
 
@@ -203,11 +228,14 @@ class SyntheticClicks {
 
   static std::int64_t draw(const Generator& g, std::uint64_t counter) {
     const std::uint64_t word = mix64(g.ids ^ counter);
-    const std::int64_t id = g.law(static_cast<double>(static_cast<std::int64_t>(word >> 11)) * 0x1p-53);
+    const std::int64_t id =
+        g.law(static_cast<double>(static_cast<std::int64_t>(word >> 11)) * 0x1p-53);
     // (id * factor + shift) mod rows; the quotient by way of double is off by one at most.
     const std::uint64_t product = static_cast<std::uint64_t>(id) * g.factor + g.shift;
-    const std::uint64_t quotient = static_cast<std::uint64_t>(static_cast<double>(product) * g.inverse_rows);
-    const std::int64_t rest = static_cast<std::int64_t>(product - quotient * static_cast<std::uint64_t>(g.rows));
+    const std::uint64_t quotient =
+        static_cast<std::uint64_t>(static_cast<double>(product) * g.inverse_rows);
+    const std::int64_t rest =
+        static_cast<std::int64_t>(product - quotient * static_cast<std::uint64_t>(g.rows));
     const std::int64_t at_least_0 = rest + (rest < 0 ? g.rows : 0);
     return at_least_0 - (at_least_0 >= g.rows ? g.rows : 0);
   }
@@ -218,8 +246,12 @@ class SyntheticClicks {
 
   std::int64_t hotness(std::size_t feature, std::int64_t sample) const {
     const SyntheticFeature& f = features_[feature];
-    const std::uint64_t word = mix64(generators_[feature].lengths ^ static_cast<std::uint64_t>(sample));
-    return f.min_hotness + static_cast<std::int64_t>(((word >> 32) * static_cast<std::uint64_t>(f.max_hotness - f.min_hotness + 1)) >> 32);
+    const std::uint64_t word =
+        mix64(generators_[feature].lengths ^ static_cast<std::uint64_t>(sample));
+    return f.min_hotness +
+           static_cast<std::int64_t>(
+               ((word >> 32) * static_cast<std::uint64_t>(f.max_hotness - f.min_hotness + 1)) >>
+               32);
   }
 
   template <IdType Id>
@@ -232,19 +264,22 @@ class SyntheticClicks {
     batch.offsets.reserve(static_cast<std::size_t>(batch.features * batch.size + 1));
     batch.offsets.push_back(0);
     for (std::size_t f = 0; f < features_.size(); ++f)
-      for (std::int64_t s = 0; s < batch.size; ++s) batch.offsets.push_back(batch.offsets.back() + hotness(f, first + s));
+      for (std::int64_t s = 0; s < batch.size; ++s)
+        batch.offsets.push_back(batch.offsets.back() + hotness(f, first + s));
     batch.ids.resize(static_cast<std::size_t>(batch.offsets.back()));
   }
 
   template <IdType Id>
-  void make_ids(std::size_t f, std::int64_t first, std::int64_t begin, std::int64_t size, ClickBatch<Id>& batch, Block& block) const {
+  void make_ids(std::size_t f, std::int64_t first, std::int64_t begin, std::int64_t size,
+                ClickBatch<Id>& batch, Block& block) const {
     const Generator g = generators_[f];
     std::array<float, kBlock> effect{}, x{}, y{}, z{};
     if (one_hot_) {
       // Straight loops over arrays of this function, so that they vectorize.
       std::array<std::int64_t, kBlock> drawn;
       const std::uint64_t counter = static_cast<std::uint64_t>(first + begin);
-      for (std::int64_t s = 0; s < kBlock; ++s) drawn[s] = draw(g, counter + static_cast<std::uint64_t>(s));
+      for (std::int64_t s = 0; s < kBlock; ++s)
+        drawn[s] = draw(g, counter + static_cast<std::uint64_t>(s));
       for (std::int64_t s = 0; s < kBlock; ++s) {
         const std::uint64_t word = mix64(g.hidden ^ static_cast<std::uint64_t>(drawn[s]));
         effect[s] = hidden_number(word, 0);
@@ -255,7 +290,8 @@ class SyntheticClicks {
       Id* const ids = batch.ids.data() + static_cast<std::int64_t>(f) * batch.size + begin;
       for (std::int64_t s = 0; s < size; ++s) ids[s] = static_cast<Id>(drawn[s]);
     } else {
-      const std::int64_t* const offsets = batch.offsets.data() + static_cast<std::int64_t>(f) * batch.size + begin;
+      const std::int64_t* const offsets =
+          batch.offsets.data() + static_cast<std::int64_t>(f) * batch.size + begin;
       for (std::int64_t s = 0; s < size; ++s) {
         std::uint64_t counter = static_cast<std::uint64_t>(first + begin + s);
         for (std::int64_t i = offsets[s]; i < offsets[s + 1]; ++i, counter += kNext) {
@@ -279,7 +315,8 @@ class SyntheticClicks {
     }
   }
 
-  /// Dense columns are uniform with mean 0 and variance 1. They act linearly, each with a weight of its own.
+  /// Dense columns are uniform with mean 0 and variance 1. They act linearly, each with a weight of
+  /// its own.
   void make_dense(std::int64_t first, std::int64_t size, float* dense, Block& block) const {
     const std::int64_t columns = options_.dense_columns;
     for (std::int64_t s = 0; s < size; ++s) {
@@ -287,7 +324,8 @@ class SyntheticClicks {
       float sum = 0.0f;
       for (std::int64_t c = 0; c < columns; ++c) {
         if (c % 4 == 0 && c != 0) word = mix64(word);
-        const float value = hidden_number(word, static_cast<int>(c % 4)) * static_cast<float>(kUnit);
+        const float value =
+            hidden_number(word, static_cast<int>(c % 4)) * static_cast<float>(kUnit);
         dense[s * columns + c] = value;
         sum += dense_weights_[static_cast<std::size_t>(c)] * value;
       }
@@ -295,7 +333,8 @@ class SyntheticClicks {
     }
   }
 
-  void finish(std::int64_t first, std::int64_t size, float* labels, float* true_logits, const Block& block) const {
+  void finish(std::int64_t first, std::int64_t size, float* labels, float* true_logits,
+              const Block& block) const {
     for (std::int64_t s = 0; s < size; ++s) {
       float pairs = -block.squares[s];
       for (const auto& sum : block.sum) pairs += sum[s] * sum[s];

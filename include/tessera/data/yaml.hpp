@@ -16,22 +16,26 @@
 
 namespace tessera::inline v0 {
 
-/// A value in a YAML document: a scalar's text, a list, or a mapping in the order of the file. Items are indices into the document's
-/// nodes, so that an alias costs nothing and no document can unfold into more than it holds.
+/// A value in a YAML document: a scalar's text, a list, or a mapping in the order of the file.
+/// Items are indices into the document's nodes, so that an alias costs nothing and no document can
+/// unfold into more than it holds.
 struct YamlNode {
   enum class Kind : std::uint8_t { scalar, sequence, mapping };
 
   Kind kind = Kind::scalar;
-  std::int64_t line = 0;                                   ///< where it begins, from 1
-  std::string text;                                        ///< of a scalar; empty for a missing value
-  bool quoted = false;                                     ///< a scalar in quotes is text, whatever it looks like
+  std::int64_t line = 0;  ///< where it begins, from 1
+  /// of a scalar; empty for a missing value
+  std::string text;
+  /// a scalar in quotes is text, whatever it looks like
+  bool quoted = false;
   std::vector<std::size_t> items;                          ///< of a sequence
   std::vector<std::pair<std::string, std::size_t>> pairs;  ///< of a mapping
 };
 
-/// Reads the part of YAML 1.1 that data descriptions are written in: block and flow lists and mappings, plain and quoted scalars of one
-/// line, comments, anchors and aliases. Everything else (tags, block scalars, several documents, keys that are not scalars) is a
-/// DataError that names the source and the line.
+/// Reads the part of YAML 1.1 that data descriptions are written in: block and flow lists and
+/// mappings, plain and quoted scalars of one line, comments, anchors and aliases. Everything else
+/// (tags, block scalars, several documents, keys that are not scalars) is a DataError that names
+/// the source and the line.
 class YamlDocument {
  public:
   static constexpr int kMaxDepth = 32;
@@ -39,7 +43,8 @@ class YamlDocument {
 
   /// `name` stands for the source in messages.
   YamlDocument(std::string_view text, std::string name) : name_(std::move(name)) {
-    require<DataError>(text.size() <= kMaxBytes, "file '{}': {} bytes; a YAML file has at most {}", name_, text.size(), kMaxBytes);
+    require<DataError>(text.size() <= kMaxBytes, "file '{}': {} bytes; a YAML file has at most {}",
+                       name_, text.size(), kMaxBytes);
     split(text);
     if (lines_.empty()) {
       root_ = add(YamlNode::Kind::scalar);
@@ -68,7 +73,9 @@ class YamlDocument {
   };
 
   [[noreturn]] void fail(std::string_view what) const {
-    const std::int64_t line = at_ < lines_.size() ? lines_[at_].number : lines_.empty() ? 1 : lines_.back().number;
+    const std::int64_t line = at_ < lines_.size() ? lines_[at_].number
+                              : lines_.empty()    ? 1
+                                                  : lines_.back().number;
     throw DataError(fmt::format("file '{}', line {}: {}", name_, line, what));
   }
   void check(bool good, std::string_view what) const {
@@ -76,13 +83,19 @@ class YamlDocument {
   }
 
   std::size_t add(YamlNode::Kind kind) {
-    nodes_.push_back({.kind = kind, .line = at_ < lines_.size() ? lines_[at_].number : 0, .text = {}, .items = {}, .pairs = {}});
+    nodes_.push_back({.kind = kind,
+                      .line = at_ < lines_.size() ? lines_[at_].number : 0,
+                      .text = {},
+                      .items = {},
+                      .pairs = {}});
     return nodes_.size() - 1;
   }
 
   static std::string_view trimmed(std::string_view text) {
     const std::size_t begin = text.find_first_not_of(" \t");
-    return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
+    return begin == std::string_view::npos
+               ? std::string_view()
+               : text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
   }
 
   void split(std::string_view text) {
@@ -94,14 +107,16 @@ class YamlDocument {
       ++number;
       if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
       const std::size_t indent = line.find_first_not_of(' ');
-      if (indent == std::string_view::npos || line[indent] == '#' || trimmed(line).empty()) continue;
+      if (indent == std::string_view::npos || line[indent] == '#' || trimmed(line).empty())
+        continue;
       if (lines_.empty() && trimmed(line) == "---") continue;
       if (trimmed(line) == "...") break;
       lines_.push_back({number, static_cast<int>(indent), trimmed(line)});
       at_ = lines_.size() - 1;
       check(line[indent] != '\t', "indentation is made of spaces, not tabs");
       check(line.substr(0, 3) != "---", "one document is all that is read");
-      for (const char c : line) check(static_cast<unsigned char>(c) >= 0x20 || c == '\t', "a control character");
+      for (const char c : line)
+        check(static_cast<unsigned char>(c) >= 0x20 || c == '\t', "a control character");
     }
     at_ = 0;
   }
@@ -150,7 +165,8 @@ class YamlDocument {
     return node;
   }
 
-  /// What stands behind a dash or a key, or on the lines below. A list below a key may begin at the key's own indentation.
+  /// What stands behind a dash or a key, or on the lines below. A list below a key may begin at the
+  /// key's own indentation.
   std::size_t value(std::string_view rest, int indent, bool of_key, int depth) {
     std::string anchor;
     if (!rest.empty() && rest[0] == '&') {
@@ -164,15 +180,17 @@ class YamlDocument {
       node = inline_value(rest, depth);
     } else {
       ++at_;
-      const bool below =
-          at_ < lines_.size() && (lines_[at_].indent > indent || (of_key && lines_[at_].indent == indent && is_item(lines_[at_].text)));
+      const bool below = at_ < lines_.size() &&
+                         (lines_[at_].indent > indent ||
+                          (of_key && lines_[at_].indent == indent && is_item(lines_[at_].text)));
       node = below ? block(lines_[at_].indent, depth + 1) : add(YamlNode::Kind::scalar);
     }
     if (!anchor.empty()) anchors_[anchor] = node;
     return node;
   }
 
-  /// A scalar, an alias or a flow collection that begins in this line; goes on to the line behind it.
+  /// A scalar, an alias or a flow collection that begins in this line; goes on to the line behind
+  /// it.
   std::size_t inline_value(std::string_view text, int depth) {
     std::size_t node;
     if (text[0] == '[' || text[0] == '{') {
@@ -223,7 +241,8 @@ class YamlDocument {
         text.remove_prefix(1);
         skip(text);
       }
-      const std::size_t item = text[0] == '[' || text[0] == '{' ? flow(text, depth + 1) : leaf(flow_scalar(text, false));
+      const std::size_t item =
+          text[0] == '[' || text[0] == '{' ? flow(text, depth + 1) : leaf(flow_scalar(text, false));
       if (list) {
         nodes_[node].items.push_back(item);
       } else {
@@ -248,7 +267,8 @@ class YamlDocument {
     if (text[0] == '"' || text[0] == '\'') {
       end = quoted_end(text);
     } else {
-      while (end < text.size() && std::string_view(",[]{}").find(text[end]) == std::string_view::npos &&
+      while (end < text.size() &&
+             std::string_view(",[]{}").find(text[end]) == std::string_view::npos &&
              !(text[end] == ':' && (key || end + 1 == text.size() || text[end + 1] == ' ')) &&
              !(text[end] == '#' && end > 0 && text[end - 1] == ' '))
         ++end;
@@ -261,16 +281,20 @@ class YamlDocument {
 
   /// Where the colon of `key: value` stands; npos: there is none.
   std::size_t key_end(std::string_view text) const {
-    if (text[0] == '[' || text[0] == '{' || text[0] == '*' || text[0] == '#' || text[0] == '&') return std::string_view::npos;
+    if (text[0] == '[' || text[0] == '{' || text[0] == '*' || text[0] == '#' || text[0] == '&')
+      return std::string_view::npos;
     std::size_t at = 0;
     if (text[0] == '"' || text[0] == '\'') {
       at = text.find_first_not_of(" \t", quoted_end(text));
-      return at != std::string_view::npos && text[at] == ':' && (at + 1 == text.size() || text[at + 1] == ' ') ? at
-                                                                                                               : std::string_view::npos;
+      return at != std::string_view::npos && text[at] == ':' &&
+                     (at + 1 == text.size() || text[at + 1] == ' ')
+                 ? at
+                 : std::string_view::npos;
     }
     for (; at < text.size(); ++at) {
       if (text[at] == '#' && at > 0 && text[at - 1] == ' ') break;
-      if (text[at] == ':' && (at + 1 == text.size() || text[at + 1] == ' ' || text[at + 1] == '\t')) return at;
+      if (text[at] == ':' && (at + 1 == text.size() || text[at + 1] == ' ' || text[at + 1] == '\t'))
+        return at;
     }
     return std::string_view::npos;
   }
@@ -290,7 +314,8 @@ class YamlDocument {
 
   static std::string_view without_comment(std::string_view text) {
     for (std::size_t i = 1; i < text.size(); ++i)
-      if (text[i] == '#' && (text[i - 1] == ' ' || text[i - 1] == '\t')) return trimmed(text.substr(0, i));
+      if (text[i] == '#' && (text[i - 1] == ' ' || text[i - 1] == '\t'))
+        return trimmed(text.substr(0, i));
     return trimmed(text);
   }
 
@@ -325,7 +350,8 @@ class YamlDocument {
           unsigned value = 0;
           for (int digit = 0; digit < 2; ++digit) {
             const char c = text[++i];
-            check((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'), "\\x needs two digits");
+            check((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'),
+                  "\\x needs two digits");
             value = value * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
           }
           check(value < 0x80, "escapes beyond ASCII are not read");

@@ -21,7 +21,10 @@ class Linear : public Mlp<> {
   using Options = LinearOptions;
 
   Linear(std::int64_t in, std::int64_t out, LinearOptions options = {})
-      : Mlp<>({in, out}, {.last_relu = options.relu, .bias = options.bias, .precision = options.precision, .threads = options.threads}) {}
+      : Mlp<>({in, out}, {.last_relu = options.relu,
+                          .bias = options.bias,
+                          .precision = options.precision,
+                          .threads = options.threads}) {}
 };
 
 }  // namespace tessera::inline v0

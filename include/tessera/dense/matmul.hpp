@@ -22,7 +22,8 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Uninitialized bytes on a cache line's boundary, from 2 MiB on in huge pages. They only ever grow; growing loses what was in them.
+/// Uninitialized bytes on a cache line's boundary, from 2 MiB on in huge pages. They only ever
+/// grow; growing loses what was in them.
 class DenseBuffer {
  public:
   void reserve(std::size_t bytes) {
@@ -30,9 +31,11 @@ class DenseBuffer {
     const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     const Free free{std::align_val_t{alignment}};
-    data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(::operator new(rounded, free.alignment)), free);
+    data_ = std::unique_ptr<std::byte, Free>(
+        static_cast<std::byte*>(::operator new(rounded, free.alignment)), free);
     size_ = rounded;
-    if (alignment == huge_page) madvise(data_.get(), rounded, MADV_HUGEPAGE);  // advice: a refusal costs speed only
+    // advice: a refusal costs speed only
+    if (alignment == huge_page) madvise(data_.get(), rounded, MADV_HUGEPAGE);
   }
   std::byte* data() const { return data_.get(); }
 
@@ -48,10 +51,13 @@ class DenseBuffer {
 };
 
 inline dnnl::memory::data_type onednn_type(DensePrecision precision) {
-  return precision == DensePrecision::float32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  return precision == DensePrecision::float32 ? dnnl::memory::data_type::f32
+                                              : dnnl::memory::data_type::bf16;
 }
 
-inline std::size_t element_size(DensePrecision precision) { return precision == DensePrecision::float32 ? 4 : 2; }
+inline std::size_t element_size(DensePrecision precision) {
+  return precision == DensePrecision::float32 ? 4 : 2;
+}
 
 inline const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -67,7 +73,8 @@ inline bool supported(DensePrecision precision) {
     const auto type = detail::onednn_type(DensePrecision::bfloat16);
     const dnnl::memory::desc matrix({16, 16}, type, dnnl::memory::format_tag::ab);
     try {
-      const dnnl::matmul::primitive_desc tried(dnnl::matmul::desc(matrix, matrix, matrix), detail::cpu_engine());
+      const dnnl::matmul::primitive_desc tried(dnnl::matmul::desc(matrix, matrix, matrix),
+                                               detail::cpu_engine());
       return true;
     } catch (const dnnl::error&) {
       return false;
@@ -79,10 +86,12 @@ inline bool supported(DensePrecision precision) {
 namespace detail {
 
 inline void check_onednn(dnnl_status_t status, const char* what) {
-  require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what, static_cast<int>(status));
+  require<Error>(status == dnnl_success, "oneDNN: {} failed (status {})", what,
+                 static_cast<int>(status));
 }
 
-/// While it lives, OpenMP regions begun by the calling thread have one thread: oneDNN plans and runs primitives on that thread alone.
+/// While it lives, OpenMP regions begun by the calling thread have one thread: oneDNN plans and
+/// runs primitives on that thread alone.
 class SingleThreadScope {
  public:
   SingleThreadScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -94,7 +103,8 @@ class SingleThreadScope {
   int before_;
 };
 
-/// Calls f(0) .. f(workers - 1), each on a thread of its own, and rethrows the first exception. Each call sees one OpenMP thread.
+/// Calls f(0) .. f(workers - 1), each on a thread of its own, and rethrows the first exception.
+/// Each call sees one OpenMP thread.
 template <class F>
 void for_each_worker(int workers, const F& f) {
   if (workers <= 1) {
@@ -116,7 +126,8 @@ void for_each_worker(int workers, const F& f) {
   if (error) std::rethrow_exception(error);
 }
 
-/// One matrix product's shape: C[m, n] = A[m, k] B[k, n], optionally + bias[n], + C, and ReLU of it. Strides in elements.
+/// One matrix product's shape: C[m, n] = A[m, k] B[k, n], optionally + bias[n], + C, and ReLU of
+/// it. Strides in elements.
 struct MatMulShape {
   std::int64_t m = 0, n = 0, k = 0;
   std::array<std::int64_t, 2> a_strides{}, b_strides{};
@@ -126,16 +137,21 @@ struct MatMulShape {
   bool bias = false, relu = false, accumulate = false;
 };
 
-/// A oneDNN matmul of a fixed shape that runs on the calling thread. Not shared between threads: it keeps the operands' handles.
+/// A oneDNN matmul of a fixed shape that runs on the calling thread. Not shared between threads: it
+/// keeps the operands' handles.
 class MatMul {
  public:
-  /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`: oneDNN's choice).
+  /// B as `shape.b_strides` says, or in the layout `packed_b` where given (zero desc with `any`:
+  /// oneDNN's choice).
   MatMul(const MatMulShape& shape, const dnnl::memory::desc* packed_b = nullptr) {
     using dims = dnnl::memory::dims;
     const auto input = onednn_type(shape.inputs), output = onednn_type(shape.output);
-    const dnnl::memory::desc a(dims{shape.m, shape.k}, input, dims{shape.a_strides[0], shape.a_strides[1]});
+    const dnnl::memory::desc a(dims{shape.m, shape.k}, input,
+                               dims{shape.a_strides[0], shape.a_strides[1]});
     const dnnl::memory::desc b =
-        packed_b ? *packed_b : dnnl::memory::desc(dims{shape.k, shape.n}, input, dims{shape.b_strides[0], shape.b_strides[1]});
+        packed_b ? *packed_b
+                 : dnnl::memory::desc(dims{shape.k, shape.n}, input,
+                                      dims{shape.b_strides[0], shape.b_strides[1]});
     const dnnl::memory::desc c(dims{shape.m, shape.n}, output, dims{shape.c_stride, 1});
     const dnnl::memory::desc bias(dims{1, shape.n}, dnnl::memory::data_type::f32, dims{shape.n, 1});
     dnnl::post_ops post;
@@ -144,14 +160,18 @@ class MatMul {
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(post);
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::matmul::desc desc = shape.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
+    const dnnl::matmul::desc desc =
+        shape.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
     const SingleThreadScope scope;
     const dnnl::matmul::primitive_desc pd(desc, attributes, cpu_engine());
     primitive_ = dnnl::matmul(pd);
     b_desc_ = pd.weights_desc();
     scratch_bytes_ = pd.scratchpad_desc().get_size();
-    const auto handle = [](const dnnl::memory::desc& d) { return dnnl::memory(d, cpu_engine(), DNNL_MEMORY_NONE); };
-    memories_ = {handle(pd.src_desc()), handle(b_desc_), handle(pd.dst_desc()), handle(pd.scratchpad_desc())};
+    const auto handle = [](const dnnl::memory::desc& d) {
+      return dnnl::memory(d, cpu_engine(), DNNL_MEMORY_NONE);
+    };
+    memories_ = {handle(pd.src_desc()), handle(b_desc_), handle(pd.dst_desc()),
+                 handle(pd.scratchpad_desc())};
     if (shape.bias) bias_ = handle(bias);
   }
 
@@ -159,7 +179,8 @@ class MatMul {
   std::size_t scratch_bytes() const { return scratch_bytes_; }
 
   /// `scratch` holds scratch_bytes() and belongs to the calling thread alone.
-  void run(const dnnl::stream& stream, const void* a, const void* b, const float* bias, void* c, void* scratch) const {
+  void run(const dnnl::stream& stream, const void* a, const void* b, const float* bias, void* c,
+           void* scratch) const {
     const std::array<std::pair<int, void*>, 4> operands{{{DNNL_ARG_SRC, const_cast<void*>(a)},
                                                          {DNNL_ARG_WEIGHTS, const_cast<void*>(b)},
                                                          {DNNL_ARG_DST, c},
@@ -168,14 +189,19 @@ class MatMul {
     int count = 0;
     for (; count < 4; ++count) {
       const auto i = static_cast<std::size_t>(count);
-      check_onednn(dnnl_memory_set_data_handle_v2(memories_[i].get(), operands[i].second, stream.get()), "setting an operand");
+      check_onednn(
+          dnnl_memory_set_data_handle_v2(memories_[i].get(), operands[i].second, stream.get()),
+          "setting an operand");
       arguments[i] = {operands[i].first, memories_[i].get()};
     }
     if (bias_) {
-      check_onednn(dnnl_memory_set_data_handle_v2(bias_.get(), const_cast<float*>(bias), stream.get()), "setting the bias");
+      check_onednn(
+          dnnl_memory_set_data_handle_v2(bias_.get(), const_cast<float*>(bias), stream.get()),
+          "setting the bias");
       arguments[static_cast<std::size_t>(count++)] = {DNNL_ARG_BIAS, bias_.get()};
     }
-    check_onednn(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments.data()), "a matrix product");
+    check_onednn(dnnl_primitive_execute(primitive_.get(), stream.get(), count, arguments.data()),
+                 "a matrix product");
   }
 
  private:
@@ -186,15 +212,18 @@ class MatMul {
   dnnl::memory bias_;
 };
 
-/// The B of a matrix product in the layout that oneDNN likes best, packed anew from float whenever its source has changed.
+/// The B of a matrix product in the layout that oneDNN likes best, packed anew from float whenever
+/// its source has changed.
 class PackedMatrix {
  public:
   /// B[k, n] of `shape` (its m is only a hint) from floats with the strides `shape.b_strides`.
   explicit PackedMatrix(const MatMulShape& shape) {
     using dims = dnnl::memory::dims;
-    const dnnl::memory::desc any(dims{shape.k, shape.n}, onednn_type(shape.inputs), dnnl::memory::format_tag::any);
+    const dnnl::memory::desc any(dims{shape.k, shape.n}, onednn_type(shape.inputs),
+                                 dnnl::memory::format_tag::any);
     desc_ = MatMul(shape, &any).b_desc();
-    const dnnl::memory::desc plain(dims{shape.k, shape.n}, dnnl::memory::data_type::f32, dims{shape.b_strides[0], shape.b_strides[1]});
+    const dnnl::memory::desc plain(dims{shape.k, shape.n}, dnnl::memory::data_type::f32,
+                                   dims{shape.b_strides[0], shape.b_strides[1]});
     source_ = dnnl::memory(plain, cpu_engine(), DNNL_MEMORY_NONE);
     packed_ = dnnl::memory(desc_, cpu_engine());
     dnnl::primitive_attr attributes;
@@ -209,10 +238,14 @@ class PackedMatrix {
   const void* data() const { return packed_.get_data_handle(); }
 
   void pack(const dnnl::stream& stream, const float* source) const {
-    check_onednn(dnnl_memory_set_data_handle_v2(source_.get(), const_cast<float*>(source), stream.get()), "setting the weights");
-    const std::array<dnnl_exec_arg_t, 3> arguments{
-        {{DNNL_ARG_FROM, source_.get()}, {DNNL_ARG_TO, packed_.get()}, {DNNL_ARG_SCRATCHPAD, scratch_.get()}}};
-    check_onednn(dnnl_primitive_execute(reorder_.get(), stream.get(), 3, arguments.data()), "packing the weights");
+    check_onednn(
+        dnnl_memory_set_data_handle_v2(source_.get(), const_cast<float*>(source), stream.get()),
+        "setting the weights");
+    const std::array<dnnl_exec_arg_t, 3> arguments{{{DNNL_ARG_FROM, source_.get()},
+                                                    {DNNL_ARG_TO, packed_.get()},
+                                                    {DNNL_ARG_SCRATCHPAD, scratch_.get()}}};
+    check_onednn(dnnl_primitive_execute(reorder_.get(), stream.get(), 3, arguments.data()),
+                 "packing the weights");
   }
 
  private:

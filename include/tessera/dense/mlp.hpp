@@ -31,18 +31,21 @@ struct MlpOptions {
 template <int... Sizes>
 class Mlp;
 
-/// A stack of fully connected layers, y = x W^T + b with W [out, in], ReLU between them; sizes known at run time.
-/// Each thread takes its samples through all layers in blocks small enough for its cache, so that a block's activations, their
-/// masks and bias gradients are served from there. One object serves one caller at a time.
+/// A stack of fully connected layers, y = x W^T + b with W [out, in], ReLU between them; sizes
+/// known at run time. Each thread takes its samples through all layers in blocks small enough for
+/// its cache, so that a block's activations, their masks and bias gradients are served from there.
+/// One object serves one caller at a time.
 template <>
 class Mlp<> : public MlpLayers {
  public:
-  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless there are two or more, all positive.
+  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
+  /// there are two or more, all positive.
   explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {})
       : MlpLayers("Mlp", std::move(sizes), options.bias), options_(options) {
     require(options_.threads >= 1, "Mlp: threads must be at least 1, is {}", options_.threads);
     require(supported(options_.precision),
-            "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use DensePrecision::float32");
+            "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use "
+            "DensePrecision::float32");
     activations_.resize(static_cast<std::size_t>(layers() - 1));
     for (int i = 0; i < options_.threads; ++i) workers_.push_back(std::make_unique<Worker>());
   }
@@ -50,32 +53,38 @@ class Mlp<> : public MlpLayers {
   /// Takes the gradients of one layer, weights and biases.
   using Ready = std::function<void(std::span<const float>)>;
 
-  /// Weights Glorot normal, biases normal of variance 1/out, from (seed, layer number, index). Returns the next layer's number.
+  /// Weights Glorot normal, biases normal of variance 1/out, from (seed, layer number, index).
+  /// Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     require_bound();
     first_values(values_, seed, first_layer);
     return first_layer + layers();
   }
 
-  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices. Remembers the views: x and y must
-  /// stay as they are until backward. Nothing is allocated unless the batch is larger than, or divided differently from, earlier ones.
+  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
+  /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
+  /// the batch is larger than, or divided differently from, earlier ones.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
     if (x.rows == 0) return;
     const Division division(x.rows, options_.threads);
     for (int l = 1; l < layers(); ++l)
-      activations_[static_cast<std::size_t>(l - 1)].reserve(static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
-    for_each_kernels(division, [&](Worker& worker, std::int64_t rows) { prepare_forward(worker, rows); });
+      activations_[static_cast<std::size_t>(l - 1)].reserve(
+          static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
+    for_each_kernels(division,
+                     [&](Worker& worker, std::int64_t rows) { prepare_forward(worker, rows); });
     pack(forward_weights_);
     detail::for_each_worker(division.workers, [&](int w) {
       for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
-        forward_chunk(*workers_[static_cast<std::size_t>(w)], division.begin(chunk), division.rows(chunk));
+        forward_chunk(*workers_[static_cast<std::size_t>(w)], division.begin(chunk),
+                      division.rows(chunk));
     });
   }
 
-  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten) and of x, written to dx
-  /// unless dx is an empty view. dx may not overlap dy, x or y. `ready` is called with the gradients of the last layer, then of the one
-  /// before it, and so on, each as soon as it is final: with one thread while the layers before it are yet to come.
+  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
+  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
+  /// called with the gradients of the last layer, then of the one before it, and so on, each as
+  /// soon as it is final: with one thread while the layers before it are yet to come.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
     check_backward(dy, dx);
     if (dy.rows == 0) {
@@ -86,16 +95,20 @@ class Mlp<> : public MlpLayers {
     const Division division(dy.rows, options_.threads);
     dx_ = dx;
     for (int w = 1; w < division.workers; ++w)
-      workers_[static_cast<std::size_t>(w)]->gradients.resize(static_cast<std::size_t>(parameter_count()));
-    for_each_kernels(division, [&](Worker& worker, std::int64_t rows) { prepare_backward(worker, rows); });
+      workers_[static_cast<std::size_t>(w)]->gradients.resize(
+          static_cast<std::size_t>(parameter_count()));
+    for_each_kernels(division,
+                     [&](Worker& worker, std::int64_t rows) { prepare_backward(worker, rows); });
     pack(backward_weights_);
     const Ready none;
     detail::for_each_worker(division.workers, [&](int w) {
       Worker& worker = *workers_[static_cast<std::size_t>(w)];
       float* gradients = w == 0 ? gradients_.data() : worker.gradients.data();
-      for (int l = 0; l < layers(); ++l) std::fill_n(gradients + bias_offset(l), bias_size(l), 0.0f);
+      for (int l = 0; l < layers(); ++l)
+        std::fill_n(gradients + bias_offset(l), bias_size(l), 0.0f);
       for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
-        backward_chunk(worker, dy, division.begin(chunk), division.rows(chunk), gradients, chunk == division.first(w),
+        backward_chunk(worker, dy, division.begin(chunk), division.rows(chunk), gradients,
+                       chunk == division.first(w),
                        division.workers == 1 && chunk + 1 == division.chunks ? ready : none);
     });
     if (division.workers == 1) return;
@@ -105,19 +118,23 @@ class Mlp<> : public MlpLayers {
 
  private:
   static bool avx512() {
-    static const bool has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >= static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
+    static const bool has = static_cast<unsigned>(dnnl::get_effective_cpu_isa()) >=
+                            static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
     return has;
   }
-  /// Samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain nothing from more; without it they pack both sides
-  /// again for every product, which 1,024 samples make worth it (8 % of a training step with AVX2).
+  /// Samples in a chunk. With AVX-512, oneDNN's products read packed weights and gain nothing from
+  /// more; without it they pack both sides again for every product, which 1,024 samples make worth
+  /// it (8 % of a training step with AVX2).
   static std::int64_t largest_chunk() { return avx512() ? 512 : 1024; }
 
   /// How a batch is divided: equal chunks (the last may be smaller), a run of them per worker.
   struct Division {
     Division(std::int64_t batch_, int threads) : batch(batch_) {
-      const std::int64_t most = std::clamp<std::int64_t>(batch / 16, 1, threads), largest = largest_chunk();
+      const std::int64_t most = std::clamp<std::int64_t>(batch / 16, 1, threads),
+                         largest = largest_chunk();
       const std::int64_t per_worker = (batch + most * largest - 1) / (most * largest);
-      chunk = std::max<std::int64_t>(1, ((batch + most * per_worker - 1) / (most * per_worker) + 15) / 16 * 16);
+      chunk = std::max<std::int64_t>(
+          1, ((batch + most * per_worker - 1) / (most * per_worker) + 15) / 16 * 16);
       chunks = (batch + chunk - 1) / chunk;
       chunks_per_worker = per_worker;
       workers = static_cast<int>((chunks + per_worker - 1) / per_worker);
@@ -135,7 +152,8 @@ class Mlp<> : public MlpLayers {
     detail::MatMul weights_first, weights_add;
   };
 
-  /// The matrix products of one chunk size, all on dense rows: oneDNN's fast kernels take no others.
+  /// The matrix products of one chunk size, all on dense rows: oneDNN's fast kernels take no
+  /// others.
   struct Kernels {
     std::int64_t rows = 0;
     bool input_gradient = false;
@@ -149,12 +167,15 @@ class Mlp<> : public MlpLayers {
     std::vector<std::unique_ptr<Kernels>> forward, backward;
     detail::DenseBuffer scratch, input, output;
     std::array<detail::DenseBuffer, 2> gradient;  ///< of a chunk's activations
-    std::vector<float> gradients;                 ///< of the parameters; worker 0 writes to the bound span
+    /// of the parameters; worker 0 writes to the bound span
+    std::vector<float> gradients;
   };
 
   std::size_t element_bytes() const { return detail::element_size(options_.precision); }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
-  bool copies_input() const { return options_.precision != DensePrecision::float32 || !x_.contiguous(); }
+  bool copies_input() const {
+    return options_.precision != DensePrecision::float32 || !x_.contiguous();
+  }
 
   detail::MatMulShape forward_shape(int l, std::int64_t rows) const {
     const bool last = l + 1 == layers();
@@ -181,12 +202,15 @@ class Mlp<> : public MlpLayers {
             .output = l == 0 ? DensePrecision::float32 : options_.precision};
   }
 
-  /// Outputs whose weights' gradients are one product. oneDNN copies the transposed gradients of one, which then stay in a second-level
-  /// cache: 4-6 % of a step of DLRM's small MLPs in float. With 16-bit gradients it costs 2 %, without AVX-512, where each product packs
-  /// the activations again, half of a step of large ones.
+  /// Outputs whose weights' gradients are one product. oneDNN copies the transposed gradients of
+  /// one, which then stay in a second-level cache: 4-6 % of a step of DLRM's small MLPs in float.
+  /// With 16-bit gradients it costs 2 %, without AVX-512, where each product packs the activations
+  /// again, half of a step of large ones.
   std::int64_t weights_panel(int l) const {
     constexpr std::int64_t panel = 128;
-    return avx512() && options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0 ? panel : size(l + 1);
+    return avx512() && options_.precision == DensePrecision::float32 && size(l + 1) % panel == 0
+               ? panel
+               : size(l + 1);
   }
 
   detail::MatMulShape weights_shape(int l, std::int64_t rows, bool accumulate) const {
@@ -200,7 +224,8 @@ class Mlp<> : public MlpLayers {
             .accumulate = accumulate};
   }
 
-  /// Builds what is missing, before any thread starts. `prepare(worker, rows)` is called for every size of chunk that a worker has.
+  /// Builds what is missing, before any thread starts. `prepare(worker, rows)` is called for every
+  /// size of chunk that a worker has.
   template <class Prepare>
   void for_each_kernels(const Division& division, const Prepare& prepare) {
     for (int w = 0; w < division.workers; ++w)
@@ -208,7 +233,8 @@ class Mlp<> : public MlpLayers {
         prepare(*workers_[static_cast<std::size_t>(w)], division.rows(chunk));
   }
 
-  static Kernels* find(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, bool input_gradient) {
+  static Kernels* find(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows,
+                       bool input_gradient) {
     for (auto& kernels : cache) {
       if (kernels->rows == rows && kernels->input_gradient == input_gradient) {
         std::swap(kernels, cache.back());
@@ -219,7 +245,8 @@ class Mlp<> : public MlpLayers {
   }
 
   /// A new entry; one that was not used last makes room for it.
-  static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows, bool input_gradient) {
+  static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows,
+                         bool input_gradient) {
     constexpr std::size_t kEntries = 8;  // a batch needs two at most
     if (cache.size() == kEntries) cache.erase(cache.begin());
     cache.push_back(std::make_unique<Kernels>());
@@ -229,25 +256,33 @@ class Mlp<> : public MlpLayers {
   }
 
   void prepare_forward(Worker& worker, std::int64_t rows) {
-    if (copies_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
-    if (!y_.contiguous()) worker.output.reserve(static_cast<std::size_t>(rows * output_size()) * sizeof(float));
+    if (copies_input())
+      worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+    if (!y_.contiguous())
+      worker.output.reserve(static_cast<std::size_t>(rows * output_size()) * sizeof(float));
     if (find(worker.forward, rows, false)) return;
     Kernels& kernels = insert(worker.forward, rows, false);
     for (int l = 0; l < layers(); ++l) {
       const detail::MatMulShape shape = forward_shape(l, rows);
-      if (forward_weights_.size() == static_cast<std::size_t>(l)) forward_weights_.emplace_back(shape);
-      worker.scratch.reserve(kernels.forward.emplace_back(shape, &forward_weights_[static_cast<std::size_t>(l)].desc()).scratch_bytes());
+      if (forward_weights_.size() == static_cast<std::size_t>(l))
+        forward_weights_.emplace_back(shape);
+      worker.scratch.reserve(
+          kernels.forward.emplace_back(shape, &forward_weights_[static_cast<std::size_t>(l)].desc())
+              .scratch_bytes());
     }
   }
 
   void prepare_backward(Worker& worker, std::int64_t rows) {
     const bool input_gradient = dx_.data != nullptr;
-    if (copies_input()) worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
-    if (input_gradient && !dx_.contiguous()) worker.output.reserve(static_cast<std::size_t>(rows * input_size()) * sizeof(float));
+    if (copies_input())
+      worker.input.reserve(static_cast<std::size_t>(rows * input_size()) * element_bytes());
+    if (input_gradient && !dx_.contiguous())
+      worker.output.reserve(static_cast<std::size_t>(rows * input_size()) * sizeof(float));
     if (find(worker.backward, rows, input_gradient)) return;
     Kernels& kernels = insert(worker.backward, rows, input_gradient);
     for (int l = layers() - 1; l >= 0; --l) {
-      BackwardLayer layer{std::nullopt, detail::MatMul(weights_shape(l, rows, false)), detail::MatMul(weights_shape(l, rows, true))};
+      BackwardLayer layer{std::nullopt, detail::MatMul(weights_shape(l, rows, false)),
+                          detail::MatMul(weights_shape(l, rows, true))};
       if (l > 0 || input_gradient) {
         const detail::MatMulShape shape = data_shape(l, rows);
         auto& packed = backward_weights_;
@@ -255,26 +290,31 @@ class Mlp<> : public MlpLayers {
         layer.data.emplace(shape, &packed[static_cast<std::size_t>(layers() - 1 - l)].desc());
         worker.scratch.reserve(layer.data->scratch_bytes());
       }
-      worker.scratch.reserve(std::max(layer.weights_first.scratch_bytes(), layer.weights_add.scratch_bytes()));
+      worker.scratch.reserve(
+          std::max(layer.weights_first.scratch_bytes(), layer.weights_add.scratch_bytes()));
       kernels.backward.push_back(std::move(layer));
     }
     const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
-    for (auto& buffer : worker.gradient) buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
+    for (auto& buffer : worker.gradient)
+      buffer.reserve(static_cast<std::size_t>(rows * widest) * element_bytes());
   }
 
-  /// Forward weights stand first layer first, backward ones last layer first (the first layer's may be missing).
+  /// Forward weights stand first layer first, backward ones last layer first (the first layer's may
+  /// be missing).
   void pack(std::vector<detail::PackedMatrix>& packed) {
     const bool forward = &packed == &forward_weights_;
     const int count = static_cast<int>(packed.size()), threads = std::min(options_.threads, count);
     detail::for_each_worker(threads, [&](int w) {
       for (int i = w; i < count; i += threads)
-        packed[static_cast<std::size_t>(i)].pack(workers_[static_cast<std::size_t>(w)]->stream,
-                                                 values_.data() + offset(forward ? i : layers() - 1 - i));
+        packed[static_cast<std::size_t>(i)].pack(
+            workers_[static_cast<std::size_t>(w)]->stream,
+            values_.data() + offset(forward ? i : layers() - 1 - i));
     });
   }
 
   std::byte* activation(int layer, std::int64_t row) const {
-    return activations_[static_cast<std::size_t>(layer - 1)].data() + static_cast<std::size_t>(row * size(layer)) * element_bytes();
+    return activations_[static_cast<std::size_t>(layer - 1)].data() +
+           static_cast<std::size_t>(row * size(layer)) * element_bytes();
   }
 
   /// The first layer's input as dense rows: x itself, or a copy in the worker's own buffer.
@@ -283,10 +323,12 @@ class Mlp<> : public MlpLayers {
     const auto copy = [&](auto* out) {
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < input_size(); ++j)
-          out[i * input_size() + j] = from_float<std::remove_pointer_t<decltype(out)>>(x_(begin + i, j));
+          out[i * input_size() + j] =
+              from_float<std::remove_pointer_t<decltype(out)>>(x_(begin + i, j));
     };
-    options_.precision == DensePrecision::float32 ? copy(reinterpret_cast<float*>(worker.input.data()))
-                                                  : copy(reinterpret_cast<BFloat16*>(worker.input.data()));
+    options_.precision == DensePrecision::float32
+        ? copy(reinterpret_cast<float*>(worker.input.data()))
+        : copy(reinterpret_cast<BFloat16*>(worker.input.data()));
     return worker.input.data();
   }
 
@@ -295,10 +337,12 @@ class Mlp<> : public MlpLayers {
     return to.contiguous() ? static_cast<void*>(to.row(begin)) : worker.output.data();
   }
 
-  static void deliver(const Worker& worker, MatrixView<float> to, std::int64_t begin, std::int64_t rows) {
+  static void deliver(const Worker& worker, MatrixView<float> to, std::int64_t begin,
+                      std::int64_t rows) {
     if (to.contiguous()) return;
     const float* from = reinterpret_cast<const float*>(worker.output.data());
-    for (std::int64_t i = 0; i < rows; ++i) std::copy_n(from + i * to.columns, to.columns, to.row(begin + i));
+    for (std::int64_t i = 0; i < rows; ++i)
+      std::copy_n(from + i * to.columns, to.columns, to.row(begin + i));
   }
 
   void forward_chunk(Worker& worker, std::int64_t begin, std::int64_t rows) {
@@ -307,15 +351,18 @@ class Mlp<> : public MlpLayers {
     for (int l = 0; l < layers(); ++l) {
       void* out = l + 1 == layers() ? result(worker, y_, begin) : activation(l + 1, begin);
       const auto i = static_cast<std::size_t>(l);
-      kernels.forward[i].run(worker.stream, in, forward_weights_[i].data(), values_.data() + bias_offset(l), out, worker.scratch.data());
+      kernels.forward[i].run(worker.stream, in, forward_weights_[i].data(),
+                             values_.data() + bias_offset(l), out, worker.scratch.data());
       in = out;
     }
     deliver(worker, y_, begin, rows);
   }
 
-  /// gradient = 0 where the activation is not positive, and adds its columns to `sums`. One pass while the chunk is in cache.
+  /// gradient = 0 where the activation is not positive, and adds its columns to `sums`. One pass
+  /// while the chunk is in cache.
   template <Element Source, Element Activation, Element Out>
-  static void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation, Out* out, float* sums) {
+  static void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation,
+                           Out* out, float* sums) {
     for (std::int64_t i = 0; i < source.rows; ++i) {
       const Source* __restrict s = source.row(i);
       const Activation* a = activation.data ? activation.row(i) : nullptr;
@@ -329,43 +376,51 @@ class Mlp<> : public MlpLayers {
   }
 
   template <Element T>
-  void mask_chunk(int l, std::byte* gradient, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* sums) const {
+  void mask_chunk(int l, std::byte* gradient, MatrixView<const float> dy, std::int64_t begin,
+                  std::int64_t rows, float* sums) const {
     T* g = reinterpret_cast<T*>(gradient);
     if (l + 1 == layers()) {
-      mask_and_sum<float, float, T>(dy.row_range(begin, rows), options_.last_relu ? y_.row_range(begin, rows) : MatrixView<float>{}, g,
-                                    sums);
+      mask_and_sum<float, float, T>(
+          dy.row_range(begin, rows),
+          options_.last_relu ? y_.row_range(begin, rows) : MatrixView<float>{}, g, sums);
     } else {
-      const MatrixView<const T> activations(reinterpret_cast<const T*>(activation(l + 1, begin)), rows, size(l + 1));
+      const MatrixView<const T> activations(reinterpret_cast<const T*>(activation(l + 1, begin)),
+                                            rows, size(l + 1));
       mask_and_sum<T, T, T>({g, rows, size(l + 1)}, activations, g, sums);
     }
   }
 
-  void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin, std::int64_t rows, float* gradients, bool first,
-                      const Ready& ready) {
+  void backward_chunk(Worker& worker, MatrixView<const float> dy, std::int64_t begin,
+                      std::int64_t rows, float* gradients, bool first, const Ready& ready) {
     const Kernels& kernels = *find(worker.backward, rows, dx_.data != nullptr);
     for (int l = layers() - 1; l >= 0; --l) {
       const auto i = static_cast<std::size_t>(layers() - 1 - l);
       const BackwardLayer& layer = kernels.backward[i];
       std::byte* gradient = worker.gradient[static_cast<std::size_t>(l % 2)].data();
       float* sums = options_.bias ? gradients + bias_offset(l) : nullptr;
-      options_.precision == DensePrecision::float32 ? mask_chunk<float>(l, gradient, dy, begin, rows, sums)
-                                                    : mask_chunk<BFloat16>(l, gradient, dy, begin, rows, sums);
+      options_.precision == DensePrecision::float32
+          ? mask_chunk<float>(l, gradient, dy, begin, rows, sums)
+          : mask_chunk<BFloat16>(l, gradient, dy, begin, rows, sums);
       const void* in = l == 0 ? input(worker, begin, rows) : activation(l, begin);
       const detail::MatMul& weights = first ? layer.weights_first : layer.weights_add;
       for (std::int64_t output = 0; output < size(l + 1); output += weights_panel(l))
-        weights.run(worker.stream, gradient + static_cast<std::size_t>(output) * element_bytes(), in, nullptr,
-                    gradients + offset(l) + output * size(l), worker.scratch.data());
+        weights.run(worker.stream, gradient + static_cast<std::size_t>(output) * element_bytes(),
+                    in, nullptr, gradients + offset(l) + output * size(l), worker.scratch.data());
       announce(ready, l);
       if (layer.data) {
-        void* out = l == 0 ? result(worker, dx_, begin) : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
-        layer.data->run(worker.stream, gradient, backward_weights_[i].data(), nullptr, out, worker.scratch.data());
+        void* out = l == 0 ? result(worker, dx_, begin)
+                           : worker.gradient[static_cast<std::size_t>((l + 1) % 2)].data();
+        layer.data->run(worker.stream, gradient, backward_weights_[i].data(), nullptr, out,
+                        worker.scratch.data());
       }
     }
     if (dx_.data) deliver(worker, dx_, begin, rows);
   }
 
   void announce(const Ready& ready, int l) const {
-    if (ready) ready(gradients_.subspan(static_cast<std::size_t>(offset(l)), static_cast<std::size_t>(offset(l + 1) - offset(l))));
+    if (ready)
+      ready(gradients_.subspan(static_cast<std::size_t>(offset(l)),
+                               static_cast<std::size_t>(offset(l + 1) - offset(l))));
   }
   void announce_all(const Ready& ready) const {
     for (int l = layers() - 1; l >= 0; --l) announce(ready, l);
@@ -387,7 +442,8 @@ class Mlp<> : public MlpLayers {
 
   MlpOptions options_;
   MatrixView<float> dx_;
-  std::vector<detail::DenseBuffer> activations_;  ///< outputs of all layers but the last, whole batch
+  /// outputs of all layers but the last, whole batch
+  std::vector<detail::DenseBuffer> activations_;
   std::vector<detail::PackedMatrix> forward_weights_, backward_weights_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

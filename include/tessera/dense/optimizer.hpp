@@ -12,7 +12,8 @@
 
 namespace tessera::inline v0 {
 
-/// Options of the dense optimizers. `weight_decay` is added to the gradient as weight_decay * w, as PyTorch does.
+/// Options of the dense optimizers. `weight_decay` is added to the gradient as weight_decay * w, as
+/// PyTorch does.
 struct DenseOptimizerOptions {
   float weight_decay = 0.0f;
   float epsilon = 1e-8f;             ///< Adagrad, Adam
@@ -41,7 +42,8 @@ class DenseSgd {
  public:
   explicit DenseSgd(DenseOptimizerOptions options = {}) : options_(options) {}
 
-  /// What a checkpoint must hold beside the parameters. The spans stay valid as long as the optimizer stays where it is.
+  /// What a checkpoint must hold beside the parameters. The spans stay valid as long as the
+  /// optimizer stays where it is.
   std::vector<DenseState> states(const DenseParameters&) { return {}; }
 
   void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
@@ -49,7 +51,8 @@ class DenseSgd {
     const float* __restrict g = parameters.gradients().data();
     const auto count = static_cast<std::size_t>(parameters.size());
     const float decay = options_.weight_decay;
-    detail::for_each_parameter(count, threads, [=](std::size_t i) { w[i] -= learning_rate * (g[i] + decay * w[i]); });
+    detail::for_each_parameter(
+        count, threads, [=](std::size_t i) { w[i] -= learning_rate * (g[i] + decay * w[i]); });
   }
 
  private:
@@ -84,7 +87,8 @@ class DenseAdagrad {
   std::vector<float> sum_;
 };
 
-/// Adam: m and v as usual, bias correction by the step; w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon).
+/// Adam: m and v as usual, bias correction by the step; w -= lr * sqrt(1-b2^t)/(1-b1^t) * m /
+/// (sqrt(v) + epsilon).
 class DenseAdam {
  public:
   explicit DenseAdam(DenseOptimizerOptions options = {}) : options_(options) {}
@@ -106,7 +110,8 @@ class DenseAdam {
     ++step_;
     const double t = static_cast<double>(step_);
     const float rate =
-        static_cast<float>(learning_rate * std::sqrt(1.0 - std::pow(options_.beta2, t)) / (1.0 - std::pow(options_.beta1, t)));
+        static_cast<float>(learning_rate * std::sqrt(1.0 - std::pow(options_.beta2, t)) /
+                           (1.0 - std::pow(options_.beta1, t)));
     float* __restrict m = m_.data(), * __restrict v = v_.data();
     detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
       const float gradient = g[i] + o.weight_decay * w[i];

@@ -11,15 +11,18 @@
 
 namespace tessera::inline v0 {
 
-/// All dense parameters of a model in one contiguous buffer and their gradients in another, so that one all-reduce or one optimizer
-/// step serves every layer. Binds the layers in the given order; each gets a contiguous part of both. A layer is anything with
-/// `parameter_count()`, `bind(values, gradients)` and `initialize(seed, first_layer)`, which returns the next layer's number.
-/// Initial values depend on (seed, layer, index) alone: every rank builds the same ones. Must outlive its layers' use; moving it is fine.
+/// All dense parameters of a model in one contiguous buffer and their gradients in another, so that
+/// one all-reduce or one optimizer step serves every layer. Binds the layers in the given order;
+/// each gets a contiguous part of both. A layer is anything with `parameter_count()`, `bind(values,
+/// gradients)` and `initialize(seed, first_layer)`, which returns the next layer's number. Initial
+/// values depend on (seed, layer, index) alone: every rank builds the same ones. Must outlive its
+/// layers' use; moving it is fine.
 class DenseParameters {
  public:
   template <class... Layers>
   explicit DenseParameters(std::uint64_t seed, Layers&... layers)
-      : values_(static_cast<std::size_t>((std::int64_t{0} + ... + layers.parameter_count()))), gradients_(values_.size()) {
+      : values_(static_cast<std::size_t>((std::int64_t{0} + ... + layers.parameter_count()))),
+        gradients_(values_.size()) {
     detail::bind_layers(values(), gradients(), seed, layers...);
   }
 

@@ -20,8 +20,8 @@
 
 namespace tessera::inline v0 {
 
-/// The backend for CPUs. A small handle: copies share the scratch memory, of which each calling thread has its own. One Host belongs to one
-/// rank; an operation uses `threads` OpenMP threads.
+/// The backend for CPUs. A small handle: copies share the scratch memory, of which each calling
+/// thread has its own. One Host belongs to one rank; an operation uses `threads` OpenMP threads.
 class Host {
  public:
   struct Options {
@@ -29,7 +29,8 @@ class Host {
   };
 
   Host() : Host(Options{}) {}
-  explicit Host(Options options) : threads_(options.threads), scratch_(std::make_shared<Scratch>()) {
+  explicit Host(Options options)
+      : threads_(options.threads), scratch_(std::make_shared<Scratch>()) {
     require(options.threads >= 1, "Host: {} threads; give at least 1", options.threads);
   }
 
@@ -38,20 +39,24 @@ class Host {
   /// The host can read and write this backend's memory.
   static constexpr bool host_readable = true;
 
-  /// Memory aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked for: they double the speed of narrow rows.
+  /// Memory aligned to 64 bytes; from 2 MiB on aligned to huge pages, which are asked for: they
+  /// double the speed of narrow rows.
   static void* allocate(std::size_t bytes) {
     const std::size_t alignment = bytes >= huge_page ? huge_page : 64;
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, rounded == 0 ? alignment : rounded);
     if (memory == nullptr) throw std::bad_alloc();
-    if (alignment == huge_page) madvise(memory, rounded, MADV_HUGEPAGE);  // advice: a refusal costs speed only
+    // advice: a refusal costs speed only
+    if (alignment == huge_page) madvise(memory, rounded, MADV_HUGEPAGE);
     return memory;
   }
   static void deallocate(void* memory, std::size_t) noexcept { std::free(memory); }
 
   /// Memory of the host that the backend can read and write, too.
   static void* allocate_host(std::size_t bytes) { return allocate(bytes); }
-  static void deallocate_host(void* memory, std::size_t bytes) noexcept { deallocate(memory, bytes); }
+  static void deallocate_host(void* memory, std::size_t bytes) noexcept {
+    deallocate(memory, bytes);
+  }
 
   /// Between memories of the host and of the backend.
   static void copy(void* to, const void* from, std::size_t bytes) { copy_bytes(to, from, bytes); }
@@ -64,8 +69,9 @@ class Host {
     if (bytes != 0) std::memset(memory, 0, bytes);
   }
 
-  /// Scratch memory of at least `bytes`, kept between calls: after the first steps an operation allocates nothing. Each slot is one
-  /// block of the calling thread, valid until the slot is asked for more. Slots 0-7 belong to the operations, 8-15 to whoever calls them.
+  /// Scratch memory of at least `bytes`, kept between calls: after the first steps an operation
+  /// allocates nothing. Each slot is one block of the calling thread, valid until the slot is asked
+  /// for more. Slots 0-7 belong to the operations, 8-15 to whoever calls them.
   void* scratch(std::size_t slot, std::size_t bytes) const {
     Block& block = scratch_->of_this_thread().blocks.at(slot);
     if (block.bytes < bytes) {
@@ -94,7 +100,8 @@ class Host {
     std::array<Block, 16> blocks{};
     ThreadBlocks* next = nullptr;
   };
-  /// A list that only grows: who finds its thread's blocks waits for nobody. They go to a later thread of the same id.
+  /// A list that only grows: who finds its thread's blocks waits for nobody. They go to a later
+  /// thread of the same id.
   struct Scratch {
     std::atomic<ThreadBlocks*> first = nullptr;
 

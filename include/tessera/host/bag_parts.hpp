@@ -23,17 +23,21 @@ constexpr const auto& bags_of(const Group& group) {
   }
 }
 
-/// Cuts the bags of all groups, taken as one sequence, into parts of about equal cost: a part is a run of bags, which may span groups.
+/// Cuts the bags of all groups, taken as one sequence, into parts of about equal cost: a part is a
+/// run of bags, which may span groups.
 template <class Group>
 class BagParts {
  public:
-  BagParts(const Host& backend, std::size_t slot, std::span<const Group> groups, std::int64_t entry_cost, std::int64_t bag_cost)
+  BagParts(const Host& backend, std::size_t slot, std::span<const Group> groups,
+           std::int64_t entry_cost, std::int64_t bag_cost)
       : groups_(groups), entry_cost_(entry_cost), bag_cost_(bag_cost) {
-    cost_ = static_cast<std::int64_t*>(backend.scratch(slot, (groups.size() + 1) * sizeof(std::int64_t)));
+    cost_ = static_cast<std::int64_t*>(
+        backend.scratch(slot, (groups.size() + 1) * sizeof(std::int64_t)));
     cost_[0] = 0;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto& bags = bags_of(groups[g]);
-      cost_[g + 1] = cost_[g] + (bags.bags == 0 ? 0 : bags.entries() * entry_cost + bags.bags * bag_cost);
+      cost_[g + 1] =
+          cost_[g] + (bags.bags == 0 ? 0 : bags.entries() * entry_cost + bags.bags * bag_cost);
     }
   }
 
@@ -74,7 +78,8 @@ class BagParts {
     if (cost >= cost_[g + 1]) return high;
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
-      if (cost_[g] + (bags.begin(middle) - bags.begin(0)) * entry_cost_ + middle * bag_cost_ >= cost) {
+      if (cost_[g] + (bags.begin(middle) - bags.begin(0)) * entry_cost_ + middle * bag_cost_ >=
+          cost) {
         high = middle;
       } else {
         low = middle + 1;
@@ -89,42 +94,47 @@ class BagParts {
   std::int64_t* cost_;
 };
 
-/// Asks for all cache lines of `bytes` at `address`. g++ takes a function that does nothing but prefetch for a pure one and drops its
-/// calls: the empty statement keeps them.
+/// Asks for all cache lines of `bytes` at `address`. g++ takes a function that does nothing but
+/// prefetch for a pure one and drops its calls: the empty statement keeps them.
 template <bool Write = false>
 [[gnu::always_inline]] inline void prefetch(const void* address, std::int64_t bytes) {
   asm volatile("");
   const char* line = static_cast<const char*>(address);
-  for (std::int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(line + offset, Write ? 1 : 0);
+  for (std::int64_t offset = 0; offset < bytes; offset += 64)
+    __builtin_prefetch(line + offset, Write ? 1 : 0);
   // Rows of 2^k bytes are aligned to them; any other row may end in one line more.
   if ((bytes & (bytes - 1)) != 0) __builtin_prefetch(line + bytes - 1, Write ? 1 : 0);
 }
 
-/// How many rows ahead to prefetch: narrow rows are bound by the misses in flight, wide ones by bytes.
+/// How many rows ahead to prefetch: narrow rows are bound by the misses in flight, wide ones by
+/// bytes.
 constexpr int prefetch_distance(std::int64_t row_bytes) {
   const std::int64_t rows = 6144 / (row_bytes < 64 ? 64 : row_bytes);
   return rows < 4 ? 4 : static_cast<int>(rows);
 }
 
-/// Walks over the entries of all groups some way ahead of the loop that reads them, across the borders of groups, so that a hundred
-/// small tables cost what one large one does.
+/// Walks over the entries of all groups some way ahead of the loop that reads them, across the
+/// borders of groups, so that a hundred small tables cost what one large one does.
 template <class T, class Group>
 class RowPrefetcher {
  public:
-  RowPrefetcher(std::span<const Group> groups, const T* arena, int width) : groups_(groups), arena_(arena), width_(width) {}
+  RowPrefetcher(std::span<const Group> groups, const T* arena, int width)
+      : groups_(groups), arena_(arena), width_(width) {}
 
   /// Begins at a bag of a group and goes `distance` entries ahead.
   [[gnu::noinline]] void start(std::size_t group, std::int64_t bag) {
     group_ = group;
     enter(bag);
-    for (int i = prefetch_distance(width_ * static_cast<std::int64_t>(sizeof(T))); i > 0; --i) step<0>();
+    for (int i = prefetch_distance(width_ * static_cast<std::int64_t>(sizeof(T))); i > 0; --i)
+      step<0>();
   }
 
   template <int Width>
   [[gnu::always_inline]] void step() {
     if (next_ == stop_ && !advance()) return;
     const std::int64_t width = Width != 0 ? Width : width_;
-    prefetch(arena_ + (static_cast<std::int64_t>(*next_++) + bias_) * width, width * static_cast<std::int64_t>(sizeof(T)));
+    prefetch(arena_ + (static_cast<std::int64_t>(*next_++) + bias_) * width,
+             width * static_cast<std::int64_t>(sizeof(T)));
   }
 
  private:

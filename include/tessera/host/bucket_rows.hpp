@@ -13,10 +13,12 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay where they are. `spare`: room for
-/// as many entries. It beats a hash table of rows by far where rows repeat: there each look-up waits for the insertion before it.
+/// Stable radix sort of a bucket's entries by row, digit by digit from the lowest; the entries stay
+/// where they are. `spare`: room for as many entries. It beats a hash table of rows by far where
+/// rows repeat: there each look-up waits for the insertion before it.
 template <int Passes>
-void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::uint32_t row_begin, int digit_bits) {
+void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::uint32_t row_begin,
+                int digit_bits) {
   constexpr int most_digits = 1 << 11;
   std::uint32_t places[Passes][most_digits];
   const std::uint32_t mask = (std::uint32_t{1} << digit_bits) - 1;
@@ -28,7 +30,8 @@ void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::ui
   RowEntry *from = entries, *to = spare;
   for (int pass = 0; pass < Passes; ++pass) {
     std::uint32_t* const place = places[pass];
-    for (std::uint32_t digit = 0, sum = 0; digit <= mask; ++digit) sum += std::exchange(place[digit], sum);
+    for (std::uint32_t digit = 0, sum = 0; digit <= mask; ++digit)
+      sum += std::exchange(place[digit], sum);
     const int shift = pass * digit_bits;
     for (std::uint32_t i = 0; i < count; ++i) {
       const RowEntry entry = from[i];
@@ -40,7 +43,8 @@ void radix_sort(RowEntry* entries, RowEntry* spare, std::uint32_t count, std::ui
 }
 
 inline void sort_by_row(RowEntry* entries, RowEntry* spare, const RowBucket& bucket) {
-  const int bits = std::bit_width(static_cast<std::uint64_t>(bucket.row_end - bucket.row_begin - 1));
+  const int bits =
+      std::bit_width(static_cast<std::uint64_t>(bucket.row_end - bucket.row_begin - 1));
   const auto count = static_cast<std::uint32_t>(bucket.entries());
   const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);
   if (bits <= 10) {
@@ -52,7 +56,8 @@ inline void sort_by_row(RowEntry* entries, RowEntry* spare, const RowBucket& buc
   }
 }
 
-/// Works on one bucket at a time: sorts its entries and finds its rows. One per thread, on scratch memory.
+/// Works on one bucket at a time: sorts its entries and finds its rows. One per thread, on scratch
+/// memory.
 struct BucketRows {
   std::int64_t count = 0;           ///< distinct rows
   std::uint32_t* rows = nullptr;    ///< ascending, relative to the bucket's first row
@@ -62,7 +67,8 @@ struct BucketRows {
   float* coefficients = nullptr;
 
   /// `entries`, `distinct`: of the largest bucket.
-  static BucketRows cut(ScratchCutter& cut, std::int64_t entries, std::int64_t distinct, bool scaled) {
+  static BucketRows cut(ScratchCutter& cut, std::int64_t entries, std::int64_t distinct,
+                        bool scaled) {
     BucketRows bucket;
     bucket.rows = cut.array<std::uint32_t>(distinct + 1);
     bucket.begins = cut.array<std::uint32_t>(distinct + 2);
@@ -72,7 +78,8 @@ struct BucketRows {
     return bucket;
   }
 
-  /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay in the order of the batch.
+  /// Sorts the bucket's entries (and their coefficients) by row, in place; entries of one row stay
+  /// in the order of the batch.
   template <IdType Id>
   void sort(const RowPartition<Id>& partition, const RowBucket& bucket) {
     RowEntry* const entries = partition.entry(bucket.begin);
@@ -81,7 +88,8 @@ struct BucketRows {
       sort_by_row(entries, spare, bucket);
       return;
     }
-    for (std::int64_t i = 0; i < total; ++i) sources[i] = std::exchange(entries[i].source, static_cast<std::uint32_t>(i));
+    for (std::int64_t i = 0; i < total; ++i)
+      sources[i] = std::exchange(entries[i].source, static_cast<std::uint32_t>(i));
     sort_by_row(entries, spare, bucket);
     float* const in_order = partition.coefficient(bucket.begin);
     std::copy_n(in_order, total, coefficients);
@@ -91,7 +99,8 @@ struct BucketRows {
     }
   }
 
-  /// Finds the distinct rows of sorted entries, without a branch: nobody can predict whether a row repeats.
+  /// Finds the distinct rows of sorted entries, without a branch: nobody can predict whether a row
+  /// repeats.
   void find(const RowEntry* entries, const RowBucket& bucket) {
     const auto total = static_cast<std::uint32_t>(bucket.entries());
     const auto row_begin = static_cast<std::uint32_t>(bucket.row_begin);

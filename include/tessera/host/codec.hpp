@@ -15,8 +15,9 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Calls f(width) with a constant where the width is a usual one: the codec's loops are then vectorized for it.
-/// Not for 16: g++ 12 unrolls a loop of 16 altogether, and then makes no vectors.
+/// Calls f(width) with a constant where the width is a usual one: the codec's loops are then
+/// vectorized for it. Not for 16: g++ 12 unrolls a loop of 16 altogether, and then makes no
+/// vectors.
 template <class F>
 [[gnu::always_inline]] inline void with_constant_width(int width, const F& f) {
   switch (width) {
@@ -38,16 +39,15 @@ struct Kernel<EncodeRows<C>, Host> {
   using Job = typename EncodeRows<C>::Job;
 
   static void run(const Host& backend, const typename EncodeRows<C>::Parameters& p) {
-    detail::for_rows_of_jobs(
-        backend, p.jobs, [](const Job&) { return false; }, encode);
+    detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return false; }, encode);
   }
 
  private:
   static void encode(const Job& job, std::int64_t begin, std::int64_t end) {
     detail::with_constant_width(job.width, [&](auto width) {
       for (std::int64_t i = begin; i < end; ++i)
-        C::encode(job.source + (job.samples != nullptr ? job.samples[i] : i) * job.source_stride, width,
-                  job.target + static_cast<std::size_t>(i) * C::bytes(width));
+        C::encode(job.source + (job.samples != nullptr ? job.samples[i] : i) * job.source_stride,
+                  width, job.target + static_cast<std::size_t>(i) * C::bytes(width));
     });
   }
 };
@@ -57,8 +57,7 @@ struct Kernel<DecodeRows<C>, Host> {
   using Job = typename DecodeRows<C>::Job;
 
   static void run(const Host& backend, const typename DecodeRows<C>::Parameters& p) {
-    detail::for_rows_of_jobs(
-        backend, p.jobs, [](const Job&) { return true; }, decode);
+    detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return true; }, decode);
   }
 
  private:
@@ -79,7 +78,8 @@ struct Kernel<DecodeRows<C>, Host> {
     detail::with_constant_width(job.width, [&](auto width) {
       for (std::int64_t i = begin; i < end; ++i) {
         C::decode(job.source + static_cast<std::size_t>(i) * C::bytes(width), width, row);
-        float* const target = job.target + (job.samples != nullptr ? job.samples[i] : i) * job.target_stride;
+        float* const target =
+            job.target + (job.samples != nullptr ? job.samples[i] : i) * job.target_stride;
         for (int c = 0; c < width; ++c) target[c] += row[c];
       }
     });

@@ -15,7 +15,8 @@
 
 namespace tessera::inline v0 {
 
-/// Distinct ids in the order of their first appearance, by a hash table of indices into them, at most half full. Threads take whole jobs.
+/// Distinct ids in the order of their first appearance, by a hash table of indices into them, at
+/// most half full. Threads take whole jobs.
 template <IdType Id>
 struct Kernel<DistinctIds<Id>, Host> {
   using Job = typename DistinctIds<Id>::Job;
@@ -24,15 +25,19 @@ struct Kernel<DistinctIds<Id>, Host> {
     std::int64_t most = 0;
     for (const Job& job : p.jobs) most = std::max(most, job.count);
     const std::size_t room = table_size(most);
-    auto* const tables =
-        static_cast<std::int32_t*>(backend.scratch(0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
-    parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()), [&](std::int64_t job, int worker) {
-      find(p.jobs[static_cast<std::size_t>(job)], tables + static_cast<std::size_t>(worker) * room);
-    });
+    auto* const tables = static_cast<std::int32_t*>(backend.scratch(
+        0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
+    parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()),
+                 [&](std::int64_t job, int worker) {
+                   find(p.jobs[static_cast<std::size_t>(job)],
+                        tables + static_cast<std::size_t>(worker) * room);
+                 });
   }
 
  private:
-  static std::size_t table_size(std::int64_t count) { return std::bit_ceil(static_cast<std::size_t>(2 * count + 1)); }
+  static std::size_t table_size(std::int64_t count) {
+    return std::bit_ceil(static_cast<std::size_t>(2 * count + 1));
+  }
 
   static void find(Job& job, std::int32_t* table) {
     const std::size_t size = table_size(job.count), mask = size - 1;

@@ -22,7 +22,8 @@ struct Kernel<CheckIds<Id>, Host> {
     using Unsigned = std::make_unsigned_t<Id>;
     *p.result = {};
     // A table with more rows than Id can count has no bad id but the negative ones.
-    const Unsigned limit = static_cast<Unsigned>(std::min<std::int64_t>(p.rows, std::numeric_limits<Id>::max()));
+    const Unsigned limit =
+        static_cast<Unsigned>(std::min<std::int64_t>(p.rows, std::numeric_limits<Id>::max()));
     const bool all = p.rows > std::numeric_limits<Id>::max();
     const auto is_bad = [&](Id id) { return all ? id < 0 : static_cast<Unsigned>(id) >= limit; };
     std::int64_t bad = 0;
@@ -63,20 +64,23 @@ struct Kernel<PackBags<Id>, Host> {
     block.entries = entries;
     if (p.count_only) return;
     const auto copy = [](auto* target, const auto* source, std::int64_t count) {
-      if (target != nullptr) copy_bytes(target, source, static_cast<std::size_t>(count) * sizeof(*target));
+      if (target != nullptr)
+        copy_bytes(target, source, static_cast<std::size_t>(count) * sizeof(*target));
     };
     copy(block.ids, bags.ids + first, entries);
     copy(block.weights, bags.weights + (block.weights != nullptr ? first : 0), entries);
     copy(block.bag_scale, bags.bag_scale, bags.bags);
     if (block.lengths != nullptr)
-      for (std::int64_t bag = 0; bag < bags.bags; ++bag) block.lengths[bag] = static_cast<std::uint32_t>(bags.end(bag) - bags.begin(bag));
+      for (std::int64_t bag = 0; bag < bags.bags; ++bag)
+        block.lengths[bag] = static_cast<std::uint32_t>(bags.end(bag) - bags.begin(bag));
     if (block.positions != nullptr)
       for (std::int64_t i = 0; i < entries; ++i) block.positions[i] = first + i;
   }
 
   static void split(const Host& backend, const One& p) {
     // The bag that each block last opened.
-    auto* last = static_cast<std::int64_t*>(backend.scratch(0, p.blocks.size() * sizeof(std::int64_t)));
+    auto* last =
+        static_cast<std::int64_t*>(backend.scratch(0, p.blocks.size() * sizeof(std::int64_t)));
     std::fill_n(last, p.blocks.size(), std::int64_t{-1});
     for (Block& block : p.blocks) block.bags = block.entries = 0;
     for (std::int64_t bag = 0; bag < p.bags.bags; ++bag) {
@@ -111,7 +115,9 @@ struct Kernel<PackBags<Id>, Host> {
 
   /// The block that holds a row, or blocks.size().
   static std::size_t find(std::span<const Block> blocks, std::int64_t row) {
-    const auto after = std::upper_bound(blocks.begin(), blocks.end(), row, [](std::int64_t r, const Block& b) { return r < b.row_begin; });
+    const auto after =
+        std::upper_bound(blocks.begin(), blocks.end(), row,
+                         [](std::int64_t r, const Block& b) { return r < b.row_begin; });
     if (after == blocks.begin() || row >= (after - 1)->row_end) return blocks.size();
     return static_cast<std::size_t>(after - blocks.begin()) - 1;
   }
@@ -133,11 +139,13 @@ struct Kernel<OffsetsFromLengths, Host> {
 
 namespace detail {
 
-/// Calls move(job, first row, last row) so that every row of every job is moved. Rows are shared out among the threads, each of which
-/// takes its rows of all jobs in order: jobs that add to the same target row do so in order, on one thread. Packed targets have no order to
-/// keep; scattered ones (`by_sample`, for jobs with samples) are cut by target row.
+/// Calls move(job, first row, last row) so that every row of every job is moved. Rows are shared
+/// out among the threads, each of which takes its rows of all jobs in order: jobs that add to the
+/// same target row do so in order, on one thread. Packed targets have no order to keep; scattered
+/// ones (`by_sample`, for jobs with samples) are cut by target row.
 template <class Job, class BySample, class Move>
-void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySample& by_sample, const Move& move) {
+void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySample& by_sample,
+                      const Move& move) {
   if (backend.threads() == 1) {
     for (const Job& job : jobs) move(job, 0, job.rows);
     return;
@@ -145,13 +153,18 @@ void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySa
   const auto scattered = [&](const Job& job) { return job.samples != nullptr && by_sample(job); };
   std::int64_t target_rows = 0;
   for (const Job& job : jobs)
-    if (job.rows != 0) target_rows = std::max<std::int64_t>(target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
+    if (job.rows != 0)
+      target_rows = std::max<std::int64_t>(
+          target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
 #pragma omp parallel for num_threads(backend.threads()) schedule(static)
   for (int thread = 0; thread < backend.threads(); ++thread) {
-    const std::int64_t low = target_rows * thread / backend.threads(), high = target_rows * (thread + 1) / backend.threads();
+    const std::int64_t low = target_rows * thread / backend.threads(),
+                       high = target_rows * (thread + 1) / backend.threads();
     for (const Job& job : jobs) {
       const auto at = [&](std::int64_t row) {
-        return scattered(job) ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples : std::min(row, job.rows);
+        return scattered(job)
+                   ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples
+                   : std::min(row, job.rows);
       };
       move(job, at(low), at(high));
     }
@@ -186,7 +199,8 @@ template <>
 struct Kernel<ZeroRows, Host> {
   static void run(const Host&, const ZeroRows::Parameters& p) {
     for (std::int64_t row = 0; row < p.rows; ++row)
-      std::memset(p.target + row * p.target_stride, 0, static_cast<std::size_t>(p.width) * sizeof(float));
+      std::memset(p.target + row * p.target_stride, 0,
+                  static_cast<std::size_t>(p.width) * sizeof(float));
   }
 };
 

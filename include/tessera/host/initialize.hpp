@@ -16,7 +16,8 @@ struct Kernel<Initialize<T, F>, Host> {
     for (std::int64_t row = 0; row < p.rows; ++row) {
       ElementKey key = p.first;
       key.row += row;
-      for (int column = 0; column < p.width; ++column, ++key.column) p.values[row * p.width + column] = from_float<T>(p.initializer(key));
+      for (int column = 0; column < p.width; ++column, ++key.column)
+        p.values[row * p.width + column] = from_float<T>(p.initializer(key));
     }
   }
 };

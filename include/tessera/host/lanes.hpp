@@ -38,17 +38,22 @@ template <int N, Element T>
   }
 }
 
-/// Accumulators of `Columns` neighbouring columns of a row. The columns are split into whole vector registers, then smaller ones, each a
-/// member of its own: so they live in registers while a bag is read. Every column is computed alike, whatever vector it falls in.
+/// Accumulators of `Columns` neighbouring columns of a row. The columns are split into whole vector
+/// registers, then smaller ones, each a member of its own: so they live in registers while a bag is
+/// read. Every column is computed alike, whatever vector it falls in.
 template <int Columns>
 struct RowSum {
-  static constexpr int lanes = Columns >= native_lanes ? native_lanes : Columns >= 8 ? 8 : Columns >= 4 ? 4 : 1;
+  static constexpr int lanes = Columns >= native_lanes ? native_lanes
+                               : Columns >= 8          ? 8
+                               : Columns >= 4          ? 4
+                                                       : 1;
 
   [[gnu::always_inline]] void clear() {
     head = Vector<float, lanes>{};
     tail.clear();
   }
-  /// Zeros of negative sign: the first that is added stays as it is, even such a zero. (nvcc 13 stops at a vector's unary minus.)
+  /// Zeros of negative sign: the first that is added stays as it is, even such a zero. (nvcc 13
+  /// stops at a vector's unary minus.)
   [[gnu::always_inline]] void start() {
     head = broadcast<lanes>(-0.0f);
     tail.start();
@@ -60,7 +65,8 @@ struct RowSum {
       head = there ? head : -0.0f;
     } else {
       using Words = Vector<std::int32_t, lanes>;
-      const Words kept = Words{} - static_cast<std::int32_t>(there), start = (Words)broadcast<lanes>(-0.0f);
+      const Words kept = Words{} - static_cast<std::int32_t>(there),
+                  start = (Words)broadcast<lanes>(-0.0f);
       head = (Vector<float, lanes>)(((Words)head & kept) | (start & ~kept));
     }
     tail.load_if(there, from + lanes);
@@ -108,13 +114,15 @@ struct RowSum<0> {
 /// Most columns whose accumulators are held at once: 16 registers.
 inline constexpr int largest_chunk = 16 * native_lanes;
 
-/// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A compile-time width up to
-/// largest_chunk is one chunk; a width known at run time is put together from the chunks that there are.
+/// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A
+/// compile-time width up to largest_chunk is one chunk; a width known at run time is put together
+/// from the chunks that there are.
 template <int Width, class F>
 [[gnu::always_inline]] inline void for_column_chunks(int width, const F& f) {
   if constexpr (Width != 0) {
     constexpr int whole = Width / largest_chunk * largest_chunk;
-    for (int column = 0; column < whole; column += largest_chunk) f.template operator()<largest_chunk>(column);
+    for (int column = 0; column < whole; column += largest_chunk)
+      f.template operator()<largest_chunk>(column);
     if constexpr (Width > whole) f.template operator()<Width - whole>(whole);
   } else {
     int column = 0;
@@ -132,8 +140,9 @@ template <int Width, class F>
 
 }  // namespace detail
 
-/// The neighbouring columns of one vector register as one value, for optimizers whose `element` is a template: + - * / and comparisons with
-/// floats and one another, and the functions of core/math.hpp. Every lane is computed alike.
+/// The neighbouring columns of one vector register as one value, for optimizers whose `element` is
+/// a template: + - * / and comparisons with floats and one another, and the functions of
+/// core/math.hpp. Every lane is computed alike.
 struct Lanes {
   static constexpr int count = detail::native_lanes;
   using Values = detail::Vector<float, count>;
@@ -145,54 +154,126 @@ struct Lanes {
     Words words;
   };
 
-  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, const Lanes& b) { return {a.values + b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, const Lanes& b) { return {a.values - b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, const Lanes& b) { return {a.values * b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, const Lanes& b) { return {a.values / b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, float b) { return {a.values + b}; }
-  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, float b) { return {a.values - b}; }
-  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, float b) { return {a.values * b}; }
-  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, float b) { return {a.values / b}; }
-  [[gnu::always_inline]] friend inline Lanes operator+(float a, const Lanes& b) { return {a + b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator-(float a, const Lanes& b) { return {a - b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator*(float a, const Lanes& b) { return {a * b.values}; }
-  [[gnu::always_inline]] friend inline Lanes operator/(float a, const Lanes& b) { return {a / b.values}; }
+  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, const Lanes& b) {
+    return {a.values + b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, const Lanes& b) {
+    return {a.values - b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, const Lanes& b) {
+    return {a.values * b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, const Lanes& b) {
+    return {a.values / b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator+(const Lanes& a, float b) {
+    return {a.values + b};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator-(const Lanes& a, float b) {
+    return {a.values - b};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator*(const Lanes& a, float b) {
+    return {a.values * b};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator/(const Lanes& a, float b) {
+    return {a.values / b};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator+(float a, const Lanes& b) {
+    return {a + b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator-(float a, const Lanes& b) {
+    return {a - b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator*(float a, const Lanes& b) {
+    return {a * b.values};
+  }
+  [[gnu::always_inline]] friend inline Lanes operator/(float a, const Lanes& b) {
+    return {a / b.values};
+  }
 
-  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, const Lanes& b) { return {a.values < b.values}; }
-  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, float b) { return a < all(b); }
-  [[gnu::always_inline]] friend inline Mask operator<(float a, const Lanes& b) { return all(a) < b; }
-  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, const Lanes& b) { return {a.values > b.values}; }
-  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, float b) { return a > all(b); }
-  [[gnu::always_inline]] friend inline Mask operator>(float a, const Lanes& b) { return all(a) > b; }
-  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, const Lanes& b) { return {a.values <= b.values}; }
-  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, float b) { return a <= all(b); }
-  [[gnu::always_inline]] friend inline Mask operator<=(float a, const Lanes& b) { return all(a) <= b; }
-  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, const Lanes& b) { return {a.values >= b.values}; }
-  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, float b) { return a >= all(b); }
-  [[gnu::always_inline]] friend inline Mask operator>=(float a, const Lanes& b) { return all(a) >= b; }
+  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, const Lanes& b) {
+    return {a.values < b.values};
+  }
+  [[gnu::always_inline]] friend inline Mask operator<(const Lanes& a, float b) {
+    return a < all(b);
+  }
+  [[gnu::always_inline]] friend inline Mask operator<(float a, const Lanes& b) {
+    return all(a) < b;
+  }
+  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, const Lanes& b) {
+    return {a.values > b.values};
+  }
+  [[gnu::always_inline]] friend inline Mask operator>(const Lanes& a, float b) {
+    return a > all(b);
+  }
+  [[gnu::always_inline]] friend inline Mask operator>(float a, const Lanes& b) {
+    return all(a) > b;
+  }
+  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, const Lanes& b) {
+    return {a.values <= b.values};
+  }
+  [[gnu::always_inline]] friend inline Mask operator<=(const Lanes& a, float b) {
+    return a <= all(b);
+  }
+  [[gnu::always_inline]] friend inline Mask operator<=(float a, const Lanes& b) {
+    return all(a) <= b;
+  }
+  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, const Lanes& b) {
+    return {a.values >= b.values};
+  }
+  [[gnu::always_inline]] friend inline Mask operator>=(const Lanes& a, float b) {
+    return a >= all(b);
+  }
+  [[gnu::always_inline]] friend inline Mask operator>=(float a, const Lanes& b) {
+    return all(a) >= b;
+  }
 
   /// N copies of x.
   [[gnu::always_inline]] static Lanes all(float x) { return {detail::broadcast<count>(x)}; }
 
-  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a, const Lanes& b) {
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a,
+                                                    const Lanes& b) {
     return {(Values)(((Words)a.values & condition.words) | ((Words)b.values & ~condition.words))};
   }
-  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a, float b) { return select(condition, a, all(b)); }
-  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a, const Lanes& b) { return select(condition, all(a), b); }
-  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a, float b) { return select(condition, all(a), all(b)); }
-  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, const Lanes& b) { return select(a > b, a, b); }
-  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, float b) { return maximum(a, all(b)); }
-  [[gnu::always_inline]] friend inline Lanes maximum(float a, const Lanes& b) { return maximum(all(a), b); }
-  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, const Lanes& b) { return select(a < b, a, b); }
-  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, float b) { return minimum(a, all(b)); }
-  [[gnu::always_inline]] friend inline Lanes minimum(float a, const Lanes& b) { return minimum(all(a), b); }
-  [[gnu::always_inline]] friend inline Lanes absolute(const Lanes& x) { return {(Values)((Words)x.values & 0x7fffffff)}; }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a,
+                                                    float b) {
+    return select(condition, a, all(b));
+  }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a,
+                                                    const Lanes& b) {
+    return select(condition, all(a), b);
+  }
+  [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, float a, float b) {
+    return select(condition, all(a), all(b));
+  }
+  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, const Lanes& b) {
+    return select(a > b, a, b);
+  }
+  [[gnu::always_inline]] friend inline Lanes maximum(const Lanes& a, float b) {
+    return maximum(a, all(b));
+  }
+  [[gnu::always_inline]] friend inline Lanes maximum(float a, const Lanes& b) {
+    return maximum(all(a), b);
+  }
+  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, const Lanes& b) {
+    return select(a < b, a, b);
+  }
+  [[gnu::always_inline]] friend inline Lanes minimum(const Lanes& a, float b) {
+    return minimum(a, all(b));
+  }
+  [[gnu::always_inline]] friend inline Lanes minimum(float a, const Lanes& b) {
+    return minimum(all(a), b);
+  }
+  [[gnu::always_inline]] friend inline Lanes absolute(const Lanes& x) {
+    return {(Values)((Words)x.values & 0x7fffffff)};
+  }
   [[gnu::always_inline]] friend inline Lanes sign(const Lanes& x) {
     return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
   }
 
-  /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told to forget errno, which is the user's
-  /// choice, so the instruction is named where the processor has it.
+  /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told
+  /// to forget errno, which is the user's choice, so the instruction is named where the processor
+  /// has it.
   [[gnu::always_inline]] friend inline Lanes square_root(const Lanes& x) {
     Lanes result;
 #if defined(__AVX512F__)
@@ -209,17 +290,21 @@ struct Lanes {
 namespace detail {
 
 /// The tree of block_square_sum down to its last four sums.
-[[gnu::always_inline]] inline void block_square_sums(const float* gradient, Vector<double, 4>& sums) {
+[[gnu::always_inline]] inline void block_square_sums(const float* gradient,
+                                                     Vector<double, 4>& sums) {
   Vector<double, 4> square[4];
   unrolled<4>([&](auto i) __attribute__((always_inline)) {
     const float* const x = gradient + 4 * i();
-    const Vector<double, 4> wide{x[0], x[1], x[2], x[3]};  // one instruction; g++ 12 takes four for __builtin_convertvector
-    square[i()] = wide * wide;                             // exact: a fused multiply-add rounds the same
+    // one instruction; g++ 12 takes four for __builtin_convertvector
+    const Vector<double, 4> wide{x[0], x[1], x[2], x[3]};
+    // exact: a fused multiply-add rounds the same
+    square[i()] = wide * wide;
   });
   sums = (square[0] + square[2]) + (square[1] + square[3]);
 }
 
-/// mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of their trees.
+/// mean_square of op/mean_square.hpp, with the same bits. Four blocks share the ends of their
+/// trees.
 [[gnu::always_inline]] inline float fast_mean_square(const float* gradient, int width) {
   constexpr int block = mean_square_block;
   float sum = 0;
@@ -230,9 +315,12 @@ namespace detail {
     block_square_sums(gradient + column + block, b);
     block_square_sums(gradient + column + 2 * block, c);
     block_square_sums(gradient + column + 3 * block, d);
-    const Vector<double, 4> ab = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    const Vector<double, 4> cd = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
-    const Vector<double, 4> acbd = __builtin_shufflevector(ab, cd, 0, 4, 2, 6) + __builtin_shufflevector(ab, cd, 1, 5, 3, 7);
+    const Vector<double, 4> ab =
+        __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    const Vector<double, 4> cd =
+        __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    const Vector<double, 4> acbd =
+        __builtin_shufflevector(ab, cd, 0, 4, 2, 6) + __builtin_shufflevector(ab, cd, 1, 5, 3, 7);
     for (const int i : {0, 2, 1, 3}) sum += static_cast<float>(acbd[i]);
   }
   for (; column + block <= width; column += block) {

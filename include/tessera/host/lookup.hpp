@@ -11,8 +11,8 @@
 
 namespace tessera::inline v0 {
 
-/// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a time; rows are prefetched ahead across
-/// bags and groups. Threads get runs of bags of equal bytes.
+/// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a
+/// time; rows are prefetched ahead across bags and groups. Threads get runs of bags of equal bytes.
 template <Element T, IdType Id, int Width>
 struct Kernel<Lookup<T, Id, Width>, Host> {
   using Parameters = typename Lookup<T, Id, Width>::Parameters;
@@ -46,15 +46,18 @@ struct Kernel<Lookup<T, Id, Width>, Host> {
   template <bool Weighted>
   static void pool(const Parameters& p, const Group& group, std::int64_t first, std::int64_t last,
                    detail::RowPrefetcher<T, Group>& shared_ahead) {
-    detail::RowPrefetcher<T, Group> ahead = shared_ahead;  // a local one: its members stay in registers
+    // a local one: its members stay in registers
+    detail::RowPrefetcher<T, Group> ahead = shared_ahead;
     const Bags<Id> bags = group.bags;
     const std::int64_t width = Width != dynamic_width ? Width : p.width;
     const T* const base = p.arena + bags.row_bias * width;
     float* output = group.output + first * group.output_stride;
     std::int64_t begin = bags.begin(first);
-    const bool scattered = group.output_stride != width;  // a stream is foreseen by the processor, columns of a wider matrix are not
+    // a stream is foreseen by the processor, columns of a wider matrix are not
+    const bool scattered = group.output_stride != width;
     for (std::int64_t bag = first; bag < last; ++bag, output += group.output_stride) {
-      if (scattered) detail::prefetch<true>(output + output_distance * group.output_stride, width * 4);
+      if (scattered)
+        detail::prefetch<true>(output + output_distance * group.output_stride, width * 4);
       const std::int64_t end = bags.end(bag);
       detail::for_column_chunks<Width>(p.width, [&]<int C>(int column) {
         detail::RowSum<C> sum;

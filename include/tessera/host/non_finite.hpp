@@ -17,7 +17,8 @@ struct Kernel<CountNonFinite<T>, Host> {
     for (std::int64_t r = 0; r < p.values.rows; ++r) {
       const T* const row = p.values.data + r * p.values.stride;
       std::int32_t in_row = 0;  // so that the loop vectorizes
-      for (std::int64_t c = 0; c < p.values.columns; ++c) in_row += !std::isfinite(to_float(row[c]));
+      for (std::int64_t c = 0; c < p.values.columns; ++c)
+        in_row += !std::isfinite(to_float(row[c]));
       count += in_row;
     }
     *p.count += static_cast<unsigned long long>(count);

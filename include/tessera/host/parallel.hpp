@@ -8,8 +8,9 @@
 
 namespace tessera::inline v0 {
 
-/// Calls f(part, worker) for every part in [0, parts) on up to `threads` OpenMP threads, as they become free; `worker` (0..threads-1)
-/// is the thread that runs it. With one thread or one part nothing is started. `f` must not throw.
+/// Calls f(part, worker) for every part in [0, parts) on up to `threads` OpenMP threads, as they
+/// become free; `worker` (0..threads-1) is the thread that runs it. With one thread or one part
+/// nothing is started. `f` must not throw.
 template <class F>
 void parallel_for(int threads, std::int64_t parts, const F& f) {
   if (threads <= 1 || parts <= 1) {

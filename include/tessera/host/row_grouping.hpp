@@ -21,7 +21,8 @@ namespace detail {
 
 /// Slots of the backend's scratch memory that the operations use.
 struct ScratchSlot {
-  static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4, workers = 5, merge = 6, strips = 7;
+  static constexpr std::size_t bag_costs = 0, sources = 1, counts = 2, entries = 3, buckets = 4,
+                               workers = 5, merge = 6, strips = 7;
   static constexpr std::size_t mean_squares = merge;  ///< of Update, which has no use for the other
 };
 
@@ -49,7 +50,8 @@ struct RowEntry {
   std::uint32_t source;
 };
 
-/// The entries of a batch whose rows lie in a range of the arena, in their order (group, bag, position).
+/// The entries of a batch whose rows lie in a range of the arena, in their order (group, bag,
+/// position).
 struct RowBucket {
   std::int64_t row_begin = 0;
   std::int64_t row_end = 0;
@@ -71,7 +73,8 @@ class GradientSources {
     std::int64_t stride;
   };
   GradientSources() = default;
-  GradientSources(const Run* runs, int shift) : runs_(runs), shift_(shift), mask_((std::uint32_t{1} << shift) - 1) {}
+  GradientSources(const Run* runs, int shift)
+      : runs_(runs), shift_(shift), mask_((std::uint32_t{1} << shift) - 1) {}
 
   [[gnu::always_inline]] const float* operator()(std::uint32_t source) const {
     const Run& run = runs_[source >> shift_];
@@ -84,18 +87,20 @@ class GradientSources {
   std::uint32_t mask_ = 0;
 };
 
-/// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two parallel passes over the ids.
-/// Every table's rows are cut into ranges of about as many entries, neighbours are joined until a bucket is worth its start, so that
-/// small tables and large ones give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a range may
-/// hold most of a batch: such buckets are split once more. A row is in one bucket, a bucket is worked on by one thread: no races, and no
-/// influence of the number of threads.
+/// Sorts the entries of a batch into buckets by ranges of rows: a stable counting partition in two
+/// parallel passes over the ids. Every table's rows are cut into ranges of about as many entries,
+/// neighbours are joined until a bucket is worth its start, so that small tables and large ones
+/// give buckets of like size. Where a table's popular rows are neighbours (ids by frequency), a
+/// range may hold most of a batch: such buckets are split once more. A row is in one bucket, a
+/// bucket is worked on by one thread: no races, and no influence of the number of threads.
 template <IdType Id>
 class RowPartition {
  public:
   using Group = GradientGroup<Id>;
 
   /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
-  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows, std::int64_t bucket_entries)
+  RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
+               std::int64_t bucket_entries)
       : backend_(backend), groups_(groups), split_(backend, ScratchSlot::bag_costs, groups, 2, 1) {
     std::int64_t entries = 0;
     for (const Group& group : groups) {
@@ -107,7 +112,8 @@ class RowPartition {
     if (entries == 0) return;
     threads_ = worthwhile_threads(backend_.threads(), entries * 64);
     parts_ = threads_;
-    wanted_ = std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
+    wanted_ =
+        std::clamp<std::int64_t>(entries / (threads_ == 1 ? 1 : 4 * threads_), 64, bucket_entries);
     number_sources();
     make_strips(arena_rows);
     count();
@@ -120,8 +126,11 @@ class RowPartition {
   int threads() const { return threads_; }
   bool scaled() const { return scaled_; }
   std::int64_t entries() const { return entries_count_; }
-  std::span<const RowBucket> buckets() const { return {buckets_, static_cast<std::size_t>(bucket_count_)}; }
-  /// The index of the bucket to be worked on as `i`-th: the largest come first, so that threads end together.
+  std::span<const RowBucket> buckets() const {
+    return {buckets_, static_cast<std::size_t>(bucket_count_)};
+  }
+  /// The index of the bucket to be worked on as `i`-th: the largest come first, so that threads end
+  /// together.
   std::int64_t by_size(std::int64_t i) const { return order_[i]; }
   RowEntry* entry(std::int64_t i) const { return entries_ + i; }
   /// Parallel to the entries; null where all are 1.
@@ -168,10 +177,13 @@ class RowPartition {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       first_run_[g] = run;
       for (std::int64_t i = 0; i < runs_of(groups_[g]); ++i)
-        sources[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride, groups_[g].gradient_stride};
+        sources[run++] = {groups_[g].gradient + (i << source_shift_) * groups_[g].gradient_stride,
+                          groups_[g].gradient_stride};
     }
   }
-  std::int64_t runs_of(const Group& group) const { return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_; }
+  std::int64_t runs_of(const Group& group) const {
+    return (group.bags.bags + (std::int64_t{1} << source_shift_) - 1) >> source_shift_;
+  }
 
   /// The union of the groups' rows as disjoint strips, and their ranges.
   void make_strips(std::int64_t arena_rows) {
@@ -180,16 +192,20 @@ class RowPartition {
       strip_of_ = cut.array<std::uint32_t>(std::ssize(groups_));
     });
     strip_count_ = 0;
-    const auto rows_of = [&](const Group& group) { return group.rows.empty() ? RowRange{0, arena_rows} : group.rows; };
+    const auto rows_of = [&](const Group& group) {
+      return group.rows.empty() ? RowRange{0, arena_rows} : group.rows;
+    };
     for (const Group& group : groups_) {
       if (group.bags.bags == 0) continue;
       const RowRange rows = rows_of(group);
       // Groups come table by table: most are of the same strip as the one before.
-      if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin || strips_[strip_count_ - 1].end != rows.end)
+      if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin ||
+          strips_[strip_count_ - 1].end != rows.end)
         strips_[strip_count_++] = {rows.begin, rows.end, 0, 0, 0};
     }
     const auto before = [](const Strip& a, const Strip& b) { return a.begin < b.begin; };
-    if (!std::is_sorted(strips_, strips_ + strip_count_, before)) std::sort(strips_, strips_ + strip_count_, before);
+    if (!std::is_sorted(strips_, strips_ + strip_count_, before))
+      std::sort(strips_, strips_ + strip_count_, before);
     std::int64_t last = 0;
     for (std::int64_t i = 1; i < strip_count_; ++i) {
       if (strips_[i].begin < strips_[last].end) {
@@ -203,7 +219,8 @@ class RowPartition {
       if (groups_[g].bags.bags == 0) continue;
       const std::int64_t begin = rows_of(groups_[g]).begin;
       const Strip* const after =
-          std::upper_bound(strips_, strips_ + strip_count_, begin, [](std::int64_t row, const Strip& strip) { return row < strip.begin; });
+          std::upper_bound(strips_, strips_ + strip_count_, begin,
+                           [](std::int64_t row, const Strip& strip) { return row < strip.begin; });
       strip_of_[g] = static_cast<std::uint32_t>(after - strips_ - 1);
       strips_[strip_of_[g]].entries += groups_[g].bags.entries();
     }
@@ -212,7 +229,8 @@ class RowPartition {
     for (Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_))) {
       strip.first_range = ranges_;
       const std::int64_t most = std::max<std::int64_t>(1, strip.entries / range_entries);
-      while (strip.ranges() > most && strip.shift < 32) ++strip.shift;  // rows within a bucket are numbers of 32 bits
+      // rows within a bucket are numbers of 32 bits
+      while (strip.ranges() > most && strip.shift < 32) ++strip.shift;
       ranges_ += strip.ranges();
     }
   }
@@ -231,14 +249,16 @@ class RowPartition {
         const Strip strip = strips_[strip_of_[g]];
         const std::int64_t bias = bags.row_bias - strip.begin;
         std::uint32_t* const of_strip = counts + strip.first_range;
-        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i) ++of_strip[(bags.ids[i] + bias) >> strip.shift];
+        for (std::int64_t i = bags.begin(first), end = bags.end(last - 1); i < end; ++i)
+          ++of_strip[(bags.ids[i] + bias) >> strip.shift];
       });
     });
   }
 
   /// Joins ranges to buckets and gives every part its place in each.
   void make_buckets(std::int64_t arena_rows) {
-    const std::int64_t most = entries_count_ / (wanted_ / 2) + (arena_rows >> 31) + 6 * threads_ + 2;
+    const std::int64_t most =
+        entries_count_ / (wanted_ / 2) + (arena_rows >> 31) + 6 * threads_ + 2;
     cut_scratch(ScratchSlot::buckets, [&](ScratchCutter& cut) {
       buckets_ = cut.array<RowBucket>(most);
       unsplit_ = cut.array<RowBucket>(most);
@@ -248,8 +268,10 @@ class RowPartition {
     buckets_[0] = {};
     std::int64_t range = 0;
     for (const Strip& strip : std::span(strips_, static_cast<std::size_t>(strip_count_)))
-      for (std::int64_t row = strip.begin; row < strip.end; row += std::int64_t{1} << strip.shift, ++range)
-        join_range(row, std::min(row + (std::int64_t{1} << strip.shift), strip.end), range, ranges_);
+      for (std::int64_t row = strip.begin; row < strip.end;
+           row += std::int64_t{1} << strip.shift, ++range)
+        join_range(row, std::min(row + (std::int64_t{1} << strip.shift), strip.end), range,
+                   ranges_);
     ++bucket_count_;
     share_places(ranges_, 0);
     spare_count_ = 0;
@@ -266,9 +288,11 @@ class RowPartition {
     for (std::int64_t part = 0; part < parts_; ++part) here += counts_[part * ranges + range];
     RowBucket* open = buckets_ + bucket_count_;
     if (here != 0) {
-      // A full range stays alone, unless what waits before it is little; a heavy bucket is one range, so that splitting comes to an end.
+      // A full range stays alone, unless what waits before it is little; a heavy bucket is one
+      // range, so that splitting comes to an end.
       const bool full = open->entries() >= wanted_ / 2 && open->entries() + here > wanted_;
-      if (open->entries() != 0 && (full || heavy(open->entries() + here) || row_end - open->row_begin > std::int64_t{1} << 32)) {
+      if (open->entries() != 0 && (full || heavy(open->entries() + here) ||
+                                   row_end - open->row_begin > std::int64_t{1} << 32)) {
         const RowBucket next{0, 0, open->end, open->end, open->spare + open->entries()};
         ++bucket_count_;
         *++open = next;
@@ -280,29 +304,43 @@ class RowPartition {
     bucket_of_[range] = static_cast<std::uint32_t>(bucket_count_);
   }
 
-  /// Gives every part its place in each bucket from `first_bucket` on. Places, and bucket_of_ from now on, count from that one.
+  /// Gives every part its place in each bucket from `first_bucket` on. Places, and bucket_of_ from
+  /// now on, count from that one.
   void share_places(std::int64_t ranges, std::int64_t first_bucket) {
     const std::int64_t buckets = bucket_count_ - first_bucket;
     std::fill_n(places_, parts_ * buckets, 0u);
-    for (std::int64_t range = 0; range < ranges; ++range) bucket_of_[range] -= static_cast<std::uint32_t>(first_bucket);
+    for (std::int64_t range = 0; range < ranges; ++range)
+      bucket_of_[range] -= static_cast<std::uint32_t>(first_bucket);
     for (std::int64_t part = 0; part < parts_; ++part)
-      for (std::int64_t range = 0; range < ranges; ++range) places_[part * buckets + bucket_of_[range]] += counts_[part * ranges + range];
+      for (std::int64_t range = 0; range < ranges; ++range)
+        places_[part * buckets + bucket_of_[range]] += counts_[part * ranges + range];
     for (std::int64_t b = 0; b < buckets; ++b) {
-      auto place = static_cast<std::uint32_t>(buckets_[first_bucket + b].begin - buckets_[first_bucket].begin);
-      for (std::int64_t part = 0; part < parts_; ++part) place += std::exchange(places_[part * buckets + b], place);
+      auto place = static_cast<std::uint32_t>(buckets_[first_bucket + b].begin -
+                                              buckets_[first_bucket].begin);
+      for (std::int64_t part = 0; part < parts_; ++part)
+        place += std::exchange(places_[part * buckets + b], place);
     }
   }
 
-  /// Whether one thread would still work on so many entries when the others have nothing left to do. Popular rows' entries cost a third
-  /// to two thirds of the average: their gradients are read in the order of the batch, their rows seldom.
-  bool heavy(std::int64_t entries) const { return threads_ > 1 && 2 * threads_ * entries > 3 * entries_count_; }
-  bool heavy(const RowBucket& bucket) const { return heavy(bucket.entries()) && bucket.row_end - bucket.row_begin > 1; }
+  /// Whether one thread would still work on so many entries when the others have nothing left to
+  /// do. Popular rows' entries cost a third to two thirds of the average: their gradients are read
+  /// in the order of the batch, their rows seldom.
+  bool heavy(std::int64_t entries) const {
+    return threads_ > 1 && 2 * threads_ * entries > 3 * entries_count_;
+  }
+  bool heavy(const RowBucket& bucket) const {
+    return heavy(bucket.entries()) && bucket.row_end - bucket.row_begin > 1;
+  }
 
   void split_heavy_buckets() {
-    const auto any = [&] { return std::any_of(buckets_, buckets_ + bucket_count_, [&](const RowBucket& b) { return heavy(b); }); };
+    const auto any = [&] {
+      return std::any_of(buckets_, buckets_ + bucket_count_,
+                         [&](const RowBucket& b) { return heavy(b); });
+    };
     while (any()) {
       std::swap(buckets_, unsplit_);
-      for (const RowBucket& bucket : std::span(unsplit_, static_cast<std::size_t>(std::exchange(bucket_count_, 0)))) {
+      for (const RowBucket& bucket :
+           std::span(unsplit_, static_cast<std::size_t>(std::exchange(bucket_count_, 0)))) {
         if (!heavy(bucket)) {
           buckets_[bucket_count_++] = bucket;
         } else if (scaled_) {
@@ -314,11 +352,13 @@ class RowPartition {
     }
   }
 
-  /// The partition once more, of one bucket into its spare room; what it leaves is the spare room of its parts.
+  /// The partition once more, of one bucket into its spare room; what it leaves is the spare room
+  /// of its parts.
   template <bool Scaled>
   void split(const RowBucket& bucket) {
     const std::int64_t rows = bucket.row_end - bucket.row_begin;
-    const int shift = std::max<int>(0, std::bit_width(static_cast<std::uint64_t>(rows - 1)) - split_bits);
+    const int shift =
+        std::max<int>(0, std::bit_width(static_cast<std::uint64_t>(rows - 1)) - split_bits);
     const std::int64_t ranges = ((rows - 1) >> shift) + 1;
     cut_scratch(ScratchSlot::counts, [&](ScratchCutter& cut) {  // the partition's own have served
       counts_ = cut.array<std::uint32_t>(parts_ * ranges);
@@ -331,7 +371,8 @@ class RowPartition {
     parallel_for(threads_, parts_, [&](std::int64_t part, int) {
       std::uint32_t* const counts = counts_ + part * ranges;
       std::fill_n(counts, ranges, 0u);
-      for (std::int64_t i = part_begin(part), end = part_begin(part + 1); i < end; ++i) ++counts[(from[i].row - row_begin) >> shift];
+      for (std::int64_t i = part_begin(part), end = part_begin(part + 1); i < end; ++i)
+        ++counts[(from[i].row - row_begin) >> shift];
     });
     const std::int64_t first_bucket = bucket_count_;
     buckets_[first_bucket] = {0, 0, bucket.spare, bucket.spare, bucket.begin};
@@ -357,7 +398,9 @@ class RowPartition {
   void sort_by_size() {
     for (std::int64_t b = 0; b < bucket_count_; ++b) order_[b] = b;
     std::sort(order_, order_ + bucket_count_, [&](std::int64_t a, std::int64_t b) {
-      return buckets_[a].entries() != buckets_[b].entries() ? buckets_[a].entries() > buckets_[b].entries() : a < b;
+      return buckets_[a].entries() != buckets_[b].entries()
+                 ? buckets_[a].entries() > buckets_[b].entries()
+                 : a < b;
     });
   }
 
@@ -377,7 +420,8 @@ class RowPartition {
     });
   }
   template <bool Scaled>
-  void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last, std::uint32_t* places) const {
+  void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last,
+                    std::uint32_t* places) const {
     // Local copies: stores to the entries could change members, for all the compiler knows.
     const Bags<Id> bags = groups_[g].bags;
     const Strip strip = strips_[strip_of_[g]];
@@ -388,7 +432,8 @@ class RowPartition {
     const auto place_entry = [&](std::int64_t bag, std::int64_t i) {
       const std::int64_t row = bags.ids[i] + bags.row_bias;
       const std::uint32_t place = places[bucket_of[(row - strip.begin) >> strip.shift]]++;
-      entries[place] = {static_cast<std::uint32_t>(row), first_source + static_cast<std::uint32_t>(bag)};
+      entries[place] = {static_cast<std::uint32_t>(row),
+                        first_source + static_cast<std::uint32_t>(bag)};
       if (Scaled) coefficients[place] = bags.coefficient(bag, i);
     };
     if (bags.offsets == nullptr) {

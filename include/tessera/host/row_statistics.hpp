@@ -17,8 +17,10 @@ struct Kernel<FindRows, Host> {
   static void run(const Host&, const FindRows::Parameters& p) {
     PlaceRange* found = p.found;
     for (const FindRows::Job& job : p.jobs) {
-      const std::int64_t* const begin = std::lower_bound(job.rows, job.rows + job.count, job.row_begin);
-      *found++ = {begin - job.rows, std::lower_bound(begin, job.rows + job.count, job.row_end) - job.rows};
+      const std::int64_t* const begin =
+          std::lower_bound(job.rows, job.rows + job.count, job.row_begin);
+      *found++ = {begin - job.rows,
+                  std::lower_bound(begin, job.rows + job.count, job.row_end) - job.rows};
     }
   }
 };
@@ -28,7 +30,8 @@ struct Kernel<WriteMeanSquares, Host> {
   static void run(const Host&, const WriteMeanSquares::Parameters& p) {
     for (const WriteMeanSquares::Job& job : p.jobs)
       for (std::int64_t i = job.which->begin; i < job.which->end; ++i)
-        write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin, job.columns.end, job.columns.table_width,
+        write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin,
+                                   job.columns.end, job.columns.table_width,
                                    job.partials + (i - job.which->begin) * job.columns.partials());
   }
 };
@@ -47,7 +50,8 @@ struct Kernel<CombineMeanSquares, Host> {
           if (part.partials == nullptr)
             sum.add_gradients(job.gradients + i * c.width(), c.begin, c.end, c.table_width);
           else
-            sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end, c.table_width);
+            sum.add(part.partials + (i - part.which->begin) * c.partials(), c.begin, c.end,
+                    c.table_width);
         }
         job.means[i] = sum.mean(table_width);
       }
@@ -61,7 +65,8 @@ struct Kernel<AddEntryValues, Host> {
       for (std::int64_t i = 0; i < job.count; ++i) {
         const std::int64_t entry = job.entry(i);
         if (entry < 0) break;
-        job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] += job.values[i];
+        job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] +=
+            job.values[i];
       }
   }
 };
@@ -72,7 +77,8 @@ struct Kernel<ScaleEntryValues, Host> {
     for (const ScaleEntryValues::Job& job : p.jobs)
       for (std::int64_t bag = 0; bag < job.bags; ++bag)
         for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
-          job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *= job.factors[bag];
+          job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=
+              job.factors[bag];
   }
 };
 

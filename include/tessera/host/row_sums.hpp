@@ -15,12 +15,15 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Where the rows of a bucket are summed without sorting: the rows in the order of their first entries, and a sum for each.
+/// Where the rows of a bucket are summed without sorting: the rows in the order of their first
+/// entries, and a sum for each.
 struct RowSums {
-  /// Whether a bucket can be summed so: its table of rows must stay in the cache and not cost much to clear, a place has 16 bits.
+  /// Whether a bucket can be summed so: its table of rows must stay in the cache and not cost much
+  /// to clear, a place has 16 bits.
   static bool suits(const RowBucket& bucket) {
     const std::int64_t span = bucket.row_end - bucket.row_begin;
-    return span <= std::int64_t{1} << 17 && span <= 64 * bucket.entries() && bucket.capacity() < 65535;
+    return span <= std::int64_t{1} << 17 && span <= 64 * bucket.entries() &&
+           bucket.capacity() < 65535;
   }
   /// Wider rows are not worth it: what summing in registers saves is more than what sorting costs.
   static constexpr int widest = 32;
@@ -32,10 +35,12 @@ struct RowSums {
   float* sums = nullptr;              ///< parallel to rows, Width floats each
 };
 
-/// Sums the gradients of every row of a bucket, in the order of its entries, in one pass without sorting. Calls ahead() for every entry
-/// and between() after rows_at_once of them. Returns the number of distinct rows.
+/// Sums the gradients of every row of a bucket, in the order of its entries, in one pass without
+/// sorting. Calls ahead() for every entry and between() after rows_at_once of them. Returns the
+/// number of distinct rows.
 template <int Width, bool Scaled, class Ahead, class Between>
-std::int64_t sum_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients, const RowBucket& bucket,
+std::int64_t sum_rows(const RowEntry* entries, const float* coefficients,
+                      const GradientSources& gradients, const RowBucket& bucket,
                       const RowSums& into, const Ahead& ahead, const Between& between) {
   const GradientSources gradient_of = gradients;
   const std::int64_t total = bucket.entries();
@@ -45,7 +50,8 @@ std::int64_t sum_rows(const RowEntry* entries, const float* coefficients, const 
   float* const sums = into.sums;
   constexpr std::int64_t distance = prefetch_distance(Width * 4);
   std::fill_n(place_of, bucket.row_end - bucket.row_begin, std::uint16_t{0});
-  for (std::int64_t i = 0; i < std::min(distance, total); ++i) prefetch(gradient_of(entries[i].source), Width * 4);
+  for (std::int64_t i = 0; i < std::min(distance, total); ++i)
+    prefetch(gradient_of(entries[i].source), Width * 4);
   std::uint32_t count = 0;
   for (std::int64_t first = 0; first < total; first += rows_at_once) {
     for (std::int64_t i = first, last = std::min(first + rows_at_once, total); i < last; ++i) {

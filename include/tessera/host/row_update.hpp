@@ -22,8 +22,9 @@ namespace detail {
 /// Rows that are updated by one call of the optimizer's formulas.
 inline constexpr int rows_at_once = 16;
 
-/// An optimizer's formulas, compiled once for all widths and element types: whether a * b + c becomes one fused multiply-add is up to
-/// the compiler at each place where it inlines a formula, and a row's new value must not depend on the place. A call works on some rows.
+/// An optimizer's formulas, compiled once for all widths and element types: whether a * b + c
+/// becomes one fused multiply-add is up to the compiler at each place where it inlines a formula,
+/// and a row's new value must not depend on the place. A call works on some rows.
 template <Optimizer O>
 struct StepMath {
   using Step = typename O::Step;
@@ -49,7 +50,8 @@ struct StepMath {
   }
 
   /// `columns`: a multiple of Lanes::count.
-  [[gnu::noinline]] static void elements(const Step& caller_step, const Operands* rows, int count, std::int64_t columns) {
+  [[gnu::noinline]] static void elements(const Step& caller_step, const Operands* rows, int count,
+                                         std::int64_t columns) {
     const Step step = caller_step;
     constexpr int slots = std::max(1, O::element_states);
     for (int i = 0; i < count; ++i) {
@@ -57,17 +59,19 @@ struct StepMath {
       const float* const __restrict gradient = rows[i].gradient;
       const States states = rows[i].states;
       const typename Step::Row shared = rows[i].shared;
-      if constexpr (requires(Lanes x, Lanes * s) {
+      if constexpr (requires(Lanes x, Lanes* s) {
                       { step.element(x, x, s, shared) } -> std::same_as<Lanes>;
                     }) {
         for (std::int64_t column = 0; column < columns; column += Lanes::count) {
           Lanes w, g, state[slots] = {};
           std::memcpy(&w, weights + column, sizeof(w));
           std::memcpy(&g, gradient + column, sizeof(g));
-          unrolled<O::element_states>([&](auto k) { std::memcpy(&state[k()], states[k()] + column, sizeof(Lanes)); });
+          unrolled<O::element_states>(
+              [&](auto k) { std::memcpy(&state[k()], states[k()] + column, sizeof(Lanes)); });
           w = step.element(w, g, state, shared);
           std::memcpy(weights + column, &w, sizeof(w));
-          unrolled<O::element_states>([&](auto k) { std::memcpy(states[k()] + column, &state[k()], sizeof(Lanes)); });
+          unrolled<O::element_states>(
+              [&](auto k) { std::memcpy(states[k()] + column, &state[k()], sizeof(Lanes)); });
         }
       } else {
         for (std::int64_t column = 0; column < columns; ++column) {
@@ -81,7 +85,8 @@ struct StepMath {
   }
 };
 
-/// Applies one optimizer step to rows of an arena, some at a time. One per thread: it remembers the segment of the last row.
+/// Applies one optimizer step to rows of an arena, some at a time. One per thread: it remembers the
+/// segment of the last row.
 template <Element T, int Width, Optimizer O>
 class RowUpdate {
  public:
@@ -91,17 +96,19 @@ class RowUpdate {
 
   [[gnu::always_inline]] void prefetch(std::int64_t row) const {
     const std::int64_t width = this->width();
-    detail::prefetch<true>(state_.arena + row * width, width * static_cast<std::int64_t>(sizeof(T)));
-    for (int k = 0; k < O::element_states; ++k) detail::prefetch<true>(state_.element_state[k] + row * width, width * 4);
+    detail::prefetch<true>(state_.arena + row * width,
+                           width * static_cast<std::int64_t>(sizeof(T)));
+    for (int k = 0; k < O::element_states; ++k)
+      detail::prefetch<true>(state_.element_state[k] + row * width, width * 4);
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
-  /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient at gradient_of(i) and its mean
-  /// square mean_square_of(i). ask(i) is called before a row is read and written: the place for prefetches, behind the arithmetic that
-  /// needs the gradients only.
+  /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient
+  /// at gradient_of(i) and its mean square mean_square_of(i). ask(i) is called before a row is read
+  /// and written: the place for prefetches, behind the arithmetic that needs the gradients only.
   template <int Most, class RowOf, class GradientOf, class MeanOf, class Ask>
-  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of, const MeanOf& mean_square_of,
-                                    const Ask& ask) {
+  [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of,
+                                    const MeanOf& mean_square_of, const Ask& ask) {
     const std::int64_t width = this->width();
     typename Math::Operands rows[Most] = {};
     for (int i = 0; i < count; ++i) {
@@ -109,7 +116,8 @@ class RowUpdate {
       typename Math::Operands& operands = rows[i];
       if constexpr (is_float) operands.weights = state_.arena + row * width;
       operands.gradient = gradient_of(i);
-      for (int k = 0; k < O::element_states; ++k) operands.states[k] = state_.element_state[k] + row * width;
+      for (int k = 0; k < O::element_states; ++k)
+        operands.states[k] = state_.element_state[k] + row * width;
       for (int k = 0; k < O::row_states; ++k) operands.row_state[k] = state_.row_state[k] + row;
       operands.mean_square = O::needs_mean_square ? mean_square_of(i) : 0.0f;
     }
@@ -165,7 +173,8 @@ class RowUpdate {
 
   /// Fewer columns than a block: through copies that are filled up with zeros.
   void apply_tail(const typename Math::Operands& row, std::int64_t columns) const {
-    float weights[block] = {}, gradient[block] = {}, states[std::max(1, O::element_states)][block] = {};
+    float weights[block] = {}, gradient[block] = {},
+          states[std::max(1, O::element_states)][block] = {};
     typename Math::Operands copies = row;
     copies.weights = weights;
     copies.gradient = gradient;
@@ -202,18 +211,22 @@ class RowUpdate {
     for (std::int64_t i = 0; i < columns; ++i) to[i] = to_float(from[i]);
   }
   /// Columns [column, column + columns) of the row that find_segment was called for.
-  [[gnu::always_inline]] void round(const float* from, std::int64_t column, std::int64_t columns, T* to) {
+  [[gnu::always_inline]] void round(const float* from, std::int64_t column, std::int64_t columns,
+                                    T* to) {
     draw_bits(column, columns);
     const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
     for (std::int64_t i = 0; i < columns; ++i) to[i] = round_stochastic<T>(from[i], bits[i]);
   }
 
-  /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns that share their first word.
+  /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns
+  /// that share their first word.
   [[gnu::always_inline]] void draw_bits(std::int64_t column, std::int64_t columns) {
-    static_assert(std::endian::native == std::endian::little, "the lowest 16 bits of a word come first");
+    static_assert(std::endian::native == std::endian::little,
+                  "the lowest 16 bits of a word come first");
     const std::int64_t first_word = (segment_.column_begin + column) >> 2;
     const std::int64_t words = (columns + 3) >> 2;
-    const std::uint64_t key = rounding_key_;  // for all the compiler knows, the stores could change the member
+    // for all the compiler knows, the stores could change the member
+    const std::uint64_t key = rounding_key_;
     const auto draw = [&](std::int64_t i) {
       const std::uint64_t word = rounding_word(key, (first_word + i) * 4);
       std::memcpy(bits_ + 4 * i, &word, sizeof(word));
@@ -224,8 +237,9 @@ class RowUpdate {
 
   void find_segment(std::int64_t row) {
     if (row < segment_.row_offset || row >= segment_.row_offset + segment_.rows) {
-      const auto after = std::upper_bound(state_.segments.begin(), state_.segments.end(), row,
-                                          [](std::int64_t r, const ArenaSegment& segment) { return r < segment.row_offset; });
+      const auto after = std::upper_bound(
+          state_.segments.begin(), state_.segments.end(), row,
+          [](std::int64_t r, const ArenaSegment& segment) { return r < segment.row_offset; });
       segment_ = *(after - 1);
       table_word_ = rounding_table_word(state_.rounding_seed, segment_.table_key);
     }

@@ -24,29 +24,39 @@ namespace detail {
 /// Entries of a bucket that is sorted.
 inline constexpr std::int64_t sorted_bucket_entries = 4096;
 
-/// Rows of a sorted bucket that are updated by one call: their mean squares are independent work for a processor to overlap.
+/// Rows of a sorted bucket that are updated by one call: their mean squares are independent work
+/// for a processor to overlap.
 inline constexpr int sorted_rows_at_once = 4;
 
-/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some at a time to
-/// f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first + k]. f calls ask(k) once for each, and that
-/// prefetch_row(row) for a row some way ahead. A row of a single entry whose coefficient is 1 is handed the bag's own gradient: wide
-/// rows wait for the memory, and a copy costs them a tenth.
+/// Walks over the rows of a bucket whose entries are sorted: merges their gradients, and hands some
+/// at a time to f(first, count, gradients, ask): gradients[k] is that of the row found.rows[first +
+/// k]. f calls ask(k) once for each, and that prefetch_row(row) for a row some way ahead. A row of
+/// a single entry whose coefficient is 1 is handed the bag's own gradient: wide rows wait for the
+/// memory, and a copy costs them a tenth.
 template <int Width, class Prefetch, class F>
-[[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries, const float* coefficients, const GradientSources& gradients,
-                                                   const RowBucket& bucket, const BucketRows& found, int width, float* buffer,
-                                                   std::int64_t row_bytes, const Prefetch& prefetch_row, const F& f) {
+[[gnu::always_inline]] inline void for_merged_rows(const RowEntry* entries,
+                                                   const float* coefficients,
+                                                   const GradientSources& gradients,
+                                                   const RowBucket& bucket, const BucketRows& found,
+                                                   int width, float* buffer, std::int64_t row_bytes,
+                                                   const Prefetch& prefetch_row, const F& f) {
   const GradientSources gradient_of = gradients;  // a local one: its members stay in registers
   const std::int64_t gradient_bytes = (Width != dynamic_width ? Width : width) * std::int64_t{4};
   const std::int64_t total = bucket.entries(), count = found.count;
   const std::uint32_t *const rows = found.rows, *const begins = found.begins;
   const std::int64_t row_distance = prefetch_distance(row_bytes);
   const std::int64_t source_distance = prefetch_distance(gradient_bytes);
-  for (std::int64_t k = 0; k < std::min(row_distance, count); ++k) prefetch_row(bucket.row_begin + rows[k]);
-  for (std::int64_t i = 0; i < std::min(source_distance, total); ++i) prefetch(gradient_of(entries[i].source), gradient_bytes);
+  for (std::int64_t k = 0; k < std::min(row_distance, count); ++k)
+    prefetch_row(bucket.row_begin + rows[k]);
+  for (std::int64_t i = 0; i < std::min(source_distance, total); ++i)
+    prefetch(gradient_of(entries[i].source), gradient_bytes);
 
-  const auto takes_gradient = [&](std::int64_t k) { return begins[k + 1] - begins[k] == 1 && coefficients == nullptr; };
+  const auto takes_gradient = [&](std::int64_t k) {
+    return begins[k + 1] - begins[k] == 1 && coefficients == nullptr;
+  };
   const auto ask_gradient = [&](std::int64_t i) __attribute__((always_inline)) {
-    if (i + source_distance < total) prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
+    if (i + source_distance < total)
+      prefetch(gradient_of(entries[i + source_distance].source), gradient_bytes);
   };
   for (std::int64_t first = 0; first < count; first += sorted_rows_at_once) {
     const std::int64_t last = std::min(first + sorted_rows_at_once, count);
@@ -72,18 +82,20 @@ template <int Width, class Prefetch, class F>
       });
     }
     f(first, static_cast<int>(last - first), merged, [&](int k) {
-      if (first + k + row_distance < count) prefetch_row(bucket.row_begin + rows[first + k + row_distance]);
+      if (first + k + row_distance < count)
+        prefetch_row(bucket.row_begin + rows[first + k + row_distance]);
       if (takes_gradient(first + k)) ask_gradient(begins[first + k]);
     });
   }
 }
 
-/// Updates the rows of a bucket that is summed, some at a time, while the next bucket is summed: the one waits for rows from memory,
-/// the other works in the caches.
+/// Updates the rows of a bucket that is summed, some at a time, while the next bucket is summed:
+/// the one waits for rows from memory, the other works in the caches.
 template <Element T, int Width, Optimizer O>
 class SummedRows {
  public:
-  explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes) : update_(update), distance_(prefetch_distance(row_bytes)) {}
+  explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes)
+      : update_(update), distance_(prefetch_distance(row_bytes)) {}
 
   void start(std::int64_t row_begin, const RowSums& summed, std::int64_t count) {
     row_begin_ = row_begin;
@@ -91,13 +103,15 @@ class SummedRows {
     next_ = ahead_ = 0;
     count_ = count;
   }
-  /// Asks the memory for a row. To be called at an even pace: more than a core has room for at once would make it wait.
+  /// Asks the memory for a row. To be called at an even pace: more than a core has room for at once
+  /// would make it wait.
   [[gnu::always_inline]] void prefetch() {
     if (ahead_ < count_) update_.prefetch(row_begin_ + summed_.rows[ahead_++]);
   }
   /// Updates some rows that have been asked for long enough.
   [[gnu::always_inline]] void step() {
-    if (ahead_ - next_ >= distance_ || ahead_ == count_) update(std::min<std::int64_t>(next_ + rows_at_once, count_));
+    if (ahead_ - next_ >= distance_ || ahead_ == count_)
+      update(std::min<std::int64_t>(next_ + rows_at_once, count_));
   }
   void finish() {
     while (next_ != count_) {
@@ -125,10 +139,12 @@ class SummedRows {
   std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
 };
 
-/// Whether few entries share a row with another, by a sample of 2 sqrt(n) of them: it has 2 n p pairs of one row, where p is the chance
-/// that two entries meet, and an entry shares its row with n p others.
+/// Whether few entries share a row with another, by a sample of 2 sqrt(n) of them: it has 2 n p
+/// pairs of one row, where p is the chance that two entries meet, and an entry shares its row with
+/// n p others.
 template <IdType Id>
-bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> groups, std::int64_t entries) {
+bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> groups,
+                   std::int64_t entries) {
   const auto step = static_cast<std::int64_t>(std::sqrt(static_cast<double>(entries)) / 2) + 1;
   const std::size_t bytes = static_cast<std::size_t>(entries / step + 1) * sizeof(std::int64_t);
   auto* const rows = static_cast<std::int64_t*>(backend.scratch(ScratchSlot::mean_squares, bytes));
@@ -144,15 +160,20 @@ bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> group
   return std::adjacent_find(rows, rows_end) == rows_end;
 }
 
-/// The mean squares of the bags' own gradients, by the bag's number, or null where that does not pay: rows of a single entry share them,
-/// and need not wait for their gradient before they are read. It pays where bags have several ids, and where most rows have one entry.
+/// The mean squares of the bags' own gradients, by the bag's number, or null where that does not
+/// pay: rows of a single entry share them, and need not wait for their gradient before they are
+/// read. It pays where bags have several ids, and where most rows have one entry.
 template <IdType Id>
-const float* bag_mean_squares(const Host& backend, std::span<const GradientGroup<Id>> groups, const RowPartition<Id>& partition,
-                              int width) {
+const float* bag_mean_squares(const Host& backend, std::span<const GradientGroup<Id>> groups,
+                              const RowPartition<Id>& partition, int width) {
   const std::int64_t entries = partition.entries(), bags = partition.sources();
-  if (partition.scaled() || entries < bags || (entries < 2 * bags && !mostly_single(backend, groups, entries))) return nullptr;
-  auto* const means = static_cast<float*>(backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(bags) * sizeof(float)));
-  partition.for_bags([&](const GradientGroup<Id>& group, std::int64_t number, std::int64_t first, std::int64_t last) {
+  if (partition.scaled() || entries < bags ||
+      (entries < 2 * bags && !mostly_single(backend, groups, entries)))
+    return nullptr;
+  auto* const means = static_cast<float*>(
+      backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(bags) * sizeof(float)));
+  partition.for_bags([&](const GradientGroup<Id>& group, std::int64_t number, std::int64_t first,
+                         std::int64_t last) {
     for (std::int64_t bag = first; bag < last; ++bag)
       means[number + bag] = fast_mean_square(group.gradient + bag * group.gradient_stride, width);
   });
@@ -170,7 +191,8 @@ class BucketWorkers {
   };
 
   /// `sums`: buckets that suit RowSums are summed there; the others are sorted.
-  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums) : scaled_(partition.scaled()), width_(width) {
+  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums)
+      : scaled_(partition.scaled()), width_(width) {
     for (const RowBucket& bucket : partition.buckets()) {
       if (sums && RowSums::suits(bucket)) {
         summed_span_ = std::max(summed_span_, bucket.row_end - bucket.row_begin);
@@ -183,7 +205,8 @@ class BucketWorkers {
     ScratchCutter sizes(nullptr);
     cut(sizes);
     bytes_ = sizes.used();
-    scratch_ = static_cast<std::byte*>(backend.scratch(ScratchSlot::workers, bytes_ * static_cast<std::size_t>(partition.threads())));
+    scratch_ = static_cast<std::byte*>(backend.scratch(
+        ScratchSlot::workers, bytes_ * static_cast<std::size_t>(partition.threads())));
   }
   Arrays operator[](int worker) const {
     ScratchCutter cutter(scratch_ + bytes_ * static_cast<std::size_t>(worker));
@@ -197,7 +220,8 @@ class BucketWorkers {
     arrays.buffer = cutter.array<float>(rows_at_once * std::int64_t{width_});
     auto* const place_of = cutter.array<std::uint16_t>(summed_span_);
     for (RowSums& summed : arrays.summed)
-      summed = {place_of, cutter.array<std::uint32_t>(summed_rows_ + 1), cutter.array<float>(summed_rows_ * width_)};
+      summed = {place_of, cutter.array<std::uint32_t>(summed_rows_ + 1),
+                cutter.array<float>(summed_rows_ * width_)};
     return arrays;
   }
   bool scaled_;
@@ -209,20 +233,24 @@ class BucketWorkers {
 
 }  // namespace detail
 
-/// Entries are partitioned by ranges of rows (RowPartition) into buckets that fit into a core's cache. Narrow rows, where a bucket has few
-/// for its entries, are summed one entry after the other (sum_rows); elsewhere entries are sorted by row first (BucketRows).
+/// Entries are partitioned by ranges of rows (RowPartition) into buckets that fit into a core's
+/// cache. Narrow rows, where a bucket has few for its entries, are summed one entry after the other
+/// (sum_rows); elsewhere entries are sorted by row first (BucketRows).
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Kernel<Update<T, Id, Width, O>, Host> {
   static void run(const Host& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
     using namespace detail;
     constexpr bool narrow = Width != dynamic_width && Width <= RowSums::widest;
     const int width = Width != dynamic_width ? Width : p.state.width;
-    const RowPartition<Id> partition(backend, p.groups, p.state.rows, narrow ? RowSums::bucket_entries : sorted_bucket_entries);
+    const RowPartition<Id> partition(backend, p.groups, p.state.rows,
+                                     narrow ? RowSums::bucket_entries : sorted_bucket_entries);
     if (partition.entries() == 0) return;
     const BucketWorkers<Id> workers(backend, partition, width, narrow);
-    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) + O::element_states * width * 4 + O::row_states * 64;
+    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
+                                   O::element_states * width * 4 + O::row_states * 64;
     const float* bag_means = nullptr;
-    if constexpr (O::needs_mean_square && !narrow) bag_means = bag_mean_squares(backend, p.groups, partition, width);
+    if constexpr (O::needs_mean_square && !narrow)
+      bag_means = bag_mean_squares(backend, p.groups, partition, width);
     std::atomic<std::int64_t> next_bucket = 0;
     parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
@@ -231,7 +259,8 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
       SummedRows<T, Width, O> pending(update, row_bytes);
       int turn = 0;
       for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
-        const RowBucket& bucket = partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
+        const RowBucket& bucket =
+            partition.buckets()[static_cast<std::size_t>(partition.by_size(i))];
         const RowEntry* const entries = partition.entry(bucket.begin);
         const float* const coefficients = partition.coefficient(bucket.begin);
         if constexpr (narrow) {
@@ -239,9 +268,11 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
             const RowSums& into = summed[turn ^= 1];
             const auto ahead = [&] { pending.prefetch(); };
             const auto between = [&] { pending.step(); };
-            const std::int64_t count = coefficients != nullptr
-                                           ? sum_rows<Width, true>(entries, coefficients, gradients, bucket, into, ahead, between)
-                                           : sum_rows<Width, false>(entries, coefficients, gradients, bucket, into, ahead, between);
+            const std::int64_t count =
+                coefficients != nullptr ? sum_rows<Width, true>(entries, coefficients, gradients,
+                                                                bucket, into, ahead, between)
+                                        : sum_rows<Width, false>(entries, coefficients, gradients,
+                                                                 bucket, into, ahead, between);
             pending.finish();
             pending.start(bucket.row_begin, into, count);
             continue;
@@ -251,14 +282,17 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
         found.sort(partition, bucket);
         found.find(entries, bucket);
         for_merged_rows<Width>(
-            entries, coefficients, gradients, bucket, found, width, buffer, row_bytes, [&](std::int64_t row) { update.prefetch(row); },
+            entries, coefficients, gradients, bucket, found, width, buffer, row_bytes,
+            [&](std::int64_t row) { update.prefetch(row); },
             [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
               update.template apply<sorted_rows_at_once>(
-                  count, [&](int k) { return bucket.row_begin + found.rows[first + k]; }, [&](int k) { return merged[k]; },
+                  count, [&](int k) { return bucket.row_begin + found.rows[first + k]; },
+                  [&](int k) { return merged[k]; },
                   [&](int k) {
                     const std::uint32_t begin = found.begins[first + k];
                     const bool single = found.begins[first + k + 1] - begin == 1;
-                    return single && bag_means != nullptr ? bag_means[entries[begin].source] : fast_mean_square(merged[k], width);
+                    return single && bag_means != nullptr ? bag_means[entries[begin].source]
+                                                          : fast_mean_square(merged[k], width);
                   },
                   ask);
             });
@@ -268,7 +302,8 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
   }
 };
 
-/// As Update, in two walks over the buckets: the first sorts and counts, and so learns where each bucket's rows go.
+/// As Update, in two walks over the buckets: the first sorts and counts, and so learns where each
+/// bucket's rows go.
 template <IdType Id, int Width>
 struct Kernel<Merge<Id, Width>, Host> {
   static void run(const Host& backend, const typename Merge<Id, Width>::Parameters& p) {
@@ -279,7 +314,8 @@ struct Kernel<Merge<Id, Width>, Host> {
     const std::span<const RowBucket> buckets = partition.buckets();
     const int width = Width != dynamic_width ? Width : p.width;
     const BucketWorkers<Id> workers(backend, partition, width, false);
-    auto* const first = static_cast<std::int64_t*>(backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
+    auto* const first = static_cast<std::int64_t*>(
+        backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
     parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];
@@ -300,8 +336,8 @@ struct Kernel<Merge<Id, Width>, Host> {
       std::int64_t* rows = p.merged->rows + first[b];
       float* gradients = p.merged->gradients + first[b] * width;
       for_merged_rows<Width>(
-          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width, arrays.buffer, width * std::int64_t{4},
-          [](std::int64_t) {},
+          entries, partition.coefficient(bucket.begin), partition.gradients(), bucket, found, width,
+          arrays.buffer, width * std::int64_t{4}, [](std::int64_t) {},
           [&](std::int64_t begin, int count, const float* const* merged, const auto& ask) {
             for (int k = 0; k < count; ++k) {
               ask(k);
@@ -319,19 +355,23 @@ template <Element T, int Width, Optimizer O>
 struct Kernel<Apply<T, Width, O>, Host> {
   static void run(const Host& backend, const typename Apply<T, Width, O>::Parameters& p) {
     const int width = Width != dynamic_width ? Width : p.state.width;
-    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) + O::element_states * width * 4 + O::row_states * 64;
+    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
+                                   O::element_states * width * 4 + O::row_states * 64;
     const int threads = worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
     const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
     const std::int64_t distance = detail::prefetch_distance(row_bytes);
     parallel_for(threads, parts, [&](std::int64_t part, int) {
-      const std::int64_t begin = p.merged.count * part / parts, end = p.merged.count * (part + 1) / parts;
+      const std::int64_t begin = p.merged.count * part / parts,
+                         end = p.merged.count * (part + 1) / parts;
       detail::RowUpdate<T, Width, O> update(p.state, p.step);
-      for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k) update.prefetch(p.merged.rows[k]);
+      for (std::int64_t k = begin; k < std::min(begin + distance, end); ++k)
+        update.prefetch(p.merged.rows[k]);
       for (std::int64_t first = begin; first < end; first += detail::rows_at_once) {
         const std::int64_t last = std::min(first + detail::rows_at_once, end);
         update.template apply<detail::rows_at_once>(
             static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
-            [&](int k) { return p.merged.gradients + (first + k) * width; }, [&](int k) { return p.mean_square[first + k]; },
+            [&](int k) { return p.merged.gradients + (first + k) * width; },
+            [&](int k) { return p.mean_square[first + k]; },
             [&](int k) {
               if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);
             });

@@ -11,14 +11,17 @@
 
 namespace tessera::inline v0 {
 
-/// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is filled up with zeros.
+/// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is
+/// filled up with zeros.
 template <Element T, IdType Id, int Width>
 struct Kernel<WeightGradients<T, Id, Width>, Host> {
   using Operation = WeightGradients<T, Id, Width>;
   using Group = typename Operation::Group;
 
   static void run(const Host& backend, const typename Operation::Parameters& p) {
-    const detail::BagParts<Group> split(backend, 0, p.groups, p.width * static_cast<std::int64_t>(sizeof(T)), p.width * std::int64_t{4});
+    const detail::BagParts<Group> split(backend, 0, p.groups,
+                                        p.width * static_cast<std::int64_t>(sizeof(T)),
+                                        p.width * std::int64_t{4});
     const int threads = worthwhile_threads(backend.threads(), split.cost());
     const std::int64_t parts = threads == 1 ? 1 : threads * 4;
     parallel_for(threads, parts, [&](std::int64_t part, int) {

@@ -11,8 +11,9 @@
 
 namespace tessera::inline v0 {
 
-/// Puts matrices of equally many rows side by side. Where the parts can be written into one buffer's columns in the first place
-/// (MatrixView::column_range), nothing needs to be copied at all.
+/// Puts matrices of equally many rows side by side. Where the parts can be written into one
+/// buffer's columns in the first place (MatrixView::column_range), nothing needs to be copied at
+/// all.
 struct Concat {
   /// y [batch, sum of the parts' columns] from the parts, left to right.
   template <class T>
@@ -20,7 +21,8 @@ struct Concat {
     detail::check_concat(parts, y);
     std::int64_t column = 0;
     for (const MatrixView<const T>& part : parts) {
-      for (std::int64_t i = 0; i < part.rows; ++i) std::copy_n(part.row(i), part.columns, y.row(i) + column);
+      for (std::int64_t i = 0; i < part.rows; ++i)
+        std::copy_n(part.row(i), part.columns, y.row(i) + column);
       column += part.columns;
     }
   }
@@ -31,7 +33,8 @@ struct Concat {
     detail::check_concat(parts, dy);
     std::int64_t column = 0;
     for (const MatrixView<T>& part : parts) {
-      for (std::int64_t i = 0; i < part.rows; ++i) std::copy_n(dy.row(i) + column, part.columns, part.row(i));
+      for (std::int64_t i = 0; i < part.rows; ++i)
+        std::copy_n(dy.row(i) + column, part.columns, part.row(i));
       column += part.columns;
     }
   }

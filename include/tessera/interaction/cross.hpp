@@ -18,9 +18,11 @@ struct CrossOptions {
   int threads = 1;
 };
 
-/// DCNv2's cross layers over `width` numbers per sample: x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, where V_l is [rank, width] and U_l
-/// [width, rank]; with rank 0 U_l is [width, width] and there is no V_l. `LinearLayer` makes the products (tessera::Linear): constructed
-/// from (in, out, Options with `bias` and `threads`), with forward(x, y) and backward(dy, dx). Parameters per layer: V, then U, then b.
+/// DCNv2's cross layers over `width` numbers per sample: x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) +
+/// x_l, where V_l is [rank, width] and U_l [width, rank]; with rank 0 U_l is [width, width] and
+/// there is no V_l. `LinearLayer` makes the products (tessera::Linear): constructed from (in, out,
+/// Options with `bias` and `threads`), with forward(x, y) and backward(dy, dx). Parameters per
+/// layer: V, then U, then b.
 template <class LinearLayer>
 class CrossInteraction : public CrossLayers {
   using LinearOptions = typename LinearLayer::Options;
@@ -28,9 +30,12 @@ class CrossInteraction : public CrossLayers {
  public:
   explicit CrossInteraction(std::int64_t width, CrossOptions options = {})
       : CrossLayers("CrossInteraction", width, options.layers, options.rank), options_(options) {
-    require(options.threads >= 1, "CrossInteraction: threads must be at least 1, is {}", options.threads);
+    require(options.threads >= 1, "CrossInteraction: threads must be at least 1, is {}",
+            options.threads);
     for (int l = 0; l < options.layers; ++l) {
-      if (low_rank()) v_.emplace_back(width, options.rank, LinearOptions{.bias = false, .threads = options.threads});
+      if (low_rank())
+        v_.emplace_back(width, options.rank,
+                        LinearOptions{.bias = false, .threads = options.threads});
       u_.emplace_back(inner(), width, LinearOptions{.bias = true, .threads = options.threads});
     }
   }
@@ -60,7 +65,8 @@ class CrossInteraction : public CrossLayers {
     return first_layer;
   }
 
-  /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward. y may not overlap x.
+  /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward.
+  /// y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     check("input", x, x.rows);
     check("output", y, x.rows);
@@ -75,8 +81,10 @@ class CrossInteraction : public CrossLayers {
       grow(scaled_[i], size);
       if (l + 1 < layers()) grow(states_[i], size);
       grow(narrow_[i], static_cast<std::size_t>(x.rows * options_.rank));
-      const MatrixView<float> scale(scaled_[i].data(), x.rows, width()), t(narrow_[i].data(), x.rows, options_.rank);
-      const MatrixView<float> next = l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
+      const MatrixView<float> scale(scaled_[i].data(), x.rows, width()),
+          t(narrow_[i].data(), x.rows, options_.rank);
+      const MatrixView<float> next =
+          l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
       if (low_rank()) v(l).forward(state, t);
       u(l).forward(low_rank() ? MatrixView<const float>(t) : state, scale);
       rows([&](std::int64_t r) {
@@ -90,7 +98,8 @@ class CrossInteraction : public CrossLayers {
     }
   }
 
-  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not overlap dy or x.
+  /// After forward: from dy the gradients of all parameters and dx (overwritten). dx may not
+  /// overlap dy or x.
   void backward(MatrixView<const float> dy, MatrixView<float> dx) {
     check("output gradient", dy, x_.rows);
     check("input gradient", dx, x_.rows);
@@ -99,12 +108,14 @@ class CrossInteraction : public CrossLayers {
     grow(scale_gradient_, size);
     grow(product_, size);
     grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * options_.rank));
-    const MatrixView<float> g(gradient_.data(), x_.rows, width()), ds(scale_gradient_.data(), x_.rows, width()),
-        product(product_.data(), x_.rows, width()), dt(narrow_gradient_.data(), x_.rows, options_.rank);
+    const MatrixView<float> g(gradient_.data(), x_.rows, width()),
+        ds(scale_gradient_.data(), x_.rows, width()), product(product_.data(), x_.rows, width()),
+        dt(narrow_gradient_.data(), x_.rows, options_.rank);
     for (int l = layers() - 1; l >= 0; --l) {
       const bool last = l + 1 == layers();
       const MatrixView<const float> above = last ? dy : MatrixView<const float>(g);
-      const MatrixView<const float> scale(scaled_[static_cast<std::size_t>(l)].data(), x_.rows, width());
+      const MatrixView<const float> scale(scaled_[static_cast<std::size_t>(l)].data(), x_.rows,
+                                          width());
       rows([&](std::int64_t r) {
         const float* __restrict x0 = x_.row(r);
         const float* __restrict s = scale.row(r);
@@ -150,7 +161,8 @@ class CrossInteraction : public CrossLayers {
   CrossOptions options_;
   std::vector<LinearLayer> v_, u_;
   MatrixView<const float> x_;
-  std::vector<std::vector<float>> scaled_, states_, narrow_;  ///< per layer: U V x + b, the layer's output, V x
+  /// per layer: U V x + b, the layer's output, V x
+  std::vector<std::vector<float>> scaled_, states_, narrow_;
   std::vector<float> gradient_, scale_gradient_, product_, narrow_gradient_;
 };
 

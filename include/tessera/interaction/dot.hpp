@@ -46,7 +46,8 @@ class LocalFloats {
   decltype(make()) floats_ = make();
 };
 
-/// Calls f(begin, end) for a share of [0, count) on each of `threads` OpenMP threads; with one thread, on the caller.
+/// Calls f(begin, end) for a share of [0, count) on each of `threads` OpenMP threads; with one
+/// thread, on the caller.
 template <class F>
 void over_samples(std::int64_t count, int threads, const F& f) {
   require(threads >= 1, "DotInteraction: threads must be at least 1, is {}", threads);
@@ -60,12 +61,14 @@ void over_samples(std::int64_t count, int threads, const F& f) {
 
 }  // namespace detail
 
-/// DLRM's interaction of `Vectors` vectors of `Width` numbers per sample, side by side in a row of x (vector 0 is the bottom MLP's output):
-/// z = vector 0, then the dot products of the strictly lower triangle row by row, (1,0), (2,0), (2,1), ..., then zeros up to a
-/// multiple of `PadTo` columns. Storage float or 16 bits; arithmetic in float. Stateless.
+/// DLRM's interaction of `Vectors` vectors of `Width` numbers per sample, side by side in a row of
+/// x (vector 0 is the bottom MLP's output): z = vector 0, then the dot products of the strictly
+/// lower triangle row by row, (1,0), (2,0), (2,1), ..., then zeros up to a multiple of `PadTo`
+/// columns. Storage float or 16 bits; arithmetic in float. Stateless.
 template <int Vectors, int Width, int PadTo = 1, Element T = float>
 class DotInteraction {
-  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1, "DotInteraction: Vectors, Width and PadTo must be at least 1");
+  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1,
+                "DotInteraction: Vectors, Width and PadTo must be at least 1");
 
  public:
   static constexpr std::int64_t kPairs = std::int64_t{Vectors} * (Vectors - 1) / 2;
@@ -74,31 +77,42 @@ class DotInteraction {
   /// Columns of z: what the top MLP takes.
   static constexpr std::int64_t columns() { return (Width + kPairs + PadTo - 1) / PadTo * PadTo; }
 
-  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices. Samples are divided over `threads`.
+  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
+  /// Samples are divided over `threads`.
   static void forward(MatrixView<const T> x, MatrixView<T> z, int threads = 1) {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output", z.rows, z.columns, x.rows, columns());
-    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) { forward_range(x, z, begin, end); });
+    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) {
+      forward_range(x, z, begin, end);
+    });
   }
 
-  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not overlap x or dz.
-  static void backward(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx, int threads = 1) {
+  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not
+  /// overlap x or dz.
+  static void backward(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx,
+                       int threads = 1) {
     check("input", x.rows, x.columns, x.rows, input_columns());
     check("output gradient", dz.rows, dz.columns, x.rows, columns());
     check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
-    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) { backward_range(x, dz, dx, begin, end); });
+    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) {
+      backward_range(x, dz, dx, begin, end);
+    });
   }
 
  private:
-  /// Narrow vectors take narrower registers; otherwise rows are padded with zeros to whole registers.
-  static constexpr int kLanes = std::clamp(static_cast<int>(std::bit_ceil(static_cast<unsigned>(Width))), 4, detail::native_lanes);
+  /// Narrow vectors take narrower registers; otherwise rows are padded with zeros to whole
+  /// registers.
+  static constexpr int kLanes = std::clamp(
+      static_cast<int>(std::bit_ceil(static_cast<unsigned>(Width))), 4, detail::native_lanes);
   static constexpr int kStride = (Width + kLanes - 1) / kLanes * kLanes;
   static constexpr bool kInPlace = std::is_same_v<T, float> && kStride == Width;
   using Lanes = detail::Floats<kLanes>;
 
-  static void check(const char* what, std::int64_t rows, std::int64_t columns, std::int64_t need_rows, std::int64_t need_columns) {
-    require(rows == need_rows && columns == need_columns, "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what,
-            rows, columns, need_rows, need_columns);
+  static void check(const char* what, std::int64_t rows, std::int64_t columns,
+                    std::int64_t need_rows, std::int64_t need_columns) {
+    require(rows == need_rows && columns == need_columns,
+            "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what, rows,
+            columns, need_rows, need_columns);
   }
 
   static constexpr std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
@@ -116,30 +130,38 @@ class DotInteraction {
     }
   }
 
-  /// The same where no register lies across two cache lines: forward loads each many times, which took half as long again.
+  /// The same where no register lies across two cache lines: forward loads each many times, which
+  /// took half as long again.
   static const float* aligned(const float* vectors, float* local) {
     if (reinterpret_cast<std::uintptr_t>(vectors) % sizeof(Lanes) == 0) return vectors;
-    for (int k = 0; k < Vectors * kStride; k += kLanes) detail::store_lanes<kLanes>(local + k, detail::load_lanes<kLanes>(vectors + k));
+    for (int k = 0; k < Vectors * kStride; k += kLanes)
+      detail::store_lanes<kLanes>(local + k, detail::load_lanes<kLanes>(vectors + k));
     return local;
   }
 
-  /// Asks for lines [part, part + 1) / parts of `count` elements: a later sample's, spread over the work on this one, because the
-  /// processor's own prefetchers stop at pages and a burst would fill its queue of misses.
+  /// Asks for lines [part, part + 1) / parts of `count` elements: a later sample's, spread over the
+  /// work on this one, because the processor's own prefetchers stop at pages and a burst would fill
+  /// its queue of misses.
   template <int Parts, int Write>
   [[gnu::always_inline]] static void prefetch(const T* p, std::size_t count, int part) {
-    const std::size_t bytes = count * sizeof(T), begin = bytes * static_cast<std::size_t>(part) / Parts / 64 * 64;
+    const std::size_t bytes = count * sizeof(T),
+                      begin = bytes * static_cast<std::size_t>(part) / Parts / 64 * 64;
     const std::size_t end = bytes * static_cast<std::size_t>(part + 1) / Parts;
-    for (std::size_t offset = begin; offset < end; offset += 64) __builtin_prefetch(reinterpret_cast<const char*>(p) + offset, Write, 2);
+    for (std::size_t offset = begin; offset < end; offset += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(p) + offset, Write, 2);
   }
 
   /// Samples ahead that are asked for: about 16 KiB.
-  static constexpr std::int64_t kAhead = 1 + 16 * 1024 / static_cast<std::int64_t>(input_columns() * sizeof(T));
+  static constexpr std::int64_t kAhead =
+      1 + 16 * 1024 / static_cast<std::int64_t>(input_columns() * sizeof(T));
 
-  /// Lines to be written are asked for only where a sample's are few: measured, many of them cost more than their misses.
+  /// Lines to be written are asked for only where a sample's are few: measured, many of them cost
+  /// more than their misses.
   static constexpr bool kPrefetchGradient = input_columns() * sizeof(T) <= 4096;
 
-  // Forward: the triangle is cut into blocks of kRows rows, a first smaller one where Vectors is no multiple. Block rows times earlier
-  // columns are tiles whose products are summed lane by lane in registers, then all lanes of a tile at once by a tree of folds.
+  // Forward: the triangle is cut into blocks of kRows rows, a first smaller one where Vectors is no
+  // multiple. Block rows times earlier columns are tiles whose products are summed lane by lane in
+  // registers, then all lanes of a tile at once by a tree of folds.
   //
   //   row 0..2 | t            t  triangle of a block's own rows
   //   row 3..6 | 3  t         3  tile of kRows x (Vectors % kRows)
@@ -152,11 +174,13 @@ class DotInteraction {
 
   /// out[i, j] = a_i . b_j for Rows x Columns vectors, written to the triangle's rows from `row`.
   template <int Rows, int Columns>
-  [[gnu::always_inline]] static void tile(const float* a, const float* b, float* triangle, std::int64_t row) {
+  [[gnu::always_inline]] static void tile(const float* a, const float* b, float* triangle,
+                                          std::int64_t row) {
     Lanes sums[Rows * Columns] = {};
     for (int k = 0; k < kStride; k += kLanes) {
       Lanes right[Columns];
-      detail::unrolled<Columns>([&](auto j) { right[j()] = detail::load_lanes<kLanes>(b + j() * kStride + k); });
+      detail::unrolled<Columns>(
+          [&](auto j) { right[j()] = detail::load_lanes<kLanes>(b + j() * kStride + k); });
       detail::unrolled<Rows>([&](auto i) {
         const Lanes left = detail::load_lanes<kLanes>(a + i() * kStride + k);
         detail::unrolled<Columns>([&](auto j) { sums[i() * Columns + j()] += left * right[j()]; });
@@ -164,7 +188,10 @@ class DotInteraction {
     }
     alignas(64) float dots[round_up(Rows * Columns)];
     finish<Rows * Columns>(sums, dots);
-    detail::unrolled<Rows>([&](auto i) { std::memcpy(triangle + triangle_row(row + i()), dots + i() * Columns, Columns * sizeof(float)); });
+    detail::unrolled<Rows>([&](auto i) {
+      std::memcpy(triangle + triangle_row(row + i()), dots + i() * Columns,
+                  Columns * sizeof(float));
+    });
   }
 
   /// The strictly lower triangle of a_i . a_j for Rows vectors, the first of them vector `row`.
@@ -183,7 +210,8 @@ class DotInteraction {
       alignas(64) float dots[round_up(kCount)];
       finish<kCount>(sums, dots);
       detail::unrolled<Rows>([&](auto i) {
-        std::memcpy(triangle + triangle_row(row + i()) + row, dots + triangle_row(i()), static_cast<std::size_t>(i()) * sizeof(float));
+        std::memcpy(triangle + triangle_row(row + i()) + row, dots + triangle_row(i()),
+                    static_cast<std::size_t>(i()) * sizeof(float));
       });
     }
   }
@@ -194,7 +222,9 @@ class DotInteraction {
   [[gnu::always_inline]] static void finish(Lanes* sums, float* dots) {
     detail::unrolled<round_up(Count) / kLanes>([&](auto group) {
       constexpr int kBegin = group() * kLanes;
-      detail::store_lanes<kLanes>(dots + kBegin, detail::sum_of_lanes<kLanes, std::min(kLanes, Count - kBegin)>(sums + kBegin));
+      detail::store_lanes<kLanes>(
+          dots + kBegin,
+          detail::sum_of_lanes<kLanes, std::min(kLanes, Count - kBegin)>(sums + kBegin));
     });
   }
 
@@ -212,7 +242,8 @@ class DotInteraction {
 
   /// kRows x Columns products as tiles of at most kColumns columns.
   template <int Columns>
-  [[gnu::always_inline]] static void unrolled_columns(const float* a, const float* b, float* triangle, std::int64_t row) {
+  [[gnu::always_inline]] static void unrolled_columns(const float* a, const float* b,
+                                                      float* triangle, std::int64_t row) {
     if constexpr (Columns > 0) {
       constexpr int kNow = std::min(Columns, kColumns);
       tile<kRows, kNow>(a, b, triangle, row);
@@ -220,7 +251,8 @@ class DotInteraction {
     }
   }
 
-  static void forward_range(MatrixView<const T> x, MatrixView<T> z, std::int64_t begin, std::int64_t end) {
+  static void forward_range(MatrixView<const T> x, MatrixView<T> z, std::int64_t begin,
+                            std::int64_t end) {
     detail::LocalFloats<std::size_t{Vectors} * kStride> local;
     detail::LocalFloats<std::is_same_v<T, float> ? 0 : static_cast<std::size_t>(kPairs)> dots;
     for (std::int64_t sample = begin; sample < end; ++sample) {
@@ -239,8 +271,9 @@ class DotInteraction {
     }
   }
 
-  // Backward: dx_i = sum over j of s_ij x_j, where s is dz's triangle made symmetric, with a zero diagonal: a product of a small
-  // square matrix and the sample's vectors. A tile of rows x registers of dx stays in registers over the sum.
+  // Backward: dx_i = sum over j of s_ij x_j, where s is dz's triangle made symmetric, with a zero
+  // diagonal: a product of a small square matrix and the sample's vectors. A tile of rows x
+  // registers of dx stays in registers over the sum.
 
   static constexpr int kTileRegisters = std::min(kStride / kLanes, kLanes == 16 ? 4 : 2);
   static constexpr int kTileRows = std::min(Vectors, (kLanes == 16 ? 24 : 12) / kTileRegisters);
@@ -250,15 +283,18 @@ class DotInteraction {
     Lanes sums[Rows * Registers] = {};
     for (int j = 0; j < Vectors; ++j) {
       Lanes right[Registers];
-      detail::unrolled<Registers>([&](auto r) { right[r()] = detail::load_lanes<kLanes>(x + j * kStride + r() * kLanes); });
+      detail::unrolled<Registers>(
+          [&](auto r) { right[r()] = detail::load_lanes<kLanes>(x + j * kStride + r() * kLanes); });
       detail::unrolled<Rows>([&](auto i) {
         const float left = s[i() * Vectors + j];
-        detail::unrolled<Registers>([&](auto r) { sums[i() * Registers + r()] += left * right[r()]; });
+        detail::unrolled<Registers>(
+            [&](auto r) { sums[i() * Registers + r()] += left * right[r()]; });
       });
     }
     detail::unrolled<Rows>([&](auto i) {
-      detail::unrolled<Registers>(
-          [&](auto r) { detail::store_lanes<kLanes>(dx + i() * kStride + r() * kLanes, sums[i() * Registers + r()]); });
+      detail::unrolled<Registers>([&](auto r) {
+        detail::store_lanes<kLanes>(dx + i() * kStride + r() * kLanes, sums[i() * Registers + r()]);
+      });
     });
   }
 
@@ -267,10 +303,13 @@ class DotInteraction {
     constexpr int kRegisters = kStride / kLanes, kTail = kRegisters % kTileRegisters;
     for (int r = 0; r + kTileRegisters <= kRegisters; r += kTileRegisters)
       gradient_tile<Rows, kTileRegisters>(s, x + r * kLanes, dx + r * kLanes);
-    if constexpr (kTail > 0) gradient_tile<Rows, kTail>(s, x + (kRegisters - kTail) * kLanes, dx + (kRegisters - kTail) * kLanes);
+    if constexpr (kTail > 0)
+      gradient_tile<Rows, kTail>(s, x + (kRegisters - kTail) * kLanes,
+                                 dx + (kRegisters - kTail) * kLanes);
   }
 
-  static void backward_range(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx, std::int64_t begin, std::int64_t end) {
+  static void backward_range(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx,
+                             std::int64_t begin, std::int64_t end) {
     detail::LocalFloats<kInPlace ? 0 : std::size_t{Vectors} * kStride> local, gradient;
     detail::LocalFloats<std::size_t{Vectors} * Vectors> symmetric;
     float* s = symmetric.data();
@@ -278,7 +317,8 @@ class DotInteraction {
     for (std::int64_t sample = begin; sample < end; ++sample) {
       const T* g = dz.row(sample);
       for (int i = 1; i < Vectors; ++i)
-        for (int j = 0; j < i; ++j) s[i * Vectors + j] = s[j * Vectors + i] = to_float(g[Width + triangle_row(i) + j]);
+        for (int j = 0; j < i; ++j)
+          s[i * Vectors + j] = s[j * Vectors + i] = to_float(g[Width + triangle_row(i) + j]);
       const float* vectors = unpack(x.row(sample), local.data());
       float* out = gradient.data();
       if constexpr (kInPlace) out = dx.row(sample);
@@ -286,11 +326,14 @@ class DotInteraction {
       int row = 0;
       for (; row + kTileRows <= Vectors; row += kTileRows) {
         prefetch<Vectors / kTileRows, 0>(x.row(later), Vectors * Width, row / kTileRows);
-        prefetch<Vectors / kTileRows, 0>(dz.row(later), static_cast<std::size_t>(columns()), row / kTileRows);
-        if constexpr (kPrefetchGradient) prefetch<Vectors / kTileRows, 1>(dx.row(later), Vectors * Width, row / kTileRows);
+        prefetch<Vectors / kTileRows, 0>(dz.row(later), static_cast<std::size_t>(columns()),
+                                         row / kTileRows);
+        if constexpr (kPrefetchGradient)
+          prefetch<Vectors / kTileRows, 1>(dx.row(later), Vectors * Width, row / kTileRows);
         gradient_rows<kTileRows>(s + row * Vectors, vectors, out + row * kStride);
       }
-      if constexpr (Vectors % kTileRows > 0) gradient_rows<Vectors % kTileRows>(s + row * Vectors, vectors, out + row * kStride);
+      if constexpr (Vectors % kTileRows > 0)
+        gradient_rows<Vectors % kTileRows>(s + row * Vectors, vectors, out + row * kStride);
       for (int k = 0; k < Width; ++k) out[k] += to_float(g[k]);
       if constexpr (!kInPlace) {
         T* to = dx.row(sample);
@@ -307,14 +350,16 @@ template <class PlanT, int Others, int PadTo, class T>
 struct DotOfPlan {
   static constexpr int width = PlanT::feature_shape.width;
   static_assert(width > 0,
-                "DotFor: the features of the plan have different widths; a dot product needs one (docs/concepts/interaction.md)");
+                "DotFor: the features of the plan have different widths; a dot product needs one "
+                "(docs/concepts/interaction.md)");
   using type = DotInteraction<PlanT::feature_shape.count + Others, std::max(width, 1), PadTo, T>;
 };
 
 }  // namespace detail
 
-/// The interaction of a plan's features, which must have one width, behind `Others` further vectors of that width: `DotFor<Plan>` takes
-/// what an EmbeddingCollection gives, `DotFor<Plan, 1>` the output of a bottom MLP before it.
+/// The interaction of a plan's features, which must have one width, behind `Others` further vectors
+/// of that width: `DotFor<Plan>` takes what an EmbeddingCollection gives, `DotFor<Plan, 1>` the
+/// output of a bottom MLP before it.
 template <class PlanT, int Others = 0, int PadTo = 1, Element T = float>
 using DotFor = typename detail::DotOfPlan<PlanT, Others, PadTo, T>::type;
 

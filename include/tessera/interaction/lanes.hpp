@@ -25,25 +25,30 @@ template <int Lanes>
   std::memcpy(p, &v, sizeof v);
 }
 
-/// Adds neighbouring groups of `Half` lanes: even groups of the result come from a, odd ones from b.
+/// Adds neighbouring groups of `Half` lanes: even groups of the result come from a, odd ones from
+/// b.
 template <int Half, int Lanes>
 [[gnu::always_inline]] inline Floats<Lanes> fold_lanes(Floats<Lanes> a, Floats<Lanes> b) {
   return [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) {
 #ifdef __clang__
-    const Floats<Lanes> straight = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I : Lanes + I)...);
-    const Floats<Lanes> crossed = __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...);
+    const Floats<Lanes> straight =
+        __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I : Lanes + I)...);
+    const Floats<Lanes> crossed =
+        __builtin_shufflevector(a, b, ((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...);
 #else  // g++ has the other builtin too, but what nvcc 13 hands it of a pack among its arguments does not compile
     using Indices = Vector<int, Lanes>;
-    const Floats<Lanes> straight = __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I : Lanes + I)...});
-    const Floats<Lanes> crossed = __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...});
+    const Floats<Lanes> straight =
+        __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I : Lanes + I)...});
+    const Floats<Lanes> crossed =
+        __builtin_shuffle(a, b, Indices{((I / Half) % 2 == 0 ? I + Half : Lanes + I - Half)...});
 #endif
     return straight + crossed;
-  }
-  (std::make_integer_sequence<int, Lanes>{});
+  }(std::make_integer_sequence<int, Lanes>{});
 }
 
-/// Lane i of the result is the sum of all lanes of v[i], i < Count <= Lanes; further lanes are 0. A tree of folds: one vector of sums
-/// costs about three operations per summed vector instead of a horizontal sum each. Overwrites v.
+/// Lane i of the result is the sum of all lanes of v[i], i < Count <= Lanes; further lanes are 0. A
+/// tree of folds: one vector of sums costs about three operations per summed vector instead of a
+/// horizontal sum each. Overwrites v.
 template <int Lanes, int Count, int Half = Lanes / 2>
 [[gnu::always_inline]] inline Floats<Lanes> sum_of_lanes(Floats<Lanes>* v) {
   constexpr int kLeft = std::min(Half, Count);

@@ -16,15 +16,17 @@
 #include <type_traits>
 #include <vector>
 
-/// The laws of a communicator, for any communicator and any test framework: `communicator_laws(c)` runs on all ranks at once and
-/// returns what each rank found wrong. Every expectation is computed from (seed, rank) alone, without communication.
+/// The laws of a communicator, for any communicator and any test framework: `communicator_laws(c)`
+/// runs on all ranks at once and returns what each rank found wrong. Every expectation is computed
+/// from (seed, rank) alone, without communication.
 namespace tessera::inline v0::laws {
 
 struct CommunicatorLawOptions {
   std::uint32_t seed = 1;
   int rounds = 4;               ///< of every law, with other sizes
   std::size_t large = 100'000;  ///< elements in the largest buffers
-  /// False for a communicator that adds floats in an order of its own: sums may then differ by rounding, but not from rank to rank.
+  /// False for a communicator that adds floats in an order of its own: sums may then differ by
+  /// rounding, but not from rank to rank.
   bool rank_order = true;
 };
 
@@ -35,11 +37,14 @@ struct Bytes3 {
   friend bool operator==(const Bytes3&, const Bytes3&) = default;
 };
 
-/// The value of element `i` of what `from` sends to `to`: all different, and exact in every element type.
+/// The value of element `i` of what `from` sends to `to`: all different, and exact in every element
+/// type.
 template <class T>
 T value(std::uint32_t seed, int from, int to, std::size_t i) {
   const auto mixed =
-      static_cast<std::uint32_t>((seed * 31u + static_cast<std::uint32_t>(from)) * 31u + static_cast<std::uint32_t>(to)) * 2654435761u +
+      static_cast<std::uint32_t>((seed * 31u + static_cast<std::uint32_t>(from)) * 31u +
+                                 static_cast<std::uint32_t>(to)) *
+          2654435761u +
       static_cast<std::uint32_t>(i) * 40503u;
   if constexpr (std::is_arithmetic_v<T>) {
     return static_cast<T>(mixed >> 8);
@@ -53,11 +58,13 @@ T value(std::uint32_t seed, int from, int to, std::size_t i) {
 /// A float whose sums depend on the order of addition, of either sign and very different sizes.
 template <class T>
 T rough(std::uint32_t seed, int rank, std::size_t i) {
-  std::minstd_rand random(seed * 7919u + static_cast<std::uint32_t>(rank) * 104729u + static_cast<std::uint32_t>(i) * 31u + 1u);
+  std::minstd_rand random(seed * 7919u + static_cast<std::uint32_t>(rank) * 104729u +
+                          static_cast<std::uint32_t>(i) * 31u + 1u);
   random.discard(3);
   const auto mantissa = static_cast<std::int64_t>(random() % 20001) - 10000;
   if constexpr (std::is_floating_point_v<T>) {
-    return static_cast<T>(static_cast<double>(mantissa) * 1.1 * static_cast<double>(std::uint64_t{1} << (random() % 30)));
+    return static_cast<T>(static_cast<double>(mantissa) * 1.1 *
+                          static_cast<double>(std::uint64_t{1} << (random() % 30)));
   } else if constexpr (std::is_signed_v<T>) {
     return static_cast<T>(mantissa);
   } else {
@@ -65,7 +72,8 @@ T rough(std::uint32_t seed, int rank, std::size_t i) {
   }
 }
 
-/// Sizes for every (from, to) pair; the same on every rank. Kinds: all empty, random with many zeros, one large, all to one rank.
+/// Sizes for every (from, to) pair; the same on every rank. Kinds: all empty, random with many
+/// zeros, one large, all to one rank.
 inline std::size_t pair_count(const CommunicatorLawOptions& options, int round, int from, int to) {
   const std::uint32_t seed = options.seed + static_cast<std::uint32_t>(round);
   const std::uint32_t random = value<std::uint32_t>(seed, from, to, 17);
@@ -99,12 +107,15 @@ T reduced(std::uint32_t seed, int ranks, std::size_t i, Reduction reduction) {
   return result;
 }
 
-/// How far a sum of `rough` values may be from the one in rank order: a few roundings of the largest partial sums.
+/// How far a sum of `rough` values may be from the one in rank order: a few roundings of the
+/// largest partial sums.
 template <class T>
-bool sum_holds(const CommunicatorLawOptions& options, int ranks, std::size_t i, T found, T expected) {
+bool sum_holds(const CommunicatorLawOptions& options, int ranks, std::size_t i, T found,
+               T expected) {
   if (options.rank_order || !std::is_floating_point_v<T>) return same_bits(found, expected);
   double sizes = 0;
-  for (int rank = 0; rank < ranks; ++rank) sizes += std::abs(static_cast<double>(rough<T>(options.seed, rank, i)));
+  for (int rank = 0; rank < ranks; ++rank)
+    sizes += std::abs(static_cast<double>(rough<T>(options.seed, rank, i)));
   return std::abs(static_cast<double>(found) - static_cast<double>(expected)) <=
          sizes * ranks * static_cast<double>(std::numeric_limits<T>::epsilon());
 }
@@ -117,14 +128,19 @@ void all_to_all_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
     for (int peer = 0; peer < c.size(); ++peer) {
       send_counts.push_back(pair_count(options, round, c.rank(), peer));
       receive_counts.push_back(pair_count(options, round, peer, c.rank()));
-      for (std::size_t i = 0; i < send_counts.back(); ++i) send.push_back(value<T>(options.seed, c.rank(), peer, i));
-      for (std::size_t i = 0; i < receive_counts.back(); ++i) expected.push_back(value<T>(options.seed, peer, c.rank(), i));
+      for (std::size_t i = 0; i < send_counts.back(); ++i)
+        send.push_back(value<T>(options.seed, c.rank(), peer, i));
+      for (std::size_t i = 0; i < receive_counts.back(); ++i)
+        expected.push_back(value<T>(options.seed, peer, c.rank(), i));
     }
     std::vector<T> received(expected.size());
     const std::vector<T> sent = send;
     c.all_to_all(std::span<const T>(send), send_counts, std::span<T>(received), receive_counts);
-    faults.expect(received == expected, "all_to_all, round {}: rank {} received something else than its peers sent", round, c.rank());
-    faults.expect(send == sent, "all_to_all, round {}: the send buffer of rank {} has changed", round, c.rank());
+    faults.expect(received == expected,
+                  "all_to_all, round {}: rank {} received something else than its peers sent",
+                  round, c.rank());
+    faults.expect(send == sent, "all_to_all, round {}: the send buffer of rank {} has changed",
+                  round, c.rank());
     // The send buffer is free on return: overwriting it must reach nobody.
     for (T& element : send) element = value<T>(options.seed + 99, 0, 0, 0);
   }
@@ -137,28 +153,35 @@ void all_gather_law(C& c, const CommunicatorLawOptions& options, Faults& faults)
     std::vector<T> expected;
     for (int peer = 0; peer < c.size(); ++peer) {
       counts.push_back(pair_count(options, round, peer, 0));
-      for (std::size_t i = 0; i < counts.back(); ++i) expected.push_back(value<T>(options.seed, peer, 1, i));
+      for (std::size_t i = 0; i < counts.back(); ++i)
+        expected.push_back(value<T>(options.seed, peer, 1, i));
     }
     std::vector<T> send, received(expected.size());
-    for (std::size_t i = 0; i < counts[static_cast<std::size_t>(c.rank())]; ++i) send.push_back(value<T>(options.seed, c.rank(), 1, i));
+    for (std::size_t i = 0; i < counts[static_cast<std::size_t>(c.rank())]; ++i)
+      send.push_back(value<T>(options.seed, c.rank(), 1, i));
     c.all_gather(std::span<const T>(send), std::span<T>(received), counts);
-    faults.expect(received == expected, "all_gather, round {}: rank {} received something else than its peers sent", round, c.rank());
+    faults.expect(received == expected,
+                  "all_gather, round {}: rank {} received something else than its peers sent",
+                  round, c.rank());
   }
 }
 
 template <class T, class C>
 void all_reduce_law(C& c, const CommunicatorLawOptions& options, Faults& faults) {
   for (const Reduction reduction : {Reduction::sum, Reduction::min, Reduction::max})
-    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{2500}}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{5}, std::size_t{2500}}) {
       std::vector<T> values;
       for (std::size_t i = 0; i < size; ++i) values.push_back(rough<T>(options.seed, c.rank(), i));
       c.all_reduce(std::span<T>(values), reduction);
       for (std::size_t i = 0; i < size; ++i) {
         const T expected = reduced<T>(options.seed, c.size(), i, reduction);
-        const bool holds =
-            reduction == Reduction::sum ? sum_holds(options, c.size(), i, values[i], expected) : same_bits(values[i], expected);
-        faults.expect(holds, "all_reduce, {} of {}: element {} on rank {} is {}, in rank order it is {}", name_of(reduction), size, i,
-                      c.rank(), values[i], expected);
+        const bool holds = reduction == Reduction::sum
+                               ? sum_holds(options, c.size(), i, values[i], expected)
+                               : same_bits(values[i], expected);
+        faults.expect(holds,
+                      "all_reduce, {} of {}: element {} on rank {} is {}, in rank order it is {}",
+                      name_of(reduction), size, i, c.rank(), values[i], expected);
       }
     }
 }
@@ -179,8 +202,8 @@ void reduce_scatter_law(C& c, const CommunicatorLawOptions& options, Faults& fau
     for (std::size_t i = 0; i < received.size(); ++i) {
       const T expected = reduced<T>(options.seed, c.size(), begin + i, Reduction::sum);
       faults.expect(sum_holds(options, c.size(), begin + i, received[i], expected),
-                    "reduce_scatter, round {}: element {} on rank {} is {}, in rank order it is {}", round, i, c.rank(), received[i],
-                    expected);
+                    "reduce_scatter, round {}: element {} on rank {} is {}, in rank order it is {}",
+                    round, i, c.rank(), received[i], expected);
     }
   }
 }
@@ -193,34 +216,51 @@ void broadcast_law(C& c, const CommunicatorLawOptions& options, Faults& faults) 
       for (std::size_t i = 0; i < size; ++i) expected.push_back(value<T>(options.seed, root, 0, i));
       if (c.rank() == root) values = expected;
       c.broadcast(std::span<T>(values), root);
-      faults.expect(values == expected, "broadcast of {} elements from rank {}: rank {} has something else", size, root, c.rank());
+      faults.expect(values == expected,
+                    "broadcast of {} elements from rank {}: rank {} has something else", size, root,
+                    c.rank());
     }
 }
 
 }  // namespace detail
 
-/// Runs the laws of every collective that `c` offers. Call it on all ranks; returns this rank's faults, none if the laws hold.
+/// Runs the laws of every collective that `c` offers. Call it on all ranks; returns this rank's
+/// faults, none if the laws hold.
 template <class C>
 std::vector<std::string> communicator_laws(C& c, CommunicatorLawOptions options = {}) {
   Faults faults;
   faults.expect(c.size() >= 1, "size() is {}", c.size());
-  faults.expect(c.rank() >= 0 && c.rank() < c.size(), "rank() is {}, size() is {}", c.rank(), c.size());
-  const auto for_types = [&]<class... T>(auto law, std::type_identity<T>... types) { (law(types), ...); };
+  faults.expect(c.rank() >= 0 && c.rank() < c.size(), "rank() is {}, size() is {}", c.rank(),
+                c.size());
+  const auto for_types = [&]<class... T>(auto law, std::type_identity<T>... types) {
+    (law(types), ...);
+  };
   const auto for_exchangeable = [&](auto law) {
-    for_types(law, std::type_identity<float>{}, std::type_identity<double>{}, std::type_identity<std::int32_t>{},
-              std::type_identity<std::int64_t>{}, std::type_identity<std::uint64_t>{}, std::type_identity<std::uint8_t>{},
+    for_types(law, std::type_identity<float>{}, std::type_identity<double>{},
+              std::type_identity<std::int32_t>{}, std::type_identity<std::int64_t>{},
+              std::type_identity<std::uint64_t>{}, std::type_identity<std::uint8_t>{},
               std::type_identity<detail::Bytes3>{});
   };
   const auto for_reducible = [&](auto law) {
-    for_types(law, std::type_identity<float>{}, std::type_identity<double>{}, std::type_identity<std::int32_t>{},
-              std::type_identity<std::int64_t>{}, std::type_identity<std::uint64_t>{});
+    for_types(law, std::type_identity<float>{}, std::type_identity<double>{},
+              std::type_identity<std::int32_t>{}, std::type_identity<std::int64_t>{},
+              std::type_identity<std::uint64_t>{});
   };
-  if constexpr (HasAllToAll<C>) for_exchangeable([&]<class T>(std::type_identity<T>) { detail::all_to_all_law<T>(c, options, faults); });
-  if constexpr (HasAllGather<C>) for_exchangeable([&]<class T>(std::type_identity<T>) { detail::all_gather_law<T>(c, options, faults); });
-  if constexpr (HasAllReduce<C>) for_reducible([&]<class T>(std::type_identity<T>) { detail::all_reduce_law<T>(c, options, faults); });
+  if constexpr (HasAllToAll<C>)
+    for_exchangeable(
+        [&]<class T>(std::type_identity<T>) { detail::all_to_all_law<T>(c, options, faults); });
+  if constexpr (HasAllGather<C>)
+    for_exchangeable(
+        [&]<class T>(std::type_identity<T>) { detail::all_gather_law<T>(c, options, faults); });
+  if constexpr (HasAllReduce<C>)
+    for_reducible(
+        [&]<class T>(std::type_identity<T>) { detail::all_reduce_law<T>(c, options, faults); });
   if constexpr (HasReduceScatter<C>)
-    for_reducible([&]<class T>(std::type_identity<T>) { detail::reduce_scatter_law<T>(c, options, faults); });
-  if constexpr (HasBroadcast<C>) for_exchangeable([&]<class T>(std::type_identity<T>) { detail::broadcast_law<T>(c, options, faults); });
+    for_reducible(
+        [&]<class T>(std::type_identity<T>) { detail::reduce_scatter_law<T>(c, options, faults); });
+  if constexpr (HasBroadcast<C>)
+    for_exchangeable(
+        [&]<class T>(std::type_identity<T>) { detail::broadcast_law<T>(c, options, faults); });
   if constexpr (HasBarrier<C>) c.barrier();
   return faults.take();
 }

@@ -14,8 +14,9 @@
 
 namespace tessera::inline v0::laws {
 
-/// Collects what laws find wrong. Of each kind of fault, which is its text without the values, the first three are kept and the rest is
-/// counted: a wrong formula breaks its law for every random row.
+/// Collects what laws find wrong. Of each kind of fault, which is its text without the values, the
+/// first three are kept and the rest is counted: a wrong formula breaks its law for every random
+/// row.
 class Faults {
  public:
   template <class... Args>
@@ -23,14 +24,16 @@ class Faults {
     if (holds) return;
     const fmt::string_view kind = text;
     Kind& found = kind_of({kind.data(), kind.size()});
-    if (++found.count <= kept_of_a_kind) found.texts.push_back(fmt::format(text, std::forward<Args>(args)...));
+    if (++found.count <= kept_of_a_kind)
+      found.texts.push_back(fmt::format(text, std::forward<Args>(args)...));
   }
 
   std::vector<std::string> take() {
     std::vector<std::string> all;
     for (Kind& kind : kinds_) {
       for (std::string& text : kind.texts) all.push_back(std::move(text));
-      if (kind.count > kept_of_a_kind) all.push_back(fmt::format("... and {} more like the last", kind.count - kept_of_a_kind));
+      if (kind.count > kept_of_a_kind)
+        all.push_back(fmt::format("... and {} more like the last", kind.count - kept_of_a_kind));
     }
     kinds_.clear();
     return all;

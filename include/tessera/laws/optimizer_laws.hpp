@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-/// The laws of an optimizer, for any optimizer and any test framework: `optimizer_laws(optimizer)` returns what it found wrong, repeated
-/// faults counted.
+/// The laws of an optimizer, for any optimizer and any test framework: `optimizer_laws(optimizer)`
+/// returns what it found wrong, repeated faults counted.
 namespace tessera::inline v0::laws {
 
 struct OptimizerLawOptions {
@@ -26,7 +26,8 @@ struct OptimizerLawOptions {
   float learning_rate = 0.01f;
   bool zero_gradient_keeps_weight = true;  ///< false for one with weight decay or momentum
   bool zero_rate_keeps_weight = true;      ///< false for one that divides by the learning rate
-  /// Weights start from zero, not from random values: for an optimizer whose states define the weight (FTRL), whatever it was before.
+  /// Weights start from zero, not from random values: for an optimizer whose states define the
+  /// weight (FTRL), whatever it was before.
   bool start_from_zero = false;
 };
 
@@ -42,19 +43,26 @@ struct LawRow {
 
   explicit LawRow(const O& optimizer) {
     for (auto& states : element_states)
-      for (int k = 0; k < O::element_states; ++k) states[static_cast<std::size_t>(k)] = optimizer.initial_state(k);
-    for (int k = 0; k < O::row_states; ++k) row_states[static_cast<std::size_t>(k)] = optimizer.initial_state(O::element_states + k);
+      for (int k = 0; k < O::element_states; ++k)
+        states[static_cast<std::size_t>(k)] = optimizer.initial_state(k);
+    for (int k = 0; k < O::row_states; ++k)
+      row_states[static_cast<std::size_t>(k)] = optimizer.initial_state(O::element_states + k);
   }
   void step(const typename O::Step& step, const std::array<float, width>& gradient) {
     float mean_square = 0;
     for (const float g : gradient) mean_square += g * g / width;
-    const auto shared = step.row(row_states.data(), O::needs_mean_square ? mean_square : std::nanf(""));
-    for (std::size_t c = 0; c < width; ++c) weights[c] = step.element(weights[c], gradient[c], element_states[c].data(), shared);
+    const auto shared =
+        step.row(row_states.data(), O::needs_mean_square ? mean_square : std::nanf(""));
+    for (std::size_t c = 0; c < width; ++c)
+      weights[c] = step.element(weights[c], gradient[c], element_states[c].data(), shared);
   }
-  friend bool operator==(const LawRow& a, const LawRow& b) { return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b); }
+  friend bool operator==(const LawRow& a, const LawRow& b) {
+    return std::bit_cast<Bits>(a) == std::bit_cast<Bits>(b);
+  }
 
  private:
-  using Bits = std::array<std::uint32_t, (width + width * std::max(1, O::element_states) + std::max(1, O::row_states))>;
+  using Bits = std::array<std::uint32_t, (width + width * std::max(1, O::element_states) +
+                                          std::max(1, O::row_states))>;
 };
 
 }  // namespace detail
@@ -65,7 +73,8 @@ struct LawRow {
 /// - The first step goes against the gradient.
 /// - Every state has a name, and names differ.
 template <Optimizer O>
-std::vector<std::string> optimizer_laws(const O& optimizer, const OptimizerLawOptions& options = {}) {
+std::vector<std::string> optimizer_laws(const O& optimizer,
+                                        const OptimizerLawOptions& options = {}) {
   using Row = detail::LawRow<O>;
   Faults faults;
   std::mt19937 random(options.seed);
@@ -91,33 +100,41 @@ std::vector<std::string> optimizer_laws(const O& optimizer, const OptimizerLawOp
       twin.step(optimizer.at(options.learning_rate, t), gradient);
       frozen.step(optimizer.at(0, t), gradient);
       for (std::size_t c = 0; c < Row::width; ++c) {
-        faults.expect(std::isfinite(row.weights[c]), "row {}, step {}: weight {} is {} after a finite gradient {}", r, t, c, row.weights[c],
-                      gradient[c]);
+        faults.expect(std::isfinite(row.weights[c]),
+                      "row {}, step {}: weight {} is {} after a finite gradient {}", r, t, c,
+                      row.weights[c], gradient[c]);
         for (const float state : row.element_states[c])
-          faults.expect(std::isfinite(state), "row {}, step {}: an element state is {}", r, t, state);
+          faults.expect(std::isfinite(state), "row {}, step {}: an element state is {}", r, t,
+                        state);
         if (t == 1)
-          faults.expect((row.weights[c] - before[c]) * gradient[c] <= 0,
-                        "row {}: the first step takes weight {} from {} to {}, along its gradient {}", r, c, before[c], row.weights[c],
-                        gradient[c]);
+          faults.expect(
+              (row.weights[c] - before[c]) * gradient[c] <= 0,
+              "row {}: the first step takes weight {} from {} to {}, along its gradient {}", r, c,
+              before[c], row.weights[c], gradient[c]);
       }
-      for (const float state : row.row_states) faults.expect(std::isfinite(state), "row {}, step {}: a row state is {}", r, t, state);
+      for (const float state : row.row_states)
+        faults.expect(std::isfinite(state), "row {}, step {}: a row state is {}", r, t, state);
     }
     faults.expect(row == twin, "row {}: the same steps gave other bits", r);
-    if (options.zero_rate_keeps_weight) faults.expect(frozen.weights == start, "row {}: a learning rate of 0 changed a weight", r);
+    if (options.zero_rate_keeps_weight)
+      faults.expect(frozen.weights == start, "row {}: a learning rate of 0 changed a weight", r);
 
     Row still(optimizer);
     still.weights = start;
     still.step(optimizer.at(options.learning_rate, 1), {});
     for (const float weight : still.weights)
-      faults.expect(std::isfinite(weight), "a gradient of zero in the first step gives the weight {}", weight);
-    if (options.zero_gradient_keeps_weight) faults.expect(still.weights == start, "row {}: a gradient of zero changed a weight", r);
+      faults.expect(std::isfinite(weight),
+                    "a gradient of zero in the first step gives the weight {}", weight);
+    if (options.zero_gradient_keeps_weight)
+      faults.expect(still.weights == start, "row {}: a gradient of zero changed a weight", r);
   }
   if constexpr (O::element_states + O::row_states > 0) {
     std::vector<std::string> names(std::begin(O::state_names), std::end(O::state_names));
-    faults.expect(std::ssize(names) == O::element_states + O::row_states, "{} state names for {} states", names.size(),
-                  O::element_states + O::row_states);
+    faults.expect(std::ssize(names) == O::element_states + O::row_states,
+                  "{} state names for {} states", names.size(), O::element_states + O::row_states);
     std::ranges::sort(names);
-    faults.expect(std::ranges::adjacent_find(names) == names.end(), "two states have the same name");
+    faults.expect(std::ranges::adjacent_find(names) == names.end(),
+                  "two states have the same name");
     faults.expect(std::ranges::find(names, "") == names.end(), "a state has no name");
   }
   return faults.take();

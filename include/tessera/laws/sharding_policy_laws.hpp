@@ -14,13 +14,14 @@ namespace tessera::inline v0::laws {
 template <class P>
 bool copies_rows(const TableSpec& table, const Topology& topology) {
   for (int i = 0; i < P::count(table, topology); ++i)
-    if (const ShardRequest request = P::shard(table, topology, i); !request.rectangle.empty() && request.place.kind == Place::Kind::every)
+    if (const ShardRequest request = P::shard(table, topology, i);
+        !request.rectangle.empty() && request.place.kind == Place::Kind::every)
       return true;
   return false;
 }
 
-/// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs no test framework. `columns`: a number
-/// that divides the widths which the policy can cut.
+/// What laws `P` breaks for tables of awkward sizes on 1 to 9 ranks, repeated faults counted; needs
+/// no test framework. `columns`: a number that divides the widths which the policy can cut.
 ///   cover      every element of the table is in exactly one rectangle, on a rank that exists
 ///   pure       asked again, it answers the same
 ///   placeable  every request for a place can be met
@@ -39,24 +40,29 @@ std::vector<std::string> sharding_policy_laws(int columns = 1) {
           resolve_features(layout, true);
           std::vector<PlacementRequest> requests;
           for (int i = 0; i < P::count(table, topology); ++i) {
-            const ShardRequest request = P::shard(table, topology, i), again = P::shard(table, topology, i);
+            const ShardRequest request = P::shard(table, topology, i),
+                               again = P::shard(table, topology, i);
             faults.expect(request.rectangle == again.rectangle && request.place == again.place,
                           "pure: shard {} of {} x {} differs when asked again", i, rows, width);
             if (request.rectangle.empty()) continue;
-            const int unit = request.place.kind == Place::Kind::node_member ? request.place.group : i;
+            const int unit =
+                request.place.kind == Place::Kind::node_member ? request.place.group : i;
             requests.push_back({0, request, unit});
             layout.shards.push_back({0, request.rectangle, unplaced_rank});
           }
           if constexpr (requires { P::whole_rows; })
             if (P::whole_rows) {
               for (const PlacementRequest& r : requests)
-                faults.expect(r.request.rectangle.width() == width, "whole: columns of {} x {} are cut", rows, width);
+                faults.expect(r.request.rectangle.width() == width,
+                              "whole: columns of {} x {} are cut", rows, width);
               faults.expect(copies_rows<P>(table, topology) == copies_rows<P>(table, Topology{2}),
-                            "whole: {} x {} has copies on {} or on two ranks, not on both", rows, width, ranks);
+                            "whole: {} x {} has copies on {} or on two ranks, not on both", rows,
+                            width, ranks);
             }
           const Placement placement(layout, requests);
           const PlanFault fault = layout.fault.ok() ? check_cover(layout) : layout.fault;
-          faults.expect(fault.ok(), "{} x {} on {} ranks, {} per node: {}", rows, width, ranks, per_node, describe(fault));
+          faults.expect(fault.ok(), "{} x {} on {} ranks, {} per node: {}", rows, width, ranks,
+                        per_node, describe(fault));
         }
   return faults.take();
 }

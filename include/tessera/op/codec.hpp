@@ -11,7 +11,8 @@
 
 namespace tessera::inline v0 {
 
-/// Writes rows of floats one after another in the codec's form, C::bytes(width) each: row i is row samples[i] of the source, or row i.
+/// Writes rows of floats one after another in the codec's form, C::bytes(width) each: row i is row
+/// samples[i] of the source, or row i.
 template <Codec C>
 struct EncodeRows {
   struct Job {
@@ -27,8 +28,8 @@ struct EncodeRows {
   };
 };
 
-/// The way back: encoded row i goes to, or is added to, row samples[i] of the target (row i without samples). Jobs run in order wherever
-/// two of them add to the same columns.
+/// The way back: encoded row i goes to, or is added to, row samples[i] of the target (row i without
+/// samples). Jobs run in order wherever two of them add to the same columns.
 template <Codec C>
 struct DecodeRows {
   struct Job {

@@ -10,16 +10,17 @@
 
 namespace tessera::inline v0 {
 
-/// Adds one float per entry to where the entry stands in the batch: with e = entries[i] (or first + i where null), values[i] goes to
-/// target[positions[e]] (or target[base + e] where null). Jobs run in order; within a job no two entries meet.
+/// Adds one float per entry to where the entry stands in the batch: with e = entries[i] (or first +
+/// i where null), values[i] goes to target[positions[e]] (or target[base + e] where null). Jobs run
+/// in order; within a job no two entries meet.
 struct AddEntryValues {
   struct Job {
     const float* values = nullptr;
     std::int64_t count = 0;
     const std::int64_t* entries = nullptr;
     std::int64_t first = 0;
-    /// In the backend's memory, [bags + 1], if given, and with entries null: `first` is offsets[0], and the last entry is before
-    /// offsets[bags].
+    /// In the backend's memory, [bags + 1], if given, and with entries null: `first` is offsets[0],
+    /// and the last entry is before offsets[bags].
     const std::int64_t* offsets = nullptr;
     std::int64_t bags = 0;
     const std::int64_t* positions = nullptr;
@@ -38,7 +39,8 @@ struct AddEntryValues {
   };
 };
 
-/// Multiplies the values of each bag's entries, which stand as in AddEntryValues, by the bag's factor.
+/// Multiplies the values of each bag's entries, which stand as in AddEntryValues, by the bag's
+/// factor.
 struct ScaleEntryValues {
   struct Job {
     const std::int64_t* offsets = nullptr;  ///< [bags + 1]

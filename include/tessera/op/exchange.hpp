@@ -10,10 +10,11 @@
 
 namespace tessera::inline v0 {
 
-/// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it, with those ids alone, in order.
-/// `whole`: a block of all rows takes every bag as it is, empty ones too. Sizes are for the host, which waits for them unless all jobs are
-/// whole. Where the host cannot read ids, a whole job may have several blocks: each takes every bag, with -1 in place of ids outside its
-/// rows, and bags are cut where they do not fit into `entries`.
+/// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it,
+/// with those ids alone, in order. `whole`: a block of all rows takes every bag as it is, empty
+/// ones too. Sizes are for the host, which waits for them unless all jobs are whole. Where the host
+/// cannot read ids, a whole job may have several blocks: each takes every bag, with -1 in place of
+/// ids outside its rows, and bags are cut where they do not fit into `entries`.
 template <IdType Id>
 struct PackBags {
   struct Block {
@@ -51,9 +52,10 @@ struct OffsetsFromLengths {
   };
 };
 
-/// Moves rows of floats between matrices: row i of `source` goes to (or is added to) row i of `target`; with `samples`, row i of the packed
-/// side belongs to row samples[i] of the other, which is the target when `scatter`, else the source. Jobs run in order wherever two
-/// of them add to the same columns.
+/// Moves rows of floats between matrices: row i of `source` goes to (or is added to) row i of
+/// `target`; with `samples`, row i of the packed side belongs to row samples[i] of the other, which
+/// is the target when `scatter`, else the source. Jobs run in order wherever two of them add to the
+/// same columns.
 struct MoveRows {
   struct Job {
     const float* source = nullptr;

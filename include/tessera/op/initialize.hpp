@@ -11,7 +11,8 @@
 
 namespace tessera::inline v0 {
 
-/// Which element is asked for, and of what. Values depend on nothing else, so every plan starts from the same tables.
+/// Which element is asked for, and of what. Values depend on nothing else, so every plan starts
+/// from the same tables.
 struct ElementKey {
   std::uint64_t seed = 0;
   std::uint64_t table = 0;  ///< name_key of the table's name
@@ -20,15 +21,16 @@ struct ElementKey {
   std::int32_t column = 0;
 
   /// 64 random bits of this element.
-  TESSERA_HOST_DEVICE constexpr std::uint64_t word() const { return random_word(seed, table, row, column); }
+  TESSERA_HOST_DEVICE constexpr std::uint64_t word() const {
+    return random_word(seed, table, row, column);
+  }
 };
 
 /// First values of a table: a functor from ElementKey to float, trivially copyable.
 template <class F>
 concept Initializer = requires(const F& f, const ElementKey& key) {
   { f(key) } -> std::convertible_to<float>;
-}
-&&std::is_trivially_copyable_v<F>;
+} && std::is_trivially_copyable_v<F>;
 
 /// Fills `rows x width` elements of an arena; `first` is the key of the first element.
 template <Element T, Initializer F>

@@ -28,9 +28,17 @@ struct CheckIds {
   };
 };
 
-/// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host has cleared it.
+/// The first fault of a batch, in memory of the backend. All zeros: none. It stays until the host
+/// has cleared it.
 struct InputFault {
-  enum Kind : std::int32_t { none, bad_id, offsets_backwards, first_offset, last_offset, over_bound };
+  enum Kind : std::int32_t {
+    none,
+    bad_id,
+    offsets_backwards,
+    first_offset,
+    last_offset,
+    over_bound
+  };
   unsigned long long found = 0;  ///< of the operation: orders faults
   std::int32_t kind = none;
   std::int32_t feature = 0;  ///< index into the jobs
@@ -40,10 +48,12 @@ struct InputFault {
   std::uint32_t backwards = 0;  ///< of the operation: whether the batch's offsets go backwards
 };
 
-/// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends whose memory the host cannot read:
-/// copies ids and offsets, replaces bad ids under the policy (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0
-/// where some go backwards: ids that two features claim cannot be fit for both tables), and works out the coefficients of means. The first
-/// fault is noted: offsets that are wrong, features with more ids than their bound, and under throw_error bad ids.
+/// Makes the ids of a whole batch (KeyedJagged) fit for use without telling the host, for backends
+/// whose memory the host cannot read: copies ids and offsets, replaces bad ids under the policy
+/// (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0 where some go
+/// backwards: ids that two features claim cannot be fit for both tables), and works out the
+/// coefficients of means. The first fault is noted: offsets that are wrong, features with more ids
+/// than their bound, and under throw_error bad ids.
 template <IdType Id>
 struct AdmitIds {
   /// A feature of the batch; the k-th job is that of bags [k*batch, (k+1)*batch).
@@ -65,14 +75,16 @@ struct AdmitIds {
     BadIds policy = BadIds::throw_error;
     Id* admitted = nullptr;                    ///< [ids]
     std::int64_t* admitted_offsets = nullptr;  ///< as offsets
-    float* scale = nullptr;                    ///< [jobs*batch] 1 / ids of the bag (0: none), of jobs that want it; or null
+    /// [jobs*batch] 1 / ids of the bag (0: none), of jobs that want it; or null
+    float* scale = nullptr;
     float* scaled_weights = nullptr;           ///< [ids] of jobs that want them; or null
     unsigned long long* bad_counts = nullptr;  ///< per table, added to
     InputFault* fault = nullptr;
   };
 };
 
-/// Copies chosen elements of an array to host memory and waits for them: values[i] = array[indices[i]].
+/// Copies chosen elements of an array to host memory and waits for them: values[i] =
+/// array[indices[i]].
 struct ReadNumbers {
   struct Parameters {
     const std::int64_t* array = nullptr;

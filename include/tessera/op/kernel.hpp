@@ -4,14 +4,17 @@
 
 namespace tessera::inline v0 {
 
-/// The implementation of operation `Op` on `Backend`, specialized in host/ and cuda/. An operation is a struct in op/ that states
-/// the parameters and their meaning; a specialization has `static void run(const Backend&, const typename Op::Parameters&)`.
+/// The implementation of operation `Op` on `Backend`, specialized in host/ and cuda/. An operation
+/// is a struct in op/ that states the parameters and their meaning; a specialization has `static
+/// void run(const Backend&, const typename Op::Parameters&)`.
 template <class Op, class Backend>
 struct Kernel {
   static constexpr bool included = sizeof(Op) == 0;  // never, but known only where it is asked for
   static_assert(included,
-                "Kernel: no kernel of this operation for this backend is included; tessera/tessera.hpp has those of Host, "
-                "tessera/tessera.cuh those of Cuda, tessera/host/ and tessera/cuda/ single ones (docs/concepts/backend.md)");
+                "Kernel: no kernel of this operation for this backend is included; "
+                "tessera/tessera.hpp has those of Host, "
+                "tessera/tessera.cuh those of Cuda, tessera/host/ and tessera/cuda/ single ones "
+                "(docs/concepts/backend.md)");
   static void run(const auto&, const auto&) {}
 };
 

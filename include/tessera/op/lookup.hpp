@@ -19,8 +19,9 @@ struct LookupGroup {
   std::int64_t output_stride = 0;
 };
 
-/// Gathers and pools. For every bag: the sum over its ids, in their order, of weights[i] * row (or of the rows, then scaled by
-/// bag_scale[b]), in float. An empty bag gives zeros. All groups of all tables of one width are served by one call.
+/// Gathers and pools. For every bag: the sum over its ids, in their order, of weights[i] * row (or
+/// of the rows, then scaled by bag_scale[b]), in float. An empty bag gives zeros. All groups of all
+/// tables of one width are served by one call.
 template <Element T, IdType Id, int Width>
 struct Lookup {
   struct Parameters {

@@ -20,8 +20,8 @@ struct MarkRows {
   };
 };
 
-/// Puts rows of a matrix one after another: target row i, of row_bytes, is source row rows[i]. For backends whose memory the host cannot
-/// read.
+/// Puts rows of a matrix one after another: target row i, of row_bytes, is source row rows[i]. For
+/// backends whose memory the host cannot read.
 struct GatherRows {
   struct Parameters {
     const std::byte* source = nullptr;

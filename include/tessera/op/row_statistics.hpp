@@ -18,7 +18,8 @@ struct PlaceRange {
   TESSERA_HOST_DEVICE constexpr std::int64_t size() const { return end - begin; }
 };
 
-/// Where the rows [row_begin, row_end) stand in ascending lists of rows, behind which -1 may stand any number of times.
+/// Where the rows [row_begin, row_end) stand in ascending lists of rows, behind which -1 may stand
+/// any number of times.
 struct FindRows {
   struct Job {
     const std::int64_t* rows = nullptr;
@@ -39,10 +40,13 @@ struct ColumnRange {
   std::int32_t table_width = 0;
 
   TESSERA_HOST_DEVICE constexpr int width() const { return end - begin; }
-  TESSERA_HOST_DEVICE constexpr int partials() const { return mean_square_partials(begin, end, table_width); }
+  TESSERA_HOST_DEVICE constexpr int partials() const {
+    return mean_square_partials(begin, end, table_width);
+  }
 };
 
-/// Writes what a shard knows of the mean squares of rows: `columns.partials()` floats per row (op/mean_square.hpp).
+/// Writes what a shard knows of the mean squares of rows: `columns.partials()` floats per row
+/// (op/mean_square.hpp).
 struct WriteMeanSquares {
   struct Job {
     const float* gradients = nullptr;   ///< of all merged rows: [rows, columns.width()]
@@ -62,8 +66,9 @@ struct CombineMeanSquares {
   struct Part {
     std::int64_t row_begin = 0;  ///< in the arena
     std::int64_t row_end = 0;
-    const PlaceRange* which = nullptr;  ///< merged rows that the partials belong to, in the backend's memory
-    const float* partials = nullptr;    ///< null: this shard's own, worked out from the gradients
+    /// merged rows that the partials belong to, in the backend's memory
+    const PlaceRange* which = nullptr;
+    const float* partials = nullptr;  ///< null: this shard's own, worked out from the gradients
     ColumnRange columns;
   };
   struct Job {
@@ -71,8 +76,9 @@ struct CombineMeanSquares {
     const float* gradients = nullptr;    ///< of all merged rows
     const PlaceRange* which = nullptr;   ///< of them, in the backend's memory
     std::int64_t room = 0;               ///< at least as many
-    std::span<const Part> parts;         ///< in the order of columns; of several with the same columns each row is in one
-    float* means = nullptr;              ///< of all merged rows
+    /// in the order of columns; of several with the same columns each row is in one
+    std::span<const Part> parts;
+    float* means = nullptr;  ///< of all merged rows
   };
   struct Parameters {
     std::span<const Job> jobs;

@@ -25,18 +25,20 @@ struct RowRange {
   constexpr bool empty() const { return begin == end; }
 };
 
-/// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride, `width` floats.
+/// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride,
+/// `width` floats.
 template <IdType Id>
 struct GradientGroup {
   Bags<Id> bags;
   const float* gradient = nullptr;
   std::int64_t gradient_stride = 0;
-  /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's rows. Empty: anywhere.
+  /// All the bags' arena rows lie in it: a backend shares the work better if it knows each table's
+  /// rows. Empty: anywhere.
   RowRange rows{};
 };
 
-/// Bags of one update are numbered by 32 bits; each group's begin at a multiple of this, or of a lower power of two that holds every
-/// group's.
+/// Bags of one update are numbered by 32 bits; each group's begin at a multiple of this, or of a
+/// lower power of two that holds every group's.
 inline constexpr std::int64_t update_bag_run = std::int64_t{1} << 16;
 
 /// The power of two: its logarithm.
@@ -44,25 +46,31 @@ template <IdType Id>
 int update_bag_shift(std::span<const GradientGroup<Id>> groups) {
   std::int64_t largest = 1;
   for (const GradientGroup<Id>& group : groups) largest = std::max(largest, group.bags.bags);
-  return std::min(std::bit_width(static_cast<std::uint64_t>(largest - 1)), std::bit_width(static_cast<std::uint64_t>(update_bag_run - 1)));
+  return std::min(std::bit_width(static_cast<std::uint64_t>(largest - 1)),
+                  std::bit_width(static_cast<std::uint64_t>(update_bag_run - 1)));
 }
 
-/// Throws InvalidArgument where one update has more ids or bags than the backend can number: 2^32 - 1 on the host, 2^31 - 1 on others.
+/// Throws InvalidArgument where one update has more ids or bags than the backend can number: 2^32 -
+/// 1 on the host, 2^31 - 1 on others.
 template <IdType Id, class Backend>
 void require_countable(std::span<const GradientGroup<Id>> groups) {
   constexpr std::int64_t most = (std::int64_t{1} << (Backend::host_readable ? 32 : 31)) - 1;
   const int shift = Backend::host_readable ? update_bag_shift(groups) : 0;
   std::int64_t entries = 0, bags = 0;
   for (const GradientGroup<Id>& group : groups) {
-    entries += group.bags.bags == 0 ? 0 : Backend::host_readable ? group.bags.entries() : group.bags.entry_bound;
+    entries += group.bags.bags == 0     ? 0
+               : Backend::host_readable ? group.bags.entries()
+                                        : group.bags.entry_bound;
     bags += (group.bags.bags + (std::int64_t{1} << shift) - 1) >> shift << shift;
   }
-  require(entries <= most && bags <= most + 1, "update: {} ids in {} bags in one batch on one rank; at most {}, split it", entries, bags,
+  require(entries <= most && bags <= most + 1,
+          "update: {} ids in {} bags in one batch on one rank; at most {}, split it", entries, bags,
           most);
 }
 
-/// The rows of one shard in an arena, and where they come from: arena row r is row (r - row_offset + row_begin) of table `table_key`
-/// (name_key of its name), from column column_begin on. Ascending row_offset.
+/// The rows of one shard in an arena, and where they come from: arena row r is row (r - row_offset
+/// + row_begin) of table `table_key` (name_key of its name), from column column_begin on. Ascending
+/// row_offset.
 struct ArenaSegment {
   std::int64_t row_offset = 0;
   std::int64_t rows = 0;
@@ -83,11 +91,14 @@ struct ArenaState {
   std::uint64_t rounding_seed = 0;                        ///< of this step
 };
 
-/// The optimizer's update, fused with the merging of gradients. For every distinct arena row among the entries of all groups: its
-/// gradient is the sum of coefficient * gradient of the bag, entry by entry in the order of (group, bag, position), each step one
-/// multiply-add in float (a coefficient of 1 adds, the first to a zero of negative sign, so that a single gradient stays what it is); then
-/// the optimizer is applied once. Rows without an entry do not change, nor does their state. The result does not depend on the number of
-/// threads, nor on which other rows are present. Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange, Apply).
+/// The optimizer's update, fused with the merging of gradients. For every distinct arena row among
+/// the entries of all groups: its gradient is the sum of coefficient * gradient of the bag, entry
+/// by entry in the order of (group, bag, position), each step one multiply-add in float (a
+/// coefficient of 1 adds, the first to a zero of negative sign, so that a single gradient stays
+/// what it is); then the optimizer is applied once. Rows without an entry do not change, nor does
+/// their state. The result does not depend on the number of threads, nor on which other rows are
+/// present. Where O::needs_mean_square, `width` must be the whole row (else: Merge, exchange,
+/// Apply).
 template <Element T, IdType Id, int Width, Optimizer O>
 struct Update {
   struct Parameters {
@@ -104,7 +115,8 @@ struct MergedGradients {
   float* gradients = nullptr;
 };
 
-/// The first half of Update alone: merges gradients by row, in the same order and with the same bits.
+/// The first half of Update alone: merges gradients by row, in the same order and with the same
+/// bits.
 template <IdType Id, int Width>
 struct Merge {
   struct Parameters {
@@ -113,33 +125,37 @@ struct Merge {
     std::span<const GradientGroup<Id>> groups{};
     /// Out: room for min(entries of all groups, arena_rows) rows; `count` is set.
     MergedGradients* merged = nullptr;
-    /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host need not wait. For backends whose memory
-    /// the host cannot read.
+    /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host
+    /// need not wait. For backends whose memory the host cannot read.
     bool padded = false;
   };
 };
 
-/// The second half of Update alone: applies the optimizer to distinct rows with given gradients, but those of row -1.
+/// The second half of Update alone: applies the optimizer to distinct rows with given gradients,
+/// but those of row -1.
 template <Element T, int Width, Optimizer O>
 struct Apply {
   struct Parameters {
     ArenaState<T, O> state;
     typename O::Step step;
     MergedGradients merged;
-    /// Mean over the whole table row of the squared gradient, one per merged row, where O::needs_mean_square; else null.
+    /// Mean over the whole table row of the squared gradient, one per merged row, where
+    /// O::needs_mean_square; else null.
     const float* mean_square = nullptr;
   };
 };
 
-/// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's gradient with the entry's row, in float,
-/// columns ascending in 16 lanes (lane c % 16 adds column c, one multiply-add each; then lanes are added as a tree: i with i+8, i+4,
-/// i+2, i+1). Written to output + position in ids. Must run before the update changes the rows.
+/// Gradients of per-id weights: for entry i of bag b of a group, the dot product of the bag's
+/// gradient with the entry's row, in float, columns ascending in 16 lanes (lane c % 16 adds column
+/// c, one multiply-add each; then lanes are added as a tree: i with i+8, i+4, i+2, i+1). Written to
+/// output + position in ids. Must run before the update changes the rows.
 template <Element T, IdType Id, int Width>
 struct WeightGradients {
   struct Group {
     GradientGroup<Id> source;
-    float* output = nullptr;        ///< parallel to source.bags.ids
-    bool from_first_entry = false;  ///< or to the entries of these bags, at most entry_bound of them
+    float* output = nullptr;  ///< parallel to source.bags.ids
+    /// or to the entries of these bags, at most entry_bound of them
+    bool from_first_entry = false;
   };
   struct Parameters {
     const T* arena = nullptr;

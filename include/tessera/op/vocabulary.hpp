@@ -29,16 +29,19 @@ enum class Eviction : std::uint8_t {
 
 /// The keys of one table.
 struct VocabularyTable {
-  std::int64_t rows = 0;          ///< of the table. Row 0 is shared by all keys that have no row of their own
-  std::uint32_t admit_after = 1;  ///< a key gets its row in the batch in which it is seen for this time, counted over all batches
+  /// of the table. Row 0 is shared by all keys that have no row of their own
+  std::int64_t rows = 0;
+  /// a key gets its row in the batch in which it is seen for this time, counted over all batches
+  std::uint32_t admit_after = 1;
   Eviction eviction = Eviction::least_frequent;
 };
 
 struct VocabularyOptions {
   std::vector<VocabularyTable> tables{};
-  std::vector<int> feature_table{};  ///< whose keys each feature holds; empty: feature i has table i
-  std::uint64_t seed = 0;            ///< of the hash that gives keys to blocks of rows
-  int threads = 1;                   ///< of each rank; on the host
+  /// whose keys each feature holds; empty: feature i has table i
+  std::vector<int> feature_table{};
+  std::uint64_t seed = 0;  ///< of the hash that gives keys to blocks of rows
+  int threads = 1;         ///< of each rank; on the host
 };
 
 /// A row that now stands for another key than before: its weights and state belong to the old one.
@@ -49,13 +52,15 @@ struct ReusedRow {
   friend bool operator==(const ReusedRow&, const ReusedRow&) = default;
 };
 
-/// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be saved.
+/// What a vocabulary knows of some keys. A key that has no row has row -1. As plain arrays, to be
+/// saved.
 struct VocabularyRecords {
   std::vector<std::int64_t> keys;  ///< of one rank, in ascending order
   std::vector<std::int64_t> rows;  ///< parallel to keys, as the next two
   std::vector<std::int64_t> counts;
   std::vector<std::int64_t> steps;  ///< when the key was last seen
-  std::vector<std::int64_t> used;   ///< per block of the table: how many of its rows were ever given out; -1: not known here
+  /// per block of the table: how many of its rows were ever given out; -1: not known here
+  std::vector<std::int64_t> used;
 };
 
 /// The last step of records, or 0.
@@ -65,31 +70,39 @@ inline std::int64_t last_vocabulary_step(std::span<const VocabularyRecords> part
     for (const std::int64_t step : part.steps) last = std::max(last, step);
   return last;
 }
-/// Throws InvalidArgument unless a vocabulary whose keys were last seen in step `last` can go on behind `step`.
+/// Throws InvalidArgument unless a vocabulary whose keys were last seen in step `last` can go on
+/// behind `step`.
 inline void require_vocabulary_step(std::int64_t step, std::int64_t last) {
   require(step >= last && step <= std::numeric_limits<std::uint32_t>::max(),
-          "Vocabulary: step {} cannot be set: a key was seen in step {}, and 2^32-1 batches are the most", step, last);
+          "Vocabulary: step {} cannot be set: a key was seen in step {}, and 2^32-1 batches are "
+          "the most",
+          step, last);
 }
 
 /// A block of any size counts so many keys without a row before it forgets some.
 inline constexpr std::int64_t kLeastVocabularyCandidates = 1024;
 
 /// The key of a text.
-constexpr std::int64_t vocabulary_key(std::string_view text) { return static_cast<std::int64_t>(name_key(text)); }
+constexpr std::int64_t vocabulary_key(std::string_view text) {
+  return static_cast<std::int64_t>(name_key(text));
+}
 
 /// Which of a table's blocks a key belongs to: by the upper half of its hash.
-TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks, std::int64_t key) {
+TESSERA_HOST_DEVICE constexpr std::int64_t vocabulary_block(std::uint64_t seed, std::int64_t blocks,
+                                                            std::int64_t key) {
   const std::uint64_t hash = mix64(static_cast<std::uint64_t>(key) ^ seed);
   return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(blocks)) >> 32);
 }
 
-/// A seed that nobody can know, of the hash that places keys in memory: so keys cannot be chosen to collide. No answer depends on it.
+/// A seed that nobody can know, of the hash that places keys in memory: so keys cannot be chosen to
+/// collide. No answer depends on it.
 inline std::uint64_t secret_vocabulary_seed() {
   std::random_device device;
   return std::uint64_t{device()} << 32 | device();
 }
 
-/// How the rows of a vocabulary's tables are cut into blocks, and which rank decides about each. The same for every backend.
+/// How the rows of a vocabulary's tables are cut into blocks, and which rank decides about each.
+/// The same for every backend.
 struct VocabularyLayout {
   struct Table {
     std::uint64_t seed;
@@ -116,36 +129,49 @@ struct VocabularyLayout {
     }
     for (std::size_t t = 0; t < options.tables.size(); ++t) {
       const VocabularyTable& table = options.tables[t];
-      require(table.rows >= 2 && table.rows <= std::numeric_limits<std::int32_t>::max() && table.admit_after >= 1,
-              "Vocabulary: table {} has {} rows and admits keys after {} times; it needs 2 .. 2^31-1 rows and at least 1", t, table.rows,
-              table.admit_after);
+      require(table.rows >= 2 && table.rows <= std::numeric_limits<std::int32_t>::max() &&
+                  table.admit_after >= 1,
+              "Vocabulary: table {} has {} rows and admits keys after {} times; it needs 2 .. "
+              "2^31-1 rows and at least 1",
+              t, table.rows, table.admit_after);
       Table made{.seed = random_word(options.seed, t),
                  .blocks = std::clamp<std::int64_t>(table.rows / 4096, 1, 256),
                  .begin = {},
                  .owner = {},
                  .local = {}};
-      for (std::int64_t b = 0; b <= made.blocks; ++b) made.begin.push_back(1 + (table.rows - 1) * b / made.blocks);
+      for (std::int64_t b = 0; b <= made.blocks; ++b)
+        made.begin.push_back(1 + (table.rows - 1) * b / made.blocks);
       for (std::int64_t b = 0; b < made.blocks; ++b) {
-        made.owner.push_back(static_cast<int>((b * ranks / made.blocks + static_cast<std::int64_t>(t)) % ranks));
+        made.owner.push_back(
+            static_cast<int>((b * ranks / made.blocks + static_cast<std::int64_t>(t)) % ranks));
         made.local.push_back(made.owner.back() == rank ? static_cast<int>(own.size()) : -1);
         if (made.local.back() < 0) continue;
         const std::int64_t begin = made.begin[static_cast<std::size_t>(b)];
-        own.push_back({static_cast<std::int64_t>(t), begin, made.begin[static_cast<std::size_t>(b) + 1] - begin});
+        own.push_back({static_cast<std::int64_t>(t), begin,
+                       made.begin[static_cast<std::size_t>(b) + 1] - begin});
       }
       tables.push_back(std::move(made));
     }
     for (const int t : options.feature_table)
-      require(t >= 0 && t < std::ssize(tables), "Vocabulary: a feature reads table {} of {}", t, tables.size());
+      require(t >= 0 && t < std::ssize(tables), "Vocabulary: a feature reads table {} of {}", t,
+              tables.size());
   }
 
   static std::size_t block_of(const Table& table, std::int64_t key) {
-    return table.blocks == 1 ? 0 : static_cast<std::size_t>(vocabulary_block(table.seed, table.blocks, key));
+    return table.blocks == 1
+               ? 0
+               : static_cast<std::size_t>(vocabulary_block(table.seed, table.blocks, key));
   }
-  const Table& table_of(std::size_t feature) const { return tables[static_cast<std::size_t>(options.feature_table[feature])]; }
-  const VocabularyTable& options_of(const Block& block) const { return options.tables[static_cast<std::size_t>(block.table)]; }
+  const Table& table_of(std::size_t feature) const {
+    return tables[static_cast<std::size_t>(options.feature_table[feature])];
+  }
+  const VocabularyTable& options_of(const Block& block) const {
+    return options.tables[static_cast<std::size_t>(block.table)];
+  }
 
-  /// Of records that any ranks exported, in any order, joined or not, those that this rank decides about, keys ascending. Throws
-  /// InvalidArgument for records of another table or with other options, and for what no vocabulary holds.
+  /// Of records that any ranks exported, in any order, joined or not, those that this rank decides
+  /// about, keys ascending. Throws InvalidArgument for records of another table or with other
+  /// options, and for what no vocabulary holds.
   VocabularyRecords own_records(int t, std::span<const VocabularyRecords> parts) const {
     const Table& table = tables.at(static_cast<std::size_t>(t));
     const std::size_t blocks = table.local.size();
@@ -154,12 +180,15 @@ struct VocabularyLayout {
     own_part.used.assign(blocks, -1);
     for (const VocabularyRecords& part : parts) {
       const std::size_t n = part.keys.size();
-      require(part.rows.size() == n && part.counts.size() == n && part.steps.size() == n && !part.used.empty() &&
-                  part.used.size() % blocks == 0,
-              "Vocabulary: the records of table {} have {} keys, {} rows, {} counts, {} steps and {} blocks; this table has {} blocks", t,
-              n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(), blocks);
+      require(part.rows.size() == n && part.counts.size() == n && part.steps.size() == n &&
+                  !part.used.empty() && part.used.size() % blocks == 0,
+              "Vocabulary: the records of table {} have {} keys, {} rows, {} counts, {} steps and "
+              "{} blocks; this table has {} blocks",
+              t, n, part.rows.size(), part.counts.size(), part.steps.size(), part.used.size(),
+              blocks);
       // Where parts were joined, their lists of blocks stand one after another.
-      for (std::size_t i = 0; i < part.used.size(); ++i) own_part.used[i % blocks] = std::max(own_part.used[i % blocks], part.used[i]);
+      for (std::size_t i = 0; i < part.used.size(); ++i)
+        own_part.used[i % blocks] = std::max(own_part.used[i % blocks], part.used[i]);
       for (std::size_t i = 0; i < n; ++i)
         if (check(t, table, part, i)) found.emplace_back(&part, i);
     }
@@ -167,13 +196,18 @@ struct VocabularyLayout {
       if (table.local[b] < 0) continue;
       const std::int64_t rows = table.begin[b + 1] - table.begin[b], used = own_part.used[b];
       require(used >= 0 && used <= rows,
-              "Vocabulary: {} of {} rows of block {} of table {} cannot have been used; give records of all ranks", used, rows, b, t);
+              "Vocabulary: {} of {} rows of block {} of table {} cannot have been used; give "
+              "records of all ranks",
+              used, rows, b, t);
     }
-    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first->keys[a.second] < b.first->keys[b.second]; });
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      return a.first->keys[a.second] < b.first->keys[b.second];
+    });
     std::vector<bool> taken(static_cast<std::size_t>(table.begin.back()));
     for (const auto& [part, i] : found) {
       const std::int64_t key = part->keys[i], row = part->rows[i];
-      require(own_part.keys.empty() || own_part.keys.back() != key, "Vocabulary: key {} of table {} is there twice", key, t);
+      require(own_part.keys.empty() || own_part.keys.back() != key,
+              "Vocabulary: key {} of table {} is there twice", key, t);
       if (row >= 0) {
         const std::size_t b = block_of(table, key);
         require(row - table.begin[b] < own_part.used[b] && !taken[static_cast<std::size_t>(row)],
@@ -192,22 +226,27 @@ struct VocabularyLayout {
   /// Whether record i is this rank's.
   static bool check(int t, const Table& table, const VocabularyRecords& part, std::size_t i) {
     constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-    const std::int64_t key = part.keys[i], row = part.rows[i], count = part.counts[i], step = part.steps[i];
+    const std::int64_t key = part.keys[i], row = part.rows[i], count = part.counts[i],
+                       step = part.steps[i];
     const std::size_t b = block_of(table, key);
     require(row == -1 || (row >= table.begin[b] && row < table.begin[b + 1]),
-            "Vocabulary: key {} of table {} cannot have row {}: the records are of another table, or of other rows or seed", key, t, row);
-    require(count >= 1 && count <= most && step >= 0 && step <= most, "Vocabulary: key {} of table {} cannot have count {} and step {}",
-            key, t, count, step);
+            "Vocabulary: key {} of table {} cannot have row {}: the records are of another table, "
+            "or of other rows or seed",
+            key, t, row);
+    require(count >= 1 && count <= most && step >= 0 && step <= most,
+            "Vocabulary: key {} of table {} cannot have count {} and step {}", key, t, count, step);
     return table.local[b] >= 0;
   }
 };
 
 /// All ranks' rows that changed hands, ascending. Collective.
 template <class Comm>
-void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own, std::vector<ReusedRow>& all) {
+void gather_reused_rows(Comm& communicator, std::span<const ReusedRow> own,
+                        std::vector<ReusedRow>& all) {
   const std::size_t ranks = static_cast<std::size_t>(communicator.size()), count = own.size();
   std::vector<std::size_t> counts(ranks);
-  communicator.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
+  communicator.all_gather(std::span<const std::size_t>(&count, 1), std::span<std::size_t>(counts),
+                          std::vector<std::size_t>(ranks, 1));
   all.resize(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
   if (all.empty()) return;
   communicator.all_gather(own, std::span<ReusedRow>(all), counts);

@@ -32,7 +32,8 @@ struct Sgd {
   constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
 };
 
-/// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon). Duchi, Hazan, Singer 2011; constants as in PyTorch.
+/// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon). Duchi, Hazan, Singer 2011; constants as in
+/// PyTorch.
 struct Adagrad {
   float epsilon = 1e-10f;
   float initial_accumulator = 0;
@@ -56,7 +57,8 @@ struct Adagrad {
   constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
 };
 
-/// One sum per row: sum += mean(g^2); w -= lr * g / (sqrt(sum) + epsilon). FBGEMM's EXACT_ROWWISE_ADAGRAD.
+/// One sum per row: sum += mean(g^2); w -= lr * g / (sqrt(sum) + epsilon). FBGEMM's
+/// EXACT_ROWWISE_ADAGRAD.
 struct RowWiseAdagrad {
   float epsilon = 1e-8f;
   float initial_accumulator = 0;
@@ -83,8 +85,8 @@ struct RowWiseAdagrad {
   constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
 };
 
-/// Lazy Adam (touched rows only): w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon), t the global step counted from 1.
-/// Kingma, Ba 2015; PyTorch's SparseAdam.
+/// Lazy Adam (touched rows only): w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon), t the
+/// global step counted from 1. Kingma, Ba 2015; PyTorch's SparseAdam.
 struct Adam {
   float beta1 = 0.9f;
   float beta2 = 0.999f;
@@ -109,9 +111,10 @@ struct Adam {
   constexpr float initial_state(int) const { return 0; }
   Step at(float learning_rate, std::int64_t step) const {
     const double t = static_cast<double>(step);
-    const double rate =
-        learning_rate * std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) / (1 - std::pow(static_cast<double>(beta1), t));
-    return {static_cast<float>(rate), beta1, beta2, static_cast<float>(1.0 - beta1), static_cast<float>(1.0 - beta2), epsilon};
+    const double rate = learning_rate * std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) /
+                        (1 - std::pow(static_cast<double>(beta1), t));
+    return {static_cast<float>(rate),        beta1,  beta2, static_cast<float>(1.0 - beta1),
+            static_cast<float>(1.0 - beta2), epsilon};
   }
 };
 

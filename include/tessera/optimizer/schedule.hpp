@@ -18,19 +18,22 @@
 
 namespace tessera::inline v0 {
 
-/// The learning rate of every step: a value made of stages. Steps count from 0; the first update uses step 0.
+/// The learning rate of every step: a value made of stages. Steps count from 0; the first update
+/// uses step 0.
 ///
 ///     const auto rates = Schedule::chain({{8'000, Schedule::warmup(24.0, 8'000)}, {40'000, Schedule::constant(24.0)}},
 ///                                        Schedule::polynomial({.rate = 24.0, .decay_steps = 24'000, .power = 2}));
 ///     embeddings.set_learning_rate(rates.at(step));
 ///
-/// Below s is the step and t = s + 1. Formulas are evaluated in double. They are those of NVIDIA's DLRM recipe (polynomial) and of
-/// torch.optim.lr_scheduler. Every function throws InvalidArgument on rates that are negative or non-finite, and on lengths that cannot be.
+/// Below s is the step and t = s + 1. Formulas are evaluated in double. They are those of NVIDIA's
+/// DLRM recipe (polynomial) and of torch.optim.lr_scheduler. Every function throws InvalidArgument
+/// on rates that are negative or non-finite, and on lengths that cannot be.
 class Schedule {
  public:
   struct Polynomial {
     double rate = 0;
-    std::int64_t warmup_steps = 0;      ///< the rate grows in a straight line to `rate`, which it has from here
+    /// the rate grows in a straight line to `rate`, which it has from here
+    std::int64_t warmup_steps = 0;
     std::int64_t decay_start_step = 0;  ///< until here; at least warmup_steps
     std::int64_t decay_steps = 1;       ///< and falls during these to end_rate, which it keeps
     double power = 1;
@@ -39,7 +42,9 @@ class Schedule {
   /// A schedule for `steps` steps, whose own steps count from the stage's first.
   struct Stage;
 
-  static Schedule constant(double rate) { return Schedule({.kind = Kind::constant, .rate = checked(rate)}); }
+  static Schedule constant(double rate) {
+    return Schedule({.kind = Kind::constant, .rate = checked(rate)});
+  }
 
   /// rate min(1, t / steps).
   static Schedule warmup(double rate, std::int64_t steps) {
@@ -47,12 +52,15 @@ class Schedule {
     return Schedule({.kind = Kind::warmup, .rate = checked(rate), .length = steps});
   }
 
-  /// Warm-up, rate, then max(rate ((end - t) / decay_steps)^power, end_rate) with end = decay_start_step + decay_steps, then end_rate.
+  /// Warm-up, rate, then max(rate ((end - t) / decay_steps)^power, end_rate) with end =
+  /// decay_start_step + decay_steps, then end_rate.
   static Schedule polynomial(const Polynomial& p) {
     require(p.warmup_steps >= 0 && p.decay_start_step >= p.warmup_steps && p.decay_steps >= 1,
-            "Schedule: a polynomial needs 0 <= warmup_steps <= decay_start_step and decay_steps >= 1, got {}, {} and {}", p.warmup_steps,
-            p.decay_start_step, p.decay_steps);
-    require(std::isfinite(p.power) && p.power >= 0, "Schedule: the power of a polynomial is {}", p.power);
+            "Schedule: a polynomial needs 0 <= warmup_steps <= decay_start_step and decay_steps >= "
+            "1, got {}, {} and {}",
+            p.warmup_steps, p.decay_start_step, p.decay_steps);
+    require(std::isfinite(p.power) && p.power >= 0, "Schedule: the power of a polynomial is {}",
+            p.power);
     return Schedule({.kind = Kind::polynomial,
                      .rate = checked(p.rate),
                      .end_rate = checked(p.end_rate),
@@ -65,24 +73,30 @@ class Schedule {
   /// end_rate + (rate - end_rate) (1 + cos(pi min(1, s / decay_steps))) / 2.
   static Schedule cosine(double rate, std::int64_t decay_steps, double end_rate = 0) {
     require(decay_steps >= 1, "Schedule: a cosine over {} steps", decay_steps);
-    return Schedule({.kind = Kind::cosine, .rate = checked(rate), .end_rate = checked(end_rate), .length = decay_steps});
+    return Schedule({.kind = Kind::cosine,
+                     .rate = checked(rate),
+                     .end_rate = checked(end_rate),
+                     .length = decay_steps});
   }
 
   /// rate min(t / warmup_steps, sqrt(warmup_steps / t)).
   static Schedule inverse_sqrt(double rate, std::int64_t warmup_steps) {
-    require(warmup_steps >= 1, "Schedule: an inverse square root with a warm-up of {} steps", warmup_steps);
+    require(warmup_steps >= 1, "Schedule: an inverse square root with a warm-up of {} steps",
+            warmup_steps);
     return Schedule({.kind = Kind::inverse_sqrt, .rate = checked(rate), .length = warmup_steps});
   }
 
   /// rate factor^floor(s / every).
   static Schedule step_decay(double rate, std::int64_t every, double factor) {
     require(every >= 1, "Schedule: a decay every {} steps", every);
-    return Schedule({.kind = Kind::every, .rate = checked(rate), .length = every, .shape = checked(factor)});
+    return Schedule(
+        {.kind = Kind::every, .rate = checked(rate), .length = every, .shape = checked(factor)});
   }
 
   /// rate factor^k, k being how many of the milestones are <= s. Milestones ascend.
   static Schedule step_decay(double rate, std::vector<std::int64_t> milestones, double factor) {
-    require(std::is_sorted(milestones.begin(), milestones.end()), "Schedule: milestones must ascend");
+    require(std::is_sorted(milestones.begin(), milestones.end()),
+            "Schedule: milestones must ascend");
     Schedule schedule({.kind = Kind::milestones, .rate = checked(rate), .shape = checked(factor)});
     schedule.pieces_.front().milestones = std::move(milestones);
     return schedule;
@@ -91,12 +105,14 @@ class Schedule {
   /// Stages one after another, then `last` for ever. A stage may be a chain itself.
   static Schedule chain(const std::vector<Stage>& stages, const Schedule& last);
 
-  /// The schedule that a text names, as on command lines: stages with commas between, each but the last with its length in steps.
+  /// The schedule that a text names, as on command lines: stages with commas between, each but the
+  /// last with its length in steps.
   ///
   ///     constant | hold:STEPS | warmup:STEPS | poly:STEPS[:POWER[:END]] | cosine:STEPS[:END] | inverse-sqrt:WARMUP | step:EVERY:FACTOR
   ///
-  /// END is a share of `rate`. `constant`, `inverse-sqrt` and `step` have no length, so they come last. Without such a last stage, the rate
-  /// stays what the last one ends with. Throws InvalidArgument naming the stage at fault.
+  /// END is a share of `rate`. `constant`, `inverse-sqrt` and `step` have no length, so they come
+  /// last. Without such a last stage, the rate stays what the last one ends with. Throws
+  /// InvalidArgument naming the stage at fault.
   static Schedule parse(std::string_view text, double rate);
 
   /// The rate of an update.
@@ -112,7 +128,15 @@ class Schedule {
   float at(std::int64_t step) const { return static_cast<float>(rate(step)); }
 
  private:
-  enum class Kind : std::uint8_t { constant, warmup, polynomial, cosine, inverse_sqrt, every, milestones };
+  enum class Kind : std::uint8_t {
+    constant,
+    warmup,
+    polynomial,
+    cosine,
+    inverse_sqrt,
+    every,
+    milestones
+  };
   static constexpr std::int64_t endless = INT64_MAX;
 
   struct Piece {
@@ -130,7 +154,8 @@ class Schedule {
   Schedule() = default;
 
   static double checked(double rate) {
-    require(std::isfinite(rate) && rate >= 0, "Schedule: a rate or factor is {}: must be finite and not negative", rate);
+    require(std::isfinite(rate) && rate >= 0,
+            "Schedule: a rate or factor is {}: must be finite and not negative", rate);
     return rate;
   }
 
@@ -145,16 +170,19 @@ class Schedule {
         const double start = static_cast<double>(p.decay_start), end = start + length;
         if (t <= static_cast<double>(p.warmup)) return p.rate * t / static_cast<double>(p.warmup);
         if (t <= start) return p.rate;
-        return t <= end ? std::max(p.rate * std::pow((end - t) / length, p.shape), p.end_rate) : p.end_rate;
+        return t <= end ? std::max(p.rate * std::pow((end - t) / length, p.shape), p.end_rate)
+                        : p.end_rate;
       }
       case Kind::cosine:
-        return p.end_rate + (p.rate - p.end_rate) * (1 + std::cos(std::numbers::pi * std::min(1.0, s / length))) / 2;
+        return p.end_rate + (p.rate - p.end_rate) *
+                                (1 + std::cos(std::numbers::pi * std::min(1.0, s / length))) / 2;
       case Kind::inverse_sqrt:
         return p.rate * std::min(t / length, std::sqrt(length / t));
       case Kind::every:
         return p.rate * std::pow(p.shape, static_cast<double>(step / p.length));
       case Kind::milestones: {
-        const auto passed = std::upper_bound(p.milestones.begin(), p.milestones.end(), step) - p.milestones.begin();
+        const auto passed =
+            std::upper_bound(p.milestones.begin(), p.milestones.end(), step) - p.milestones.begin();
         return p.rate * std::pow(p.shape, static_cast<double>(passed));
       }
     }
@@ -182,7 +210,8 @@ struct Schedule::Stage {
 inline Schedule Schedule::chain(const std::vector<Stage>& stages, const Schedule& last) {
   Schedule result;
   for (const Stage& stage : stages) {
-    require(stage.steps >= 0 && stage.steps < endless, "Schedule: a stage of {} steps", stage.steps);
+    require(stage.steps >= 0 && stage.steps < endless, "Schedule: a stage of {} steps",
+            stage.steps);
     result.append(stage.schedule, stage.steps);
   }
   result.append(last, endless);
@@ -204,12 +233,14 @@ inline std::vector<std::string_view> split_text(std::string_view text, char sepa
 /// One stage of a schedule's text: a kind and its numbers.
 class ScheduleText {
  public:
-  ScheduleText(std::string_view whole, std::string_view stage) : whole_(whole), stage_(stage), fields_(split_text(stage, ':')) {}
+  ScheduleText(std::string_view whole, std::string_view stage)
+      : whole_(whole), stage_(stage), fields_(split_text(stage, ':')) {}
 
   /// Whether the stage is of this kind. Throws if it is, with another number of numbers than these.
   bool is(std::string_view kind, std::size_t least, std::size_t most) const {
     if (fields_.front() != kind) return false;
-    if (const std::size_t n = fields_.size() - 1; n < least || n > most) fail(fmt::format("it has {} numbers", n));
+    if (const std::size_t n = fields_.size() - 1; n < least || n > most)
+      fail(fmt::format("it has {} numbers", n));
     return true;
   }
   template <class T>
@@ -217,7 +248,8 @@ class ScheduleText {
     if (field >= fields_.size()) return otherwise;
     const char* const end = fields_[field].data() + fields_[field].size();
     const auto read = std::from_chars(fields_[field].data(), end, otherwise);
-    if (read.ec != std::errc() || read.ptr != end) fail(fmt::format("'{}' is not a number, or does not fit", fields_[field]));
+    if (read.ec != std::errc() || read.ptr != end)
+      fail(fmt::format("'{}' is not a number, or does not fit", fields_[field]));
     return otherwise;
   }
   std::int64_t steps() const {
@@ -227,7 +259,8 @@ class ScheduleText {
   }
   [[noreturn]] void fail(std::string_view what) const {
     throw InvalidArgument(
-        fmt::format("schedule '{}', stage '{}': {}; stages are constant, hold:STEPS, warmup:STEPS, poly:STEPS[:POWER[:END]], "
+        fmt::format("schedule '{}', stage '{}': {}; stages are constant, hold:STEPS, warmup:STEPS, "
+                    "poly:STEPS[:POWER[:END]], "
                     "cosine:STEPS[:END], inverse-sqrt:WARMUP and step:EVERY:FACTOR",
                     whole_, stage_, what));
   }
@@ -255,15 +288,22 @@ inline Schedule Schedule::parse(std::string_view text, double rate) {
       add(stage.steps(), warmup(rate, stage.steps()), rate);
     } else if (stage.is("poly", 1, 3)) {
       const double last = rate * stage.number<double>(3);
-      add(stage.steps(), polynomial({.rate = rate, .decay_steps = stage.steps(), .power = stage.number(2, 1.0), .end_rate = last}), last);
+      add(stage.steps(),
+          polynomial({.rate = rate,
+                      .decay_steps = stage.steps(),
+                      .power = stage.number(2, 1.0),
+                      .end_rate = last}),
+          last);
     } else if (stage.is("cosine", 1, 2)) {
       const double last = rate * stage.number<double>(2);
       add(stage.steps(), cosine(rate, stage.steps(), last), last);
     } else {
       const bool last = i + 1 == parts.size();
       if (last && stage.is("constant", 0, 0)) return chain(stages, constant(rate));
-      if (last && stage.is("inverse-sqrt", 1, 1)) return chain(stages, inverse_sqrt(rate, stage.steps()));
-      if (last && stage.is("step", 2, 2)) return chain(stages, step_decay(rate, stage.steps(), stage.number<double>(2)));
+      if (last && stage.is("inverse-sqrt", 1, 1))
+        return chain(stages, inverse_sqrt(rate, stage.steps()));
+      if (last && stage.is("step", 2, 2))
+        return chain(stages, step_decay(rate, stage.steps(), stage.number<double>(2)));
       stage.fail("unknown, or endless and not the last");
     }
   }

@@ -18,11 +18,14 @@ namespace tessera::inline v0 {
 
 // Further arguments of AutoPlan, in any order, besides Features<...>.
 
-/// Cuts a table in this way. Parts: columns of column_wise and grid, 0 leaves them open. Rank: of table_wise, -1 leaves it open.
+/// Cuts a table in this way. Parts: columns of column_wise and grid, 0 leaves them open. Rank: of
+/// table_wise, -1 leaves it open.
 template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
 struct Pin {
   static constexpr auto table = Table;
-  static constexpr void apply(PlanConstraints& c) { c.pins.push_back({table.view(), How, Parts, Rank}); }
+  static constexpr void apply(PlanConstraints& c) {
+    c.pins.push_back({table.view(), How, Parts, Rank});
+  }
 };
 /// No table without a pin is cut in these ways.
 template <Cut... Cuts>
@@ -34,16 +37,15 @@ template <std::int64_t Bytes>
 struct Reserve {
   static constexpr void apply(PlanConstraints& c) { c.reserve = Bytes; }
 };
-/// No rank holds more than so many hundredths of an even share of tables and state, where a plan can do so: 105 allows 5 % more.
+/// No rank holds more than so many hundredths of an even share of tables and state, where a plan
+/// can do so: 105 allows 5 % more.
 template <int Percent>
 struct BalanceMemory {
   static constexpr void apply(PlanConstraints& c) { c.memory_share = Percent / 100.0; }
 };
 
 template <class T>
-concept PlanConstraint = requires(PlanConstraints& c) {
-  T::apply(c);
-};
+concept PlanConstraint = requires(PlanConstraints& c) { T::apply(c); };
 
 namespace detail {
 
@@ -69,15 +71,17 @@ struct StoredPlan {
 
 }  // namespace detail
 
-/// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch = 65536}>` stands wherever
-/// `Plan<...>` does. Constraints: Pin, Forbid, Reserve, BalanceMemory; Features<...> as in a Plan. For the cluster's ranks the plan is part
-/// of the program; for other ranks, or rows given at run time, the same functions choose when the collection is constructed.
+/// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch
+/// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, Forbid, Reserve, BalanceMemory;
+/// Features<...> as in a Plan. For the cluster's ranks the plan is part of the program; for other
+/// ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
-  static_assert(
-      ((PlanConstraint<Arguments> || FeatureList<Arguments>)&&...),
-      "AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, BalanceMemory and one Features<...> (docs/concepts/plan.md)");
-  static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1, "AutoPlan: give one Features<...> that lists all features");
+  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>) && ...),
+                "AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, "
+                "BalanceMemory and one Features<...> (docs/concepts/plan.md)");
+  static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1,
+                "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
 
  public:
@@ -87,7 +91,8 @@ class AutoPlan {
     for (std::size_t t = 0; t < table_count; ++t) all[t] = TableSet::specs[t];
     return all;
   }();
-  /// Whether rows are only known at run time: then nothing is chosen, and nothing checked, while compiling.
+  /// Whether rows are only known at run time: then nothing is chosen, and nothing checked, while
+  /// compiling.
   static constexpr bool is_dynamic = [] {
     for (const TableSpec& table : tables)
       if (table.rows == dynamic_rows) return true;
@@ -97,7 +102,8 @@ class AutoPlan {
   /// Like Plan::layout: at compile time and at run time; the result's `fault` says what is wrong.
   static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
     if constexpr (!is_dynamic)
-      if (rows.empty() && topology.ranks == C.ranks && (topology.ranks_per_node == 0 || topology.ranks_per_node == C.ranks_per_node))
+      if (rows.empty() && topology.ranks == C.ranks &&
+          (topology.ranks_per_node == 0 || topology.ranks_per_node == C.ranks_per_node))
         return stored_layout();
     Cluster cluster = C;
     cluster.ranks = topology.ranks;
@@ -130,7 +136,8 @@ class AutoPlan {
     };
     (append(std::type_identity<Arguments>{}), ...);
     if constexpr (!listed)
-      for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
+      for (const TableSpec& table : layout.tables)
+        layout.features.push_back({table.name, table.name, table.pooling});
     resolve_features(layout, !listed);
   }
 
@@ -144,7 +151,8 @@ class AutoPlan {
     if constexpr (is_dynamic) return {};
     PlanFault fault = uncut().fault;
     for (const TablePin& pin : constraints().pins)
-      if (std::find_if(tables.begin(), tables.end(), [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
+      if (std::find_if(tables.begin(), tables.end(),
+                       [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
         fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
     return fault;
   }
@@ -152,7 +160,8 @@ class AutoPlan {
 
   static constexpr std::size_t max_parts = [] {
     int most = 1;
-    for (const TableSpec& table : tables) most = std::max(most, std::min<int>(C.ranks, table.width));
+    for (const TableSpec& table : tables)
+      most = std::max(most, std::min<int>(C.ranks, table.width));
     return static_cast<std::size_t>(most);
   }();
 
@@ -168,13 +177,16 @@ class AutoPlan {
         const TableCut& cut = choice.tables[t];
         stored.cuts[t] = cut.cut;
         stored.parts[t] = static_cast<std::int16_t>(cut.parts);
-        for (std::size_t k = 0; k < cut.places.size(); ++k) stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);
+        for (std::size_t k = 0; k < cut.places.size(); ++k)
+          stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);
       }
     }
     return stored;
   }();
 
-  static constexpr PlanFault check_fit() { return chosen.fits ? PlanFault{} : explain_no_fit(uncut(), C, W, constraints()); }
+  static constexpr PlanFault check_fit() {
+    return chosen.fits ? PlanFault{} : explain_no_fit(uncut(), C, W, constraints());
+  }
   static_assert(SoundPlan<check_fit()>::value);
 
   static constexpr Layout stored_layout() {
@@ -206,7 +218,8 @@ class AutoPlan {
     return false;
   }();
 
-  /// Whether ids and vectors pass between ranks: what is chosen for other numbers of ranks may need it.
+  /// Whether ids and vectors pass between ranks: what is chosen for other numbers of ranks may need
+  /// it.
   static constexpr bool exchanges = true;
 
   /// Distinct shard widths of the chosen plan; see Plan::widths.

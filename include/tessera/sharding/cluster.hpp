@@ -9,9 +9,15 @@
 namespace tessera::inline v0 {
 
 inline namespace literals {
-constexpr std::int64_t operator""_KiB(unsigned long long n) { return static_cast<std::int64_t>(n << 10); }
-constexpr std::int64_t operator""_MiB(unsigned long long n) { return static_cast<std::int64_t>(n << 20); }
-constexpr std::int64_t operator""_GiB(unsigned long long n) { return static_cast<std::int64_t>(n << 30); }
+constexpr std::int64_t operator""_KiB(unsigned long long n) {
+  return static_cast<std::int64_t>(n << 10);
+}
+constexpr std::int64_t operator""_MiB(unsigned long long n) {
+  return static_cast<std::int64_t>(n << 20);
+}
+constexpr std::int64_t operator""_GiB(unsigned long long n) {
+  return static_cast<std::int64_t>(n << 30);
+}
 }  // namespace literals
 
 /// Bytes that one element and one row of a table cost, optimizer state included.
@@ -19,41 +25,52 @@ struct MemoryCost {
   std::int64_t per_element = 4;
   std::int64_t per_row = 0;
 
-  constexpr std::int64_t of(const Rectangle& r) const { return r.elements() * per_element + r.rows() * per_row; }
+  constexpr std::int64_t of(const Rectangle& r) const {
+    return r.elements() * per_element + r.rows() * per_row;
+  }
 };
 
-/// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model (docs/cost_model.md) needs to know of their
-/// speed, per rank. The speeds' defaults are those of an A100 in a DGX; `bench_sharding --calibrate` writes those of a host.
+/// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model
+/// (docs/cost_model.md) needs to know of their speed, per rank. The speeds' defaults are those of
+/// an A100 in a DGX; `bench_sharding --calibrate` writes those of a host.
 struct Cluster {
   int ranks = 1;
   int ranks_per_node = 0;            ///< 0: one node
   std::int64_t memory_per_rank = 0;  ///< bytes; the planner takes 0 for no limit
 
-  double stream_bandwidth = 1.6e12;   ///< bytes/s read or written in order
-  double gather_bandwidth = 1.2e12;   ///< bytes/s of rows in random order, from memory
-  double cache_bandwidth = 4.0e12;    ///< bytes/s of rows that were just touched
-  double lookup_seconds = 2e-12;      ///< per id, besides its row's bytes
-  double check_seconds = 5e-12;       ///< per id that a rank's samples have
-  double route_seconds = 1e-11;       ///< per id that a rank sends or receives
-  double cut_seconds = 2e-11;         ///< per id that a rank looks up the block of rows for, where a table is cut by rows
-  double vector_seconds = 1e-11;      ///< per vector put into place or cut out of the gradient, besides its bytes
-  double merge_seconds = 4e-11;       ///< per id of an update: sorting
-  double block_seconds = 0;           ///< per block (a rectangle, a feature, a source rank) and stage
+  double stream_bandwidth = 1.6e12;  ///< bytes/s read or written in order
+  double gather_bandwidth = 1.2e12;  ///< bytes/s of rows in random order, from memory
+  double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
+  double lookup_seconds = 2e-12;     ///< per id, besides its row's bytes
+  double check_seconds = 5e-12;      ///< per id that a rank's samples have
+  double route_seconds = 1e-11;      ///< per id that a rank sends or receives
+  /// per id that a rank looks up the block of rows for, where a table is cut by rows
+  double cut_seconds = 2e-11;
+  /// per vector put into place or cut out of the gradient, besides its bytes
+  double vector_seconds = 1e-11;
+  double merge_seconds = 4e-11;  ///< per id of an update: sorting
+  /// per block (a rectangle, a feature, a source rank) and stage
+  double block_seconds = 0;
   double launch_seconds = 8e-6;       ///< per stage and row width, and per collective
   double node_bandwidth = 2.2e11;     ///< bytes/s that a rank sends to ranks of its node
   double node_latency = 1e-6;         ///< seconds per message
   double network_bandwidth = 2.0e10;  ///< the same to ranks of other nodes
   double network_latency = 2e-6;
-  double flops = 6e13;       ///< of dense layers, reached in practice
-  int concurrent_ranks = 0;  ///< ranks of a node that run at one time (threads on few cores); 0: all
+  double flops = 6e13;  ///< of dense layers, reached in practice
+  /// ranks of a node that run at one time (threads on few cores); 0: all
+  int concurrent_ranks = 0;
 
   constexpr Topology topology() const { return {ranks, ranks_per_node}; }
 };
 
-/// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25 GB/s of InfiniBand per GPU.
-constexpr Cluster dgx_a100(int ranks) { return {.ranks = ranks, .ranks_per_node = 8, .memory_per_rank = 80'000'000'000}; }
+/// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25
+/// GB/s of InfiniBand per GPU.
+constexpr Cluster dgx_a100(int ranks) {
+  return {.ranks = ranks, .ranks_per_node = 8, .memory_per_rank = 80'000'000'000};
+}
 
-/// HGX H200, 141 GB per GPU: 4.8 TB/s of memory, NVLink 450 GB/s each way, 50 GB/s of InfiniBand per GPU.
+/// HGX H200, 141 GB per GPU: 4.8 TB/s of memory, NVLink 450 GB/s each way, 50 GB/s of InfiniBand
+/// per GPU.
 constexpr Cluster hgx_h200(int ranks) {
   return {.ranks = ranks,
           .ranks_per_node = 8,
@@ -66,8 +83,9 @@ constexpr Cluster hgx_h200(int ranks) {
           .flops = 2e14};
 }
 
-/// Ranks that are threads or processes of one machine with so many cores for them: the constants that `bench_sharding --calibrate` found
-/// on a 2-core x86-64 server (docs/cost_model.md). Take your own machine's where it matters.
+/// Ranks that are threads or processes of one machine with so many cores for them: the constants
+/// that `bench_sharding --calibrate` found on a 2-core x86-64 server (docs/cost_model.md). Take
+/// your own machine's where it matters.
 constexpr Cluster cpu_host(int ranks, int cores) {
   return {.ranks = ranks,
           .stream_bandwidth = 1.2e10,

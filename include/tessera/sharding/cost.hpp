@@ -18,28 +18,39 @@ namespace tessera::inline v0 {
 /// What a step works on.
 struct Workload {
   std::int64_t batch = 65'536;  ///< samples of a step, over all ranks
-  double skew = 1.05;           ///< exponent of the ids' power law, of tables that name none; 0: uniform
-  bool sorted_ids = false;      ///< frequent ids stand first in their tables (vocabularies sorted by count); else anywhere
+  /// exponent of the ids' power law, of tables that name none; 0: uniform
+  double skew = 1.05;
+  /// frequent ids stand first in their tables (vocabularies sorted by count); else anywhere
+  bool sorted_ids = false;
   int id_bytes = 8;
   int element_bytes = 4;
-  double wire_bytes = 4;                              ///< per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
-  MemoryCost memory{.per_element = 4, .per_row = 4};  ///< `memory_cost_of<Optimizer>`; read and written by updates
-  double dense_flops = 0;                             ///< of the dense layers, per sample, forward and backward
-  double dense_bytes = 0;                             ///< that they read and write besides, per sample
-  std::int64_t dense_parameters = 0;                  ///< summed over the ranks in each step
-  bool overlap_route = false;                         ///< the next batch's ids are routed beside the dense layers
+  /// per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
+  double wire_bytes = 4;
+  /// `memory_cost_of<Optimizer>`; read and written by updates
+  MemoryCost memory{.per_element = 4, .per_row = 4};
+  /// of the dense layers, per sample, forward and backward
+  double dense_flops = 0;
+  /// that they read and write besides, per sample
+  double dense_bytes = 0;
+  std::int64_t dense_parameters = 0;  ///< summed over the ranks in each step
+  /// the next batch's ids are routed beside the dense layers
+  bool overlap_route = false;
 };
 
 /// What an element and a row cost under an optimizer, with tables of T.
 template <class Optimizer, class T = float>
-inline constexpr MemoryCost memory_cost_of{.per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * Optimizer::element_states,
-                                           .per_row = 4 * Optimizer::row_states};
+inline constexpr MemoryCost memory_cost_of{
+    .per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * Optimizer::element_states,
+    .per_row = 4 * Optimizer::row_states};
 
 /// Seconds of each stage, dense layers and the sum of their gradients included.
 struct StageTimes {
-  double route = 0, lookup = 0, exchange = 0, assemble = 0, exchange_gradients = 0, update = 0, dense = 0, all_reduce = 0;
+  double route = 0, lookup = 0, exchange = 0, assemble = 0, exchange_gradients = 0, update = 0,
+         dense = 0, all_reduce = 0;
 
-  constexpr double embeddings() const { return route + lookup + exchange + assemble + exchange_gradients + update; }
+  constexpr double embeddings() const {
+    return route + lookup + exchange + assemble + exchange_gradients + update;
+  }
   constexpr double total(bool overlap_route = false) const {
     return embeddings() + dense + all_reduce - (overlap_route ? std::min(route, dense) : 0);
   }
@@ -47,10 +58,14 @@ struct StageTimes {
 
 /// What one rectangle costs in a step. Replicated ones cost every rank the same.
 struct ShardCost {
-  double route = 0, lookup = 0, exchange = 0, update = 0;  ///< seconds on its rank; `exchange`: each way
-  double ask = 0, assemble = 0;                            ///< seconds on every rank: to cut ids, and to place vectors and cut gradients
-  double spared_ask = 0, spared = 0;                       ///< of these, on its own rank, which reads ids and writes vectors in place
-  double id_bytes = 0, vector_bytes = 0;                   ///< that travel for the global batch, those of its own rank included
+  /// seconds on its rank; `exchange`: each way
+  double route = 0, lookup = 0, exchange = 0, update = 0;
+  /// seconds on every rank: to cut ids, and to place vectors and cut gradients
+  double ask = 0, assemble = 0;
+  /// of these, on its own rank, which reads ids and writes vectors in place
+  double spared_ask = 0, spared = 0;
+  /// that travel for the global batch, those of its own rank included
+  double id_bytes = 0, vector_bytes = 0;
 
   constexpr double seconds() const { return route + lookup + 2 * exchange + update; }
   constexpr double shared_seconds() const { return ask + assemble; }
@@ -60,19 +75,24 @@ struct ShardCost {
 /// The cost of rectangles, one by one: what both `predict` and the planner add up.
 class CostModel {
  public:
-  constexpr CostModel(const std::vector<TableSpec>& tables, const std::vector<FeatureSpec>& features, const std::vector<int>& feature_table,
-                      const Cluster& cluster, const Workload& workload)
+  constexpr CostModel(const std::vector<TableSpec>& tables,
+                      const std::vector<FeatureSpec>& features,
+                      const std::vector<int>& feature_table, const Cluster& cluster,
+                      const Workload& workload)
       : cluster_(cluster), workload_(workload) {
     const Topology topology = cluster.topology();
     ranks_ = topology.ranks;
     batch_ = static_cast<double>(workload.batch);
     const double near = topology.node_size() - 1, far = ranks_ - topology.node_size();
     peer_byte_ = std::max(near / cluster.node_bandwidth, far / cluster.network_bandwidth);
-    collective_ = ranks_ == 1 ? 0 : cluster.launch_seconds + near * cluster.node_latency + far * cluster.network_latency;
+    collective_ = ranks_ == 1 ? 0
+                              : cluster.launch_seconds + near * cluster.node_latency +
+                                    far * cluster.network_latency;
     tables_.reserve(tables.size());
     for (const TableSpec& table : tables)
-      tables_.push_back(
-          {.rows = static_cast<double>(table.rows), .width = table.width, .skew = table.skew < 0 ? workload.skew : table.skew});
+      tables_.push_back({.rows = static_cast<double>(table.rows),
+                         .width = table.width,
+                         .skew = table.skew < 0 ? workload.skew : table.skew});
     for (std::size_t f = 0; f < features.size(); ++f) {
       const int t = feature_table[f];
       if (t < 0) continue;
@@ -83,7 +103,8 @@ class CostModel {
     }
     for (Table& t : tables_) {
       t.distinct = distinct_rows(t.ids, t.rows, 0, t.rows, t.skew);
-      t.distinct_of_rank = ranks_ == 1 ? t.distinct : distinct_rows(t.ids / ranks_, t.rows, 0, t.rows, t.skew);
+      t.distinct_of_rank =
+          ranks_ == 1 ? t.distinct : distinct_rows(t.ids / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
 
@@ -107,15 +128,20 @@ class CostModel {
     const Table& t = tables_[table];
     const bool whole = r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
     const double begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
-    const double share = whole ? 1 : share_of_ids(t.rows, begin, end, workload_.sorted_ids ? t.skew : 0);
+    const double share =
+        whole ? 1 : share_of_ids(t.rows, begin, end, workload_.sorted_ids ? t.skew : 0);
     const double ids = t.ids * share;
     double distinct = t.distinct, bags = batch_ * static_cast<double>(t.hotness.size());
     if (!whole) {
-      distinct = workload_.sorted_ids ? distinct_rows(t.ids, t.rows, begin, end, t.skew) : t.distinct * share;
+      distinct = workload_.sorted_ids ? distinct_rows(t.ids, t.rows, begin, end, t.skew)
+                                      : t.distinct * share;
       bags = 0;
-      for (const double h : t.hotness) bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
+      for (const double h : t.hotness)
+        bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
     }
-    return replicated ? replica(t, r.width(), share) : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin));
+    return replicated
+               ? replica(t, r.width(), share)
+               : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin));
   }
 
  private:
@@ -130,15 +156,17 @@ class CostModel {
 
   constexpr double gather_seconds(double ids, double distinct, int width) const {
     const double row = static_cast<double>(width) * workload_.element_bytes;
-    return ids * cluster_.lookup_seconds + distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
+    return ids * cluster_.lookup_seconds +
+           distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
            std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
   }
   /// Weights and each state of a row lie in arrays of their own.
   constexpr double apply_seconds(double distinct, int width) const {
     const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };
-    const double element = workload_.element_bytes, states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
-    const double bytes =
-        lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) + lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
+    const double element = workload_.element_bytes,
+                 states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
+    const double bytes = lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) +
+                         lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
     return distinct * 2 * bytes / cluster_.gather_bandwidth;
   }
   constexpr double merge_seconds(double ids, int width) const {
@@ -146,41 +174,58 @@ class CostModel {
   }
 
   /// `blocks`: into how many the table's rows are cut.
-  constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags, double blocks) const {
+  constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
+                            double blocks) const {
     const bool whole = blocks <= 1;
     const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
     const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
-    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0), .vector_bytes = bags * width * workload_.wire_bytes};
-    // A whole table's rank reads its own samples in place; blocks of rows pass through the exchange on all ranks.
-    const double travels = remote * (whole ? 1 - 1.0 / ranks_ : 1), own = whole ? 0 : 1.0 / ranks_ / cluster_.stream_bandwidth;
+    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0),
+                .vector_bytes = bags * width * workload_.wire_bytes};
+    // A whole table's rank reads its own samples in place; blocks of rows pass through the exchange
+    // on all ranks.
+    const double travels = remote * (whole ? 1 - 1.0 / ranks_ : 1),
+                 own = whole ? 0 : 1.0 / ranks_ / cluster_.stream_bandwidth;
     const double sent = ids * cluster_.route_seconds / 2;
-    c.route = travels * sent + remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
+    c.route = travels * sent +
+              remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
     c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
-    if (!whole) c.ask += remote * ids * cluster_.cut_seconds * (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
+    if (!whole)
+      c.ask += remote * ids * cluster_.cut_seconds *
+               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
     c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
-    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give is added to zeros, and a sample that
-    // has nothing in a block is a gap in the order of the matrix.
-    const double lines = batch_ * features / blocks * std::max(width * 4.0, kLine), gaps = 1 - bags / std::max(1.0, batch_ * features);
+    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give
+    // is added to zeros, and a sample that has nothing in a block is a gap in the order of the
+    // matrix.
+    const double lines = batch_ * features / blocks * std::max(width * 4.0, kLine),
+                 gaps = 1 - bags / std::max(1.0, batch_ * features);
     const double matrix = whole ? 2 * lines / cluster_.stream_bandwidth
-                                : 4 * lines / cluster_.stream_bandwidth + 2 * gaps * lines / cluster_.gather_bandwidth;
-    c.assemble = remote * ((2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) / ranks_ +
-                           2 * features * cluster_.block_seconds);
+                                : 4 * lines / cluster_.stream_bandwidth +
+                                      2 * gaps * lines / cluster_.gather_bandwidth;
+    c.assemble =
+        remote *
+        ((2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) /
+             ranks_ +
+         2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
-    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(distinct, width) + sources;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
+               apply_seconds(distinct, width) + sources;
     return c;
   }
 
   /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
   constexpr ShardCost replica(const Table& t, int width, double share) const {
-    const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share, features = static_cast<double>(t.hotness.size());
+    const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
+                 features = static_cast<double>(t.hotness.size());
     const double vectors = batch_ / ranks_ * features * width * 4;
     ShardCost c;
-    c.lookup = gather_seconds(ids, local, width) + vectors / cluster_.stream_bandwidth + features * cluster_.block_seconds;
-    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth + apply_seconds(t.distinct * share, width) +
+    c.lookup = gather_seconds(ids, local, width) + vectors / cluster_.stream_bandwidth +
                features * cluster_.block_seconds;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
+               apply_seconds(t.distinct * share, width) + features * cluster_.block_seconds;
     if (ranks_ > 1)
-      c.update += merge_seconds(local * ranks_, width) + local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
+      c.update += merge_seconds(local * ranks_, width) +
+                  local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
                   seconds_to_each(local * (4.0 * width + 8));
     return c;
   }
@@ -197,11 +242,12 @@ class CostModel {
 
 /// A step as the model sees it.
 struct Prediction {
-  StageTimes stages{};                   ///< seconds; the slowest rank of each stage
-  std::vector<StageTimes> ranks{};       ///< by rank
-  std::vector<std::int64_t> bytes{};     ///< of tables and optimizer state, by rank
-  std::vector<double> id_traffic{};      ///< bytes [from * ranks + to] of ids, to the owners
-  std::vector<double> vector_traffic{};  ///< bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
+  StageTimes stages{};                ///< seconds; the slowest rank of each stage
+  std::vector<StageTimes> ranks{};    ///< by rank
+  std::vector<std::int64_t> bytes{};  ///< of tables and optimizer state, by rank
+  std::vector<double> id_traffic{};   ///< bytes [from * ranks + to] of ids, to the owners
+  /// bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
+  std::vector<double> vector_traffic{};
   double step_seconds = 0;
 
   /// The fullest rank's memory, and the slowest rank's time, over the mean.
@@ -230,21 +276,26 @@ struct Prediction {
 
 namespace detail {
 
-/// A stage ends when its slowest rank ends; ranks that share too few cores also wait for each other.
+/// A stage ends when its slowest rank ends; ranks that share too few cores also wait for each
+/// other.
 template <class Member>
-constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster, Member member) {
+constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
+                         Member member) {
   double most = 0, sum = 0;
   for (const StageTimes& s : ranks) {
     most = std::max(most, s.*member);
     sum += s.*member;
   }
   const Topology topology = cluster.topology();
-  return cluster.concurrent_ranks > 0 ? std::max(most, sum / (cluster.concurrent_ranks * topology.nodes())) : most;
+  return cluster.concurrent_ranks > 0
+             ? std::max(most, sum / (cluster.concurrent_ranks * topology.nodes()))
+             : most;
 }
 
 constexpr double dense_seconds(const Cluster& cluster, const Workload& workload) {
   const double samples = static_cast<double>(workload.batch) / cluster.ranks;
-  return samples * (workload.dense_flops / cluster.flops + workload.dense_bytes / cluster.stream_bandwidth);
+  return samples *
+         (workload.dense_flops / cluster.flops + workload.dense_bytes / cluster.stream_bandwidth);
 }
 
 /// A ring in each node, and one over the nodes for each of their ranks.
@@ -252,23 +303,25 @@ constexpr double all_reduce_seconds(const CostModel& model) {
   const Cluster& c = model.cluster();
   const Topology topology = c.topology();
   if (c.ranks == 1 || model.workload().dense_parameters == 0) return 0;
-  const double bytes = 4.0 * static_cast<double>(model.workload().dense_parameters), size = topology.node_size(), nodes = topology.nodes();
+  const double bytes = 4.0 * static_cast<double>(model.workload().dense_parameters),
+               size = topology.node_size(), nodes = topology.nodes();
   return model.collective_seconds() + 2 * bytes * (size - 1) / size / c.node_bandwidth +
          2 * bytes / size * (nodes - 1) / nodes / c.network_bandwidth;
 }
 
 /// Stages and step from what is predicted for the ranks.
 constexpr void finish(Prediction& p, const CostModel& model) {
-  for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange, &StageTimes::assemble,
-                            &StageTimes::exchange_gradients, &StageTimes::update, &StageTimes::dense, &StageTimes::all_reduce})
+  for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange,
+                            &StageTimes::assemble, &StageTimes::exchange_gradients,
+                            &StageTimes::update, &StageTimes::dense, &StageTimes::all_reduce})
     p.stages.*member = slowest(p.ranks, model.cluster(), member);
   p.step_seconds = p.stages.total(model.workload().overlap_route);
 }
 
 }  // namespace detail
 
-/// Predicts a step under a layout, whoever made it. The layout must have the model's tables, features and ranks. `traffic`: fill the
-/// traffic matrices too.
+/// Predicts a step under a layout, whoever made it. The layout must have the model's tables,
+/// features and ranks. `traffic`: fill the traffic matrices too.
 constexpr Prediction predict(const Layout& layout, const CostModel& model, bool traffic = false) {
   const Cluster& cluster = model.cluster();
   const Workload& workload = model.workload();
@@ -289,7 +342,8 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     const bool replicated = shard.rank == every_rank;
     const ShardCost c = model.cost(shard.table, shard.rectangle, replicated);
     const std::int64_t bytes = workload.memory.of(shard.rectangle);
-    if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end()) widths.push_back(shard.rectangle.width());
+    if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
+      widths.push_back(shard.rectangle.width());
     if (replicated) {
       all.lookup += c.lookup;
       all.update += c.update;
@@ -299,7 +353,8 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     }
     bool ids_are_there = false;  // sent for other columns of the same rows
     for (std::size_t k = i; k-- > 0 && layout.shards[k].table == shard.table;)
-      ids_are_there |= layout.shards[k].rank == shard.rank && layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
+      ids_are_there |= layout.shards[k].rank == shard.rank &&
+                       layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
                        layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
     StageTimes& own = p.ranks[shard.rank];
     if (!ids_are_there) {
@@ -316,13 +371,16 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     if (!traffic) continue;
     const double each = 1.0 / static_cast<double>(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
-      if (!ids_are_there) p.id_traffic[r * ranks + static_cast<std::size_t>(shard.rank)] += c.id_bytes * each;
+      if (!ids_are_there)
+        p.id_traffic[r * ranks + static_cast<std::size_t>(shard.rank)] += c.id_bytes * each;
       p.vector_traffic[static_cast<std::size_t>(shard.rank) * ranks + r] += c.vector_bytes * each;
     }
   }
-  const double launches = static_cast<double>(widths.size()) * cluster.launch_seconds, collective = model.collective_seconds();
+  const double launches = static_cast<double>(widths.size()) * cluster.launch_seconds,
+               collective = model.collective_seconds();
   all.route += model.check_seconds();
-  const double dense = detail::dense_seconds(cluster, workload), all_reduce = detail::all_reduce_seconds(model);
+  const double dense = detail::dense_seconds(cluster, workload),
+               all_reduce = detail::all_reduce_seconds(model);
   for (std::size_t r = 0; r < ranks; ++r) {
     StageTimes& own = p.ranks[r];
     own.route += all.route + 2 * collective;
@@ -339,8 +397,11 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
   return p;
 }
 
-constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const Workload& workload, bool traffic = false) {
-  return predict(layout, CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload), traffic);
+constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const Workload& workload,
+                             bool traffic = false) {
+  return predict(layout,
+                 CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
+                 traffic);
 }
 
 }  // namespace tessera::inline v0

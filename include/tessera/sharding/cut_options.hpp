@@ -24,14 +24,18 @@ struct TablePin {
 /// What a planner must respect.
 struct PlanConstraints {
   std::vector<TablePin> pins{};
-  std::vector<Cut> forbidden{};      ///< for tables without a pin
-  std::int64_t reserve = 0;          ///< bytes of each rank that tables may not use
-  int min_width = 4;                 ///< of column parts
-  double memory_balance = 1;         ///< a fullest rank of 1.05 + x even shares counts as a step slower by this times x
-  double memory_share = 0;           ///< no rank holds more even shares than this, where a plan can do so; 0: no such limit
+  std::vector<Cut> forbidden{};  ///< for tables without a pin
+  std::int64_t reserve = 0;      ///< bytes of each rank that tables may not use
+  int min_width = 4;             ///< of column parts
+  /// a fullest rank of 1.05 + x even shares counts as a step slower by this times x
+  double memory_balance = 1;
+  /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
+  double memory_share = 0;
   std::int64_t effort = 60'000'000;  ///< places tried before the search ends
 
-  constexpr bool allows(Cut cut) const { return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end(); }
+  constexpr bool allows(Cut cut) const {
+    return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end();
+  }
 };
 
 /// Seconds of a rank in each of the stages that wait for the slowest.
@@ -39,13 +43,15 @@ struct StageLoad {
   double route = 0, lookup = 0, exchange = 0, update = 0;
 
   constexpr StageLoad() = default;
-  constexpr explicit StageLoad(const ShardCost& c) : route(c.route), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
+  constexpr explicit StageLoad(const ShardCost& c)
+      : route(c.route), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
   constexpr void add(const StageLoad& other, double times = 1) {
-    route += times * other.route, lookup += times * other.lookup, exchange += times * other.exchange, update += times * other.update;
+    route += times * other.route, lookup += times * other.lookup,
+        exchange += times * other.exchange, update += times * other.update;
   }
   constexpr void raise(const StageLoad& other) {
-    route = std::max(route, other.route), lookup = std::max(lookup, other.lookup), exchange = std::max(exchange, other.exchange),
-    update = std::max(update, other.update);
+    route = std::max(route, other.route), lookup = std::max(lookup, other.lookup),
+    exchange = std::max(exchange, other.exchange), update = std::max(update, other.update);
   }
   constexpr double total() const { return route + lookup + exchange + update; }
 };
@@ -63,10 +69,13 @@ struct CutOption {
   std::vector<StageLoad> by_rank{};  // row_wise, where frequent rows stand first
 };
 
-constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut, int parts, int rank = -1) {
+constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
+                               int parts, int rank = -1) {
   const TableSpec& table = layout.tables[t];
   const int all = layout.ranks();
-  const int blocks = cut == Cut::row_wise ? all : cut == Cut::grid ? layout.topology.node_size() : 1;
+  const int blocks = cut == Cut::row_wise ? all
+                     : cut == Cut::grid   ? layout.topology.node_size()
+                                          : 1;
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
   const ShardCost cost = model.cost(t, part, cut == Cut::replicated);
   CutOption o{.load = StageLoad(cost),
@@ -76,12 +85,15 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
               .bytes = model.workload().memory.of(part),
               .rank = rank};
   const double count = static_cast<double>(parts) * blocks, ranks = all;
-  o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;  // of its own rank, which is anyone
+  // of its own rank, which is anyone
+  o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
   o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
   if (cut == Cut::row_wise && model.workload().sorted_ids) {
     o.shared = o.total = 0;
     for (int r = 0; r < all; ++r) {
-      const ShardCost c = model.cost(t, {even_cut(table.rows, all, r), even_cut(table.rows, all, r + 1), 0, table.width}, false);
+      const ShardCost c = model.cost(
+          t, {even_cut(table.rows, all, r), even_cut(table.rows, all, r + 1), 0, table.width},
+          false);
       o.by_rank.push_back(StageLoad(c));
       o.shared += c.shared_seconds();
       o.total += c.seconds() + c.shared_seconds() * ranks;
@@ -91,25 +103,36 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
 }
 
 /// Appends the ways in which table `t` may be cut.
-constexpr void append_cut_options(const Layout& layout, int t, const CostModel& model, const PlanConstraints& constraints,
+constexpr void append_cut_options(const Layout& layout, int t, const CostModel& model,
+                                  const PlanConstraints& constraints,
                                   std::vector<CutOption>& options) {
   const TableSpec& table = layout.tables[t];
   const std::size_t first = options.size();
   const int all = layout.ranks();
-  const auto add = [&](Cut cut, int parts, int rank = -1) { options.push_back(cut_option(layout, t, model, cut, parts, rank)); };
+  const auto add = [&](Cut cut, int parts, int rank = -1) {
+    options.push_back(cut_option(layout, t, model, cut, parts, rank));
+  };
   const TablePin* pin = nullptr;
   for (const TablePin& p : constraints.pins)
     if (p.table == table.name) pin = &p;
-  const auto wanted = [&](Cut cut) { return pin != nullptr ? pin->cut == cut : constraints.allows(cut); };
-  const int parts = pin != nullptr ? pin->parts : 0, nodes = layout.topology.nodes(), size = layout.topology.node_size();
+  const auto wanted = [&](Cut cut) {
+    return pin != nullptr ? pin->cut == cut : constraints.allows(cut);
+  };
+  const int parts = pin != nullptr ? pin->parts : 0, nodes = layout.topology.nodes(),
+            size = layout.topology.node_size();
   const bool even_nodes = all % size == 0;
-  if (wanted(Cut::table_wise)) add(Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % all : -1);
+  if (wanted(Cut::table_wise))
+    add(Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % all : -1);
   if (all > 1 && wanted(Cut::replicated)) add(Cut::replicated, 1);
-  if (all > 1 && wanted(Cut::row_wise) && (table.rows >= all || pin != nullptr)) add(Cut::row_wise, 1);
+  if (all > 1 && wanted(Cut::row_wise) && (table.rows >= all || pin != nullptr))
+    add(Cut::row_wise, 1);
   for (int k = 1; k <= all && k <= table.width; ++k) {
-    if (table.width % k != 0 || (parts != 0 && k != parts) || (parts == 0 && k > 1 && table.width / k < constraints.min_width)) continue;
+    if (table.width % k != 0 || (parts != 0 && k != parts) ||
+        (parts == 0 && k > 1 && table.width / k < constraints.min_width))
+      continue;
     if (k > 1 && wanted(Cut::column_wise)) add(Cut::column_wise, k);
-    if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid)) add(Cut::grid, k);
+    if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid))
+      add(Cut::grid, k);
   }
   // Too few ranks for what was pinned or left over: the table stays whole.
   if (first == options.size()) add(Cut::table_wise, 1);

@@ -32,7 +32,8 @@ struct Shard {
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
 };
 
-/// The first thing that is wrong with a plan. Structural, so that the compiler prints it when a plan is rejected.
+/// The first thing that is wrong with a plan. Structural, so that the compiler prints it when a
+/// plan is rejected.
 struct PlanFault {
   enum class Kind : std::uint8_t {
     none,
@@ -56,7 +57,13 @@ struct PlanFault {
     uneven_columns
   };
   /// The cheapest change that would make a plan fit.
-  enum class Remedy : std::uint8_t { none, lift_constraints, free_reserve, store_16_bit, more_ranks };
+  enum class Remedy : std::uint8_t {
+    none,
+    lift_constraints,
+    free_reserve,
+    store_16_bit,
+    more_ranks
+  };
   Kind kind = Kind::none;
   char name[64]{};         ///< table at fault; of `duplicate_feature`, the feature
   std::int64_t found = 0;  ///< what was found (meaning depends on the kind)
@@ -66,7 +73,8 @@ struct PlanFault {
   char feature[64]{};              ///< of `unknown_table`: the feature that reads it, if it is one
 
   constexpr bool ok() const { return kind == Kind::none; }
-  static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
+  static constexpr PlanFault of(Kind kind, std::string_view name, std::int64_t found = 0,
+                                std::int64_t limit = 0) {
     PlanFault fault{.kind = kind, .found = found, .limit = limit};
     copy(name, fault.name);
     return fault;
@@ -116,66 +124,89 @@ inline std::string describe(const PlanFault& fault) {
     case PlanFault::Kind::none:
       return "no fault";
     case PlanFault::Kind::duplicate_table:
-      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy", name);
+      return fmt::format("Plan: table '{}' is placed twice; give each table exactly one policy",
+                         name);
     case PlanFault::Kind::duplicate_feature:
       return fmt::format("Plan: feature '{}' is listed twice", name);
     case PlanFault::Kind::unknown_table:
-      if (fault.feature[0] == '\0') return fmt::format("AutoPlan: a constraint names table '{}', which the plan does not hold", name);
-      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold", fault.feature, name);
+      if (fault.feature[0] == '\0')
+        return fmt::format("AutoPlan: a constraint names table '{}', which the plan does not hold",
+                           name);
+      return fmt::format("Plan: feature '{}' reads table '{}', which the plan does not hold",
+                         fault.feature, name);
     case PlanFault::Kind::unknown_rows:
-      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold", name);
+      return fmt::format("Plan: rows are given for a table '{}', which the plan does not hold",
+                         name);
     case PlanFault::Kind::rows_twice:
       return fmt::format("Plan: rows are given twice for table '{}'", name);
     case PlanFault::Kind::no_rows:
-      return fmt::format("Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection is constructed)", name,
-                         fault.found);
+      return fmt::format(
+          "Plan: table '{}' has {} rows; give a positive number (dynamic_rows: when the collection "
+          "is constructed)",
+          name, fault.found);
     case PlanFault::Kind::no_width:
       return fmt::format("Plan: table '{}' has width {}; it must be positive", name, fault.found);
     case PlanFault::Kind::too_large:
-      return fmt::format("Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name, fault.found,
-                         fault.limit);
+      return fmt::format(
+          "Plan: table '{}' has {} rows, but with its width no more than {} can be numbered", name,
+          fault.found, fault.limit);
     case PlanFault::Kind::no_ranks:
       return fmt::format("Plan: a layout for {} ranks; give at least one", fault.found);
     case PlanFault::Kind::bad_table:
-      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0", fault.found, fault.limit);
+      return fmt::format("Plan: a shard is of table {}, but there are {} tables, counted from 0",
+                         fault.found, fault.limit);
     case PlanFault::Kind::outside:
-      return fmt::format("Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
+      return fmt::format(
+          "Plan: a shard of table '{}' reaches outside the table, or ends before it begins", name);
     case PlanFault::Kind::overlap:
       return fmt::format("Plan: two shards of table '{}' overlap", name);
     case PlanFault::Kind::gap:
-      return fmt::format("Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts must divide the width", name,
-                         fault.found, fault.limit);
+      return fmt::format(
+          "Plan: the shards of table '{}' cover {} of its {} elements; a column policy's parts "
+          "must divide the width",
+          name, fault.found, fault.limit);
     case PlanFault::Kind::bad_rank:
-      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks", name, fault.found, fault.limit);
+      return fmt::format("Plan: a shard of table '{}' is placed on rank {}, but there are {} ranks",
+                         name, fault.found, fault.limit);
     case PlanFault::Kind::node_too_small:
-      return fmt::format("Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name, fault.found, fault.limit);
+      return fmt::format(
+          "Plan: table '{}' needs rank {} of a node, but no node has more than {} ranks", name,
+          fault.found, fault.limit);
     case PlanFault::Kind::does_not_fit:
-      return fmt::format("Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts or use more ranks", name,
-                         fault.found, fault.limit);
+      return fmt::format(
+          "Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts "
+          "or use more ranks",
+          name, fault.found, fault.limit);
     case PlanFault::Kind::no_plan_fits:
-      return fmt::format("AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; {}", name,
-                         bytes_text(fault.found), bytes_text(fault.limit), describe_remedy(fault));
+      return fmt::format(
+          "AutoPlan: no plan fits: table '{}' has {}, and with the others it exceeds ranks of {}; "
+          "{}",
+          name, bytes_text(fault.found), bytes_text(fault.limit), describe_remedy(fault));
     case PlanFault::Kind::uneven_columns:
-      return fmt::format("Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}", name, fault.found,
-                         fault.limit);
+      return fmt::format(
+          "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
+          name, fault.found, fault.limit);
   }
   return "unknown fault";
 }
 
-/// Looks names up by hash; also finds duplicates. Both in O(n log n), which keeps plans of hundreds of tables cheap to compile.
+/// Looks names up by hash; also finds duplicates. Both in O(n log n), which keeps plans of hundreds
+/// of tables cheap to compile.
 class NameIndex {
  public:
   template <class Specs>
   constexpr explicit NameIndex(const Specs& specs) {
     keys_.reserve(specs.size());
-    for (std::size_t i = 0; i < specs.size(); ++i) keys_.push_back({name_key(specs[i].name), static_cast<int>(i)});
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      keys_.push_back({name_key(specs[i].name), static_cast<int>(i)});
     std::sort(keys_.begin(), keys_.end());
   }
   /// Index of `name`, or -1. `specs` are those of the constructor.
   template <class Specs>
   constexpr int find(const Specs& specs, std::string_view name) const {
     const std::uint64_t key = name_key(name);
-    for (auto at = std::lower_bound(keys_.begin(), keys_.end(), std::pair{key, 0}); at != keys_.end() && at->first == key; ++at)
+    for (auto at = std::lower_bound(keys_.begin(), keys_.end(), std::pair{key, 0});
+         at != keys_.end() && at->first == key; ++at)
       if (specs[at->second].name == name) return at->second;
     return -1;
   }
@@ -183,7 +214,9 @@ class NameIndex {
   template <class Specs>
   constexpr int duplicate(const Specs& specs) const {
     for (std::size_t i = 1; i < keys_.size(); ++i)
-      if (keys_[i - 1].first == keys_[i].first && specs[keys_[i - 1].second].name == specs[keys_[i].second].name) return keys_[i].second;
+      if (keys_[i - 1].first == keys_[i].first &&
+          specs[keys_[i - 1].second].name == specs[keys_[i].second].name)
+        return keys_[i].second;
     return -1;
   }
 
@@ -191,14 +224,16 @@ class NameIndex {
   std::vector<std::pair<std::uint64_t, int>> keys_;
 };
 
-/// A plan worked out for a number of ranks: every rectangle and the rank that holds it. Everything else is derived from it.
+/// A plan worked out for a number of ranks: every rectangle and the rank that holds it. Everything
+/// else is derived from it.
 struct Layout {
   Topology topology;
   std::vector<TableSpec> tables{};
-  std::vector<FeatureSpec> features{};         ///< in output order
-  std::vector<int> feature_table{};            ///< index into tables
-  std::vector<std::int64_t> feature_column{};  ///< first output column of each feature; one more: the total
-  std::vector<Shard> shards{};                 ///< table by table
+  std::vector<FeatureSpec> features{};  ///< in output order
+  std::vector<int> feature_table{};     ///< index into tables
+  /// first output column of each feature; one more: the total
+  std::vector<std::int64_t> feature_column{};
+  std::vector<Shard> shards{};  ///< table by table
   PlanFault fault{};
 
   constexpr std::int64_t columns() const { return feature_column.back(); }
@@ -211,7 +246,8 @@ struct Layout {
       if (shard.held_by(rank)) n += shard.rectangle.elements();
     return n;
   }
-  /// Rows that `rank` holds, counted once per shard (row-wise optimizer state is kept per shard row).
+  /// Rows that `rank` holds, counted once per shard (row-wise optimizer state is kept per shard
+  /// row).
   constexpr std::int64_t rows(int rank) const {
     std::int64_t n = 0;
     for (const Shard& shard : shards)
@@ -225,7 +261,8 @@ inline constexpr std::int64_t max_table_elements = std::int64_t{1} << 56;
 
 /// No fault if there is a rank.
 constexpr PlanFault check_ranks(const Topology& topology) {
-  return topology.ranks > 0 ? PlanFault{} : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
+  return topology.ranks > 0 ? PlanFault{}
+                            : PlanFault::of(PlanFault::Kind::no_ranks, "", topology.ranks);
 }
 
 /// Checks that the shards of every table cover it exactly once and sit on ranks that exist.
@@ -233,7 +270,8 @@ constexpr PlanFault check_cover(const Layout& layout) {
   if (const PlanFault fault = check_ranks(layout.topology); !fault.ok()) return fault;
   for (const Shard& shard : layout.shards)
     if (shard.table < 0 || shard.table >= static_cast<int>(layout.tables.size()))
-      return PlanFault::of(PlanFault::Kind::bad_table, "", shard.table, static_cast<std::int64_t>(layout.tables.size()));
+      return PlanFault::of(PlanFault::Kind::bad_table, "", shard.table,
+                           static_cast<std::int64_t>(layout.tables.size()));
   std::size_t begin = 0;
   for (std::size_t t = 0; t < layout.tables.size(); ++t) {
     const TableSpec& table = layout.tables[t];
@@ -242,29 +280,34 @@ constexpr PlanFault check_cover(const Layout& layout) {
     for (; end < layout.shards.size() && layout.shards[end].table == static_cast<int>(t); ++end) {
       const Shard& shard = layout.shards[end];
       const Rectangle& r = shard.rectangle;
-      if (r.row_begin < 0 || r.row_end > table.rows || r.column_begin < 0 || r.column_end > table.width || r.row_begin > r.row_end ||
-          r.column_begin > r.column_end)
+      if (r.row_begin < 0 || r.row_end > table.rows || r.column_begin < 0 ||
+          r.column_end > table.width || r.row_begin > r.row_end || r.column_begin > r.column_end)
         return PlanFault::of(PlanFault::Kind::outside, table.name);
       if (shard.rank != every_rank && (shard.rank < 0 || shard.rank >= layout.topology.ranks))
-        return PlanFault::of(PlanFault::Kind::bad_rank, table.name, shard.rank, layout.topology.ranks);
+        return PlanFault::of(PlanFault::Kind::bad_rank, table.name, shard.rank,
+                             layout.topology.ranks);
       for (std::size_t other = begin; other < end; ++other)
-        if (!intersection(layout.shards[other].rectangle, r).empty()) return PlanFault::of(PlanFault::Kind::overlap, table.name);
+        if (!intersection(layout.shards[other].rectangle, r).empty())
+          return PlanFault::of(PlanFault::Kind::overlap, table.name);
       covered += r.elements();
     }
-    if (covered != table.rows * table.width) return PlanFault::of(PlanFault::Kind::gap, table.name, covered, table.rows * table.width);
+    if (covered != table.rows * table.width)
+      return PlanFault::of(PlanFault::Kind::gap, table.name, covered, table.rows * table.width);
     begin = end;
   }
   return {};
 }
 
-/// Resolves every feature's table and output columns; finds names that are missing or stand twice, and tables without rows or width, or
-/// too large. A fault that is there already stays.
+/// Resolves every feature's table and output columns; finds names that are missing or stand twice,
+/// and tables without rows or width, or too large. A fault that is there already stays.
 constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
-  const auto blame = [&](PlanFault::Kind kind, std::string_view name, std::int64_t found = 0, std::int64_t limit = 0) {
+  const auto blame = [&](PlanFault::Kind kind, std::string_view name, std::int64_t found = 0,
+                         std::int64_t limit = 0) {
     if (layout.fault.ok()) layout.fault = PlanFault::of(kind, name, found, limit);
   };
   const NameIndex tables(layout.tables);
-  if (const int i = tables.duplicate(layout.tables); i >= 0) blame(PlanFault::Kind::duplicate_table, layout.tables[i].name);
+  if (const int i = tables.duplicate(layout.tables); i >= 0)
+    blame(PlanFault::Kind::duplicate_table, layout.tables[i].name);
   for (const TableSpec& table : layout.tables) {
     if (table.rows <= 0) blame(PlanFault::Kind::no_rows, table.name, table.rows);
     if (table.width <= 0)
@@ -277,14 +320,18 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
       blame(PlanFault::Kind::duplicate_feature, layout.features[i].name);
   layout.feature_column.push_back(0);
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
-    const int table = one_feature_per_table ? static_cast<int>(f) : tables.find(layout.tables, layout.features[f].table);
-    if (table < 0 && layout.fault.ok()) layout.fault = PlanFault::unknown(layout.features[f].table, layout.features[f].name);
+    const int table = one_feature_per_table ? static_cast<int>(f)
+                                            : tables.find(layout.tables, layout.features[f].table);
+    if (table < 0 && layout.fault.ok())
+      layout.fault = PlanFault::unknown(layout.features[f].table, layout.features[f].name);
     layout.feature_table.push_back(table);
-    layout.feature_column.push_back(layout.feature_column.back() + (table < 0 ? 0 : layout.tables[table].width));
+    layout.feature_column.push_back(layout.feature_column.back() +
+                                    (table < 0 ? 0 : layout.tables[table].width));
   }
 }
 
-/// How many vectors a sample has, one for each feature, and the width that all of them have; 0 where widths differ.
+/// How many vectors a sample has, one for each feature, and the width that all of them have; 0
+/// where widths differ.
 struct FeatureShape {
   int count = 0;
   int width = 0;
@@ -294,23 +341,27 @@ struct FeatureShape {
 constexpr FeatureShape shape_of_features(const Layout& layout) {
   FeatureShape shape{.count = static_cast<int>(layout.features.size())};
   for (const int table : layout.feature_table) {
-    if (table < 0 || (shape.width != 0 && layout.tables[table].width != shape.width)) return {.count = shape.count};
+    if (table < 0 || (shape.width != 0 && layout.tables[table].width != shape.width))
+      return {.count = shape.count};
     shape.width = layout.tables[table].width;
   }
   return shape;
 }
 
-/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test. `features` empty: one per table. Its `fault`
-/// says what is wrong with it, if anything.
-constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables, std::vector<FeatureSpec> features,
-                             std::vector<Shard> shards) {
+/// A layout from rectangles and ranks that somebody else chose: a planner, a file, a test.
+/// `features` empty: one per table. Its `fault` says what is wrong with it, if anything.
+constexpr Layout make_layout(const Topology& topology, std::vector<TableSpec> tables,
+                             std::vector<FeatureSpec> features, std::vector<Shard> shards) {
   Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
   const bool one_feature_per_table = layout.features.empty();
   if (one_feature_per_table)
-    for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
+    for (const TableSpec& table : layout.tables)
+      layout.features.push_back({table.name, table.name, table.pooling});
   resolve_features(layout, one_feature_per_table);
   std::sort(shards.begin(), shards.end(), [](const Shard& a, const Shard& b) {
-    const auto key = [](const Shard& s) { return std::tuple(s.table, s.rectangle.row_begin, s.rectangle.column_begin); };
+    const auto key = [](const Shard& s) {
+      return std::tuple(s.table, s.rectangle.row_begin, s.rectangle.column_begin);
+    };
     return key(a) < key(b);
   });
   layout.shards = std::move(shards);

@@ -10,21 +10,24 @@
 
 namespace tessera::inline v0 {
 
-/// A rectangle that waits for a rank, in the order of layout.shards: table by table. Requests of one `unit` go to the same rank (fused
-/// tables) or node (members of a grid's column).
+/// A rectangle that waits for a rank, in the order of layout.shards: table by table. Requests of
+/// one `unit` go to the same rank (fused tables) or node (members of a grid's column).
 struct PlacementRequest {
   int table = 0;
   ShardRequest request;
   int unit = 0;
 };
 
-/// Chooses ranks for requests. Fixed places first; then units in order of falling load, each to the rank (or node) that carries least,
-/// where load = share of all bytes + share of all lookups (largest first, Graham 1969). Parts of one table avoid each other while there
-/// are ranks without one. Deterministic: ties go to the lowest rank, equal units keep their order.
+/// Chooses ranks for requests. Fixed places first; then units in order of falling load, each to the
+/// rank (or node) that carries least, where load = share of all bytes + share of all lookups
+/// (largest first, Graham 1969). Parts of one table avoid each other while there are ranks without
+/// one. Deterministic: ties go to the lowest rank, equal units keep their order.
 class Placement {
  public:
   constexpr Placement(Layout& layout, const std::vector<PlacementRequest>& requests)
-      : layout_(layout), requests_(requests), load_(static_cast<std::size_t>(layout.topology.ranks), 0.0) {
+      : layout_(layout),
+        requests_(requests),
+        load_(static_cast<std::size_t>(layout.topology.ranks), 0.0) {
     measure();
     place_fixed();
     place_units();
@@ -38,8 +41,9 @@ class Placement {
 
   constexpr double load_of(const PlacementRequest& r) const {
     const double bytes = static_cast<double>(r.request.rectangle.elements());
-    const double lookups = lookups_[r.table] * static_cast<double>(r.request.rectangle.elements()) /
-                           static_cast<double>(std::max<std::int64_t>(1, layout_.tables[r.table].rows));
+    const double lookups =
+        lookups_[r.table] * static_cast<double>(r.request.rectangle.elements()) /
+        static_cast<double>(std::max<std::int64_t>(1, layout_.tables[r.table].rows));
     return bytes / total_bytes_ + lookups / total_lookups_;
   }
 
@@ -47,14 +51,16 @@ class Placement {
     lookups_.assign(layout_.tables.size(), 0.0);  // ids per sample of each table
     for (std::size_t f = 0; f < layout_.feature_table.size(); ++f)
       if (const int table = layout_.feature_table[f]; table >= 0)
-        lookups_[table] += layout_.features[f].hotness > 0 ? layout_.features[f].hotness : layout_.tables[table].hotness;
+        lookups_[table] += layout_.features[f].hotness > 0 ? layout_.features[f].hotness
+                                                           : layout_.tables[table].hotness;
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       total_bytes_ += static_cast<double>(layout_.tables[t].rows) * layout_.tables[t].width;
       total_lookups_ += lookups_[t] * layout_.tables[t].width;
     }
     first_request_.assign(layout_.tables.size() + 1, requests_.size());
     for (std::size_t i = requests_.size(); i-- > 0;) first_request_[requests_[i].table] = i;
-    for (std::size_t t = layout_.tables.size(); t-- > 0;) first_request_[t] = std::min(first_request_[t], first_request_[t + 1]);
+    for (std::size_t t = layout_.tables.size(); t-- > 0;)
+      first_request_[t] = std::min(first_request_[t], first_request_[t + 1]);
     total_bytes_ = std::max(total_bytes_, 1.0);
     total_lookups_ = std::max(total_lookups_, 1.0);
   }
@@ -89,18 +95,21 @@ class Placement {
     }
     std::vector<std::size_t> order;
     for (std::size_t i = 0; i < units.size(); ++i) order.push_back(i);
-    std::sort(order.begin(), order.end(),
-              [&](std::size_t a, std::size_t b) { return units[a].load != units[b].load ? units[a].load > units[b].load : a < b; });
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return units[a].load != units[b].load ? units[a].load > units[b].load : a < b;
+    });
     for (const std::size_t u : order) {
       const PlacementRequest& first = requests_[units[u].members.front()];
-      first.request.place.kind == Place::Kind::any ? place_on_rank(units[u]) : place_on_node(units[u]);
+      first.request.place.kind == Place::Kind::any ? place_on_rank(units[u])
+                                                   : place_on_node(units[u]);
     }
   }
 
   /// Whether one of `count` ranks from `first_rank` on already holds a part of the table.
   constexpr bool holds_part_of(int table, int first_rank, int count) const {
     for (std::size_t i = first_request_[table]; i < first_request_[table + 1]; ++i)
-      if (layout_.shards[i].rank >= first_rank && layout_.shards[i].rank < first_rank + count) return true;
+      if (layout_.shards[i].rank >= first_rank && layout_.shards[i].rank < first_rank + count)
+        return true;
     return false;
   }
 
@@ -110,7 +119,8 @@ class Placement {
     bool best_shares = true;
     for (int rank = 0; rank < layout_.topology.ranks; ++rank) {
       const bool shares = holds_part_of(table, rank, 1);
-      if (rank == 0 || (best_shares && !shares) || (best_shares == shares && load_[rank] < load_[best])) {
+      if (rank == 0 || (best_shares && !shares) ||
+          (best_shares == shares && load_[rank] < load_[best])) {
         best = rank;
         best_shares = shares;
       }
@@ -123,14 +133,16 @@ class Placement {
     const int size = topology.node_size();
     const int table = requests_[unit.members.front()].table;
     int most = 0;
-    for (const std::size_t member : unit.members) most = std::max(most, requests_[member].request.place.index);
+    for (const std::size_t member : unit.members)
+      most = std::max(most, requests_[member].request.place.index);
     int best = -1;
     double best_load = 0;
     bool best_shares = true;
     for (int node = 0; node < topology.nodes(); ++node) {
       if (node * size + most >= topology.ranks || most >= size) continue;
       double load = 0;
-      for (int member = 0; member < size && node * size + member < topology.ranks; ++member) load += load_[node * size + member];
+      for (int member = 0; member < size && node * size + member < topology.ranks; ++member)
+        load += load_[node * size + member];
       const bool shares = holds_part_of(table, node * size, size);
       if (best < 0 || (best_shares && !shares) || (best_shares == shares && load < best_load)) {
         best = node;
@@ -139,10 +151,12 @@ class Placement {
       }
     }
     if (best < 0) {
-      layout_.fault = PlanFault::of(PlanFault::Kind::node_too_small, layout_.tables[table].name, most, size);
+      layout_.fault =
+          PlanFault::of(PlanFault::Kind::node_too_small, layout_.tables[table].name, most, size);
       return;
     }
-    for (const std::size_t member : unit.members) put(member, best * size + requests_[member].request.place.index);
+    for (const std::size_t member : unit.members)
+      put(member, best * size + requests_[member].request.place.index);
   }
 
   Layout& layout_;

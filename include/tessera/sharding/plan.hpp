@@ -34,7 +34,8 @@ constexpr void set_rows(Layout& layout, std::span<const TableRows> rows) {
     if (table < 0) {
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_rows, given.table);
     } else {
-      if (given_before[table]) layout.fault = PlanFault::of(PlanFault::Kind::rows_twice, given.table);
+      if (given_before[table])
+        layout.fault = PlanFault::of(PlanFault::Kind::rows_twice, given.table);
       given_before[table] = true;
       layout.tables[table].rows = given.rows;
     }
@@ -69,7 +70,8 @@ struct PlanArithmetic {
   static constexpr auto tables = all_tables();
 
   /// Tables and rectangles, before features are resolved and places chosen.
-  static constexpr Layout cut(const Topology& topology, std::span<const TableRows> rows, std::vector<PlacementRequest>& requests) {
+  static constexpr Layout cut(const Topology& topology, std::span<const TableRows> rows,
+                              std::vector<PlacementRequest>& requests) {
     Layout layout{.topology = topology};
     layout.tables.reserve(table_count);
     for (const TableSpec& table : tables) layout.tables.push_back(table);
@@ -82,7 +84,8 @@ struct PlanArithmetic {
 
   static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows) {
     std::vector<PlacementRequest> requests;
-    if (const PlanFault fault = check_ranks(topology); !fault.ok()) return {.topology = topology, .feature_column = {0}, .fault = fault};
+    if (const PlanFault fault = check_ranks(topology); !fault.ok())
+      return {.topology = topology, .feature_column = {0}, .fault = fault};
     Layout layout = cut(topology, rows, requests);
     add_features(layout);
     if (!layout.fault.ok()) return layout;
@@ -99,13 +102,15 @@ struct PlanArithmetic {
       };
       (append(std::type_identity<Entries>{}), ...);
     } else {
-      for (const TableSpec& table : layout.tables) layout.features.push_back({table.name, table.name, table.pooling});
+      for (const TableSpec& table : layout.tables)
+        layout.features.push_back({table.name, table.name, table.pooling});
     }
     resolve_features(layout, !has_features);
   }
 
   template <class E>
-  static constexpr void add_requests(Layout& layout, std::vector<PlacementRequest>& requests, std::size_t& first_table, int& units) {
+  static constexpr void add_requests(Layout& layout, std::vector<PlacementRequest>& requests,
+                                     std::size_t& first_table, int& units) {
     if constexpr (PlanEntry<E>) {
       std::vector<int> first_unit;
       for (std::size_t t = 0; t < E::tables::count; ++t) {
@@ -116,7 +121,9 @@ struct PlanArithmetic {
         for (int i = 0; i < count; ++i) {
           const ShardRequest request = E::shard(table, layout.topology, i);
           if (request.rectangle.empty()) continue;
-          const int unit = first_unit[t] + (request.place.kind == Place::Kind::node_member ? request.place.group : i);
+          const int unit =
+              first_unit[t] +
+              (request.place.kind == Place::Kind::node_member ? request.place.group : i);
           if (unit >= units) units = unit + 1;
           const int index = static_cast<int>(first_table + t);
           requests.push_back({index, request, unit});
@@ -127,8 +134,9 @@ struct PlanArithmetic {
     }
   }
 
-  // Checks while compiling. Each is a constant expression of its own and none chooses places, so that plans of hundreds of tables stay
-  // within compilers' limits. Tables whose rows are unknown stand in with 4096 rows: their cut is checked again when the rows are known.
+  // Checks while compiling. Each is a constant expression of its own and none chooses places, so
+  // that plans of hundreds of tables stay within compilers' limits. Tables whose rows are unknown
+  // stand in with 4096 rows: their cut is checked again when the rows are known.
 
   static constexpr Layout cut_for_check(int ranks) {
     Layout layout{.topology = Topology{ranks}};
@@ -143,13 +151,17 @@ struct PlanArithmetic {
     (add_requests<Entries>(layout, requests, first_table, units), ...);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const Place& place = requests[i].request.place;
-      layout.shards[i].rank = place.kind == Place::Kind::every ? every_rank : place.kind == Place::Kind::rank ? place.index : 0;
+      layout.shards[i].rank = place.kind == Place::Kind::every  ? every_rank
+                              : place.kind == Place::Kind::rank ? place.index
+                                                                : 0;
     }
     return layout;
   }
 
   /// No fault where the names have one: a plan is blamed once.
-  static constexpr PlanFault check_shards(int ranks) { return name_fault.ok() ? check_cover(cut_for_check(ranks)) : PlanFault{}; }
+  static constexpr PlanFault check_shards(int ranks) {
+    return name_fault.ok() ? check_cover(cut_for_check(ranks)) : PlanFault{};
+  }
 
   /// Tables and features alone.
   static constexpr Layout uncut() {
@@ -174,7 +186,8 @@ struct PlanArithmetic {
     if constexpr (PlanEntry<E> && requires { E::column_parts; })
       for (const TableSpec& table : E::tables::specs)
         if (layout.fault.ok() && table.width % E::column_parts != 0)
-          layout.fault = PlanFault::of(PlanFault::Kind::uneven_columns, table.name, E::column_parts, table.width);
+          layout.fault = PlanFault::of(PlanFault::Kind::uneven_columns, table.name, E::column_parts,
+                                       table.width);
   }
 
   static constexpr PlanFault name_fault = check_names();
@@ -183,7 +196,9 @@ struct PlanArithmetic {
     std::vector<int> found;
     for (const int ranks : {1, 2, 4})
       for (const Shard& shard : cut_for_check(ranks).shards)
-        if (const int width = shard.rectangle.width(); std::find(found.begin(), found.end(), width) == found.end()) found.push_back(width);
+        if (const int width = shard.rectangle.width();
+            std::find(found.begin(), found.end(), width) == found.end())
+          found.push_back(width);
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -195,7 +210,8 @@ struct PlanArithmetic {
   static constexpr bool exchanges() {
     const Layout layout = cut_for_check(2);
     for (const Shard& shard : layout.shards)
-      if (shard.rank != every_rank || shard.rectangle.rows() != layout.tables[shard.table].rows) return true;
+      if (shard.rank != every_rank || shard.rectangle.rows() != layout.tables[shard.table].rows)
+        return true;
     return false;
   }
   static constexpr std::size_t width_count() { return shard_widths().size(); }
@@ -211,15 +227,18 @@ struct PlanArithmetic {
 
 }  // namespace detail
 
-/// The tables of a model, each with the policy that cuts it: `Plan<RowWise<Query>, ColumnWise<4, User>, TableWise<Fused<A, B>>>`.
-/// An entry `Features<...>` lists the features (several may read one table) in output order; without it every table has one.
+/// The tables of a model, each with the policy that cuts it: `Plan<RowWise<Query>, ColumnWise<4,
+/// User>, TableWise<Fused<A, B>>>`. An entry `Features<...>` lists the features (several may read
+/// one table) in output order; without it every table has one.
 template <class... Entries>
 class Plan {
   static_assert((detail::CheckedEntry<Entries>::value && ...));
-  static_assert((0 + ... + int{FeatureList<Entries>}) <= 1, "Plan: give one Features<...> that lists all features");
+  static_assert((0 + ... + int{FeatureList<Entries>}) <= 1,
+                "Plan: give one Features<...> that lists all features");
   using Arithmetic = detail::PlanArithmetic<Entries...>;
   static_assert(SoundPlan<Arithmetic::name_fault, Entries...>::value);
-  static_assert(SoundPlan<Arithmetic::check_shards(1), Entries...>::value && SoundPlan<Arithmetic::check_shards(2), Entries...>::value &&
+  static_assert(SoundPlan<Arithmetic::check_shards(1), Entries...>::value &&
+                SoundPlan<Arithmetic::check_shards(2), Entries...>::value &&
                 SoundPlan<Arithmetic::check_shards(4), Entries...>::value);
 
  public:
@@ -228,7 +247,8 @@ class Plan {
   /// All tables, in the order of the plan.
   static constexpr std::array<TableSpec, table_count> tables = Arithmetic::tables;
 
-  /// Number of features, and the width of their vectors if it is the same for all: what a dot interaction takes (DotFor).
+  /// Number of features, and the width of their vectors if it is the same for all: what a dot
+  /// interaction takes (DotFor).
   static constexpr FeatureShape feature_shape = shape_of_features(Arithmetic::uncut());
 
   /// Whether some rectangle has a copy on every rank.
@@ -236,17 +256,20 @@ class Plan {
   /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
   static constexpr bool exchanges = Arithmetic::exchanges();
 
-  /// Whether every policy says that it cuts no columns (docs/concepts/sharding_policy.md): code for cut ones is not compiled.
+  /// Whether every policy says that it cuts no columns (docs/concepts/sharding_policy.md): code for
+  /// cut ones is not compiled.
   static constexpr bool whole_rows = (Arithmetic::template keeps_rows_whole<Entries>() && ...);
 
-  /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never throws for a bad plan: the result's
-  /// `fault` says what is wrong. `rows` fills in (or replaces) tables' rows.
+  /// Works the plan out for a number of ranks. Runs at compile time and at run time alike; never
+  /// throws for a bad plan: the result's `fault` says what is wrong. `rows` fills in (or replaces)
+  /// tables' rows.
   static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
     return Arithmetic::layout(topology, rows);
   }
 
-  /// Distinct shard widths, seen at 1, 2 and 4 ranks, in ascending order. Kernels are instantiated for these; any other width that a
-  /// policy may produce is served by the kernels for widths known at run time.
+  /// Distinct shard widths, seen at 1, 2 and 4 ranks, in ascending order. Kernels are instantiated
+  /// for these; any other width that a policy may produce is served by the kernels for widths known
+  /// at run time.
   static constexpr auto widths = [] {
     std::array<int, Arithmetic::width_count()> result{};
     const std::vector<int> found = Arithmetic::shard_widths();
@@ -255,17 +278,23 @@ class Plan {
   }();
 };
 
-/// No fault if every rank's tables fit into its memory; else names the largest table of the fullest rank, what is needed and what is there.
-constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost, std::int64_t memory_per_rank) {
+/// No fault if every rank's tables fit into its memory; else names the largest table of the fullest
+/// rank, what is needed and what is there.
+constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
+                                 std::int64_t memory_per_rank) {
   if (!layout.fault.ok()) return layout.fault;
   PlanFault fault;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const std::int64_t need = layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row;
+    const std::int64_t need =
+        layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row;
     if (need <= memory_per_rank || need <= fault.found) continue;
     const Shard* largest = nullptr;
     for (const Shard& shard : layout.shards)
-      if (shard.held_by(rank) && (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())) largest = &shard;
-    fault = PlanFault::of(PlanFault::Kind::does_not_fit, layout.tables[largest->table].name, need, memory_per_rank);
+      if (shard.held_by(rank) &&
+          (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements()))
+        largest = &shard;
+    fault = PlanFault::of(PlanFault::Kind::does_not_fit, layout.tables[largest->table].name, need,
+                          memory_per_rank);
   }
   return fault;
 }

@@ -37,7 +37,9 @@ struct TableWise {
   using tables = TableList<Sources...>;
   static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
-  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) { return {{0, table.rows, 0, table.width}, {}}; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) {
+    return {{0, table.rows, 0, table.width}, {}};
+  }
 };
 /// The same on a given rank (modulo the number of ranks, so that the plan also runs on fewer).
 template <int Rank, class... Sources>
@@ -47,7 +49,8 @@ struct TableWise<OnRank<Rank>, Sources...> {
   static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology&) { return 1; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int) {
-    return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::rank, .index = Rank % topology.ranks}};
+    return {{0, table.rows, 0, table.width},
+            {.kind = Place::Kind::rank, .index = Rank % topology.ranks}};
   }
 };
 
@@ -64,13 +67,16 @@ struct ColumnWise {
   }
 };
 
-/// Ranks for the parts of `ColumnWiseOn` (modulo the number of ranks, so that the plan also runs on fewer).
+/// Ranks for the parts of `ColumnWiseOn` (modulo the number of ranks, so that the plan also runs on
+/// fewer).
 template <int... Ranks>
 struct OnRanks {
-  static_assert(sizeof...(Ranks) > 0 && ((Ranks >= 0) && ...), "OnRanks: give ranks, which count from 0");
+  static_assert(sizeof...(Ranks) > 0 && ((Ranks >= 0) && ...),
+                "OnRanks: give ranks, which count from 0");
 };
 
-/// As many parts side by side as ranks are given, each on its rank: `ColumnWiseOn<OnRanks<3, 0>, User>`.
+/// As many parts side by side as ranks are given, each on its rank: `ColumnWiseOn<OnRanks<3, 0>,
+/// User>`.
 template <class Ranks, class... Sources>
 struct ColumnWiseOn;
 template <int... Ranks, class... Sources>
@@ -81,11 +87,13 @@ struct ColumnWiseOn<OnRanks<Ranks...>, Sources...> {
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Ranks)> ranks{Ranks...};
     const std::int32_t part = table.width / static_cast<std::int32_t>(ranks.size());
-    return {{0, table.rows, i * part, (i + 1) * part}, {.kind = Place::Kind::rank, .index = ranks[i] % topology.ranks}};
+    return {{0, table.rows, i * part, (i + 1) * part},
+            {.kind = Place::Kind::rank, .index = ranks[i] % topology.ranks}};
   }
 };
 
-/// Relative sizes of the row blocks of ranks 0, 1, ... (a rank without a share gets nothing): `RowWise<Shares<3, 1>, Query>`.
+/// Relative sizes of the row blocks of ranks 0, 1, ... (a rank without a share gets nothing):
+/// `RowWise<Shares<3, 1>, Query>`.
 template <int... Parts>
 struct Shares {
   static_assert(sizeof...(Parts) > 0 && ((Parts >= 0) && ...) && (0 + ... + Parts) > 0,
@@ -99,7 +107,8 @@ struct RowWise {
   static constexpr bool whole_rows = true;
   static constexpr int count(const TableSpec&, const Topology& topology) { return topology.ranks; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    return {{even_cut(table.rows, topology.ranks, i), even_cut(table.rows, topology.ranks, i + 1), 0, table.width},
+    return {{even_cut(table.rows, topology.ranks, i), even_cut(table.rows, topology.ranks, i + 1),
+             0, table.width},
             {.kind = Place::Kind::rank, .index = i}};
   }
 };
@@ -116,28 +125,34 @@ struct RowWise<Shares<Parts...>, Sources...> {
       if (k < i) before += parts[k];
       total += parts[k];
     }
-    return {{cut(table.rows, before, total), cut(table.rows, before + parts[i], total), 0, table.width},
-            {.kind = Place::Kind::rank, .index = i % topology.ranks}};
+    return {
+        {cut(table.rows, before, total), cut(table.rows, before + parts[i], total), 0, table.width},
+        {.kind = Place::Kind::rank, .index = i % topology.ranks}};
   }
 
  private:
   /// rows * numerator / denominator, without overflow.
-  static constexpr std::int64_t cut(std::int64_t rows, std::int64_t numerator, std::int64_t denominator) {
+  static constexpr std::int64_t cut(std::int64_t rows, std::int64_t numerator,
+                                    std::int64_t denominator) {
     return rows / denominator * numerator + rows % denominator * numerator / denominator;
   }
 };
 
-/// K columns, each cut by rows over the ranks of one node (table-row-wise, hierarchical). K must divide every width.
+/// K columns, each cut by rows over the ranks of one node (table-row-wise, hierarchical). K must
+/// divide every width.
 template <int K, class... Sources>
 struct Grid {
   static_assert(K > 0, "Grid: the number of columns must be positive");
   using tables = TableList<Sources...>;
   static constexpr int column_parts = K;
-  static constexpr int count(const TableSpec&, const Topology& topology) { return K * topology.node_size(); }
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return K * topology.node_size();
+  }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     const int size = topology.node_size(), column = i / size, member = i % size;
     const std::int32_t part = table.width / K;
-    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1), column * part, (column + 1) * part},
+    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1),
+             column * part, (column + 1) * part},
             {.kind = Place::Kind::node_member, .index = member, .group = column}};
   }
 };
@@ -145,7 +160,8 @@ struct Grid {
 /// Nodes for the columns of `GridOn` (modulo the number of nodes).
 template <int... Nodes>
 struct OnNodes {
-  static_assert(sizeof...(Nodes) > 0 && ((Nodes >= 0) && ...), "OnNodes: give nodes, which count from 0");
+  static_assert(sizeof...(Nodes) > 0 && ((Nodes >= 0) && ...),
+                "OnNodes: give nodes, which count from 0");
 };
 
 /// A grid with a column for each node given: `GridOn<OnNodes<1, 0>, Query>`.
@@ -155,18 +171,24 @@ template <int... Nodes, class... Sources>
 struct GridOn<OnNodes<Nodes...>, Sources...> {
   using tables = TableList<Sources...>;
   static constexpr int column_parts = sizeof...(Nodes);
-  static constexpr int count(const TableSpec&, const Topology& topology) { return sizeof...(Nodes) * topology.node_size(); }
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return sizeof...(Nodes) * topology.node_size();
+  }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Nodes)> nodes{Nodes...};
-    const int size = topology.node_size(), member = i % size, rank = nodes[i / size] % topology.nodes() * size + member;
+    const int size = topology.node_size(), member = i % size,
+              rank = nodes[i / size] % topology.nodes() * size + member;
     const std::int32_t part = table.width / static_cast<std::int32_t>(nodes.size());
-    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1), i / size * part, (i / size + 1) * part},
+    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1),
+             i / size * part, (i / size + 1) * part},
             {.kind = Place::Kind::rank, .index = rank % topology.ranks}};
   }
 };
 
-static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> && ShardingPolicy<TableWise<OnRank<1>>>);
-static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> && ShardingPolicy<RowWise<Shares<2, 1>>> &&
-              ShardingPolicy<Grid<2>> && ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
+static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> &&
+              ShardingPolicy<TableWise<OnRank<1>>>);
+static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&
+              ShardingPolicy<RowWise<Shares<2, 1>>> && ShardingPolicy<Grid<2>> &&
+              ShardingPolicy<ColumnWiseOn<OnRanks<0, 1>>> && ShardingPolicy<GridOn<OnNodes<0>>>);
 
 }  // namespace tessera::inline v0

@@ -6,8 +6,8 @@
 
 namespace tessera::inline v0 {
 
-// Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew falls into [k+1, k+2); skew 0 is
-// uniform. Equations: docs/cost_model.md.
+// Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew
+// falls into [k+1, k+2); skew 0 is uniform. Equations: docs/cost_model.md.
 
 /// Integral of t^-skew from 1 to x.
 constexpr double power_mass(double x, double skew) {
@@ -21,8 +21,9 @@ constexpr double share_of_ids(double rows, double begin, double end, double skew
   return (power_mass(end + 1, skew) - power_mass(begin + 1, skew)) / power_mass(rows + 1, skew);
 }
 
-/// Expected number of distinct rows among [begin, end) that `ids` draws over all `rows` touch: the integral of 1 - exp(-ids p(x)).
-/// Where a row is almost surely touched or almost never twice the integral is closed; between, Simpson's rule in log x.
+/// Expected number of distinct rows among [begin, end) that `ids` draws over all `rows` touch: the
+/// integral of 1 - exp(-ids p(x)). Where a row is almost surely touched or almost never twice the
+/// integral is closed; between, Simpson's rule in log x.
 constexpr double distinct_rows(double ids, double rows, double begin, double end, double skew) {
   if (ids <= 0 || end <= begin) return 0;
   if (skew < 1e-6) return (end - begin) * (1 - constexpr_exp(-ids / rows));

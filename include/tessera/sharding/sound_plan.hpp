@@ -12,7 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-// What a compiler prints of a plan that cannot work: a sentence, and beside it the names and numbers, as the arguments of a template.
+// What a compiler prints of a plan that cannot work: a sentence, and beside it the names and
+// numbers, as the arguments of a template.
 
 namespace tessera::inline v0 {
 
@@ -42,9 +43,12 @@ struct CheckedEntry {
   static constexpr bool features = FeatureList<E>;
   static constexpr bool policy = HasTables<E> || HasShardCount<E> || HasShardRequest<E>;
   static_assert(features || policy,
-                "Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)");
+                "Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or "
+                "one Features<...> (docs/concepts/plan.md)");
   static constexpr bool tables = features || !policy || HasTables<E>;
-  static_assert(tables, "ShardingPolicy: need using tables = TableList<Sources...> to stand in a Plan (docs/concepts/sharding_policy.md)");
+  static_assert(tables,
+                "ShardingPolicy: need using tables = TableList<Sources...> to stand in a Plan "
+                "(docs/concepts/sharding_policy.md)");
   static constexpr bool sound = [] {
     if constexpr (policy && !features)
       return explain_sharding_policy<E>();
@@ -54,7 +58,8 @@ struct CheckedEntry {
   static constexpr bool value = sound || true;  // what is wrong has been said
 };
 
-// How the compiler is to print a name: g++ as a string; of one, clang 14 prints numbers and nvcc refuses the expression.
+// How the compiler is to print a name: g++ as a string; of one, clang 14 prints numbers and nvcc
+// refuses the expression.
 #if defined(__clang__) || defined(__NVCC__)
 template <char... Name>
 struct TableNamed;
@@ -74,11 +79,14 @@ template <FixedString Name>
 struct FeatureNamed;
 
 template <PlanFault Fault, std::size_t... I>
-TableNamed<FixedString<sizeof...(I) + 1>({Fault.name[I]..., '\0'})> table_named(std::index_sequence<I...>);
+TableNamed<FixedString<sizeof...(I) + 1>({Fault.name[I]..., '\0'})> table_named(
+    std::index_sequence<I...>);
 template <PlanFault Fault, std::size_t... I>
-FeatureNamed<FixedString<sizeof...(I) + 1>({Fault.name[I]..., '\0'})> feature_named(std::index_sequence<I...>);
+FeatureNamed<FixedString<sizeof...(I) + 1>({Fault.name[I]..., '\0'})> feature_named(
+    std::index_sequence<I...>);
 template <PlanFault Fault, std::size_t... I>
-FeatureNamed<FixedString<sizeof...(I) + 1>({Fault.feature[I]..., '\0'})> reader_named(std::index_sequence<I...>);
+FeatureNamed<FixedString<sizeof...(I) + 1>({Fault.feature[I]..., '\0'})> reader_named(
+    std::index_sequence<I...>);
 #endif
 
 template <std::int64_t>
@@ -103,21 +111,42 @@ struct PlanIsSound {
   static constexpr bool is = K == Kind;
   using enum PlanFault::Kind;
 
-  static_assert(!is<duplicate_table>, "Plan: a table is placed twice; give each table exactly one policy (docs/errors.md)");
-  static_assert(!is<duplicate_feature>, "Plan: a feature is listed twice; rename one (docs/errors.md)");
-  static_assert(!is<unknown_table>, "Plan: a feature or a constraint names a table that the plan does not hold (docs/errors.md)");
-  static_assert(!is<no_rows> && !is<no_width>, "Plan: the rows and the width of a table must be positive (docs/errors.md)");
-  static_assert(!is<too_large>, "Plan: a table has more elements than can be numbered (docs/errors.md)");
-  static_assert(!is<outside>, "Plan: a policy's rectangle reaches outside its table, or ends before it begins (docs/errors.md)");
-  static_assert(!is<overlap>, "Plan: two of a policy's rectangles of a table overlap (docs/errors.md)");
-  static_assert(!is<gap>, "Plan: a policy's rectangles cover fewer elements than the table has: Found of Limit (docs/errors.md)");
-  static_assert(!is<bad_rank>, "Plan: a policy places a rectangle on a rank that does not exist: Found of Limit ranks (docs/errors.md)");
-  static_assert(!is<uneven_columns>, "Plan: the policy's parts do not divide the width of its table (docs/errors.md)");
-  static_assert(!is<node_too_small>, "Plan: a policy needs a rank that no node has: Found of Limit ranks of a node (docs/errors.md)");
-  static_assert(!is<does_not_fit>, "Plan: the tables of a rank do not fit into its memory; this is the largest (docs/errors.md)");
+  static_assert(
+      !is<duplicate_table>,
+      "Plan: a table is placed twice; give each table exactly one policy (docs/errors.md)");
+  static_assert(!is<duplicate_feature>,
+                "Plan: a feature is listed twice; rename one (docs/errors.md)");
+  static_assert(
+      !is<unknown_table>,
+      "Plan: a feature or a constraint names a table that the plan does not hold (docs/errors.md)");
+  static_assert(!is<no_rows> && !is<no_width>,
+                "Plan: the rows and the width of a table must be positive (docs/errors.md)");
+  static_assert(!is<too_large>,
+                "Plan: a table has more elements than can be numbered (docs/errors.md)");
+  static_assert(!is<outside>,
+                "Plan: a policy's rectangle reaches outside its table, or ends before it begins "
+                "(docs/errors.md)");
+  static_assert(!is<overlap>,
+                "Plan: two of a policy's rectangles of a table overlap (docs/errors.md)");
+  static_assert(!is<gap>,
+                "Plan: a policy's rectangles cover fewer elements than the table has: Found of "
+                "Limit (docs/errors.md)");
+  static_assert(!is<bad_rank>,
+                "Plan: a policy places a rectangle on a rank that does not exist: Found of Limit "
+                "ranks (docs/errors.md)");
+  static_assert(!is<uneven_columns>,
+                "Plan: the policy's parts do not divide the width of its table (docs/errors.md)");
+  static_assert(!is<node_too_small>,
+                "Plan: a policy needs a rank that no node has: Found of Limit ranks of a node "
+                "(docs/errors.md)");
+  static_assert(!is<does_not_fit>,
+                "Plan: the tables of a rank do not fit into its memory; this is the largest "
+                "(docs/errors.md)");
   static_assert(!is<no_plan_fits>,
-                "AutoPlan: no plan fits into the memory of the ranks; this is the largest table, and what would help (docs/errors.md)");
-  static_assert(!is<unknown_rows> && !is<rows_twice> && !is<no_ranks> && !is<bad_table>, "Plan: see the kind of fault (docs/errors.md)");
+                "AutoPlan: no plan fits into the memory of the ranks; this is the largest table, "
+                "and what would help (docs/errors.md)");
+  static_assert(!is<unknown_rows> && !is<rows_twice> && !is<no_ranks> && !is<bad_table>,
+                "Plan: see the kind of fault (docs/errors.md)");
   static constexpr bool value = true;
 };
 
@@ -129,7 +158,8 @@ constexpr bool holds_table(std::string_view name) {
   return false;
 }
 
-/// The first policy that cuts the faulty table, as a list of one; empty for faults that are no policy's.
+/// The first policy that cuts the faulty table, as a list of one; empty for faults that are no
+/// policy's.
 template <PlanFault Fault>
 auto policy_of_table() -> std::type_identity<void>;
 template <PlanFault Fault, class First, class... Rest>
@@ -149,7 +179,8 @@ auto in_words() {
   if constexpr (F.ok()) {
     return std::type_identity<PlanIsSound<none>>{};
   } else if constexpr (kind == duplicate_feature) {
-    return std::type_identity<PlanIsSound<kind, decltype(feature_named<F>(std::make_index_sequence<length(F.name)>{}))>>{};
+    return std::type_identity<PlanIsSound<
+        kind, decltype(feature_named<F>(std::make_index_sequence<length(F.name)>{}))>>{};
   } else {
     using Table = decltype(table_named<F>(std::make_index_sequence<length(F.name)>{}));
     using Reader = decltype(reader_named<F>(std::make_index_sequence<length(F.feature)>{}));
@@ -157,10 +188,11 @@ auto in_words() {
     if constexpr (kind == unknown_table)
       return std::type_identity<PlanIsSound<kind, Table, Reader>>{};
     else if constexpr (kind == does_not_fit)
-      return std::type_identity<PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>>>{};
-    else if constexpr (kind == no_plan_fits)
       return std::type_identity<
-          PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>, RemedyIs<F.remedy, F.remedy_amount>>>{};
+          PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>>>{};
+    else if constexpr (kind == no_plan_fits)
+      return std::type_identity<PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>,
+                                            RemedyIs<F.remedy, F.remedy_amount>>>{};
     else if constexpr (kind == uneven_columns)
       return std::type_identity<PlanIsSound<kind, Table, Parts<F.found>, Width<F.limit>, Policy>>{};
     else
@@ -174,8 +206,9 @@ struct InWords : decltype(in_words<Fault, Entries...>()) {};
 
 }  // namespace detail
 
-/// `value` is true only for a plan without a fault. A plan with one stops here: the compiler prints what is wrong, and the names of the
-/// table, the feature and the policy among `Entries`. An alias, as clang would print the characters of the fault as numbers.
+/// `value` is true only for a plan without a fault. A plan with one stops here: the compiler prints
+/// what is wrong, and the names of the table, the feature and the policy among `Entries`. An alias,
+/// as clang would print the characters of the fault as numbers.
 template <PlanFault Fault, class... Entries>
 using SoundPlan = typename detail::InWords<Fault, Entries...>::type;
 

@@ -19,11 +19,13 @@ namespace tessera::inline v0 {
 enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid };
 
 constexpr std::string_view to_string(Cut cut) {
-  constexpr std::array<std::string_view, 5> names{"replicated", "table-wise", "column-wise", "row-wise", "grid"};
+  constexpr std::array<std::string_view, 5> names{"replicated", "table-wise", "column-wise",
+                                                  "row-wise", "grid"};
   return names[static_cast<std::size_t>(cut)];
 }
 
-/// The cut of one table and where its parts are: ranks of table_wise and column_wise, nodes of a grid's columns.
+/// The cut of one table and where its parts are: ranks of table_wise and column_wise, nodes of a
+/// grid's columns.
 struct TableCut {
   Cut cut = Cut::table_wise;
   int parts = 1;  ///< columns
@@ -37,13 +39,15 @@ struct PlanChoice {
 };
 
 /// The rectangles of one table under a cut, appended to `shards` in row order.
-constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec, const TableCut& cut, const Topology& topology) {
+constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec,
+                             const TableCut& cut, const Topology& topology) {
   const int size = cut.cut == Cut::grid ? topology.node_size() : topology.ranks;
   const int blocks = cut.cut == Cut::row_wise || cut.cut == Cut::grid ? size : 1;
   const std::int32_t width = spec.width / cut.parts;
   for (int b = 0; b < blocks; ++b)
     for (int k = 0; k < cut.parts; ++k) {
-      const Rectangle r{even_cut(spec.rows, blocks, b), even_cut(spec.rows, blocks, b + 1), k * width, (k + 1) * width};
+      const Rectangle r{even_cut(spec.rows, blocks, b), even_cut(spec.rows, blocks, b + 1),
+                        k * width, (k + 1) * width};
       const int rank = cut.cut == Cut::replicated ? every_rank
                        : cut.cut == Cut::row_wise ? b
                        : cut.cut == Cut::grid     ? cut.places[k] * size + b
@@ -59,17 +63,30 @@ constexpr std::vector<Shard> shards_of(const PlanChoice& choice, const Layout& l
   return shards;
 }
 
-/// Plans that need no model. The first three are those of NVIDIA Merlin's distributed-embeddings (DistEmbeddingStrategy): tables in turn
-/// (`basic`); largest first, there and back over the ranks (`memory_balanced`); largest first, each to the rank that holds least
-/// (`memory_optimized`). The others cut every table alike.
-enum class Strategy : std::uint8_t { round_robin, memory_balanced, memory_optimized, column_wise, row_wise, replicated };
+/// Plans that need no model. The first three are those of NVIDIA Merlin's distributed-embeddings
+/// (DistEmbeddingStrategy): tables in turn (`basic`); largest first, there and back over the ranks
+/// (`memory_balanced`); largest first, each to the rank that holds least (`memory_optimized`). The
+/// others cut every table alike.
+enum class Strategy : std::uint8_t {
+  round_robin,
+  memory_balanced,
+  memory_optimized,
+  column_wise,
+  row_wise,
+  replicated
+};
 
-inline constexpr std::array<Strategy, 6> all_strategies{Strategy::round_robin, Strategy::memory_balanced, Strategy::memory_optimized,
-                                                        Strategy::column_wise, Strategy::row_wise,        Strategy::replicated};
+inline constexpr std::array<Strategy, 6> all_strategies{
+    Strategy::round_robin, Strategy::memory_balanced, Strategy::memory_optimized,
+    Strategy::column_wise, Strategy::row_wise,        Strategy::replicated};
 
 constexpr std::string_view to_string(Strategy strategy) {
-  constexpr std::array<std::string_view, 6> names{
-      "table-wise, round robin", "memory balanced", "memory optimized", "column-wise", "row-wise", "replicated"};
+  constexpr std::array<std::string_view, 6> names{"table-wise, round robin",
+                                                  "memory balanced",
+                                                  "memory optimized",
+                                                  "column-wise",
+                                                  "row-wise",
+                                                  "replicated"};
   return names[static_cast<std::size_t>(strategy)];
 }
 
@@ -100,7 +117,8 @@ constexpr void place_whole_tables(Strategy strategy, const Layout& layout, PlanC
   for (std::size_t i = 0; i < order.size(); ++i) {
     const int turn = static_cast<int>(i % static_cast<std::size_t>(2 * ranks)), t = order[i];
     int rank = turn < ranks ? turn : 2 * ranks - 1 - turn;
-    if (strategy == Strategy::memory_optimized) rank = static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin());
+    if (strategy == Strategy::memory_optimized)
+      rank = static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin());
     load[rank] += layout.tables[t].rows * layout.tables[t].width;
     choice.tables[t].places = std::vector<int>{rank};
   }
@@ -108,7 +126,8 @@ constexpr void place_whole_tables(Strategy strategy, const Layout& layout, PlanC
 
 }  // namespace detail
 
-/// A strategy's plan for the layout's tables and ranks. Columns: the most parts that divide the width, up to the ranks, dealt out in turn.
+/// A strategy's plan for the layout's tables and ranks. Columns: the most parts that divide the
+/// width, up to the ranks, dealt out in turn.
 constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
   PlanChoice choice;
   int next = 0;
@@ -121,7 +140,8 @@ constexpr PlanChoice strategy_choice(Strategy strategy, const Layout& layout) {
       for (int k = 0; k < cut.parts; ++k) cut.places.push_back(next++ % layout.ranks());
     choice.tables.push_back(std::move(cut));
   }
-  if (strategy == Strategy::memory_balanced || strategy == Strategy::memory_optimized) detail::place_whole_tables(strategy, layout, choice);
+  if (strategy == Strategy::memory_balanced || strategy == Strategy::memory_optimized)
+    detail::place_whole_tables(strategy, layout, choice);
   return choice;
 }
 

@@ -21,13 +21,13 @@ struct Mean {
   static constexpr Pooling pooling = Pooling::mean;
 };
 
-/// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same name.
+/// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same
+/// name.
 template <FixedString Name, std::int64_t Rows, std::int32_t Width, class P = Sum>
 struct Table {
   static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
   static_assert(Width > 0, "Table: width must be positive");
-  static_assert(
-      requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum or Mean");
+  static_assert(requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum or Mean");
 
   static constexpr auto name = Name;
   static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P::pooling}};
@@ -39,7 +39,8 @@ struct Tables {
   static constexpr auto& specs = Specs;
 };
 
-/// Anything that lists tables: `Table`, `Tables`, `Fused`, or a user's own type with a static constexpr range `specs` of TableSpec.
+/// Anything that lists tables: `Table`, `Tables`, `Fused`, or a user's own type with a static
+/// constexpr range `specs` of TableSpec.
 template <class T>
 concept TableSource = requires {
   { T::specs[0] } -> std::convertible_to<const TableSpec&>;
@@ -62,16 +63,15 @@ struct TableList {
     return all;
   }();
 
-  /// fused_with[i]: the first table of the list that table i must share a rank with (itself where there is none).
+  /// fused_with[i]: the first table of the list that table i must share a rank with (itself where
+  /// there is none).
   static constexpr std::array<std::size_t, count> fused_with = [] {
     std::array<std::size_t, count> leader{};
     std::size_t n = 0;
     [[maybe_unused]] const auto append = [&]<class Source>(std::type_identity<Source>) {
       const std::size_t first = n;
-      for (std::size_t i = 0; i < table_count<Source>; ++i, ++n) leader[n] = requires {
-          Source::is_fused;
-        }
-      ? first : n;
+      for (std::size_t i = 0; i < table_count<Source>; ++i, ++n)
+        leader[n] = requires { Source::is_fused; } ? first : n;
     };
     (append(std::type_identity<Sources>{}), ...);
     return leader;
@@ -85,7 +85,8 @@ struct Fused {
   static constexpr auto specs = TableList<Sources...>::specs;
 };
 
-/// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id weights.
+/// One feature as a type: its name, the table it reads, pooling, `Weighted` if it reads per-id
+/// weights.
 struct Unweighted {};
 struct Weighted {};
 template <FixedString Name, FixedString TableName, class P = Sum, class Weights = Unweighted>
@@ -117,7 +118,9 @@ struct Features {
   }();
 };
 
-static_assert(TableSource<Table<"user", 10, 4>> && TableSource<Fused<Table<"a", 1, 1>, Table<"b", dynamic_rows, 1, Mean>>>);
-static_assert(TableList<Table<"a", 1, 1>, Fused<Table<"b", 1, 1>, Table<"c", 1, 1>>>::fused_with[2] == 1);
+static_assert(TableSource<Table<"user", 10, 4>> &&
+              TableSource<Fused<Table<"a", 1, 1>, Table<"b", dynamic_rows, 1, Mean>>>);
+static_assert(
+    TableList<Table<"a", 1, 1>, Fused<Table<"b", 1, 1>, Table<"c", 1, 1>>>::fused_with[2] == 1);
 
 }  // namespace tessera::inline v0

@@ -13,16 +13,20 @@
 
 namespace tessera::inline v0 {
 
-/// Owns the weights and the optimizer state of rectangles of one width, one after another. Move-only.
+/// Owns the weights and the optimizer state of rectangles of one width, one after another.
+/// Move-only.
 template <Element T, Optimizer O, class Backend>
 class Arena {
  public:
-  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer) : rows_(rows), width_(width) {
+  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer)
+      : rows_(rows), width_(width) {
     const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
     weights_.resize(backend, elements);
-    for (int i = 0; i < O::element_states; ++i) fill(backend, element_state_[i].resize(backend, elements), optimizer.initial_state(i));
+    for (int i = 0; i < O::element_states; ++i)
+      fill(backend, element_state_[i].resize(backend, elements), optimizer.initial_state(i));
     for (int i = 0; i < O::row_states; ++i)
-      fill(backend, row_state_[i].resize(backend, static_cast<std::size_t>(rows)), optimizer.initial_state(O::element_states + i));
+      fill(backend, row_state_[i].resize(backend, static_cast<std::size_t>(rows)),
+           optimizer.initial_state(O::element_states + i));
   }
 
   std::int64_t rows() const { return rows_; }
@@ -31,17 +35,23 @@ class Arena {
   float* element_state(int i) const { return element_state_[i].data(); }
   float* row_state(int i) const { return row_state_[i].data(); }
 
-  /// The optimizer state of rows [first, first + count) becomes that of rows that were never updated.
-  void reset_state(const Backend& backend, std::int64_t first, std::int64_t count, const O& optimizer) const {
-    const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(width_);
+  /// The optimizer state of rows [first, first + count) becomes that of rows that were never
+  /// updated.
+  void reset_state(const Backend& backend, std::int64_t first, std::int64_t count,
+                   const O& optimizer) const {
+    const auto at = static_cast<std::size_t>(first), n = static_cast<std::size_t>(count),
+               width = static_cast<std::size_t>(width_);
     for (int i = 0; i < O::element_states; ++i)
-      fill(backend, element_state_[i].span().subspan(at * width, n * width), optimizer.initial_state(i));
+      fill(backend, element_state_[i].span().subspan(at * width, n * width),
+           optimizer.initial_state(i));
     for (int i = 0; i < O::row_states; ++i)
-      fill(backend, row_state_[i].span().subspan(at, n), optimizer.initial_state(O::element_states + i));
+      fill(backend, row_state_[i].span().subspan(at, n),
+           optimizer.initial_state(O::element_states + i));
   }
 
   /// As updates see it.
-  ArenaState<T, O> state(std::span<const ArenaSegment> segments, std::uint64_t rounding_seed) const {
+  ArenaState<T, O> state(std::span<const ArenaSegment> segments,
+                         std::uint64_t rounding_seed) const {
     ArenaState<T, O> state;
     state.arena = weights_.data();
     state.rows = rows_;
@@ -55,7 +65,8 @@ class Arena {
 
  private:
   static void fill(const Backend& backend, std::span<float> values, float value) {
-    run<Initialize<float, Constant>>(backend, {values.data(), static_cast<std::int64_t>(values.size()), 1, {}, Constant{value}});
+    run<Initialize<float, Constant>>(
+        backend, {values.data(), static_cast<std::int64_t>(values.size()), 1, {}, Constant{value}});
   }
 
   std::int64_t rows_;

@@ -11,8 +11,9 @@
 
 namespace tessera::inline v0 {
 
-/// Owns memory of a backend for trivially copyable elements. Move-only. Growing discards the contents, so that a buffer that is reused
-/// every step allocates only until it has seen its largest step.
+/// Owns memory of a backend for trivially copyable elements. Move-only. Growing discards the
+/// contents, so that a buffer that is reused every step allocates only until it has seen its
+/// largest step.
 template <class T, class Backend>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "Buffer: elements must be trivially copyable");
@@ -31,9 +32,12 @@ class Buffer {
   /// Makes room for `count` elements (contents undefined) and answers them.
   std::span<T> resize(const Backend& backend, std::size_t count) {
     if (count > capacity_) {
-      if (count > std::numeric_limits<std::ptrdiff_t>::max() / (2 * sizeof(T))) throw std::bad_alloc();
+      if (count > std::numeric_limits<std::ptrdiff_t>::max() / (2 * sizeof(T)))
+        throw std::bad_alloc();
       const std::size_t grown = capacity_ == 0 ? count : count + count / 4;
-      if constexpr (requires { backend.before_growth(grown); }) backend.before_growth(grown * sizeof(T));  // throws while nothing is lost
+      // throws while nothing is lost
+      if constexpr (requires { backend.before_growth(grown); })
+        backend.before_growth(grown * sizeof(T));
       release();
       backend_ = backend;
       data_ = static_cast<T*>(backend_.allocate(grown * sizeof(T)));

@@ -20,7 +20,9 @@ struct UniformByRows {
 struct Uniform {
   float low = -0.01f;
   float high = 0.01f;
-  TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const { return low + (high - low) * unit_float(key.word()); }
+  TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const {
+    return low + (high - low) * unit_float(key.word());
+  }
 };
 
 /// Normal, by Box and Muller (1958).
@@ -30,7 +32,8 @@ struct Normal {
   TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const {
     const std::uint64_t word = key.word();
     const float radius = std::sqrt(-2.0f * std::log(1.0f - unit_float(word)));
-    return mean + standard_deviation * radius * std::cos(6.28318530717958647692f * unit_float(word << 24));
+    return mean +
+           standard_deviation * radius * std::cos(6.28318530717958647692f * unit_float(word << 24));
   }
 };
 
@@ -39,6 +42,7 @@ struct Constant {
   TESSERA_HOST_DEVICE float operator()(const ElementKey&) const { return value; }
 };
 
-static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<Normal> && Initializer<Constant>);
+static_assert(Initializer<UniformByRows> && Initializer<Uniform> && Initializer<Normal> &&
+              Initializer<Constant>);
 
 }  // namespace tessera::inline v0

@@ -17,8 +17,9 @@
 
 namespace tessera::inline v0 {
 
-/// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open addressing with linear probing, at most half
-/// full; a slot is 24 bytes. What it answers depends on the batches alone, not on the order of its slots.
+/// A part of a vocabulary: keys on one side, a block of rows [0, rows) on the other. Open
+/// addressing with linear probing, at most half full; a slot is 24 bytes. What it answers depends
+/// on the batches alone, not on the order of its slots.
 class VocabularyBlock {
  public:
   static constexpr std::int32_t kShared = -1;  ///< of keys without a row of their own
@@ -26,11 +27,14 @@ class VocabularyBlock {
   VocabularyBlock(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
       : rows_(rows), admit_after_(admit_after), eviction_(eviction) {}
 
-  /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often enough, and answers each one's row.
-  /// Adds rows that now stand for another key than before to `reused`. A row that this batch reads is not taken away.
-  void learn(std::span<const std::int64_t> keys, std::uint32_t step, std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
+  /// One batch, step `step` (ascending, from 1): counts every key, gives rows to those seen often
+  /// enough, and answers each one's row. Adds rows that now stand for another key than before to
+  /// `reused`. A row that this batch reads is not taken away.
+  void learn(std::span<const std::int64_t> keys, std::uint32_t step,
+             std::span<std::int32_t> answers, std::vector<std::int64_t>& reused) {
     touched_.clear();
-    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i) __builtin_prefetch(&slots_[place(keys[i])], 1);
+    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i)
+      __builtin_prefetch(&slots_[place(keys[i])], 1);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i + kAhead < keys.size()) __builtin_prefetch(&slots_[place(keys[i + kAhead])], 1);
       Slot& slot = insert(keys[i]);
@@ -50,7 +54,8 @@ class VocabularyBlock {
 
   /// The keys' rows as they are.
   void find(std::span<const std::int64_t> keys, std::span<std::int32_t> answers) const {
-    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i) __builtin_prefetch(&slots_[place(keys[i])]);
+    for (std::size_t i = 0; i < std::min(kAhead, keys.size()); ++i)
+      __builtin_prefetch(&slots_[place(keys[i])]);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (i + kAhead < keys.size()) __builtin_prefetch(&slots_[place(keys[i + kAhead])]);
       const Slot& slot = slots_[slot_of(keys[i])];
@@ -66,7 +71,8 @@ class VocabularyBlock {
   std::size_t longest_search() const {
     std::size_t longest = 0;
     for (std::size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].row != kFree) longest = std::max(longest, ((i - place(slots_[i].key)) & (slots_.size() - 1)) + 1);
+      if (slots_[i].row != kFree)
+        longest = std::max(longest, ((i - place(slots_[i].key)) & (slots_.size() - 1)) + 1);
     return longest;
   }
 
@@ -77,7 +83,8 @@ class VocabularyBlock {
       if (slot.row != kFree) visit(slot.key, slot.row, slot.count, slot.step);
   }
 
-  /// Rebuilds what for_each showed: every key once, with what VocabularyLayout::own_records lets pass; then `finish`.
+  /// Rebuilds what for_each showed: every key once, with what VocabularyLayout::own_records lets
+  /// pass; then `finish`.
   void restore(std::int64_t key, std::int64_t row, std::int64_t count, std::int64_t step) {
     Slot& slot = insert(key);
     slot.row = static_cast<std::int32_t>(row);
@@ -114,7 +121,9 @@ class VocabularyBlock {
     std::int32_t row;
   };
 
-  std::size_t place(std::int64_t key) const { return mix64(static_cast<std::uint64_t>(key) ^ seed_) & (slots_.size() - 1); }
+  std::size_t place(std::int64_t key) const {
+    return mix64(static_cast<std::uint64_t>(key) ^ seed_) & (slots_.size() - 1);
+  }
 
   /// The key's slot, or the free one where it would stand.
   std::size_t slot_of(std::int64_t key) const {
@@ -156,8 +165,9 @@ class VocabularyBlock {
     const std::int64_t wanted = std::ssize(newcomers_);
     if (wanted > vacant() && eviction_ != Eviction::none) make_room(wanted - vacant(), most, step);
     if (wanted > vacant() && eviction_ == Eviction::least_frequent)
-      std::stable_sort(newcomers_.begin(), newcomers_.end(),
-                       [this](std::size_t a, std::size_t b) { return touched_[a].count > touched_[b].count; });
+      std::stable_sort(newcomers_.begin(), newcomers_.end(), [this](std::size_t a, std::size_t b) {
+        return touched_[a].count > touched_[b].count;
+      });
     newcomers_.resize(static_cast<std::size_t>(std::min(wanted, vacant())));
     for (const std::size_t t : newcomers_) {
       std::int32_t row;
@@ -176,7 +186,8 @@ class VocabularyBlock {
 
   std::int64_t vacant() const { return std::ssize(free_) + rows_ - used_; }
 
-  /// Takes rows away: a sixteenth of the block at once, so that the search through the block is worth its time.
+  /// Takes rows away: a sixteenth of the block at once, so that the search through the block is
+  /// worth its time.
   void make_room(std::int64_t shortage, std::uint32_t most, std::uint32_t step) {
     const bool by_count = eviction_ == Eviction::least_frequent;
     if (by_count && most <= least_) return;  // nobody was seen less often
@@ -194,17 +205,20 @@ class VocabularyBlock {
         const Slot& s = slots_[i];
         return by_count ? std::tuple(s.count, s.step, s.row) : std::tuple(s.step, s.count, s.row);
       };
-      std::nth_element(victims_.begin(), victims_.begin() + static_cast<std::ptrdiff_t>(wanted), victims_.end(),
+      std::nth_element(victims_.begin(), victims_.begin() + static_cast<std::ptrdiff_t>(wanted),
+                       victims_.end(),
                        [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
       victims_.resize(wanted);
     }
     for (const std::size_t i : victims_) free_.push_back(std::exchange(slots_[i].row, kShared));
     candidates_ += std::ssize(victims_);
     std::sort(free_.begin(), free_.end(), std::greater());  // the lowest is taken first
-    least_ = least;                                         // a lower bound from here on, whoever was evicted
+    // a lower bound from here on, whoever was evicted
+    least_ = least;
   }
 
-  /// Halves the counts of keys without a row, and drops those that reach 0, until half as many are left.
+  /// Halves the counts of keys without a row, and drops those that reach 0, until half as many are
+  /// left.
   void forget() {
     while (2 * candidates_ > std::max(rows_, kLeastVocabularyCandidates)) {
       std::int64_t left = 0;
@@ -226,7 +240,8 @@ class VocabularyBlock {
   std::int64_t used_ = 0;           // rows [0, used_) were given out at some time
   std::vector<std::int32_t> free_;  // of those, without a key now; descending
   std::uint32_t least_ = 0;         // no key with a row was seen less often
-  std::vector<Touched> touched_;    // the distinct keys of a batch, in the order of their first places
+  // the distinct keys of a batch, in the order of their first places
+  std::vector<Touched> touched_;
   std::vector<std::size_t> newcomers_, victims_;
 };
 

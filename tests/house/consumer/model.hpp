@@ -10,7 +10,8 @@ namespace model {
 
 namespace ts = tessera;
 using Item = ts::Table<"item", 100, 4>;
-using Tables = ts::EmbeddingCollection<ts::Plan<ts::TableWise<Item>>, ts::Sgd, ts::Host, ts::SelfCommunicator>;
+using Tables =
+    ts::EmbeddingCollection<ts::Plan<ts::TableWise<Item>>, ts::Sgd, ts::Host, ts::SelfCommunicator>;
 using Embeddings = ts::CompiledOnce<Tables>;
 
 }  // namespace model

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains by calls that model.cpp has compiled: consumers.sh looks whether this file's object is without them.
+// Trains by calls that model.cpp has compiled: consumers.sh looks whether this file's object is
+// without them.
 #include "model.hpp"
 
 #include <cstdint>

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     }
   }).join();
   const Outcome outcome = train();
-  std::printf("lanes=%d error=%g checksum=%.4f events=%s count=%d thread=%s arguments=%d:%s\n", lanes, outcome.error, outcome.checksum,
-              events, count<Event>(), of_thread.c_str(), argc, argv[argc - 1]);
+  std::printf("lanes=%d error=%g checksum=%.4f events=%s count=%d thread=%s arguments=%d:%s\n",
+              lanes, outcome.error, outcome.checksum, events, count<Event>(), of_thread.c_str(),
+              argc, argv[argc - 1]);
 }

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both sources of the program define: were it shared between levels, they would disturb each other.
+// What both sources of the program define: were it shared between levels, they would disturb each
+// other.
 #pragma once
 
 #include <cstdio>
@@ -29,7 +30,8 @@ struct Refused {
   int lanes;
 };
 
-/// Vectors that the compiler makes: inline, in both sources, with other instructions in every level.
+/// Vectors that the compiler makes: inline, in both sources, with other instructions in every
+/// level.
 inline float product(const float* a, const float* b, int n) {
   float sums[16] = {};
   for (int i = 0; i < n; i += 16)
@@ -39,7 +41,8 @@ inline float product(const float* a, const float* b, int n) {
   return sum;
 }
 
-/// Table rows looked up and updated; the greatest difference from the same in double, and the sum of all results.
+/// Table rows looked up and updated; the greatest difference from the same in double, and the sum
+/// of all results.
 struct Outcome {
   double error, checksum;
 };

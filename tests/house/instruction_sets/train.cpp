@@ -25,7 +25,8 @@ Outcome train() {
   const ts::Host host({.threads = 2});
   float* const table = static_cast<float*>(ts::Host::allocate(kRows * kWidth * sizeof(float)));
   std::vector<double> reference(kRows * kWidth);
-  for (int i = 0; i < kRows * kWidth; ++i) reference[i] = table[i] = static_cast<float>(i * 37 % 101) / 64 - 0.75f;
+  for (int i = 0; i < kRows * kWidth; ++i)
+    reference[i] = table[i] = static_cast<float>(i * 37 % 101) / 64 - 0.75f;
   std::vector<std::int32_t> ids(kBags * kIds);
   std::vector<std::int64_t> offsets(kBags + 1);
   std::vector<float> weights(ids.size()), pooled(kBags * kWidth);
@@ -42,22 +43,30 @@ Outcome train() {
     ts::run<ts::Lookup<float, std::int32_t, kWidth>>(host, {.arena = table, .groups = looked_up});
     std::vector<double> expected(pooled.size());
     for (int i = 0; i < kBags * kIds; ++i)
-      for (int c = 0; c < kWidth; ++c) expected[i / kIds * kWidth + c] += static_cast<double>(weights[i]) * reference[ids[i] * kWidth + c];
-    for (std::size_t i = 0; i < pooled.size(); ++i) outcome.error = std::max(outcome.error, std::abs(pooled[i] - expected[i]));
+      for (int c = 0; c < kWidth; ++c)
+        expected[i / kIds * kWidth + c] +=
+            static_cast<double>(weights[i]) * reference[ids[i] * kWidth + c];
+    for (std::size_t i = 0; i < pooled.size(); ++i)
+      outcome.error = std::max(outcome.error, std::abs(pooled[i] - expected[i]));
 
     // The loss is half the sum of squares, so that the gradient is what was looked up.
     const ts::GradientGroup<std::int32_t> gradients[]{{bags, pooled.data(), kWidth}};
     ts::run<ts::Update<float, std::int32_t, kWidth, ts::Sgd>>(
-        host, {.state = {.arena = table, .rows = kRows, .width = kWidth}, .step = ts::Sgd().at(kRate, step), .groups = gradients});
+        host, {.state = {.arena = table, .rows = kRows, .width = kWidth},
+               .step = ts::Sgd().at(kRate, step),
+               .groups = gradients});
     std::vector<double> change(reference.size());
     for (int i = 0; i < kBags * kIds; ++i)
-      for (int c = 0; c < kWidth; ++c) change[ids[i] * kWidth + c] += static_cast<double>(weights[i]) * expected[i / kIds * kWidth + c];
+      for (int c = 0; c < kWidth; ++c)
+        change[ids[i] * kWidth + c] +=
+            static_cast<double>(weights[i]) * expected[i / kIds * kWidth + c];
     for (std::size_t i = 0; i < reference.size(); ++i) {
       reference[i] -= kRate * change[i];
       outcome.error = std::max(outcome.error, std::abs(table[i] - reference[i]));
     }
   }
-  outcome.checksum = product(table, table, kRows * kWidth) + product(pooled.data(), pooled.data(), kBags * kWidth);
+  outcome.checksum =
+      product(table, table, kRows * kWidth) + product(pooled.data(), pooled.data(), kBags * kWidth);
   ts::Host::deallocate(table, kRows * kWidth * sizeof(float));
   return outcome;
 }

@@ -25,12 +25,14 @@ struct DoubleBuffer {
   T* Alternate() const { return d_buffers[selector ^ 1]; }
 };
 
-/// The interface of CUB's device-wide sort, by std::stable_sort on the bits asked for. As CUB's, which takes 8 bits at a time and each time
-/// from one buffer into the other, it leaves the data where it was if that makes an even number of times.
+/// The interface of CUB's device-wide sort, by std::stable_sort on the bits asked for. As CUB's,
+/// which takes 8 bits at a time and each time from one buffer into the other, it leaves the data
+/// where it was if that makes an even number of times.
 struct DeviceRadixSort {
   template <class Key, class Value, class Count>
-  static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes, DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values,
-                               Count count, int begin_bit, int end_bit, cudaStream_t stream) {
+  static cudaError_t SortPairs(void* temporary, std::size_t& temporary_bytes,
+                               DoubleBuffer<Key>& keys, DoubleBuffer<Value>& values, Count count,
+                               int begin_bit, int end_bit, cudaStream_t stream) {
     if (temporary == nullptr) {
       temporary_bytes = 256 + static_cast<std::size_t>(count);
       return cudaSuccess;
@@ -49,15 +51,21 @@ struct DeviceRadixSort {
   static int flips(int begin_bit, int end_bit) { return (end_bit - begin_bit + 7) / 8 % 2; }
 
   template <class Key, class Value, class Count>
-  static void sort(const DoubleBuffer<Key>& keys, const DoubleBuffer<Value>& values, Count count, int begin_bit, int end_bit) {
+  static void sort(const DoubleBuffer<Key>& keys, const DoubleBuffer<Value>& values, Count count,
+                   int begin_bit, int end_bit) {
     using Bits = std::make_unsigned_t<Key>;
     const int bits = end_bit - begin_bit;
-    const Bits mask = bits >= static_cast<int>(8 * sizeof(Key)) ? ~Bits{0} : static_cast<Bits>((Bits{1} << bits) - 1);
-    const auto digits = [&](Key key) { return static_cast<Bits>(static_cast<Bits>(key) >> begin_bit) & mask; };
+    const Bits mask = bits >= static_cast<int>(8 * sizeof(Key))
+                          ? ~Bits{0}
+                          : static_cast<Bits>((Bits{1} << bits) - 1);
+    const auto digits = [&](Key key) {
+      return static_cast<Bits>(static_cast<Bits>(key) >> begin_bit) & mask;
+    };
     std::vector<std::size_t> order(static_cast<std::size_t>(count));
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return digits(keys.Current()[a]) < digits(keys.Current()[b]); });
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return digits(keys.Current()[a]) < digits(keys.Current()[b]);
+    });
     for (std::size_t i = 0; i < order.size(); ++i) {
       keys.Alternate()[i] = keys.Current()[order[i]];
       values.Alternate()[i] = values.Current()[order[i]];

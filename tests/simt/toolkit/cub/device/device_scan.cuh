@@ -13,8 +13,8 @@ namespace cub {
 /// The interface of CUB's device-wide scan, by std::exclusive_scan.
 struct DeviceScan {
   template <class Value, class Count>
-  static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in, Value* out, Count count,
-                                  cudaStream_t stream) {
+  static cudaError_t ExclusiveSum(void* temporary, std::size_t& temporary_bytes, const Value* in,
+                                  Value* out, Count count, cudaStream_t stream) {
     if (temporary == nullptr) {
       temporary_bytes = 256 + static_cast<std::size_t>(count) / 16;
     } else {
