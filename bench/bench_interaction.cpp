@@ -7,7 +7,7 @@
 // written). `share` is the slower of the two limits' time over the time taken.
 #include <tessera/host/backend.hpp>
 #include <tessera/interaction/dot.hpp>
-#include <tessera/table/buffer.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <benchmark/benchmark.h>
 #include <omp.h>

@@ -7,7 +7,7 @@
 #include "limits.hpp"
 
 #include <tessera/comm/self_communicator.hpp>
-#include <tessera/table/vocabulary.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <benchmark/benchmark.h>
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
-#include <tessera/sharding/cost.hpp>
+#include <tessera/planner/cost.hpp>
 
 #include <algorithm>
 #include <array>

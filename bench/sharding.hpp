@@ -17,8 +17,8 @@
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/plan_layout.hpp>
-#include <tessera/table/buffer.hpp>
+#include <tessera/planner/plan_layout.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

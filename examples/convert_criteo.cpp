@@ -6,7 +6,7 @@
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

@@ -8,8 +8,8 @@
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
-#include <tessera/table/vocabulary.hpp>
 #include <tessera/tessera.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
 

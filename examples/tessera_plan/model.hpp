@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/table_spec.hpp>
-#include <tessera/sharding/cost.hpp>
+#include <tessera/planner/cost.hpp>
 
 #include <deque>
 #include <string>

@@ -4,8 +4,8 @@
 
 #include "model.hpp"
 
-#include <tessera/sharding/explain_plan.hpp>
-#include <tessera/sharding/plan_layout.hpp>
+#include <tessera/planner/explain_plan.hpp>
+#include <tessera/planner/plan_layout.hpp>
 
 #include <cstddef>
 #include <string>

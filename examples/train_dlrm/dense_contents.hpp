@@ -5,8 +5,8 @@
 #include "interaction.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
-#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/table/initializers.hpp>
+#include <tessera/tables/initializers.hpp>
 
 #include <cstdint>
 #include <memory>

@@ -19,7 +19,7 @@
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
-#include <tessera/table/buffer.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -10,10 +10,10 @@
 #include "plans.hpp"
 
 #include <tessera/comm/bucketed_all_reduce.hpp>
-#include <tessera/cuda/cross.cuh>
-#include <tessera/cuda/dense.cuh>
-#include <tessera/cuda/dot.cuh>
-#include <tessera/cuda/rank_memory.cuh>
+#include <tessera/comm/rank_memory.cuh>
+#include <tessera/dense/dense.cuh>
+#include <tessera/interaction/cross.cuh>
+#include <tessera/interaction/dot.cuh>
 #include <tessera/tessera.cuh>
 
 #include <algorithm>

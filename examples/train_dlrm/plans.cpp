@@ -6,8 +6,8 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/explain_plan.hpp>
-#include <tessera/sharding/plan_layout.hpp>
+#include <tessera/planner/explain_plan.hpp>
+#include <tessera/planner/plan_layout.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/sharding/table.hpp>
 

@@ -5,8 +5,8 @@
 #include "embeddings.hpp"
 #include "options.hpp"
 
-#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/data/click_batch.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 
 #include <cstdint>
 #include <span>

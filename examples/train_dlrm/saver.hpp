@@ -14,7 +14,7 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/table/vocabulary.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -12,7 +12,7 @@
 #include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/metrics.hpp>
 #include <tessera/sharding/policies.hpp>
-#include <tessera/table/vocabulary.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
 

@@ -3,23 +3,21 @@
 #pragma once
 
 // Everything of tessera.hpp but the host's interactions, whose vectors nvcc does not take; and the
-// backend Cuda. nvcc only. Dense layers: tessera/cuda/dense.cuh (cuBLASLt).
+// backend Cuda. nvcc only. Dense layers: tessera/dense/dense.cuh (cuBLASLt).
 #include <tessera/collection/compiled_once.hpp>
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
+#include <tessera/comm/rank_memory.cuh>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/codec.cuh>
-#include <tessera/cuda/concat.cuh>
 #include <tessera/cuda/distinct_ids.cuh>
-#include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>
 #include <tessera/cuda/inputs.cuh>
 #include <tessera/cuda/lookup.cuh>
 #include <tessera/cuda/mark_rows.cuh>
 #include <tessera/cuda/non_finite.cuh>
-#include <tessera/cuda/rank_memory.cuh>
 #include <tessera/cuda/route.cuh>
 #include <tessera/cuda/row_statistics.cuh>
 #include <tessera/cuda/stream.cuh>
@@ -35,6 +33,8 @@
 #include <tessera/host/row_statistics.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
+#include <tessera/interaction/concat.cuh>
+#include <tessera/interaction/dot.cuh>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>

@@ -23,5 +23,5 @@
 #include <tessera/interaction/concat.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>

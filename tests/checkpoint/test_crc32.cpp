@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/checkpoint/chunk_sums.hpp>
-#include <tessera/checkpoint/crc32.hpp>
+#include <tessera/io/crc32.hpp>
 
 #include <doctest/doctest.h>
 

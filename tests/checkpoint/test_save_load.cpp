@@ -5,7 +5,7 @@
 // the same to the bit; what is damaged, missing or different is refused, with a model as it was.
 #include <checkpoint/models.hpp>
 
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 // A policy with tables is given to a plan that chooses policies.
 // expect: AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, BalanceMemory and
 // one Features<...> (docs/concepts/plan.md)
-#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
 
 using namespace tessera;
 

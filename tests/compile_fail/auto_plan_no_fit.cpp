@@ -8,7 +8,7 @@
 // expect g++: tessera::v0::detail::BytesOfRank<60000000>,
 // tessera::v0::detail::RemedyIs<tessera::v0::PlanFault::Remedy::more_ranks, 9> expect clang++:
 // TableNamed<'q', 'u', 'e', 'r', 'y'>, tessera::detail::BytesNeeded<516000000>
-#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
 
 using namespace tessera;
 

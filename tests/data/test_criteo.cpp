@@ -4,7 +4,7 @@
 // The reader against lines written by hand and against a slow, plain parser; its independence of
 // the chunk size; bad lines.
 #include <tessera/data/criteo.hpp>
-#include <tessera/data/mapped_file.hpp>
+#include <tessera/io/mapped_file.hpp>
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

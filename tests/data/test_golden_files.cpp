@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every file of the golden folder can be read, and is still the same after it was written again.
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
 #include <data/shared_folder.hpp>

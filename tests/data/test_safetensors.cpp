@@ -3,7 +3,7 @@
 //
 // The reader against files written out by hand, good and bad; the writer against the bytes that the
 // format demands.
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
 #include <data/shared_folder.hpp>

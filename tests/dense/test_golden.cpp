@@ -3,13 +3,13 @@
 //
 // Dense layers, interactions, loss and SGD against whole training steps of PyTorch in float64.
 // Embeddings are one-hot and updated by plain loops here: they have tests of their own.
-#include <tessera/data/safetensors.hpp>
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <doctest/doctest.h>
 

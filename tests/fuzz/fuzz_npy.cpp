@@ -3,7 +3,7 @@
 //
 // No bytes may do more harm to the reader of .npy headers than a DataError; what it accepts fills
 // the file exactly, and is understood again when it is written.
-#include <tessera/data/npy_header.hpp>
+#include <tessera/io/npy_header.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 //
 // No input may do more harm than a DataError; a file that is accepted keeps its promises: tensors
 // lie inside, side by side, as large as their shapes say, and can be read.
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <cstdint>
 #include <cstdlib>

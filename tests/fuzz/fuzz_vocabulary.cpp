@@ -6,7 +6,7 @@
 // and imported on the way, with or without a word on its step.
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/sharding/policies.hpp>
-#include <tessera/table/vocabulary.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include "../support/fuzz_bytes.hpp"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <fmt/format.h>
 

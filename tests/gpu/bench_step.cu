@@ -11,8 +11,8 @@
 #include <gpu/bench_gpu.hpp>
 #include <gpu/graph.hpp>
 
-#include <tessera/cuda/dense.cuh>
-#include <tessera/cuda/dot.cuh>
+#include <tessera/dense/dense.cuh>
+#include <tessera/interaction/dot.cuh>
 
 #include <fmt/format.h>
 

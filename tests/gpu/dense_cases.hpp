@@ -3,11 +3,11 @@
 #pragma once
 
 #include <tessera/comm/bucketed_all_reduce.hpp>
+#include <tessera/comm/rank_memory.cuh>
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/cuda/cross.cuh>
-#include <tessera/cuda/dense.cuh>
-#include <tessera/cuda/rank_memory.cuh>
 #include <tessera/cuda/stream.cuh>
+#include <tessera/dense/dense.cuh>
+#include <tessera/interaction/cross.cuh>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 

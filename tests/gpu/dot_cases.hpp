@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/concat.cuh>
-#include <tessera/cuda/dot.cuh>
+#include <tessera/interaction/concat.cuh>
+#include <tessera/interaction/dot.cuh>
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>

@@ -7,7 +7,7 @@
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>
-#include <tessera/table/initializers.hpp>
+#include <tessera/tables/initializers.hpp>
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>

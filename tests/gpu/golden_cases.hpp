@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 #include <tessera/tessera.cuh>
 
 #include <doctest/doctest.h>

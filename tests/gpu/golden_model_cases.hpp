@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/cross.cuh>
-#include <tessera/cuda/dense.cuh>
+#include <tessera/dense/dense.cuh>
+#include <tessera/interaction/cross.cuh>
 
 #include <gpu/golden_cases.hpp>
 

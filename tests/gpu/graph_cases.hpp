@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/dense.cuh>
-#include <tessera/cuda/dot.cuh>
 #include <tessera/cuda/stream.cuh>
+#include <tessera/dense/dense.cuh>
+#include <tessera/interaction/dot.cuh>
 #include <tessera/tessera.cuh>
 
 #include <doctest/doctest.h>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/rank_memory.cuh>
 #include <tessera/comm/thread_communicator.hpp>
-#include <tessera/cuda/rank_memory.cuh>
-#include <tessera/cuda/vocabulary.cuh>
-#include <tessera/table/vocabulary.hpp>
+#include <tessera/vocabulary/vocabulary.cuh>
+#include <tessera/vocabulary/vocabulary.hpp>
 
 #include <doctest/doctest.h>
 #include <gpu/device.hpp>

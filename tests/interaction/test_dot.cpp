@@ -5,7 +5,7 @@
 // every register and tile size. Outputs start as NaN: an element that is not written, or written
 // from what was not, fails the comparison.
 #include <tessera/interaction/dot.hpp>
-#include <tessera/sharding/auto_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
 
 #include <doctest/doctest.h>

@@ -15,9 +15,9 @@
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/optimizer/optimizers.hpp>
-#include <tessera/sharding/auto_plan.hpp>
-#include <tessera/sharding/cost.hpp>
-#include <tessera/sharding/plan_layout.hpp>
+#include <tessera/planner/auto_plan.hpp>
+#include <tessera/planner/cost.hpp>
+#include <tessera/planner/plan_layout.hpp>
 
 #include <doctest/doctest.h>
 

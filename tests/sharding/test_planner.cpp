@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-#include <tessera/sharding/auto_plan.hpp>
-#include <tessera/sharding/explain_plan.hpp>
+#include <tessera/planner/auto_plan.hpp>
+#include <tessera/planner/explain_plan.hpp>
 
 #include <doctest/doctest.h>
 

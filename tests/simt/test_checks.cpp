@@ -5,7 +5,7 @@
 // on a driver without them, which is what the default resource meets in this program.
 #include <tessera/cuda/arrays.cuh>
 #include <tessera/cuda/backend.cuh>
-#include <tessera/table/buffer.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/checkpoint/crc32.hpp>
+#include <tessera/io/crc32.hpp>
 
 #include <algorithm>
 #include <array>

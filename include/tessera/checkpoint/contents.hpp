@@ -8,7 +8,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/row_marks.hpp>
 #include <tessera/core/row_observer.hpp>
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -4,8 +4,8 @@
 
 #include <tessera/checkpoint/manifest.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/npy_header.hpp>
-#include <tessera/data/safetensors_header.hpp>
+#include <tessera/io/npy_header.hpp>
+#include <tessera/io/safetensors_header.hpp>
 
 #include <algorithm>
 #include <cstddef>

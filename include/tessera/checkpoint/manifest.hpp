@@ -3,10 +3,10 @@
 #pragma once
 
 #include <tessera/checkpoint/chunk_sums.hpp>
-#include <tessera/checkpoint/crc32.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/json_reader.hpp>
-#include <tessera/data/safetensors_header.hpp>
+#include <tessera/io/crc32.hpp>
+#include <tessera/io/json_reader.hpp>
+#include <tessera/io/safetensors_header.hpp>
 
 #include <algorithm>
 #include <cstdint>

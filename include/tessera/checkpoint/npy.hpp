@@ -9,7 +9,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/row_writer.hpp>
-#include <tessera/data/npy_header.hpp>
+#include <tessera/io/npy_header.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/manifest.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/data/safetensors.hpp>
+#include <tessera/io/safetensors.hpp>
 
 #include <algorithm>
 #include <cstddef>

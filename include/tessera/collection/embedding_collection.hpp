@@ -5,9 +5,9 @@
 #include <tessera/collection/checked_arguments.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/collection/sharded_collection.hpp>
-#include <tessera/collection/table_store.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/sharding/plan.hpp>
+#include <tessera/tables/table_store.hpp>
 
 #include <utility>
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/non_finite_count.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/tables/non_finite_count.hpp>
 
 #include <cstdint>
 #include <span>

@@ -7,7 +7,7 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/op/inputs.hpp>
-#include <tessera/table/initializers.hpp>
+#include <tessera/tables/initializers.hpp>
 
 #include <cmath>
 #include <concepts>
@@ -106,16 +106,6 @@ inline float checked_rate(float learning_rate) {
           "EmbeddingCollection: the learning rate is {}; it must be finite, and 0 or more",
           learning_rate);
   return learning_rate;
-}
-
-/// Throws InvalidArgument where another rank has another rate. NaN: a rank does not tell its rate.
-inline void require_same_rate(std::string_view call, int rank, float own, int other_rank,
-                              float other) {
-  if (own == other || std::isnan(own) || std::isnan(other)) return;
-  throw InvalidArgument(
-      fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set the "
-                  "same rate before the same step",
-                  call, other_rank, other, rank, own));
 }
 
 /// InitializeWith's, else the one that the optimizer asks for, else UniformByRows.

@@ -2,22 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/equal_batches.hpp>
 #include <tessera/collection/gradient_guard.hpp>
-#include <tessera/collection/model_parallel.hpp>
 #include <tessera/collection/options.hpp>
-#include <tessera/collection/route.hpp>
-#include <tessera/collection/served_groups.hpp>
-#include <tessera/collection/step.hpp>
-#include <tessera/collection/table_store.hpp>
-#include <tessera/collection/updater.hpp>
-#include <tessera/collection/vector_exchange.hpp>
-#include <tessera/collection/weight_gradients.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
-#include <tessera/table/buffer.hpp>
+#include <tessera/stage/equal_batches.hpp>
+#include <tessera/stage/model_parallel.hpp>
+#include <tessera/stage/route.hpp>
+#include <tessera/stage/served_groups.hpp>
+#include <tessera/stage/step.hpp>
+#include <tessera/stage/updater.hpp>
+#include <tessera/stage/vector_exchange.hpp>
+#include <tessera/stage/weight_gradients.hpp>
+#include <tessera/tables/buffer.hpp>
+#include <tessera/tables/table_store.hpp>
 
 #include <algorithm>
 #include <array>

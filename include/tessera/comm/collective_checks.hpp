@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/comm/rank_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
 
 #include <cstddef>

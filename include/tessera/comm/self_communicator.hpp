@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/rank_memory.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/concepts/rank_memory.hpp>
 
 #include <cstddef>
 #include <span>
@@ -14,7 +14,7 @@
 namespace tessera::inline v0 {
 
 /// The communicator of a single rank: what it sends it receives. Arguments are checked as with many
-/// ranks. `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what
+/// ranks. `Memory` moves the bytes: HostMemory, or a backend's (comm/rank_memory.hpp says what
 /// it offers), in whose order of work the copies then are.
 template <class Memory>
 class BasicSelfCommunicator {

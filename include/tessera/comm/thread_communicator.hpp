@@ -3,9 +3,9 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/rank_memory.hpp>
 #include <tessera/comm/thread_group.hpp>
 #include <tessera/concepts/communicator.hpp>
-#include <tessera/concepts/rank_memory.hpp>
 #include <tessera/core/error.hpp>
 
 #include <omp.h>
@@ -32,7 +32,7 @@ namespace tessera::inline v0 {
 /// of one call must not overlap, on one rank or between ranks. Sums are in rank order, the same
 /// bits on every rank. Throws CommunicatorError (a peer failed, is late or disagrees),
 /// InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other
-/// ranks). `Memory` moves the bytes: HostMemory, or a backend's (concepts/rank_memory.hpp says what
+/// ranks). `Memory` moves the bytes: HostMemory, or a backend's (comm/rank_memory.hpp says what
 /// it offers).
 template <class Memory>
 class BasicThreadCommunicator {

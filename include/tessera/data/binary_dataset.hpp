@@ -6,7 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/data/click_batch.hpp>
 #include <tessera/data/feature_spec.hpp>
-#include <tessera/data/mapped_file.hpp>
+#include <tessera/io/mapped_file.hpp>
 
 #include <algorithm>
 #include <bit>

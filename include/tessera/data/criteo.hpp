@@ -4,7 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
-#include <tessera/data/regular_file.hpp>
+#include <tessera/io/regular_file.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
-#include <tessera/data/mapped_file.hpp>
 #include <tessera/data/yaml.hpp>
+#include <tessera/io/mapped_file.hpp>
 
 #include <algorithm>
 #include <array>

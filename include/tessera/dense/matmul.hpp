@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 
 #include <omp.h>
 #include <sys/mman.h>

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/concepts/dense_layers.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/matmul.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/parameters.hpp>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/concepts/dense_layers.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 
 #include <cstddef>
 #include <cstdint>

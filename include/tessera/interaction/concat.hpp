@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/concat_parts.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/interaction/concat_parts.hpp>
 
 #include <algorithm>
 #include <cstdint>

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/concepts/cross_layers.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/interaction/cross_layers.hpp>
 
 #include <cstdint>
 #include <span>

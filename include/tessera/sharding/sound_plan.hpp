@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/fixed_string.hpp>
+#include <tessera/sharding/fixed_string.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/policies.hpp>
 

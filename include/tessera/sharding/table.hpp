@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/fixed_string.hpp>
 #include <tessera/core/table_spec.hpp>
+#include <tessera/sharding/fixed_string.hpp>
 
 #include <array>
 #include <concepts>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// As much of cuBLASLt as tessera/cuda/gemm.cuh calls: column-major products of floats or bfloat16, added to another matrix, with bias and
+// As much of cuBLASLt as tessera/dense/gemm.cuh calls: column-major products of floats or bfloat16, added to another matrix, with bias and
 // ReLU, one number at a time. It has no algorithms to choose from; alignments that were promised are checked.
 #include <tessera/core/element.hpp>
 

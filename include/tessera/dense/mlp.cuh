@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/dense/dense_kernels.cuh>
+#include <tessera/dense/gemm.cuh>
+#include <tessera/dense/mlp_layers.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct CudaMlpOptions {
+  bool last_relu = false;  ///< ReLU after the last layer too
+  bool bias = true;
+  /// bfloat16: hidden activations and their gradients in 16 bits, products of these and of 16-bit
+  /// copies of the input, of the weights and of hidden layers' biases, on the tensor cores.
+  DensePrecision precision = DensePrecision::float32;
+  bool tf32 = false;  ///< products of floats rounded to 10 bits of mantissa, on the tensor cores
+  /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of
+  /// this library; of floats alone. Not every version has them for every shape; where it has none
+  /// an Error says so.
+  bool gradient_epilogues = false;
+};
+
+/// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
+/// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
+/// epilogues of cuBLASLt's products. One object serves one caller at a time.
+class CudaMlp : public MlpLayers {
+ public:
+  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
+  /// there are two or more, all positive, and for gradient_epilogues in bfloat16.
+  CudaMlp(const Cuda& backend, std::vector<std::int64_t> sizes, CudaMlpOptions options = {})
+      : MlpLayers("CudaMlp", std::move(sizes), options.bias),
+        backend_(backend),
+        options_(options),
+        gemm_(backend, options.tf32) {
+    require(options.precision == DensePrecision::float32 || !options.gradient_epilogues,
+            "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out");
+    for (int l = 1; l < layers(); ++l) {
+      activations_.push_back(backend.buffer<std::byte>(0));
+      masks_.push_back(backend.buffer<std::byte>(0));
+    }
+  }
+
+  /// As Mlp's, to the bit. Returns the next layer's number.
+  int initialize(std::uint64_t seed, int first_layer = 0) {
+    require_bound();
+    std::vector<float> values(values_.size());
+    first_values(values, seed, first_layer);
+    backend_.copy(values_.data(), values.data(), values_.size_bytes());
+    backend_.synchronize();
+    return first_layer + layers();
+  }
+
+  /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
+  /// Remembers the views: x and y must stay as they are until backward, and so must the parameters.
+  void forward(MatrixView<const float> x, MatrixView<float> y) {
+    start_forward(x, y);
+    bfloat16() ? forward_in<BFloat16>() : forward_in<float>();
+  }
+
+  /// Takes a part of gradients() that the work given to the backend so far makes final.
+  using Ready = std::function<void(std::span<const float>)>;
+
+  /// After forward: from dy, the gradient of its y, the gradients of all parameters (overwritten)
+  /// and of x, written to dx unless dx is an empty view. dx may not overlap dy, x or y. `ready` is
+  /// called once per layer, last layer first, as soon as the layer's weight and bias gradients have
+  /// been launched.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}, const Ready& ready = {}) {
+    check_backward(dy, dx);
+    if (dy.rows == 0) {
+      backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
+      for (int l = layers() - 1; l >= 0; --l) announce(ready, l);
+      return;
+    }
+    bfloat16() ? backward_in<BFloat16>(dy, dx, ready) : backward_in<float>(dy, dx, ready);
+  }
+
+ private:
+  template <class T>
+  void forward_in() {
+    const std::int64_t rows = x_.rows;
+    for (int l = 1; l < layers(); ++l) {
+      activations_[static_cast<std::size_t>(l - 1)].reserve_discard(
+          rows * size(l) * static_cast<std::int64_t>(sizeof(T)));
+      if (options_.gradient_epilogues)
+        masks_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * gpu::mask_row_bits(size(l)) /
+                                                                8);
+    }
+    if constexpr (!std::is_same_v<T, float>) {
+      narrow_input_.reserve_discard(rows * input_size());
+      narrow_parameters_.reserve_discard(parameter_count());
+      gpu::narrow(backend_, x_, narrow_input_.data());
+      gpu::narrow(backend_, {values_.data(), 1, parameter_count()}, narrow_parameters_.data());
+    }
+    for (int l = 0; l + 1 < layers(); ++l)
+      forward_layer<T>(l, hidden<T>(l + 1), parameters<T>() + bias_offset(l));
+    forward_layer<T>(layers() - 1, y_, values_.data() + bias_offset(layers() - 1));
+  }
+
+  template <class T, class Out>
+  void forward_layer(int l, MatrixView<Out> out, const Out* bias) {
+    const MatrixView<const T> in = input<T>(l);
+    const bool masked = options_.gradient_epilogues && l + 1 < layers();
+    gemm_.run({.rows = in.rows,
+               .columns = size(l + 1),
+               .inner = size(l),
+               .a_stride = in.stride,
+               .b_stride = size(l),
+               .c_stride = out.stride,
+               .b_transposed = true,
+               .bias = options_.bias,
+               .relu = relu(l),
+               .keep_mask = masked},
+              in.data, parameters<T>() + offset(l), bias, out.data, nullptr,
+              masked ? mask(l + 1) : nullptr);
+  }
+
+  template <class T>
+  void backward_in(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
+    const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
+    for (auto& buffer : gradient_)
+      buffer.reserve_discard(dy.rows * widest * static_cast<std::int64_t>(sizeof(T)));
+    const int last = layers() - 1;
+    backward_layer<T>(last, dy, MatrixView<const float>(y_), dx, ready);
+    for (int l = last - 1; l >= 0; --l)
+      backward_layer<T>(l, MatrixView<const T>(gradient<T>(l, dy.rows)),
+                        MatrixView<const T>(hidden<T>(l + 1)), dx, ready);
+  }
+
+  /// `above`: the gradient of this layer's output, that of the layer below goes to gradient(l - 1)
+  /// or dx.
+  template <class T, class Above>
+  void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output,
+                      MatrixView<float> dx, const Ready& ready) {
+    const bool epilogues = options_.gradient_epilogues;
+    float* const sums = options_.bias ? gradients_.data() + bias_offset(l) : nullptr;
+    // else the product of the layer above has done it
+    const bool masks = relu(l) && !(epilogues && l + 1 < layers());
+    MatrixView<const T> g;
+    if constexpr (std::is_same_v<T, Above>) g = above;
+    if (masks || !std::is_same_v<T, Above>) {
+      const MatrixView<T> masked = gradient<T>(l, above.rows);
+      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(), masked,
+                        epilogues ? nullptr : sums);
+      g = masked;
+    } else if (sums != nullptr && !epilogues) {
+      gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
+    }
+    const MatrixView<const T> in = input<T>(l);
+    gemm_.run({.rows = size(l + 1),
+               .columns = size(l),
+               .inner = above.rows,
+               .a_stride = g.stride,
+               .b_stride = in.stride,
+               .c_stride = size(l),
+               .a_transposed = true,
+               .sum_a = epilogues && sums != nullptr},
+              g.data, in.data, sums, gradients_.data() + offset(l));
+    announce(ready, l);
+    const auto pass_down = [&](auto below, bool masked) {
+      gemm_.run({.rows = above.rows,
+                 .columns = size(l),
+                 .inner = size(l + 1),
+                 .a_stride = g.stride,
+                 .b_stride = size(l),
+                 .c_stride = below.stride,
+                 .apply_mask = masked},
+                g.data, parameters<T>() + offset(l), nullptr, below.data, nullptr,
+                masked ? mask(l) : nullptr);
+    };
+    if (l > 0) {
+      pass_down(gradient<T>(l - 1, above.rows), epilogues);
+    } else if (dx.data != nullptr) {
+      pass_down(dx, false);
+    }
+  }
+
+  void announce(const Ready& ready, int layer) const {
+    if (ready)
+      ready(gradients_.subspan(static_cast<std::size_t>(offset(layer)),
+                               static_cast<std::size_t>(offset(layer + 1) - offset(layer))));
+  }
+  bool bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
+  bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
+  std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
+
+  // As T, what products read and what hidden layers write:
+  template <class T>
+  const T* parameters() const {
+    if constexpr (std::is_same_v<T, float>)
+      return values_.data();
+    else
+      return narrow_parameters_.data();
+  }
+  template <class T>
+  MatrixView<const T> input(int layer) const {
+    if (layer > 0) return hidden<T>(layer);
+    if constexpr (std::is_same_v<T, float>)
+      return x_;
+    else
+      return {narrow_input_.data(), x_.rows, input_size()};
+  }
+  template <class T>
+  MatrixView<T> hidden(int layer) const {
+    return {reinterpret_cast<T*>(activations_[static_cast<std::size_t>(layer - 1)].data()), x_.rows,
+            size(layer)};
+  }
+  /// Of a layer's output. Masked in place.
+  template <class T>
+  MatrixView<T> gradient(int layer, std::int64_t rows) const {
+    return {reinterpret_cast<T*>(gradient_[static_cast<std::size_t>(layer % 2)].data()), rows,
+            size(layer + 1)};
+  }
+
+  Cuda backend_;
+  CudaMlpOptions options_;
+  gpu::Gemm gemm_;
+  std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
+  /// with gradient_epilogues: of their ReLUs
+  std::vector<gpu::DeviceBuffer<std::byte>> masks_;
+  gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
+                                            backend_.buffer<std::byte>(0)};
+  gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0),
+                              /// in bfloat16 alone
+      narrow_parameters_ = backend_.buffer<BFloat16>(0);
+};
+
+}  // namespace tessera::inline v0

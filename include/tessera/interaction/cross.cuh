@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/dense/gemm.cuh>
+#include <tessera/dense/mlp_layers.hpp>
+#include <tessera/interaction/cross_kernels.cuh>
+#include <tessera/interaction/cross_layers.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct CudaCrossOptions {
+  int layers = 3;
+  std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
+  /// products of inputs rounded to 10 bits of mantissa, on the tensor cores
+  bool tf32 = false;
+};
+
+/// CrossInteraction on a GPU: DCNv2's cross layers, floats in device memory; the same parameters in
+/// the same order and with the same first values. What is not a product is one kernel per layer and
+/// direction. One object serves one caller at a time.
+class CudaCross : public CrossLayers {
+ public:
+  CudaCross(const Cuda& backend, std::int64_t width, CudaCrossOptions options = {})
+      : CrossLayers("CudaCross", width, options.layers, options.rank),
+        backend_(backend),
+        gemm_(backend, options.tf32) {
+    const auto none = [&] { return backend.buffer<float>(0); };
+    for (int l = 0; l < options.layers; ++l) {
+      scales_.push_back(none());
+      narrow_.push_back(none());
+      if (l > 0) states_.push_back(none());
+    }
+    for (gpu::DeviceBuffer<float>* buffer : {&gradient_, &scale_gradient_, &narrow_gradient_})
+      *buffer = none();
+  }
+
+  /// Uses these spans of device memory (parameter_count() floats each) from now on;
+  /// CudaDenseParameters calls it.
+  void bind(std::span<float> values, std::span<float> gradients) {
+    const auto count = static_cast<std::size_t>(parameter_count());
+    require(values.size() == count && gradients.size() == count,
+            "CudaCross: bind needs {} parameters, got {} values and {} gradients", count,
+            values.size(), gradients.size());
+    values_ = values;
+    gradients_ = gradients;
+  }
+
+  /// As CrossInteraction's, to the bit. Returns the next layer's number.
+  int initialize(std::uint64_t seed, int first_layer = 0) {
+    require_bound();
+    std::vector<float> values(values_.size());
+    std::span<float> rest = values;
+    const auto next = [&](std::int64_t in, std::int64_t out, bool bias) {
+      const Linear linear(in, out, bias);
+      const auto count = static_cast<std::size_t>(linear.parameter_count());
+      linear.first_values(rest.first(count), seed, first_layer++);
+      rest = rest.subspan(count);
+    };
+    for (int l = 0; l < layers(); ++l) {
+      if (low_rank()) next(width(), rank(), false);
+      next(inner(), width(), true);
+    }
+    backend_.copy(values_.data(), values.data(), values_.size_bytes());
+    backend_.synchronize();
+    return first_layer;
+  }
+
+  /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
+  /// which must stay as it is until backward. y may not overlap x.
+  void forward(MatrixView<const float> x, MatrixView<float> y) {
+    require_bound();
+    check("input", x, x.rows);
+    check("output", y, x.rows);
+    x_ = x;
+    for (int l = 0; l < layers(); ++l) {
+      const auto i = static_cast<std::size_t>(l);
+      scales_[i].reserve_discard(x.rows * width());
+      narrow_[i].reserve_discard(x.rows * rank());
+      if (l + 1 < layers()) states_[i].reserve_discard(x.rows * width());
+      const MatrixView<const float> before = state(l);
+      if (low_rank())
+        gemm_.run({.rows = x.rows,
+                   .columns = rank(),
+                   .inner = width(),
+                   .a_stride = before.stride,
+                   .b_stride = width(),
+                   .c_stride = rank(),
+                   .b_transposed = true},
+                  before.data, v(values_, l), nullptr, narrow_[i].data());
+      const MatrixView<const float> in = input(l);
+      gemm_.run({.rows = x.rows,
+                 .columns = width(),
+                 .inner = inner(),
+                 .a_stride = in.stride,
+                 .b_stride = inner(),
+                 .c_stride = width(),
+                 .b_transposed = true,
+                 .bias = true},
+                in.data, u(values_, l), b(values_, l), scales_[i].data());
+      const MatrixView<float> after =
+          l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
+      const std::int64_t column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
+      backend_.launch("cross_forward", gpu::ceil_divide(x.rows, gpu::cross_rows) * column_blocks,
+                      gpu::dense_threads, gpu::cross_forward<>, x, scale(l), before, after,
+                      static_cast<int>(column_blocks));
+    }
+  }
+
+  /// After forward: from dy the gradients of all parameters and dx (both overwritten). dx may not
+  /// overlap dy or x.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx) {
+    require_bound();
+    check("output gradient", dy, x_.rows);
+    check("input gradient", dx, x_.rows);
+    const std::int64_t batch = x_.rows;
+    if (batch == 0) return backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
+    gradient_.reserve_discard(batch * width());
+    scale_gradient_.reserve_discard(batch * width());
+    narrow_gradient_.reserve_discard(batch * rank());
+    const MatrixView<float> ds(scale_gradient_.data(), batch, width()),
+        dt(narrow_gradient_.data(), batch, rank());
+    MatrixView<const float> above = dy;
+    for (int l = layers() - 1; l >= 0; --l) {
+      element_gradients(l, above, ds, dx);
+      weight_gradient(ds, input(l), u(gradients_, l));
+      // To dx l == 0 has added `above` already.
+      const MatrixView<float> below =
+          l == 0 ? dx : MatrixView<float>(gradient_.data(), batch, width());
+      const MatrixView<const float> addend = l == 0 ? MatrixView<const float>(dx) : above;
+      if (low_rank()) {
+        input_gradient(ds, u(values_, l), dt, {});
+        weight_gradient(dt, state(l), v(gradients_, l));
+        input_gradient(dt, v(values_, l), below, addend);
+      } else {
+        input_gradient(ds, u(values_, l), below, addend);
+      }
+      above = below;
+    }
+  }
+
+ private:
+  /// First values of one linear layer.
+  struct Linear : MlpLayers {
+    Linear(std::int64_t in, std::int64_t out, bool bias)
+        : MlpLayers("CudaCross", {in, out}, bias) {}
+    using MlpLayers::first_values;
+  };
+
+  void require_bound() const {
+    require(
+        values_.size() == static_cast<std::size_t>(parameter_count()),
+        "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind");
+  }
+
+  // Places of a layer's parameters, or of their gradients.
+  float* v(std::span<float> all, int layer) const {
+    return all.data() + layer * layer_parameters();
+  }
+  float* u(std::span<float> all, int layer) const { return v(all, layer) + v_size(); }
+  float* b(std::span<float> all, int layer) const { return u(all, layer) + u_size(); }
+
+  // Of the last forward: a layer's input, what its U takes, and U V x + b.
+  MatrixView<const float> state(int layer) const {
+    return layer == 0 ? x_
+                      : MatrixView<const float>(states_[static_cast<std::size_t>(layer - 1)].data(),
+                                                x_.rows, width());
+  }
+  MatrixView<const float> input(int layer) const {
+    return low_rank() ? MatrixView<const float>(narrow_[static_cast<std::size_t>(layer)].data(),
+                                                x_.rows, rank())
+                      : state(layer);
+  }
+  MatrixView<const float> scale(int layer) const {
+    return {scales_[static_cast<std::size_t>(layer)].data(), x_.rows, width()};
+  }
+
+  /// ds, the bias' gradient and this layer's share of dx.
+  void element_gradients(int layer, MatrixView<const float> above, MatrixView<float> ds,
+                         MatrixView<float> dx) {
+    const std::int64_t chunks = gpu::ceil_divide(ds.rows, gpu::sum_rows),
+                       column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
+    auto* partial = backend_.scratch_for<float>(19, chunks * width());
+    const gpu::CrossGradients gradients{above,     x_, scale(layer), ds, dx, layer + 1 == layers(),
+                                        layer == 0};
+    backend_.launch("cross_backward", chunks * column_blocks, gpu::dense_threads,
+                    gpu::cross_backward<>, gradients, partial, static_cast<int>(column_blocks));
+    backend_.launch("sum_chunks", gpu::ceil_divide(width(), gpu::dense_threads), gpu::dense_threads,
+                    gpu::sum_chunks<>, static_cast<const float*>(partial), chunks, width(),
+                    b(gradients_, layer));
+  }
+
+  /// to [g's columns, in's columns] = g^T in.
+  void weight_gradient(MatrixView<const float> g, MatrixView<const float> in, float* to) {
+    gemm_.run({.rows = g.columns,
+               .columns = in.columns,
+               .inner = g.rows,
+               .a_stride = g.stride,
+               .b_stride = in.stride,
+               .c_stride = in.columns,
+               .a_transposed = true},
+              g.data, in.data, nullptr, to);
+  }
+
+  /// to = g w, plus the addend where there is one; w [g's columns, to's columns].
+  void input_gradient(MatrixView<const float> g, const float* w, MatrixView<float> to,
+                      MatrixView<const float> addend) {
+    gemm_.run({.rows = g.rows,
+               .columns = to.columns,
+               .inner = g.columns,
+               .a_stride = g.stride,
+               .b_stride = to.columns,
+               .c_stride = to.stride,
+               .addend_stride = addend.stride},
+              g.data, w, nullptr, to.data, addend.data);
+  }
+
+  Cuda backend_;
+  gpu::Gemm gemm_;
+  std::span<float> values_, gradients_;
+  MatrixView<const float> x_;
+  /// per layer: U V x + b, the layer's output (but the last's), V x
+  std::vector<gpu::DeviceBuffer<float>> scales_, states_, narrow_;
+  gpu::DeviceBuffer<float> gradient_, scale_gradient_, narrow_gradient_;
+};
+
+}  // namespace tessera::inline v0

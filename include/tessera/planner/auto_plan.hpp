@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/planner/plan_layout.hpp>
+#include <tessera/sharding/plan.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+// Further arguments of AutoPlan, in any order, besides Features<...>.
+
+/// Cuts a table in this way. Parts: columns of column_wise and grid, 0 leaves them open. Rank: of
+/// table_wise, -1 leaves it open.
+template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
+struct Pin {
+  static constexpr auto table = Table;
+  static constexpr void apply(PlanConstraints& c) {
+    c.pins.push_back({table.view(), How, Parts, Rank});
+  }
+};
+/// No table without a pin is cut in these ways.
+template <Cut... Cuts>
+struct Forbid {
+  static constexpr void apply(PlanConstraints& c) { (c.forbidden.push_back(Cuts), ...); }
+};
+/// Bytes of every rank that tables may not use: activations, dense layers, other programs.
+template <std::int64_t Bytes>
+struct Reserve {
+  static constexpr void apply(PlanConstraints& c) { c.reserve = Bytes; }
+};
+/// No rank holds more than so many hundredths of an even share of tables and state, where a plan
+/// can do so: 105 allows 5 % more.
+template <int Percent>
+struct BalanceMemory {
+  static constexpr void apply(PlanConstraints& c) { c.memory_share = Percent / 100.0; }
+};
+
+template <class T>
+concept PlanConstraint = requires(PlanConstraints& c) { T::apply(c); };
+
+namespace detail {
+
+/// A plan as the compiler keeps it: no memory of its own.
+template <std::size_t Tables, std::size_t MaxParts>
+struct StoredPlan {
+  std::array<Cut, Tables> cuts{};
+  std::array<std::int16_t, Tables> parts{};
+  std::array<std::array<std::int16_t, MaxParts>, Tables> places{};
+  bool fits = true;
+
+  constexpr PlanChoice choice() const {
+    PlanChoice c;
+    c.tables.reserve(Tables);
+    for (std::size_t t = 0; t < Tables; ++t) {
+      TableCut cut{.cut = cuts[t], .parts = parts[t]};
+      for (int k = 0; k < parts[t]; ++k) cut.places.push_back(places[t][k]);
+      c.tables.push_back(std::move(cut));
+    }
+    return c;
+  }
+};
+
+}  // namespace detail
+
+/// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch
+/// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, Forbid, Reserve, BalanceMemory;
+/// Features<...> as in a Plan. For the cluster's ranks the plan is part of the program; for other
+/// ranks, or rows given at run time, the same functions choose when the collection is constructed.
+template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
+class AutoPlan {
+  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>) && ...),
+                "AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, "
+                "BalanceMemory and one Features<...> (docs/concepts/plan.md)");
+  static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1,
+                "AutoPlan: give one Features<...> that lists all features");
+  static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
+
+ public:
+  static constexpr std::size_t table_count = std::size(TableSet::specs);
+  static constexpr std::array<TableSpec, table_count> tables = [] {
+    std::array<TableSpec, table_count> all{};
+    for (std::size_t t = 0; t < table_count; ++t) all[t] = TableSet::specs[t];
+    return all;
+  }();
+  /// Whether rows are only known at run time: then nothing is chosen, and nothing checked, while
+  /// compiling.
+  static constexpr bool is_dynamic = [] {
+    for (const TableSpec& table : tables)
+      if (table.rows == dynamic_rows) return true;
+    return false;
+  }();
+
+  /// Like Plan::layout: at compile time and at run time; the result's `fault` says what is wrong.
+  static constexpr Layout layout(const Topology& topology, std::span<const TableRows> rows = {}) {
+    if constexpr (!is_dynamic)
+      if (rows.empty() && topology.ranks == C.ranks &&
+          (topology.ranks_per_node == 0 || topology.ranks_per_node == C.ranks_per_node))
+        return stored_layout();
+    Cluster cluster = C;
+    cluster.ranks = topology.ranks;
+    if (topology.ranks_per_node != 0) cluster.ranks_per_node = topology.ranks_per_node;
+    Layout start{.topology = cluster.topology(), .tables = {tables.begin(), tables.end()}};
+    set_rows(start, rows);
+    add_features(start);
+    return plan_layout(std::move(start), cluster, W, constraints());
+  }
+
+ private:
+  /// Steps that both compilers' default limits allow for some 30 tables, in less than two seconds.
+  static constexpr std::int64_t effort = 4000;
+
+  static constexpr PlanConstraints constraints() {
+    PlanConstraints c;
+    c.effort = effort;
+    [[maybe_unused]] const auto apply = [&]<class A>(std::type_identity<A>) {
+      if constexpr (PlanConstraint<A>) A::apply(c);
+    };
+    (apply(std::type_identity<Arguments>{}), ...);
+    return c;
+  }
+
+  static constexpr void add_features(Layout& layout) {
+    constexpr bool listed = (FeatureList<Arguments> || ...);
+    [[maybe_unused]] const auto append = [&]<class A>(std::type_identity<A>) {
+      if constexpr (FeatureList<A>)
+        for (const FeatureSpec& feature : A::features) layout.features.push_back(feature);
+    };
+    (append(std::type_identity<Arguments>{}), ...);
+    if constexpr (!listed)
+      for (const TableSpec& table : layout.tables)
+        layout.features.push_back({table.name, table.name, table.pooling});
+    resolve_features(layout, !listed);
+  }
+
+  static constexpr Layout uncut() {
+    Layout layout{.topology = C.topology(), .tables = {tables.begin(), tables.end()}};
+    add_features(layout);
+    return layout;
+  }
+
+  static constexpr PlanFault check_names() {
+    if constexpr (is_dynamic) return {};
+    PlanFault fault = uncut().fault;
+    for (const TablePin& pin : constraints().pins)
+      if (std::find_if(tables.begin(), tables.end(),
+                       [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
+        fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
+    return fault;
+  }
+  static_assert(SoundPlan<check_names()>::value);
+
+  static constexpr std::size_t max_parts = [] {
+    int most = 1;
+    for (const TableSpec& table : tables)
+      most = std::max(most, std::min<int>(C.ranks, table.width));
+    return static_cast<std::size_t>(most);
+  }();
+
+  static constexpr auto chosen = [] {
+    detail::StoredPlan<table_count, max_parts> stored;
+    if constexpr (!is_dynamic) {
+      const Layout layout = uncut();
+      const CostModel model(layout.tables, layout.features, layout.feature_table, C, W);
+      const PlanConstraints limits = constraints();
+      const PlanChoice choice = Planner(layout, model, limits).search();
+      stored.fits = choice.fits;
+      for (std::size_t t = 0; t < choice.tables.size(); ++t) {
+        const TableCut& cut = choice.tables[t];
+        stored.cuts[t] = cut.cut;
+        stored.parts[t] = static_cast<std::int16_t>(cut.parts);
+        for (std::size_t k = 0; k < cut.places.size(); ++k)
+          stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);
+      }
+    }
+    return stored;
+  }();
+
+  static constexpr PlanFault check_fit() {
+    return chosen.fits ? PlanFault{} : explain_no_fit(uncut(), C, W, constraints());
+  }
+  static_assert(SoundPlan<check_fit()>::value);
+
+  static constexpr Layout stored_layout() {
+    Layout layout = uncut();
+    layout.shards = shards_of(chosen.choice(), layout);
+    return layout;
+  }
+
+  static constexpr std::vector<int> shard_widths() {
+    std::vector<int> found;
+    for (std::size_t t = 0; t < table_count; ++t)
+      if (const int width = tables[t].width / std::max<int>(chosen.parts[t], 1);
+          std::find(found.begin(), found.end(), width) == found.end())
+        found.push_back(width);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  static constexpr std::size_t width_count() { return shard_widths().size(); }
+
+ public:
+  /// See Plan::feature_shape.
+  static constexpr FeatureShape feature_shape = shape_of_features(uncut());
+
+  /// Whether a rectangle may have a copy on every rank, on any number of ranks.
+  static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {
+    for (const TablePin& pin : constraints().pins)
+      if (pin.cut == Cut::replicated) return true;
+    return false;
+  }();
+
+  /// Whether ids and vectors pass between ranks: what is chosen for other numbers of ranks may need
+  /// it.
+  static constexpr bool exchanges = true;
+
+  /// Distinct shard widths of the chosen plan; see Plan::widths.
+  static constexpr auto widths = [] {
+    std::array<int, width_count()> result{};
+    const std::vector<int> found = shard_widths();
+    for (std::size_t i = 0; i < result.size(); ++i) result[i] = found[i];
+    return result;
+  }();
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,407 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/planner/power_law.hpp>
+#include <tessera/sharding/cluster.hpp>
+#include <tessera/sharding/layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+// Predicts what a training step costs under a layout. Equations and sources: docs/cost_model.md.
+
+/// What a step works on.
+struct Workload {
+  std::int64_t batch = 65'536;  ///< samples of a step, over all ranks
+  /// exponent of the ids' power law, of tables that name none; 0: uniform
+  double skew = 1.05;
+  /// frequent ids stand first in their tables (vocabularies sorted by count); else anywhere
+  bool sorted_ids = false;
+  int id_bytes = 8;
+  int element_bytes = 4;
+  /// per element of exchanged vectors, the mean of both ways: 2 with 16-bit codecs
+  double wire_bytes = 4;
+  /// `memory_cost_of<Optimizer>`; read and written by updates
+  MemoryCost memory{.per_element = 4, .per_row = 4};
+  /// of the dense layers, per sample, forward and backward
+  double dense_flops = 0;
+  /// that they read and write besides, per sample
+  double dense_bytes = 0;
+  std::int64_t dense_parameters = 0;  ///< summed over the ranks in each step
+  /// the next batch's ids are routed beside the dense layers
+  bool overlap_route = false;
+};
+
+/// What an element and a row cost under an optimizer, with tables of T.
+template <class Optimizer, class T = float>
+inline constexpr MemoryCost memory_cost_of{
+    .per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * Optimizer::element_states,
+    .per_row = 4 * Optimizer::row_states};
+
+/// Seconds of each stage, dense layers and the sum of their gradients included.
+struct StageTimes {
+  double route = 0, lookup = 0, exchange = 0, assemble = 0, exchange_gradients = 0, update = 0,
+         dense = 0, all_reduce = 0;
+
+  constexpr double embeddings() const {
+    return route + lookup + exchange + assemble + exchange_gradients + update;
+  }
+  constexpr double total(bool overlap_route = false) const {
+    return embeddings() + dense + all_reduce - (overlap_route ? std::min(route, dense) : 0);
+  }
+};
+
+/// What one rectangle costs in a step. Replicated ones cost every rank the same.
+struct ShardCost {
+  /// seconds on its rank; `exchange`: each way
+  double route = 0, lookup = 0, exchange = 0, update = 0;
+  /// seconds on every rank: to cut ids, and to place vectors and cut gradients
+  double ask = 0, assemble = 0;
+  /// of these, on its own rank, which reads ids and writes vectors in place
+  double spared_ask = 0, spared = 0;
+  /// that travel for the global batch, those of its own rank included
+  double id_bytes = 0, vector_bytes = 0;
+
+  constexpr double seconds() const { return route + lookup + 2 * exchange + update; }
+  constexpr double shared_seconds() const { return ask + assemble; }
+  constexpr double spared_seconds() const { return spared_ask + spared; }
+};
+
+/// The cost of rectangles, one by one: what both `predict` and the planner add up.
+class CostModel {
+ public:
+  constexpr CostModel(const std::vector<TableSpec>& tables,
+                      const std::vector<FeatureSpec>& features,
+                      const std::vector<int>& feature_table, const Cluster& cluster,
+                      const Workload& workload)
+      : cluster_(cluster), workload_(workload) {
+    const Topology topology = cluster.topology();
+    ranks_ = topology.ranks;
+    batch_ = static_cast<double>(workload.batch);
+    const double near = topology.node_size() - 1, far = ranks_ - topology.node_size();
+    peer_byte_ = std::max(near / cluster.node_bandwidth, far / cluster.network_bandwidth);
+    collective_ = ranks_ == 1 ? 0
+                              : cluster.launch_seconds + near * cluster.node_latency +
+                                    far * cluster.network_latency;
+    tables_.reserve(tables.size());
+    for (const TableSpec& table : tables)
+      tables_.push_back({.rows = static_cast<double>(table.rows),
+                         .width = table.width,
+                         .skew = table.skew < 0 ? workload.skew : table.skew});
+    for (std::size_t f = 0; f < features.size(); ++f) {
+      const int t = feature_table[f];
+      if (t < 0) continue;
+      const double hotness = features[f].hotness > 0 ? features[f].hotness : tables[t].hotness;
+      tables_[t].hotness.push_back(hotness);
+      tables_[t].ids += hotness * batch_;
+      ragged_ |= hotness != 1;
+    }
+    for (Table& t : tables_) {
+      t.distinct = distinct_rows(t.ids, t.rows, 0, t.rows, t.skew);
+      t.distinct_of_rank =
+          ranks_ == 1 ? t.distinct : distinct_rows(t.ids / ranks_, t.rows, 0, t.rows, t.skew);
+    }
+  }
+
+  constexpr const Cluster& cluster() const { return cluster_; }
+  constexpr const Workload& workload() const { return workload_; }
+  /// Seconds of one collective, its data aside.
+  constexpr double collective_seconds() const { return collective_; }
+  /// Seconds in which a rank checks the ids of its samples.
+  constexpr double check_seconds() const {
+    double ids = 0;
+    for (const Table& t : tables_) ids += t.ids;
+    return ids / ranks_ * cluster_.check_seconds;
+  }
+  /// Seconds until a rank has sent so many bytes to each other rank.
+  constexpr double seconds_to_each(double bytes) const { return bytes * peer_byte_; }
+  /// Bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
+  constexpr double ids_of(int table) const { return tables_[table].ids; }
+  constexpr double distinct_of(int table) const { return tables_[table].distinct; }
+
+  constexpr ShardCost cost(int table, const Rectangle& r, bool replicated) const {
+    const Table& t = tables_[table];
+    const bool whole = r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
+    const double begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
+    const double share =
+        whole ? 1 : share_of_ids(t.rows, begin, end, workload_.sorted_ids ? t.skew : 0);
+    const double ids = t.ids * share;
+    double distinct = t.distinct, bags = batch_ * static_cast<double>(t.hotness.size());
+    if (!whole) {
+      distinct = workload_.sorted_ids ? distinct_rows(t.ids, t.rows, begin, end, t.skew)
+                                      : t.distinct * share;
+      bags = 0;
+      for (const double h : t.hotness)
+        bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
+    }
+    return replicated
+               ? replica(t, r.width(), share)
+               : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin));
+  }
+
+ private:
+  static constexpr double kLine = 64;  // bytes that memory moves at least
+  struct Table {
+    double rows = 0;
+    int width = 0;
+    double skew = 0, ids = 0;
+    double distinct = 0, distinct_of_rank = 0;
+    std::vector<double> hotness{};  // of each feature
+  };
+
+  constexpr double gather_seconds(double ids, double distinct, int width) const {
+    const double row = static_cast<double>(width) * workload_.element_bytes;
+    return ids * cluster_.lookup_seconds +
+           distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
+           std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
+  }
+  /// Weights and each state of a row lie in arrays of their own.
+  constexpr double apply_seconds(double distinct, int width) const {
+    const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };
+    const double element = workload_.element_bytes,
+                 states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
+    const double bytes = lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) +
+                         lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
+    return distinct * 2 * bytes / cluster_.gather_bandwidth;
+  }
+  constexpr double merge_seconds(double ids, int width) const {
+    return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
+  }
+
+  /// `blocks`: into how many the table's rows are cut.
+  constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
+                            double blocks) const {
+    const bool whole = blocks <= 1;
+    const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
+    const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
+    ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0),
+                .vector_bytes = bags * width * workload_.wire_bytes};
+    // A whole table's rank reads its own samples in place; blocks of rows pass through the exchange
+    // on all ranks.
+    const double travels = remote * (whole ? 1 - 1.0 / ranks_ : 1),
+                 own = whole ? 0 : 1.0 / ranks_ / cluster_.stream_bandwidth;
+    const double sent = ids * cluster_.route_seconds / 2;
+    c.route = travels * sent +
+              remote * (seconds_to_each(c.id_bytes / ranks_) + c.id_bytes * own + sources);
+    c.ask = remote * (sent / ranks_ + features * cluster_.block_seconds);
+    if (!whole)
+      c.ask += remote * ids * cluster_.cut_seconds *
+               (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
+    c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + sources;
+    c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
+    // Vectors are put into place and gradients cut: both read and written. What blocks of rows give
+    // is added to zeros, and a sample that has nothing in a block is a gap in the order of the
+    // matrix.
+    const double lines = batch_ * features / blocks * std::max(width * 4.0, kLine),
+                 gaps = 1 - bags / std::max(1.0, batch_ * features);
+    const double matrix = whole ? 2 * lines / cluster_.stream_bandwidth
+                                : 4 * lines / cluster_.stream_bandwidth +
+                                      2 * gaps * lines / cluster_.gather_bandwidth;
+    c.assemble =
+        remote *
+        ((2 * bags * cluster_.vector_seconds + 2 * vectors / cluster_.stream_bandwidth + matrix) /
+             ranks_ +
+         2 * features * cluster_.block_seconds);
+    if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
+               apply_seconds(distinct, width) + sources;
+    return c;
+  }
+
+  /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
+  constexpr ShardCost replica(const Table& t, int width, double share) const {
+    const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
+                 features = static_cast<double>(t.hotness.size());
+    const double vectors = batch_ / ranks_ * features * width * 4;
+    ShardCost c;
+    c.lookup = gather_seconds(ids, local, width) + vectors / cluster_.stream_bandwidth +
+               features * cluster_.block_seconds;
+    c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
+               apply_seconds(t.distinct * share, width) + features * cluster_.block_seconds;
+    if (ranks_ > 1)
+      c.update += merge_seconds(local * ranks_, width) +
+                  local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
+                  seconds_to_each(local * (4.0 * width + 8));
+    return c;
+  }
+
+  Cluster cluster_;
+  Workload workload_;
+  int ranks_ = 1;
+  double batch_ = 0;
+  double peer_byte_ = 0;
+  double collective_ = 0;
+  bool ragged_ = false;  // one feature with bags of several ids gives all of them lengths
+  std::vector<Table> tables_;
+};
+
+/// A step as the model sees it.
+struct Prediction {
+  StageTimes stages{};                ///< seconds; the slowest rank of each stage
+  std::vector<StageTimes> ranks{};    ///< by rank
+  std::vector<std::int64_t> bytes{};  ///< of tables and optimizer state, by rank
+  std::vector<double> id_traffic{};   ///< bytes [from * ranks + to] of ids, to the owners
+  /// bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
+  std::vector<double> vector_traffic{};
+  double step_seconds = 0;
+
+  /// The fullest rank's memory, and the slowest rank's time, over the mean.
+  constexpr double memory_imbalance() const {
+    double most = 0, sum = 0;
+    for (const std::int64_t b : bytes) {
+      most = std::max(most, static_cast<double>(b));
+      sum += static_cast<double>(b);
+    }
+    return sum > 0 ? most * static_cast<double>(bytes.size()) / sum : 1;
+  }
+  constexpr double time_imbalance() const {
+    double most = 0, sum = 0;
+    for (const StageTimes& s : ranks) {
+      most = std::max(most, s.embeddings());
+      sum += s.embeddings();
+    }
+    return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
+  }
+  constexpr std::int64_t most_bytes() const {
+    std::int64_t most = 0;
+    for (const std::int64_t b : bytes) most = std::max(most, b);
+    return most;
+  }
+};
+
+namespace detail {
+
+/// A stage ends when its slowest rank ends; ranks that share too few cores also wait for each
+/// other.
+template <class Member>
+constexpr double slowest(const std::vector<StageTimes>& ranks, const Cluster& cluster,
+                         Member member) {
+  double most = 0, sum = 0;
+  for (const StageTimes& s : ranks) {
+    most = std::max(most, s.*member);
+    sum += s.*member;
+  }
+  const Topology topology = cluster.topology();
+  return cluster.concurrent_ranks > 0
+             ? std::max(most, sum / (cluster.concurrent_ranks * topology.nodes()))
+             : most;
+}
+
+constexpr double dense_seconds(const Cluster& cluster, const Workload& workload) {
+  const double samples = static_cast<double>(workload.batch) / cluster.ranks;
+  return samples *
+         (workload.dense_flops / cluster.flops + workload.dense_bytes / cluster.stream_bandwidth);
+}
+
+/// A ring in each node, and one over the nodes for each of their ranks.
+constexpr double all_reduce_seconds(const CostModel& model) {
+  const Cluster& c = model.cluster();
+  const Topology topology = c.topology();
+  if (c.ranks == 1 || model.workload().dense_parameters == 0) return 0;
+  const double bytes = 4.0 * static_cast<double>(model.workload().dense_parameters),
+               size = topology.node_size(), nodes = topology.nodes();
+  return model.collective_seconds() + 2 * bytes * (size - 1) / size / c.node_bandwidth +
+         2 * bytes / size * (nodes - 1) / nodes / c.network_bandwidth;
+}
+
+/// Stages and step from what is predicted for the ranks.
+constexpr void finish(Prediction& p, const CostModel& model) {
+  for (const auto member : {&StageTimes::route, &StageTimes::lookup, &StageTimes::exchange,
+                            &StageTimes::assemble, &StageTimes::exchange_gradients,
+                            &StageTimes::update, &StageTimes::dense, &StageTimes::all_reduce})
+    p.stages.*member = slowest(p.ranks, model.cluster(), member);
+  p.step_seconds = p.stages.total(model.workload().overlap_route);
+}
+
+}  // namespace detail
+
+/// Predicts a step under a layout, whoever made it. The layout must have the model's tables,
+/// features and ranks. `traffic`: fill the traffic matrices too.
+constexpr Prediction predict(const Layout& layout, const CostModel& model, bool traffic = false) {
+  const Cluster& cluster = model.cluster();
+  const Workload& workload = model.workload();
+  const std::size_t ranks = static_cast<std::size_t>(layout.ranks());
+  Prediction p;
+  p.ranks.assign(ranks, {});
+  p.bytes.assign(ranks, 0);
+  if (traffic) {
+    p.id_traffic.assign(ranks * ranks, 0.0);
+    p.vector_traffic.assign(ranks * ranks, 0.0);
+  }
+  StageTimes all{};
+  std::int64_t all_bytes = 0;
+  bool replicas = false;
+  std::vector<int> widths;
+  for (std::size_t i = 0; i < layout.shards.size(); ++i) {
+    const Shard& shard = layout.shards[i];
+    const bool replicated = shard.rank == every_rank;
+    const ShardCost c = model.cost(shard.table, shard.rectangle, replicated);
+    const std::int64_t bytes = workload.memory.of(shard.rectangle);
+    if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
+      widths.push_back(shard.rectangle.width());
+    if (replicated) {
+      all.lookup += c.lookup;
+      all.update += c.update;
+      all_bytes += bytes;
+      replicas = true;
+      continue;
+    }
+    bool ids_are_there = false;  // sent for other columns of the same rows
+    for (std::size_t k = i; k-- > 0 && layout.shards[k].table == shard.table;)
+      ids_are_there |= layout.shards[k].rank == shard.rank &&
+                       layout.shards[k].rectangle.row_begin == shard.rectangle.row_begin &&
+                       layout.shards[k].rectangle.row_end == shard.rectangle.row_end;
+    StageTimes& own = p.ranks[shard.rank];
+    if (!ids_are_there) {
+      own.route += c.route - c.spared_ask;
+      all.route += c.ask;
+    }
+    own.lookup += c.lookup;
+    own.exchange += c.exchange;
+    own.exchange_gradients += c.exchange;
+    own.update += c.update;
+    all.assemble += c.assemble;
+    own.assemble -= c.spared;
+    p.bytes[shard.rank] += bytes;
+    if (!traffic) continue;
+    const double each = 1.0 / static_cast<double>(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (!ids_are_there)
+        p.id_traffic[r * ranks + static_cast<std::size_t>(shard.rank)] += c.id_bytes * each;
+      p.vector_traffic[static_cast<std::size_t>(shard.rank) * ranks + r] += c.vector_bytes * each;
+    }
+  }
+  const double launches = static_cast<double>(widths.size()) * cluster.launch_seconds,
+               collective = model.collective_seconds();
+  all.route += model.check_seconds();
+  const double dense = detail::dense_seconds(cluster, workload),
+               all_reduce = detail::all_reduce_seconds(model);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    StageTimes& own = p.ranks[r];
+    own.route += all.route + 2 * collective;
+    own.lookup += all.lookup + launches;
+    own.exchange += collective;
+    own.assemble += all.assemble + (ranks > 1 ? 2 * cluster.launch_seconds : 0);
+    own.exchange_gradients += collective;
+    own.update += all.update + launches + (replicas ? 3 * collective : 0);
+    own.dense = dense;
+    own.all_reduce = all_reduce;
+    p.bytes[r] += all_bytes;
+  }
+  detail::finish(p, model);
+  return p;
+}
+
+constexpr Prediction predict(const Layout& layout, const Cluster& cluster, const Workload& workload,
+                             bool traffic = false) {
+  return predict(layout,
+                 CostModel(layout.tables, layout.features, layout.feature_table, cluster, workload),
+                 traffic);
+}
+
+}  // namespace tessera::inline v0

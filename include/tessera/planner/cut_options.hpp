@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/planner/cost.hpp>
+#include <tessera/planner/strategies.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Cuts one table in a given way; the planner chooses what is left open.
+struct TablePin {
+  std::string_view table;
+  Cut cut = Cut::table_wise;
+  int parts = 0;  ///< columns of column_wise and grid; 0: open
+  int rank = -1;  ///< of table_wise; negative: open
+};
+
+/// What a planner must respect.
+struct PlanConstraints {
+  std::vector<TablePin> pins{};
+  std::vector<Cut> forbidden{};  ///< for tables without a pin
+  std::int64_t reserve = 0;      ///< bytes of each rank that tables may not use
+  int min_width = 4;             ///< of column parts
+  /// a fullest rank of 1.05 + x even shares counts as a step slower by this times x
+  double memory_balance = 1;
+  /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
+  double memory_share = 0;
+  std::int64_t effort = 60'000'000;  ///< places tried before the search ends
+
+  constexpr bool allows(Cut cut) const {
+    return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end();
+  }
+};
+
+/// Seconds of a rank in each of the stages that wait for the slowest.
+struct StageLoad {
+  double route = 0, lookup = 0, exchange = 0, update = 0;
+
+  constexpr StageLoad() = default;
+  constexpr explicit StageLoad(const ShardCost& c)
+      : route(c.route), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
+  constexpr void add(const StageLoad& other, double times = 1) {
+    route += times * other.route, lookup += times * other.lookup,
+        exchange += times * other.exchange, update += times * other.update;
+  }
+  constexpr void raise(const StageLoad& other) {
+    route = std::max(route, other.route), lookup = std::max(lookup, other.lookup),
+    exchange = std::max(exchange, other.exchange), update = std::max(update, other.update);
+  }
+  constexpr double total() const { return route + lookup + exchange + update; }
+};
+
+/// One way to cut a table, and what it costs.
+struct CutOption {
+  StageLoad load{};  // of one part, on its rank; of a grid, on each rank of its node
+  Cut cut = Cut::table_wise;
+  int parts = 1;
+  double seconds = 0;                // its sum
+  double shared = 0;                 // on every rank
+  std::int64_t bytes = 0;            // of one part
+  double total = 0;                  // over all ranks
+  int rank = -1;                     // pinned
+  std::vector<StageLoad> by_rank{};  // row_wise, where frequent rows stand first
+};
+
+constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
+                               int parts, int rank = -1) {
+  const TableSpec& table = layout.tables[t];
+  const int all = layout.ranks();
+  const int blocks = cut == Cut::row_wise ? all
+                     : cut == Cut::grid   ? layout.topology.node_size()
+                                          : 1;
+  const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
+  const ShardCost cost = model.cost(t, part, cut == Cut::replicated);
+  CutOption o{.load = StageLoad(cost),
+              .cut = cut,
+              .parts = parts,
+              .seconds = cost.seconds(),
+              .bytes = model.workload().memory.of(part),
+              .rank = rank};
+  const double count = static_cast<double>(parts) * blocks, ranks = all;
+  // of its own rank, which is anyone
+  o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
+  o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
+  if (cut == Cut::row_wise && model.workload().sorted_ids) {
+    o.shared = o.total = 0;
+    for (int r = 0; r < all; ++r) {
+      const ShardCost c = model.cost(
+          t, {even_cut(table.rows, all, r), even_cut(table.rows, all, r + 1), 0, table.width},
+          false);
+      o.by_rank.push_back(StageLoad(c));
+      o.shared += c.shared_seconds();
+      o.total += c.seconds() + c.shared_seconds() * ranks;
+    }
+  }
+  return o;
+}
+
+/// Appends the ways in which table `t` may be cut.
+constexpr void append_cut_options(const Layout& layout, int t, const CostModel& model,
+                                  const PlanConstraints& constraints,
+                                  std::vector<CutOption>& options) {
+  const TableSpec& table = layout.tables[t];
+  const std::size_t first = options.size();
+  const int all = layout.ranks();
+  const auto add = [&](Cut cut, int parts, int rank = -1) {
+    options.push_back(cut_option(layout, t, model, cut, parts, rank));
+  };
+  const TablePin* pin = nullptr;
+  for (const TablePin& p : constraints.pins)
+    if (p.table == table.name) pin = &p;
+  const auto wanted = [&](Cut cut) {
+    return pin != nullptr ? pin->cut == cut : constraints.allows(cut);
+  };
+  const int parts = pin != nullptr ? pin->parts : 0, nodes = layout.topology.nodes(),
+            size = layout.topology.node_size();
+  const bool even_nodes = all % size == 0;
+  if (wanted(Cut::table_wise))
+    add(Cut::table_wise, 1, pin != nullptr && pin->rank >= 0 ? pin->rank % all : -1);
+  if (all > 1 && wanted(Cut::replicated)) add(Cut::replicated, 1);
+  if (all > 1 && wanted(Cut::row_wise) && (table.rows >= all || pin != nullptr))
+    add(Cut::row_wise, 1);
+  for (int k = 1; k <= all && k <= table.width; ++k) {
+    if (table.width % k != 0 || (parts != 0 && k != parts) ||
+        (parts == 0 && k > 1 && table.width / k < constraints.min_width))
+      continue;
+    if (k > 1 && wanted(Cut::column_wise)) add(Cut::column_wise, k);
+    if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid))
+      add(Cut::grid, k);
+  }
+  // Too few ranks for what was pinned or left over: the table stays whole.
+  if (first == options.size()) add(Cut::table_wise, 1);
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,364 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/planner/cost.hpp>
+#include <tessera/planner/cut_options.hpp>
+#include <tessera/planner/strategies.hpp>
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+// What a plan's prediction says, in words: the step by its parts, the next best plan, and why each
+// table is cut as it is. At run time only. docs/cost_model.md says how far a prediction can be
+// trusted.
+
+/// The parts of a step, in its order.
+struct StepPart {
+  double StageTimes::* seconds;
+  std::string_view name;
+};
+inline constexpr std::array<StepPart, 8> step_parts{
+    {{&StageTimes::route, "route"},
+     {&StageTimes::lookup, "lookup"},
+     {&StageTimes::exchange, "exchange"},
+     {&StageTimes::assemble, "assemble"},
+     {&StageTimes::exchange_gradients, "exchange of gradients"},
+     {&StageTimes::update, "update"},
+     {&StageTimes::dense, "dense layers"},
+     {&StageTimes::all_reduce, "sum of dense gradients"}}};
+
+/// "5.183 ms = route 0.111 + lookup 0.106 + ...": parts of 0 ms are left out.
+inline std::string describe_step(const Prediction& p, const Workload& workload) {
+  std::string text;
+  for (const StepPart& part : step_parts)
+    if (const double seconds = p.stages.*part.seconds; seconds > 0)
+      text += fmt::format("{}{} {:.3f}", text.empty() ? "" : " + ", part.name, 1e3 * seconds);
+  if (const double hidden = p.stages.total() - p.stages.total(workload.overlap_route); hidden > 0)
+    text += fmt::format(" - {:.3f} of route beside the dense layers", 1e3 * hidden);
+  return fmt::format("{:.3f} ms = {}", 1e3 * p.step_seconds, text);
+}
+
+/// How a table is cut, seen from its rectangles. `places` stays empty.
+inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
+  bool one_row_range = true, one_column_range = true, everywhere = false;
+  std::vector<int> columns;
+  for (const Shard& s : shards) {
+    const Rectangle &r = s.rectangle, &first = shards.front().rectangle;
+    everywhere |= s.rank == every_rank;
+    one_row_range &= r.row_begin == first.row_begin && r.row_end == first.row_end;
+    one_column_range &= r.column_begin == first.column_begin && r.column_end == first.column_end;
+    if (std::find(columns.begin(), columns.end(), r.column_begin) == columns.end())
+      columns.push_back(r.column_begin);
+  }
+  const int parts = std::max(1, static_cast<int>(columns.size()));
+  if (everywhere) return {.cut = Cut::replicated};
+  if (shards.size() <= 1) return {.cut = Cut::table_wise};
+  if (one_row_range) return {.cut = Cut::column_wise, .parts = parts};
+  return {.cut = one_column_range ? Cut::row_wise : Cut::grid, .parts = parts};
+}
+
+/// "row-wise", "column-wise 4".
+inline std::string describe(const TableCut& cut) {
+  return cut.parts > 1 ? fmt::format("{} {}", to_string(cut.cut), cut.parts)
+                       : std::string(to_string(cut.cut));
+}
+
+/// The fastest plain strategy, in the model, that fits and has other rectangles than a plan.
+/// `seconds` is negative where there is none.
+struct RunnerUp {
+  std::string_view name{};
+  double seconds = -1;
+};
+
+/// `room`: bytes of a rank that tables may use; 0: no limit.
+inline RunnerUp runner_up(const Layout& layout, const CostModel& model, std::int64_t room) {
+  RunnerUp best;
+  if (layout.ranks() == 1) return best;
+  const auto key = [](const Shard& s) {
+    return std::pair(std::pair(s.table, s.rank),
+                     std::pair(s.rectangle.row_begin, s.rectangle.column_begin));
+  };
+  const auto less = [&](const Shard& a, const Shard& b) { return key(a) < key(b); };
+  std::vector<Shard> own = layout.shards;
+  std::sort(own.begin(), own.end(), less);
+  Layout other = layout;
+  for (const Strategy s : all_strategies) {
+    other.shards = shards_of(strategy_choice(s, layout), layout);
+    const Prediction p = predict(other, model);
+    if ((room > 0 && p.most_bytes() > room) ||
+        (best.seconds >= 0 && p.step_seconds >= best.seconds))
+      continue;
+    std::sort(other.shards.begin(), other.shards.end(), less);
+    const bool same =
+        std::equal(own.begin(), own.end(), other.shards.begin(), other.shards.end(),
+                   [](const Shard& a, const Shard& b) {
+                     return a.table == b.table && a.rank == b.rank && a.rectangle == b.rectangle;
+                   });
+    if (!same) best = {to_string(s), p.step_seconds};
+  }
+  return best;
+}
+
+/// What calibrated predictions were found to be worth on a host (docs/cost_model.md): most steps
+/// within this share of the measured one, and the order of two plans right nearly always where they
+/// differ by more than `ordered_margin`.
+inline constexpr double model_error = 0.25, ordered_margin = 0.20;
+
+/// The runner-up, how far behind it is, and what that margin is worth. `measured`: the cluster's
+/// constants were measured on its machines.
+inline std::string describe_margin(const RunnerUp& other, double step_seconds, bool measured) {
+  if (other.seconds < 0) return "runner-up: none: no other plain strategy fits";
+  const double margin = other.seconds / step_seconds - 1;
+  std::string text = fmt::format("runner-up: {}, {:.3f} ms, {:.1f} % longer", other.name,
+                                 1e3 * other.seconds, 100 * margin);
+  if (!measured)
+    return text +
+           "; with constants that were not measured here the order of the two is a guess: measure "
+           "both";
+  return text + (margin > ordered_margin
+                     ? fmt::format("; plans that differ by more than {:.0f} % are nearly always in "
+                                   "the right order",
+                                   100 * ordered_margin)
+                     : fmt::format("; that is less than the model's error of up to {:.0f} %: "
+                                   "measure both where it matters",
+                                   100 * model_error));
+}
+
+/// Why one table is cut as it is: what the step would be with its other cuts, everything else as it
+/// is.
+struct CutReason {
+  /// Another cut of the table, its parts on the ranks that carry least.
+  struct Other {
+    TableCut cut{};
+    double step_seconds = -1;  ///< negative: there is none
+    std::int64_t most_bytes = 0;
+    std::string_view part{};  ///< of the step that grows most
+  };
+  int table = 0;
+  TableCut cut{};
+  bool pinned = false;
+  int ranks = 1;
+  double step_seconds = 0;      ///< of the plan
+  std::int64_t bytes = 0;       ///< of the whole table, optimizer state included
+  std::int64_t most_bytes = 0;  ///< on the plan's fullest rank
+  std::int64_t room = 0;        ///< of a rank; 0: no limit
+  Other best{};                 ///< the fastest other cut that fits
+  Other without_room{};         ///< the fastest that does not fit
+};
+
+namespace detail {
+
+/// Predicts a plan with another cut of one table, without going through the others again.
+class OtherCuts {
+ public:
+  OtherCuts(const Layout& layout, const CostModel& model, const PlanConstraints& constraints)
+      : layout_(layout), model_(model), constraints_(constraints), by_table_(layout.tables.size()) {
+    plan_ = predict(layout, model);
+    for (const Shard& s : layout.shards) by_table_[static_cast<std::size_t>(s.table)].push_back(s);
+    for (const Shard& s : layout.shards) count(s, 1);
+    layout_.shards.clear();
+    empty_ = predict(layout_, model);
+    const std::int64_t memory = model.cluster().memory_per_rank;
+    room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
+    for (const TablePin& pin : constraints.pins) pinned_.push_back(pin.table);
+    constraints_.pins.clear();
+  }
+
+  CutReason explain(int table) {
+    const std::vector<Shard>& own = by_table_[static_cast<std::size_t>(table)];
+    const TableSpec& spec = layout_.tables[static_cast<std::size_t>(table)];
+    CutReason reason{
+        .table = table,
+        .cut = cut_of_shards(own),
+        .pinned = std::find(pinned_.begin(), pinned_.end(), spec.name) != pinned_.end(),
+        .ranks = layout_.ranks(),
+        .step_seconds = plan_.step_seconds,
+        .bytes = model_.workload().memory.of({0, spec.rows, 0, spec.width}),
+        .most_bytes = plan_.most_bytes(),
+        .room = room_};
+    if (reason.pinned || reason.ranks == 1) return reason;
+    const Prediction rest = without(own);
+    std::vector<CutOption> options;
+    append_cut_options(layout_, table, model_, constraints_, options);
+    for (const CutOption& o : options) {
+      if (o.cut == reason.cut.cut && o.parts == reason.cut.parts) continue;
+      TableCut cut{.cut = o.cut, .parts = o.parts, .places = places(o, rest)};
+      std::vector<Shard> shards;
+      append_shards(shards, table, spec, cut, layout_.topology);
+      const Prediction p = with(rest, shards);
+      CutReason::Other& slot =
+          room_ == 0 || p.most_bytes() <= room_ ? reason.best : reason.without_room;
+      if (slot.step_seconds < 0 || p.step_seconds < slot.step_seconds)
+        slot = {std::move(cut), p.step_seconds, p.most_bytes(), grown(p)};
+    }
+    for (const Shard& s : own) count(s, 1);
+    return reason;
+  }
+
+ private:
+  void count(const Shard& s, int times) {
+    replicas_ += s.rank == every_rank ? times : 0;
+    const int width = s.rectangle.width();
+    auto at = std::find_if(widths_.begin(), widths_.end(),
+                           [&](const auto& w) { return w.first == width; });
+    if (at == widths_.end()) at = widths_.insert(at, {width, 0});
+    at->second += times;
+  }
+
+  /// What a step costs once, whatever the rectangles: calls per width, and the collectives of
+  /// replicas' updates.
+  static void add_calls(Prediction& p, const CostModel& model, std::size_t widths, bool replicas,
+                        double times) {
+    const double launches = times * static_cast<double>(widths) * model.cluster().launch_seconds;
+    for (StageTimes& s : p.ranks) {
+      s.lookup += launches;
+      s.update += launches + (replicas ? times * 3 * model.collective_seconds() : 0);
+    }
+  }
+  std::size_t width_count() const {
+    return static_cast<std::size_t>(
+        std::count_if(widths_.begin(), widths_.end(), [](const auto& w) { return w.second > 0; }));
+  }
+
+  /// What some rectangles of one table add to `to`, calls aside.
+  void add(Prediction& to, const std::vector<Shard>& shards, double times) {
+    layout_.shards = shards;
+    Prediction p = predict(layout_, model_);
+    layout_.shards.clear();
+    std::vector<int> widths;
+    bool replicas = false;
+    for (const Shard& s : shards) {
+      replicas |= s.rank == every_rank;
+      if (std::find(widths.begin(), widths.end(), s.rectangle.width()) == widths.end())
+        widths.push_back(s.rectangle.width());
+    }
+    add_calls(p, model_, widths.size(), replicas, -1);
+    for (std::size_t r = 0; r < to.ranks.size(); ++r) {
+      for (const StepPart& part : step_parts)
+        to.ranks[r].*part.seconds +=
+            times * (p.ranks[r].*part.seconds - empty_.ranks[r].*part.seconds);
+      to.bytes[r] += static_cast<std::int64_t>(times) * p.bytes[r];
+    }
+  }
+
+  /// The plan without a table's rectangles, and without calls. Takes them out of the counts, too.
+  Prediction without(const std::vector<Shard>& own) {
+    Prediction rest = plan_;
+    add_calls(rest, model_, width_count(), replicas_ > 0, -1);
+    add(rest, own, -1);
+    for (const Shard& s : own) count(s, -1);
+    return rest;
+  }
+  Prediction with(const Prediction& rest, const std::vector<Shard>& shards) {
+    Prediction p = rest;
+    add(p, shards, 1);
+    for (const Shard& s : shards) count(s, 1);
+    add_calls(p, model_, width_count(), replicas_ > 0, 1);
+    for (const Shard& s : shards) count(s, -1);
+    finish(p, model_);
+    return p;
+  }
+
+  /// Where the parts of a cut go: those ranks, or nodes, first that have room and carry least.
+  std::vector<int> places(const CutOption& o, const Prediction& rest) const {
+    if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return {};
+    const int size = o.cut == Cut::grid ? layout_.topology.node_size() : 1;
+    std::vector<std::pair<std::pair<bool, double>, int>> order;
+    for (int place = 0; place < layout_.ranks() / size; ++place) {
+      bool full = false;
+      double seconds = 0;
+      for (int r = place * size; r < (place + 1) * size; ++r) {
+        full |= room_ > 0 && rest.bytes[static_cast<std::size_t>(r)] + o.bytes > room_;
+        seconds = std::max(seconds, rest.ranks[static_cast<std::size_t>(r)].embeddings());
+      }
+      order.push_back({{full, seconds}, place});
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<int> chosen;
+    for (int k = 0; k < o.parts; ++k)
+      chosen.push_back(order[static_cast<std::size_t>(k) % order.size()].second);
+    return chosen;
+  }
+
+  std::string_view grown(const Prediction& p) const {
+    const auto more = [&](const StepPart& part) {
+      return p.stages.*part.seconds - plan_.stages.*part.seconds;
+    };
+    return std::max_element(step_parts.begin(), step_parts.end(),
+                            [&](const StepPart& a, const StepPart& b) { return more(a) < more(b); })
+        ->name;
+  }
+
+  Layout layout_;  // tables and features; rectangles of one table at a time
+  const CostModel& model_;
+  PlanConstraints constraints_;
+  std::vector<std::vector<Shard>> by_table_;
+  std::vector<std::string_view> pinned_;
+  Prediction plan_, empty_;
+  std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
+  int replicas_ = 0;
+  std::int64_t room_ = 0;
+};
+
+}  // namespace detail
+
+/// The reasons of some tables' cuts. `constraints` are those that the plan was made under.
+inline std::vector<CutReason> explain_cuts(const Layout& layout, const CostModel& model,
+                                           const PlanConstraints& constraints,
+                                           const std::vector<int>& tables) {
+  detail::OtherCuts others(layout, model, constraints);
+  std::vector<CutReason> reasons;
+  for (const int table : tables) reasons.push_back(others.explain(table));
+  return reasons;
+}
+
+/// The reason in words, without the table's name and cut.
+inline std::string describe(const CutReason& r) {
+  if (r.pinned) return "pinned";
+  if (r.ranks == 1) return "there is one rank";
+  const auto percent = [&](const CutReason::Other& o) {
+    return 100 * (o.step_seconds / r.step_seconds - 1);
+  };
+  std::string text;
+  if (r.room > 0 && r.bytes > r.room && r.cut.cut != Cut::table_wise)
+    text = fmt::format("larger than a rank's memory ({} of {}); ", bytes_text(r.bytes),
+                       bytes_text(r.room));
+  else if (r.cut.cut == Cut::replicated)
+    text = fmt::format("a copy on every rank ({}) needs no exchange; ", bytes_text(r.bytes));
+  const CutReason::Other &best = r.best, &full = r.without_room;
+  if (full.step_seconds >= 0 && full.step_seconds < r.step_seconds * 0.999 &&
+      (best.step_seconds < 0 || full.step_seconds < best.step_seconds))
+    text += fmt::format("{} would be {:.1f} % faster, but a rank would hold {} of {}; ",
+                        describe(full.cut), -percent(full), bytes_text(full.most_bytes),
+                        bytes_text(r.room));
+  if (best.step_seconds < 0)
+    return text + (full.step_seconds < 0 ? "no other cut is allowed" : "no other cut fits");
+  const double more = percent(best);
+  if (more > 0.1)
+    return text + fmt::format(
+                      "the next best, {}, makes the step {:.3f} ms ({:.1f} %) longer, mostly in {}",
+                      describe(best.cut), 1e3 * (best.step_seconds - r.step_seconds), more,
+                      best.part);
+  if (more >= -0.1) return text + fmt::format("{} would take as long", describe(best.cut));
+  if (best.most_bytes > r.most_bytes)
+    return text +
+           fmt::format(
+               "{} would be {:.1f} % faster, but the fullest rank would hold {} instead of {}",
+               describe(best.cut), -more, bytes_text(best.most_bytes), bytes_text(r.most_bytes));
+  return text + fmt::format("{} would be {:.1f} % faster: the search does not try every plan",
+                            describe(best.cut), -more);
+}
+
+}  // namespace tessera::inline v0

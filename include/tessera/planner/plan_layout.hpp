@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/planner/planner.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Tables and features on some ranks, before anything is cut. `features` empty: one per table. Its
+/// `fault` says what is wrong with them.
+constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> tables,
+                              std::vector<FeatureSpec> features = {}) {
+  Layout layout{.topology = topology, .tables = std::move(tables), .features = std::move(features)};
+  const bool one_feature_per_table = layout.features.empty();
+  if (one_feature_per_table)
+    for (const TableSpec& table : layout.tables)
+      layout.features.push_back({table.name, table.name, table.pooling});
+  resolve_features(layout, one_feature_per_table);
+  return layout;
+}
+
+/// Bytes of a rank with every table cut by rows, which needs least memory.
+constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& cost,
+                                     std::int64_t ranks) {
+  std::int64_t bytes = 0;
+  for (const TableSpec& t : tables.tables)
+    bytes += (t.rows + ranks - 1) / ranks * (t.width * cost.per_element + cost.per_row);
+  return bytes;
+}
+
+/// The fewest ranks, more than `ranks`, on which tables cut by rows take no more than `capacity`
+/// bytes each; 0: no number does.
+constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& cost,
+                                      std::int64_t ranks, std::int64_t capacity) {
+  std::int64_t low = ranks, high = 32767;  // bytes never grow with the ranks
+  if (low >= high || bytes_by_rows(tables, cost, high) > capacity) return 0;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (bytes_by_rows(tables, cost, middle) <= capacity ? high : low) = middle;
+  }
+  return high;
+}
+
+/// Why nothing fits: the largest table, and the cheapest change that would help.
+constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
+                                   const Workload& workload, const PlanConstraints& constraints) {
+  const std::int64_t capacity =
+      std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
+  std::size_t largest = 0;
+  std::int64_t most = -1;
+  for (std::size_t t = 0; t < tables.tables.size(); ++t)
+    if (const std::int64_t bytes =
+            workload.memory.of({0, tables.tables[t].rows, 0, tables.tables[t].width});
+        bytes > most) {
+      most = bytes;
+      largest = t;
+    }
+  PlanFault fault =
+      PlanFault::of(PlanFault::Kind::no_plan_fits, tables.tables[largest].name, most, capacity);
+  const MemoryCost half{.per_element = workload.memory.per_element - 2,
+                        .per_row = workload.memory.per_row};
+  const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
+  if (least <= capacity) {
+    fault.remedy = PlanFault::Remedy::lift_constraints;
+  } else if (least <= cluster.memory_per_rank) {
+    fault.remedy = PlanFault::Remedy::free_reserve;
+    fault.remedy_amount = constraints.reserve;
+  } else if (workload.element_bytes == 4 &&
+             bytes_by_rows(tables, half, cluster.ranks) <= capacity) {
+    fault.remedy = PlanFault::Remedy::store_16_bit;
+  } else if (const std::int64_t ranks =
+                 ranks_that_fit(tables, workload.memory, cluster.ranks, capacity);
+             ranks > 0) {
+    fault.remedy = PlanFault::Remedy::more_ranks;
+    fault.remedy_amount = ranks;
+  }
+  return fault;
+}
+
+/// Plans a model: rectangles and ranks for `ShardedCollection`. At run time and in constant
+/// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
+/// with the tables; pins of unknown tables are `unknown_table`.
+constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,
+                             const PlanConstraints& constraints = {}) {
+  if (layout.fault.ok()) layout.fault = check_ranks(layout.topology);
+  if (!layout.fault.ok()) return layout;
+  const NameIndex names(layout.tables);
+  for (const TablePin& pin : constraints.pins)
+    if (names.find(layout.tables, pin.table) < 0)
+      layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
+  if (!layout.fault.ok()) return layout;
+  const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
+  const PlanChoice choice = Planner(layout, model, constraints).search();
+  layout.shards = shards_of(choice, layout);
+  layout.fault =
+      choice.fits ? check_cover(layout) : explain_no_fit(layout, cluster, workload, constraints);
+  return layout;
+}
+constexpr Layout plan_layout(std::vector<TableSpec> tables, std::vector<FeatureSpec> features,
+                             const Cluster& cluster, const Workload& workload,
+                             const PlanConstraints& constraints = {}) {
+  return plan_layout(uncut_layout(cluster.topology(), std::move(tables), std::move(features)),
+                     cluster, workload, constraints);
+}
+
+}  // namespace tessera::inline v0

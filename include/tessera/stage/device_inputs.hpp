@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/stage/inputs.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by
+/// one operation, so that the caller's memory is free after `forward`. The host waits only where
+/// offsets are given and their sizes are needed: not on one rank whose tables are all whole and of
+/// one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are
+/// equal, unless duplicates are removed.
+template <IdType Id, class Backend>
+class DeviceInputs {
+ public:
+  /// As Inputs.
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
+               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
+               IdReport<Backend>& report, SizesNeeded needed) {
+    report.raise(backend, layout);
+    detail::check_features(batch, features.size());
+    cuts_.assign(cuts.begin(), cuts.end());
+    offsets_given_ = !batch.one_hot();
+    layout_features_.assign(features.begin(), features.end());
+    make_jobs(layout, features, batch);
+    admit(backend, batch, policy, report);
+    report.send(backend, features);
+    entries_.clear();
+    const bool known =
+        needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
+    if (offsets_given_ && !known) {
+      read_entries(backend, batch);
+      report.raise(backend, layout);
+    }
+    describe(layout, batch);
+  }
+
+  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+
+  Bags<Id> part(int feature, std::size_t i) const {
+    const Bags<Id>& bags = inputs_[feature].bags;
+    const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
+    if (!offsets_given_) return part_of(bags, first, count, count, 0);
+    if (entries_.empty()) return bags;  // one part
+    const std::size_t k = index_of_[feature] * cuts_.size() + i;
+    return part_of(bags, first, count, entries_[k + 1] - entries_[k], entries_[k]);
+  }
+
+ private:
+  struct Job : AdmitIds<Id>::Job {
+    bool weighted = false;
+  };
+
+  void make_jobs(const Layout& layout, std::span<const int> features,
+                 const KeyedJagged<Id>& batch) {
+    jobs_.clear();
+    op_jobs_.clear();
+    for (const int f : features) {
+      const FeatureSpec& feature = layout.features[f];
+      detail::check_weights(feature, batch.weights.size(), batch.ids.size());
+      const int table = layout.feature_table[f];
+      const bool mean = feature.pooling == Pooling::mean && offsets_given_;
+      Job& job = jobs_.emplace_back();
+      job.rows = layout.tables[table].rows;
+      job.table = table;
+      job.mean = mean;
+      job.weighted_mean = mean && feature.weighted;
+      job.weighted = feature.weighted;
+      if (!batch.bounds.empty()) job.bound = batch.bounds[jobs_.size() - 1];
+      op_jobs_.push_back(job);
+    }
+  }
+
+  void admit(const Backend& backend, const KeyedJagged<Id>& batch, BadIds policy,
+             IdReport<Backend>& report) {
+    const bool mean = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.mean; });
+    const bool weighted_mean =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted_mean; });
+    ids_.resize(backend, batch.ids.size());
+    offsets_.resize(backend, batch.offsets.size());
+    scale_.resize(backend, mean ? static_cast<std::size_t>(batch.features * batch.batch) : 0);
+    scaled_weights_.resize(backend, weighted_mean ? batch.ids.size() : 0);
+    const bool weighted =
+        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
+    weights_.resize(backend, weighted ? batch.weights.size() : 0);
+    if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
+    run<AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
+                                .count = static_cast<std::int64_t>(batch.ids.size()),
+                                .room = !batch.bounds.empty(),
+                                .offsets = offsets_given_ ? batch.offsets.data() : nullptr,
+                                .weights = batch.weights.data(),
+                                .batch = batch.batch,
+                                .jobs = op_jobs_,
+                                .policy = policy,
+                                .admitted = ids_.data(),
+                                .admitted_offsets = offsets_.data(),
+                                .scale = scale_.data(),
+                                .scaled_weights = scaled_weights_.data(),
+                                .bad_counts = report.counts(),
+                                .fault = report.fault()});
+  }
+
+  /// Offsets at the cuts of every feature.
+  void read_entries(const Backend& backend, const KeyedJagged<Id>& batch) {
+    indices_.clear();
+    for (std::int64_t k = 0; k < batch.features; ++k)
+      for (const std::int64_t cut : cuts_) indices_.push_back(k * batch.batch + cut);
+    entries_.resize(indices_.size());
+    run<ReadNumbers>(backend, {offsets_.data(), indices_, entries_});
+  }
+
+  void describe(const Layout& layout, const KeyedJagged<Id>& batch) {
+    inputs_.assign(layout.features.size(), {});
+    index_of_.assign(layout.features.size(), 0);
+    for (std::size_t k = 0; k < jobs_.size(); ++k) {
+      const int f = layout_features_[k];
+      const Job& job = jobs_[k];
+      const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
+      index_of_[f] = k;
+      FeatureInput<Id>& input = inputs_[f];
+      Bags<Id>& bags = input.bags;
+      input.base = offsets_given_ ? 0 : first_bag;
+      input.weighted = job.weighted;
+      input.scaled = job.mean && !job.weighted;
+      bags.bags = batch.batch;
+      bags.ids = ids_.data() + input.base;
+      bags.offsets = offsets_given_ ? offsets_.data() + first_bag : nullptr;
+      if (job.weighted)
+        bags.weights = (job.weighted_mean ? scaled_weights_.data() : weights_.data()) + input.base;
+      if (input.scaled) bags.bag_scale = scale_.data() + first_bag;
+      if (job.weighted_mean) input.length_scale = scale_.data() + first_bag;
+      if (!offsets_given_ || !entries_.empty()) continue;
+      bags.entry_bound =
+          batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
+      if (batch.bounds.empty()) bags.first_entry = Bags<Id>::part_of_batch;
+    }
+  }
+
+  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
+  std::vector<int> layout_features_;
+  std::vector<std::int64_t> cuts_, indices_;
+  // by feature of the batch, cut; empty: not known or not needed
+  std::vector<std::int64_t> entries_;
+  std::vector<Job> jobs_;
+  std::vector<typename AdmitIds<Id>::Job> op_jobs_;
+  bool offsets_given_ = false;
+  Buffer<Id, Backend> ids_;
+  Buffer<std::int64_t, Backend> offsets_;
+  Buffer<float, Backend> weights_, scale_, scaled_weights_;
+};
+
+/// What a step keeps of its batch on a backend.
+template <IdType Id, class Backend>
+using InputsOn =
+    std::conditional_t<Backend::host_readable, Inputs<Id, Backend>, DeviceInputs<Id, Backend>>;
+
+}  // namespace tessera::inline v0

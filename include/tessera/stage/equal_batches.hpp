@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/jagged.hpp>
+#include <tessera/stage/agreement.hpp>
+#include <tessera/stage/step.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
+/// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
+/// steps ask no rank for sizes, and the host waits for none; messages have room for what the bounds
+/// allow. Bags without bounds ask as ever, and so does model-parallel input.
+class EqualBatches {
+ public:
+  /// Makes the step one of fixed sizes, where that is possible; step.inputs are prepared. Compares
+  /// the sizes with the other ranks' where they are not those of the call before, and throws
+  /// InvalidArgument on every rank where they differ. Collective; whoever has new sizes while
+  /// others do not waits for them in vain.
+  template <IdType Id, class Backend, class Comm>
+  void fix_sizes(Comm& communicator, const Layout& layout, const Routing& routing,
+                 const KeyedJagged<Id>& batch, Step<Id, Backend>& step) {
+    if (communicator.size() > 1) agree(communicator, batch);
+    if (Backend::host_readable || (!batch.one_hot() && batch.bounds.empty())) return;
+    step.most_entries.assign(layout.tables.size(), 0);
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      const std::int64_t most = step.inputs.part(static_cast<int>(f), 0).entry_bound;
+      require(most <= std::numeric_limits<std::int32_t>::max(),
+              "option equal_batches: the bound of feature '{}' is {}; at most 2^31 - 1",
+              layout.features[f].name, most);
+      step.most_entries[layout.feature_table[f]] += most * routing.ranks();
+    }
+  }
+
+ private:
+  template <IdType Id, class Comm>
+  void agree(Comm& communicator, const KeyedJagged<Id>& batch) {
+    next_ = {sizeof(Id), batch.batch, batch.one_hot() ? 0 : 1};
+    next_.insert(next_.end(), batch.bounds.begin(), batch.bounds.end());
+    if (next_ == agreed_) return;
+    std::vector<SharedFact> facts{{"size of an id", fmt::format("{} bytes", sizeof(Id))},
+                                  {"number of samples", fmt::format("{}", batch.batch)},
+                                  {"kind of batch", batch.one_hot() ? "one-hot" : "bags"},
+                                  {"number of bounds", fmt::format("{}", batch.bounds.size())}};
+    for (std::size_t f = 0; f < batch.bounds.size(); ++f)
+      facts.push_back({fmt::format("bound of feature {}", f), fmt::format("{}", batch.bounds[f])});
+    agreed_.clear();
+    require_agreement(communicator, facts,
+                      "option equal_batches says that all ranks give batches of the same sizes");
+    agreed_ = next_;
+  }
+
+  std::vector<std::int64_t> agreed_, next_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/op/inputs.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Memory of the host that a backend can write, too. Move-only.
+template <class T, class Backend>
+class HostBuffer {
+ public:
+  HostBuffer(const Backend& backend, std::size_t count)
+      : backend_(backend),
+        data_(static_cast<T*>(backend.allocate_host(count * sizeof(T)))),
+        count_(count) {
+    for (T& value : span()) value = T{};
+  }
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+  /// Waits for the backend, which may still write here.
+  ~HostBuffer() {
+    try {
+      backend_.synchronize();
+    } catch (const Error&) {  // its work has failed
+    }
+    backend_.deallocate_host(data_, count_ * sizeof(T));
+  }
+
+  std::span<T> span() const { return {data_, count_}; }
+  T* data() const { return data_; }
+
+ private:
+  Backend backend_;
+  T* data_;
+  std::size_t count_;
+};
+
+/// How many bad ids a collection has seen, per table; and, where the host cannot see ids, the first
+/// fault of a batch. A fault is thrown when the host learns of it: at once where `route` waits for
+/// counts anyway, else by a later `route`, or by `bad_ids()`.
+template <class Backend, bool HostReadable = Backend::host_readable>
+class IdReport {
+ public:
+  /// `rank`: as BadId's.
+  IdReport(const Backend&, std::size_t tables, int rank) : rank_(rank), counts_(tables, 0) {}
+
+  int rank() const { return rank_; }
+  std::span<std::uint64_t> counts() { return counts_; }
+  std::span<const std::uint64_t> read(const Layout&) const { return counts_; }
+  void raise(const Backend&, const Layout&) const {}
+
+ private:
+  int rank_;
+  std::vector<std::uint64_t> counts_;
+};
+
+template <class Backend>
+class IdReport<Backend, false> {
+ public:
+  IdReport(const Backend& backend, std::size_t tables, int rank)
+      : backend_(backend),
+        rank_(rank),
+        seen_(backend, 1),
+        seen_counts_(backend, tables),
+        read_(tables, 0) {
+    counts_.resize(backend, tables);
+    fault_.resize(backend, 1);
+    backend.fill_zero(counts_.data(), tables * sizeof(unsigned long long));
+    clear(backend);
+  }
+
+  unsigned long long* counts() const { return counts_.data(); }
+  InputFault* fault() const { return fault_.data(); }
+
+  /// After work of `backend` that may have found a fault: its news is on the way. `features`: those
+  /// of the batch.
+  void send(const Backend& backend, std::span<const int> features) {
+    features_.assign(features.begin(), features.end());
+    backend.copy(seen_.data(), fault_.data(), sizeof(InputFault));
+  }
+  /// Throws what is known by now. `backend`: the one that does the work on ids.
+  void raise(const Backend& backend, const Layout& layout) {
+    if (static_cast<const volatile InputFault*>(seen_.data())->kind == InputFault::none) return;
+    backend.synchronize();
+    const InputFault fault = *seen_.data();
+    *seen_.data() = {};
+    clear(backend);
+    const FeatureSpec& feature = layout.features[features_[fault.feature]];
+    const std::int64_t rows = layout.tables[layout.feature_table[features_[fault.feature]]].rows;
+    if (fault.kind == InputFault::bad_id)
+      throw BadId(feature.name, fault.sample, fault.value, rows, rank_);
+    require(fault.kind != InputFault::offsets_backwards,
+            "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
+            fault.feature, feature.name, fault.sample, fault.value, fault.before);
+    require(fault.kind != InputFault::first_offset,
+            "KeyedJagged: the first offset must be 0, is {}", fault.value);
+    require(fault.kind != InputFault::over_bound,
+            "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
+            feature.name, fault.value);
+    throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids",
+                                      fault.value, fault.before));
+  }
+  /// Waits for the backend's work.
+  std::span<const std::uint64_t> read(const Layout& layout) {
+    backend_.copy(seen_counts_.data(), counts_.data(), read_.size() * sizeof(unsigned long long));
+    backend_.synchronize();
+    raise(backend_, layout);
+    read_.assign(seen_counts_.span().begin(), seen_counts_.span().end());
+    return read_;
+  }
+
+ private:
+  void clear(const Backend& backend) { backend.fill_zero(fault_.data(), sizeof(InputFault)); }
+
+  Backend backend_;
+  int rank_;
+  Buffer<unsigned long long, Backend> counts_;
+  Buffer<InputFault, Backend> fault_;
+  HostBuffer<InputFault, Backend> seen_;
+  HostBuffer<unsigned long long, Backend> seen_counts_;
+  std::vector<std::uint64_t> read_;
+  std::vector<int> features_;
+};
+
+}  // namespace tessera::inline v0

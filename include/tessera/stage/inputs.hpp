@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/inputs.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/stage/id_report.hpp>
+#include <tessera/tables/rank_layout.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// One feature's bags, made fit for use: every id is inside the table, and coefficients are in
+/// place.
+template <IdType Id>
+struct FeatureInput {
+  Bags<Id> bags;          ///< row_bias 0
+  std::int64_t base = 0;  ///< index in the batch's ids of entry 0
+  /// where ids were dropped: index in the batch's ids of each entry; else null
+  const std::int64_t* positions = nullptr;
+  /// of a weighted mean: 1 / ids, per bag (its weights already contain it); else null
+  const float* length_scale = nullptr;
+  bool weighted = false;
+  bool scaled = false;  ///< has bag_scale
+};
+
+/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
+/// `first_entry`.
+template <IdType Id>
+Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int64_t entries,
+                 std::int64_t first_entry) {
+  if (bags.offsets != nullptr) {
+    bags.offsets += first;
+  } else {
+    bags.ids += first;
+    if (bags.weights != nullptr) bags.weights += first;
+  }
+  if (bags.bag_scale != nullptr) bags.bag_scale += first;
+  bags.bags = count;
+  bags.entry_bound = entries;
+  bags.first_entry = first_entry;
+  return bags;
+}
+
+namespace detail {
+
+/// Checks a batch's sizes, before memory is asked for.
+template <IdType Id>
+void check_features(const KeyedJagged<Id>& batch, std::size_t needed) {
+  batch.validate_sizes();
+  require(batch.features == static_cast<std::int64_t>(needed),
+          "forward: the batch has {} features, the plan needs {}", batch.features, needed);
+}
+inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::size_t ids) {
+  require(!feature.weighted || weights == ids,
+          "forward: feature '{}' is weighted, but the batch has no weights", feature.name);
+}
+
+}  // namespace detail
+
+/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where
+/// some are bad. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
+/// the others.
+template <IdType Id, class Backend>
+class Inputs {
+ public:
+  /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples
+  /// [cuts[i], cuts[i+1]) are one part. `needed`: for DeviceInputs.
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
+               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
+               IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
+    detail::check_features(batch, features.size());
+    batch.validate();
+    cuts_.assign(cuts.begin(), cuts.end());
+    const std::span<std::uint64_t> bad_counts = report.counts();
+    inputs_.assign(layout.features.size(), {});
+    if (owned_.size() < features.size()) owned_.resize(features.size());
+    for (std::size_t i = 0; i < features.size(); ++i) {
+      const int f = features[i];
+      const FeatureSpec& feature = layout.features[f];
+      const TableSpec& table = layout.tables[layout.feature_table[f]];
+      detail::check_weights(feature, batch.weights.size(), batch.ids.size());
+      FeatureInput<Id>& input = inputs_[f];
+      const std::int64_t k = static_cast<std::int64_t>(i);
+      Bags<Id>& bags = input.bags;
+      bags.bags = batch.batch;
+      input.base = batch.one_hot() ? k * batch.batch : 0;
+      bags.ids = batch.ids.data() + input.base;
+      bags.offsets = batch.one_hot() ? nullptr : batch.offsets.data() + k * batch.batch;
+      input.weighted = feature.weighted;
+      if (feature.weighted) bags.weights = batch.weights.data() + input.base;
+      if (feature.pooling == Pooling::mean && bags.offsets != nullptr) apply_mean(input, owned_[i]);
+      check(backend, input, owned_[i], feature, table, policy, report.rank(),
+            bad_counts[layout.feature_table[f]]);
+    }
+  }
+
+  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+
+  /// A feature's bags of part i, with exact entry_bound and first_entry.
+  Bags<Id> part(int feature, std::size_t i) const {
+    const Bags<Id>& bags = inputs_[feature].bags;
+    const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
+    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
+    return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first],
+                   bags.offsets[first]);
+  }
+
+ private:
+  struct Owned {
+    std::vector<float> scale;
+    std::vector<float> weights;
+    std::vector<Id> ids;
+    std::vector<std::int64_t> offsets;
+    std::vector<std::int64_t> positions;
+  };
+
+  static void apply_mean(FeatureInput<Id>& input, Owned& owned) {
+    Bags<Id>& bags = input.bags;
+    owned.scale.resize(static_cast<std::size_t>(bags.bags));
+    for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
+      const std::int64_t length = bags.end(bag) - bags.begin(bag);
+      owned.scale[bag] = length == 0 ? 0.0f : 1.0f / static_cast<float>(length);
+    }
+    if (!input.weighted) {
+      bags.bag_scale = owned.scale.data();
+      input.scaled = true;
+      return;
+    }
+    const std::int64_t first = bags.begin(0), last = bags.end(bags.bags - 1);
+    if (bags.bags == 0 || last == first) return;
+    owned.weights.resize(static_cast<std::size_t>(last - first));
+    for (std::int64_t bag = 0; bag < bags.bags; ++bag)
+      for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i)
+        owned.weights[i - first] = bags.weights[i] * owned.scale[bag];
+    input.length_scale = owned.scale.data();
+    rebase(input, owned, first);
+    bags.weights = owned.weights.data();
+  }
+
+  /// Makes offsets start at 0, so that owned arrays can be indexed by them.
+  static void rebase(FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
+    if (first == 0) return;
+    Bags<Id>& bags = input.bags;
+    input.base += first;
+    owned.offsets.resize(static_cast<std::size_t>(bags.bags) + 1);
+    for (std::int64_t bag = 0; bag <= bags.bags; ++bag)
+      owned.offsets[bag] = bags.offsets[bag] - first;
+    bags.offsets = owned.offsets.data();
+    bags.ids += first;
+  }
+
+  static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
+                    const FeatureSpec& feature, const TableSpec& table, BadIds policy, int rank,
+                    std::uint64_t& bad_count) {
+    Bags<Id>& bags = input.bags;
+    if (bags.bags == 0) return;
+    const std::int64_t first = bags.begin(0);
+    typename CheckIds<Id>::Result result;
+    run<CheckIds<Id>>(backend, {bags.ids + first, bags.entries(), table.rows, &result});
+    if (result.bad == 0) return;
+    if (policy == BadIds::throw_error) {
+      std::int64_t sample = 0;
+      while (bags.end(sample) <= first + result.first) ++sample;
+      throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]),
+                  table.rows, rank);
+    }
+    // other threads look up, too
+    std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad),
+                                         std::memory_order_relaxed);
+    policy == BadIds::zero_vector ? drop(input, owned, table.rows)
+                                  : replace(input, owned, table.rows, policy);
+  }
+
+  static bool is_bad(Id id, std::int64_t rows) {
+    return id < 0 || static_cast<std::int64_t>(id) >= rows;
+  }
+
+  static void replace(FeatureInput<Id>& input, Owned& owned, std::int64_t rows, BadIds policy) {
+    Bags<Id>& bags = input.bags;
+    const std::int64_t first = bags.begin(0), count = bags.entries();
+    owned.ids.resize(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t id = bags.ids[first + i];
+      const std::int64_t good = policy == BadIds::clamp ? std::clamp<std::int64_t>(id, 0, rows - 1)
+                                                        : ((id % rows) + rows) % rows;
+      owned.ids[i] = static_cast<Id>(good);
+    }
+    if (bags.offsets != nullptr && first != 0) {
+      if (bags.weights != nullptr) bags.weights += first;
+      rebase(input, owned, first);
+    }
+    bags.ids = owned.ids.data();
+  }
+
+  /// ids[offsets[0]] must stay where offsets says: new arrays start at 0.
+  static void drop(FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
+    Bags<Id>& bags = input.bags;
+    std::vector<std::int64_t> offsets{0};
+    std::vector<float> weights;
+    owned.ids.clear();
+    owned.positions.clear();
+    for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
+      for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
+        if (is_bad(bags.ids[i], rows)) continue;
+        owned.ids.push_back(bags.ids[i]);
+        owned.positions.push_back(input.base + i);
+        if (bags.weights != nullptr) weights.push_back(bags.weights[i]);
+      }
+      offsets.push_back(static_cast<std::int64_t>(owned.ids.size()));
+    }
+    owned.offsets = std::move(offsets);
+    bags.ids = owned.ids.data();
+    bags.offsets = owned.offsets.data();
+    if (bags.weights != nullptr) {
+      owned.weights = std::move(weights);
+      bags.weights = owned.weights.data();
+    }
+    input.positions = owned.positions.data();
+  }
+
+  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::int64_t> cuts_;
+  std::vector<Owned> owned_;
+};
+
+}  // namespace tessera::inline v0

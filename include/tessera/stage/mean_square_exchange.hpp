@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/op/row_statistics.hpp>
+#include <tessera/op/update.hpp>
+#include <tessera/stage/optional_collectives.hpp>
+#include <tessera/tables/buffer.hpp>
+#include <tessera/tables/rank_layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Row-wise optimizers need the mean square of a whole row's gradient. Where a table's columns are
+/// cut, every shard knows a part: the shards of the same rows exchange partial sums (a float per 16
+/// columns) in one all-to-all, and each puts the same number together, bit for bit that of an uncut
+/// table. The shards saw the same ids, so they know each other's rows without asking.
+template <class Backend, class Communicator>
+class MeanSquareExchange {
+ public:
+  MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
+                     const Routing& routing)
+      : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
+    for (std::size_t a = 0; a < routing.arenas().size(); ++a)
+      if (routing.arenas()[a].columns_split)
+        for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
+    // Both ends of a message list its pairs by (sender's shard, receiver's shard).
+    std::sort(sends_.begin(), sends_.end(), [](const Pair& x, const Pair& y) {
+      return std::tuple(x.rank, x.own_shard, x.other_shard) <
+             std::tuple(y.rank, y.own_shard, y.other_shard);
+    });
+    std::sort(receives_.begin(), receives_.end(), [](const Pair& x, const Pair& y) {
+      return std::tuple(x.rank, x.other_shard, x.own_shard) <
+             std::tuple(y.rank, y.other_shard, y.own_shard);
+    });
+  }
+
+  /// `merged[a]`: merged gradients of arena a. Answers, per arena with cut columns, one mean square
+  /// per merged row; valid until the next call. Collective. `most_entries`: so many of each table
+  /// at most, of all ranks, where messages have room for as many rows; else none, and the host
+  /// waits to know how many there are.
+  std::span<const float* const> run_stage(std::span<const MergedGradients> merged,
+                                          std::span<const std::int64_t> most_entries) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    find_rows(merged, most_entries);
+    const std::size_t out =
+        place(sends_, counts_out_, ranks, [](const Pair& pair) { return pair.own_shard; });
+    const std::size_t in =
+        place(receives_, counts_in_, ranks, [](const Pair& pair) { return pair.other_shard; });
+    send_.resize(backend_, out);
+    receive_.resize(backend_, in);
+    // room that is left over travels, too
+    if (!most_entries.empty()) backend_.fill_zero(send_.data(), out * sizeof(float));
+    write(merged);
+    if (routing_.exchanges())
+      detail::all_to_all<float>(communicator_, send_.span(), counts_out_, receive_.span(),
+                                counts_in_);
+    else
+      std::swap(
+          send_,
+          receive_);  // all shards are replicated: every pair is of this rank, and both orders are one
+    return combine(merged);
+  }
+
+ private:
+  /// Some of an arena's merged rows.
+  struct Rows {
+    const PlaceRange* which = nullptr;  // in the backend's memory
+    std::int64_t room = 0;              // at least as many
+  };
+  /// Two shards of one table with rows in common: one of this rank's, and one that needs its
+  /// partial sums (and the other way round).
+  struct Pair {
+    int rank;
+    int own_shard, other_shard;
+    std::size_t arena, segment;
+    std::int64_t row_begin, row_end;  // arena rows of the common part
+    std::size_t at = 0;               // first float in the message
+    Rows rows{};
+  };
+
+  const Rectangle& rectangle(int shard) const { return layout_.shards[shard].rectangle; }
+  ColumnRange columns(int shard) const {
+    return {rectangle(shard).column_begin, rectangle(shard).column_end,
+            layout_.tables[layout_.shards[shard].table].width};
+  }
+
+  void add_pairs(std::size_t arena, std::size_t segment) {
+    const ArenaPlan& plan = routing_.arenas()[arena];
+    const int own = plan.shards[segment];
+    const Rectangle& mine = rectangle(own);
+    for (std::size_t s = 0; s < layout_.shards.size(); ++s) {
+      const Shard& other = layout_.shards[s];
+      if (other.table != layout_.shards[own].table || static_cast<int>(s) == own) continue;
+      const std::int64_t begin = std::max(mine.row_begin, other.rectangle.row_begin),
+                         end = std::min(mine.row_end, other.rectangle.row_end);
+      if (begin >= end) continue;
+      const std::int64_t bias = plan.segments[segment].row_offset - mine.row_begin;
+      const Pair pair{other.rank, own,          static_cast<int>(s), arena,
+                      segment,    begin + bias, end + bias};
+      // Every rank has a copy of a replicated shard: it takes from whoever holds the other one, and
+      // gives to its own rank alone.
+      const bool own_replicated = layout_.shards[own].rank == every_rank,
+                 other_replicated = other.rank == every_rank;
+      for (int rank = 0; rank < routing_.ranks(); ++rank) {
+        const bool self = rank == routing_.rank();
+        const bool holds_other = other_replicated || other.rank == rank;
+        if (holds_other && (!own_replicated || self)) add(sends_, pair, rank);
+        if (other_replicated ? self : other.rank == rank) add(receives_, pair, rank);
+      }
+    }
+  }
+
+  static void add(std::vector<Pair>& pairs, Pair pair, int rank) {
+    pair.rank = rank;
+    pairs.push_back(pair);
+  }
+
+  /// Merged rows of every pair and of every segment of cut arenas.
+  void find_rows(std::span<const MergedGradients> merged,
+                 std::span<const std::int64_t> most_entries) {
+    searches_.clear();
+    const auto search = [&](std::size_t arena, std::int64_t begin, std::int64_t end) {
+      searches_.push_back({merged[arena].rows, merged[arena].count, begin, end});
+    };
+    for (const Pair& pair : sends_) search(pair.arena, pair.row_begin, pair.row_end);
+    for (const Pair& pair : receives_) search(pair.arena, pair.row_begin, pair.row_end);
+    for_each_segment([&](std::size_t arena, std::size_t, const ArenaSegment& rows) {
+      search(arena, rows.row_offset, rows.row_offset + rows.rows);
+    });
+    if (searches_.empty()) return;
+    const PlaceRange* which = found_.resize(backend_, searches_.size()).data();
+    run<FindRows>(backend_, {searches_, found_.data()});
+    counted_.resize(most_entries.empty() ? searches_.size() : 0);
+    if (most_entries.empty()) {
+      backend_.copy(counted_.data(), which, counted_.size() * sizeof(PlaceRange));
+      backend_.synchronize();
+    }
+    auto next = counted_.begin();
+    const auto answer = [&](std::int64_t most) {
+      return Rows{which++, most_entries.empty() ? (next++)->size() : most};
+    };
+    // Both ends of a message come to the same room.
+    const auto most = [&](const Pair& pair) {
+      return most_entries.empty() ? 0
+                                  : std::min(pair.row_end - pair.row_begin,
+                                             most_entries[layout_.shards[pair.own_shard].table]);
+    };
+    for (Pair& pair : sends_) pair.rows = answer(most(pair));
+    for (Pair& pair : receives_) pair.rows = answer(most(pair));
+    segment_rows_.clear();
+    for_each_segment([&](std::size_t arena, std::size_t, const ArenaSegment& rows) {
+      segment_rows_.push_back(answer(std::min(rows.rows, merged[arena].count)));
+    });
+  }
+
+  template <class Visit>
+  void for_each_segment(Visit&& visit) const {
+    for (std::size_t a = 0; a < routing_.arenas().size(); ++a)
+      if (routing_.arenas()[a].columns_split)
+        for (std::size_t i = 0; i < routing_.arenas()[a].segments.size(); ++i)
+          visit(a, i, routing_.arenas()[a].segments[i]);
+  }
+
+  /// Where each pair's floats begin in the message; how many go to each rank. Answers their sum.
+  template <class ShardOf>
+  std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts, std::size_t ranks,
+                    ShardOf shard_of) const {
+    counts.assign(ranks, 0);
+    std::size_t at = 0;
+    for (Pair& pair : pairs) {
+      const std::size_t floats =
+          static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials());
+      pair.at = at;
+      counts[pair.rank] += floats;
+      at += floats;
+    }
+    return at;
+  }
+
+  void write(std::span<const MergedGradients> merged) {
+    writes_.clear();
+    for (const Pair& pair : sends_)
+      if (pair.rows.room != 0)
+        writes_.push_back({merged[pair.arena].gradients, pair.rows.which, pair.rows.room,
+                           columns(pair.own_shard), send_.data() + pair.at});
+    if (!writes_.empty()) run<WriteMeanSquares>(backend_, {writes_});
+  }
+
+  std::span<const float* const> combine(std::span<const MergedGradients> merged) {
+    std::size_t total = 0;
+    for (std::size_t a = 0; a < merged.size(); ++a)
+      if (routing_.arenas()[a].columns_split) total += static_cast<std::size_t>(merged[a].count);
+    float* next = result_.resize(backend_, total).data();
+    results_.assign(merged.size(), nullptr);
+    parts_.clear();
+    jobs_.clear();
+    parts_end_.clear();
+    std::size_t segment = 0, arena = merged.size();
+    float* means = nullptr;
+    for_each_segment([&](std::size_t a, std::size_t i, const ArenaSegment& rows) {
+      if (a != arena) {
+        arena = a;
+        results_[a] = means = next;
+        next += merged[a].count;
+      }
+      const Rows found = segment_rows_[segment++];
+      if (found.room == 0) return;
+      add_parts(a, i, rows);
+      parts_end_.push_back(parts_.size());
+      jobs_.push_back({merged[a].rows, merged[a].gradients, found.which, found.room, {}, means});
+    });
+    for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
+      jobs_[j].parts =
+          std::span<const CombineMeanSquares::Part>(parts_).subspan(begin, parts_end_[j] - begin);
+    if (!jobs_.empty()) run<CombineMeanSquares>(backend_, {jobs_});
+    return results_;
+  }
+
+  /// What is known of the rows of a segment: this shard's own part, and the others' from the
+  /// message, by columns.
+  void add_parts(std::size_t arena, std::size_t segment, const ArenaSegment& rows) {
+    const int own = routing_.arenas()[arena].shards[segment];
+    const std::ptrdiff_t first = std::ssize(parts_);
+    parts_.push_back(
+        {rows.row_offset, rows.row_offset + rows.rows, nullptr, nullptr, columns(own)});
+    for (const Pair& pair : receives_)
+      if (pair.arena == arena && pair.segment == segment && pair.rows.room != 0)
+        parts_.push_back({pair.row_begin, pair.row_end, pair.rows.which, receive_.data() + pair.at,
+                          columns(pair.other_shard)});
+    std::sort(parts_.begin() + first, parts_.end(), [](const auto& x, const auto& y) {
+      return std::tuple(x.columns.begin, x.row_begin) < std::tuple(y.columns.begin, y.row_begin);
+    });
+  }
+
+  const Backend& backend_;
+  Communicator& communicator_;
+  const Layout& layout_;
+  const Routing& routing_;
+  std::vector<Pair> sends_, receives_;
+  std::vector<std::size_t> counts_out_, counts_in_;
+  std::vector<FindRows::Job> searches_;
+  Buffer<PlaceRange, Backend> found_;  // by search
+  std::vector<PlaceRange> counted_;    // the same for the host, where it must know
+  std::vector<Rows> segment_rows_;
+  std::vector<WriteMeanSquares::Job> writes_;
+  std::vector<CombineMeanSquares::Job> jobs_;
+  std::vector<CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
+  std::vector<std::size_t> parts_end_;           // by job
+  std::vector<const float*> results_;            // by arena
+  Buffer<float, Backend> send_, receive_, result_;
+};
+
+}  // namespace tessera::inline v0

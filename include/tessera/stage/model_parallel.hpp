@@ -1,0 +1,199 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/sharding/policies.hpp>
+#include <tessera/stage/optional_collectives.hpp>
+#include <tessera/stage/route.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0 {
+
+/// Stage `route` for model-parallel input: every rank already holds the global batch's ids of the
+/// features that its shards read, so no id travels. Owners cut what they need; for tables cut by
+/// rows they tell each rank which of its samples will get a vector.
+template <IdType Id, class Backend, class Communicator>
+class LocalRouter {
+  using StepState = Step<Id, Backend>;
+  using Block = typename PackBags<Id>::Block;
+
+ public:
+  LocalRouter(const Backend& backend, Communicator& communicator, const Layout& layout,
+              const Routing& routing)
+      : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
+
+  /// Each rank's samples: as given, or the batch cut evenly.
+  static void set_sample_begin(StepState& step, const Routing& routing, std::int64_t batch,
+                               std::span<const std::int64_t> given) {
+    const int ranks = routing.ranks();
+    require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
+            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(),
+            ranks, ranks + 1);
+    step.sample_begin.resize(static_cast<std::size_t>(ranks) + 1);
+    for (int r = 0; r <= ranks; ++r)
+      step.sample_begin[r] = given.empty() ? even_cut(batch, ranks, r) : given[r];
+    require(step.sample_begin[0] == 0 && step.sample_begin[ranks] == batch &&
+                std::is_sorted(step.sample_begin.begin(), step.sample_begin.end()),
+            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})",
+            batch);
+    step.batch = step.sample_begin[routing.rank() + 1] - step.sample_begin[routing.rank()];
+  }
+
+  /// step.inputs hold all ranks' samples of the local features; rank r's are [sample_begin[r],
+  /// sample_begin[r+1]).
+  void run_stage(StepState& step) {
+    step.sent.assign(routing_.slots().size(), {});
+    step.received.assign(
+        routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
+    step.received_positions.assign(step.received.size(), nullptr);
+    measure(step);
+    cut(step);
+    for (std::size_t s = 0; s < step.sent.size(); ++s)
+      if (routing_.slots()[s].whole) step.sent[s].bags = step.batch;
+    if (!routing_.all_whole()) tell_samples(step);
+    add_direct_slots(step, routing_, static_cast<std::size_t>(routing_.rank()));
+  }
+
+ private:
+  /// Own slots that are not whole, source by source.
+  template <class Visit>
+  void for_each_cut(StepState& step, Visit&& visit) {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    for (int r = 0; r < routing_.ranks(); ++r)
+      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
+        const Slot& slot = routing_.own_slot(k);
+        visit(slot, r, k * ranks + static_cast<std::size_t>(r),
+              step.inputs.part(slot.feature, static_cast<std::size_t>(r)));
+      }
+  }
+
+  /// A job per own slot and source that is not whole, in step.pack_jobs; its block in step.blocks.
+  void list_cuts(StepState& step) {
+    step.pack_jobs.clear();
+    step.blocks.clear();
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t, const Bags<Id>& bags) {
+      if (slot.whole) return;
+      step.blocks.push_back({slot.row_begin, slot.row_end});
+      step.pack_jobs.push_back({bags, {}, false});
+    });
+    for (std::size_t j = 0; j < step.blocks.size(); ++j)
+      step.pack_jobs[j].blocks = {&step.blocks[j], 1};
+    if (!step.pack_jobs.empty()) run<PackBags<Id>>(backend_, {step.pack_jobs, true});
+  }
+
+  void measure(StepState& step) {
+    list_cuts(step);
+    step.headers_in.clear();
+    step.counts_out.assign(static_cast<std::size_t>(routing_.ranks()), 0);  // samples per rank
+    std::size_t bytes = 0, samples = 0, offsets = 0, positions = 0;
+    auto next_block = step.blocks.begin();
+    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const Bags<Id>& bags) {
+      SlotHeader& header = step.headers_in.emplace_back();
+      if (slot.whole) {
+        step.received[i] = bags;
+        header.bags = bags.bags;
+        return;
+      }
+      const Block& block = *next_block++;
+      header = {block.bags,
+                block.entries,
+                step.learning_rate,
+                bags.offsets == nullptr,
+                step.inputs[slot.feature].scaled,
+                step.inputs[slot.feature].weighted,
+                sizeof(Id)};
+      detail::require_lengths_fit(header, slot.feature);
+      bytes += SlotMessage(header, sizeof(Id)).size;
+      samples += static_cast<std::size_t>(block.bags);
+      step.counts_out[rank] += static_cast<std::size_t>(block.bags);
+      if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
+      if (layout_.features[slot.feature].weighted)
+        positions += static_cast<std::size_t>(block.entries);
+    });
+    step.positions.resize(backend_, positions);
+    step.ids_in.resize(backend_, bytes);
+    step.cut_samples.resize(backend_, samples);
+    step.offsets.resize(backend_, offsets);
+  }
+
+  void cut(StepState& step) {
+    std::byte* at = step.ids_in.data();
+    std::int32_t* next_sample = step.cut_samples.data();
+    std::int64_t* next_offsets = step.offsets.data();
+    std::int64_t* next_position = step.positions.data();
+    step.offset_jobs.clear();
+    auto next_header = step.headers_in.begin();
+    auto next_block = step.blocks.begin();
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const Bags<Id>&) {
+      const SlotHeader& header = *next_header++;
+      if (slot.whole) return;
+      const SlotMessage m(header, sizeof(Id));
+      Block& block = *next_block++;
+      Bags<Id>& received = step.received[i];
+      received.bags = header.bags;
+      received.entry_bound = header.entries;
+      received.ids = block.ids = reinterpret_cast<Id*>(at + m.ids);
+      if (m.has_lengths) {
+        block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
+        received.offsets = next_offsets;
+        step.offset_jobs.push_back({block.lengths, next_offsets, header.bags});
+        next_offsets += header.bags + 1;
+      }
+      if (m.has_weights)
+        received.weights = block.weights = reinterpret_cast<float*>(at + m.weights);
+      if (m.has_scales)
+        received.bag_scale = block.bag_scale = reinterpret_cast<float*>(at + m.scales);
+      if (m.has_weights) {
+        step.received_positions[i] = block.positions = next_position;
+        next_position += header.entries;
+      }
+      block.samples = next_sample;
+      next_sample += header.bags;
+      at += m.size;
+    });
+    if (step.pack_jobs.empty()) return;
+    run<PackBags<Id>>(backend_, {step.pack_jobs, false});
+    run<OffsetsFromLengths>(backend_, {step.offset_jobs});
+  }
+
+  void tell_samples(StepState& step) {
+    const int ranks = routing_.ranks();
+    std::vector<std::size_t> sizes_out(static_cast<std::size_t>(ranks)),
+        sizes_in(static_cast<std::size_t>(ranks));
+    for (int r = 0; r < ranks; ++r) {
+      sizes_out[r] = routing_.slots_from(r);
+      sizes_in[r] = routing_.slots_of(r);
+    }
+    step.headers_out.resize(routing_.slots().size());
+    detail::all_to_all<SlotHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
+                                   sizes_in);
+    std::size_t samples = 0;
+    step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
+      const Slot& slot = routing_.slots()[s];
+      if (slot.whole) continue;
+      step.sent[s].bags = step.headers_out[s].bags;
+      step.counts_in[slot.rank] += static_cast<std::size_t>(step.headers_out[s].bags);
+      samples += static_cast<std::size_t>(step.headers_out[s].bags);
+    }
+    std::int32_t* next = step.samples.resize(backend_, samples).data();
+    detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out,
+                                     step.samples.span(), step.counts_in);
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      if (!routing_.slots()[s].whole) {
+        step.sent[s].samples = next;
+        next += step.sent[s].bags;
+      }
+  }
+
+  const Backend& backend_;
+  Communicator& communicator_;
+  const Layout& layout_;
+  const Routing& routing_;
+};
+
+}  // namespace tessera::inline v0

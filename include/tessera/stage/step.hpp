@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/exchange.hpp>
+#include <tessera/op/lookup.hpp>
+#include <tessera/op/update.hpp>
+#include <tessera/stage/device_inputs.hpp>
+#include <tessera/stage/distinct_rows.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// What one rank tells another about a slot before the ids travel.
+struct SlotHeader {
+  std::int64_t bags = 0;
+  std::int64_t entries = 0;
+  /// of the rank that sends; NaN: not told
+  float learning_rate = std::numeric_limits<float>::quiet_NaN();
+  /// every bag has one id: lengths do not travel
+  std::uint8_t one_hot = 0;
+  std::uint8_t scaled = 0;  ///< bags have scales
+  std::uint8_t weighted = 0;
+  std::uint8_t id_size = 0;  ///< bytes
+};
+
+namespace detail {
+/// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
+/// wire.
+inline void require_lengths_fit(const SlotHeader& header, int feature) {
+  require(header.one_hot != 0 || header.entries <= std::numeric_limits<std::uint32_t>::max(),
+          "route: {} ids of feature {} for one rank in one batch; at most 2^32 - 1 travel at once, "
+          "split the batch",
+          header.entries, feature);
+}
+}  // namespace detail
+
+/// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
+/// of 8.
+struct SlotMessage {
+  std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
+  bool has_lengths = false, has_weights = false, has_scales = false;
+
+  SlotMessage(const SlotHeader& header, std::size_t id_size) {
+    const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
+    const std::size_t bags = static_cast<std::size_t>(header.bags),
+                      entries = static_cast<std::size_t>(header.entries);
+    has_lengths = header.one_hot == 0;
+    has_weights = header.weighted != 0;
+    has_scales = header.scaled != 0;
+    ids = has_lengths ? aligned(bags * sizeof(std::uint32_t)) : 0;
+    weights = ids + aligned(entries * id_size);
+    scales = weights + (has_weights ? aligned(entries * sizeof(float)) : 0);
+    size = scales + (has_scales ? aligned(bags * sizeof(float)) : 0);
+  }
+};
+
+/// The last stage that a step has passed. `rejected`: `split` found gradients that
+/// RejectNonFiniteGradients refuses; `split` may be called again, and the stages behind it do
+/// nothing.
+enum class StepStage : std::uint8_t {
+  empty,
+  routed,
+  looked_up,
+  exchanged,
+  assembled,
+  rejected,
+  split,
+  received
+};
+
+namespace detail {
+
+[[noreturn]] inline void throw_out_of_turn(std::string_view call, StepStage stage, bool own) {
+  constexpr std::array<std::string_view, 8> next{
+      "route", "lookup", "exchange", "assemble", "split", "split", "exchange_gradients", "update"};
+  require(stage != StepStage::empty,
+          "{}: this step has no batch, or its update has ended it; route it first", call);
+  require(own, "{}: this step was routed by another collection; route it by this one", call);
+  throw InvalidArgument(
+      fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, "
+                  "exchange, assemble, "
+                  "split, exchange_gradients, update, each once",
+                  call, next[static_cast<std::size_t>(stage)]));
+}
+
+}  // namespace detail
+
+/// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step;
+/// a trainer that overlaps steps keeps two.
+template <IdType Id, class Backend>
+struct Step {
+  /// This rank's side of a slot: which of its samples have a vector there.
+  struct Sent {
+    std::int64_t bags = 0;
+    std::int64_t entries = 0;
+    const std::int32_t* samples = nullptr;  ///< null: all samples, in order
+    /// index into the feature's entries of each id; null: all entries, in order
+    const std::int64_t* positions = nullptr;
+  };
+
+  InputsOn<Id, Backend> inputs;
+  /// of features whose duplicate ids do not travel
+  DistinctRows<Id, Backend> distinct;
+  std::int64_t batch = 0;  ///< of this rank
+  std::int64_t ids = 0;    ///< of the batch given
+  /// of this rank when the batch was routed; NaN: ranks do not compare it
+  float learning_rate = 0;
+  /// inputs hold the global batch of the local features
+  bool model_parallel = false;
+  /// of each table, of all ranks; in a step of fixed sizes, else empty
+  std::vector<std::int64_t> most_entries;
+  /// model parallel: first global sample of each rank, and the end
+  std::vector<std::int64_t> sample_begin;
+  std::vector<Sent> sent;          ///< by slot
+  std::vector<Bags<Id>> received;  ///< by own slot * ranks + source
+  /// model parallel, weighted, cut: entries' indices in the inputs
+  std::vector<const std::int64_t*> received_positions;
+  std::vector<typename PackBags<Id>::Block> blocks;
+  std::vector<typename PackBags<Id>::Job> pack_jobs;
+  std::vector<std::size_t> message_begin;  ///< by slot, in ids_out
+
+  std::vector<SlotHeader> headers_out, headers_in;
+  std::vector<std::size_t> counts_out, counts_in;
+  Buffer<std::byte, Backend> ids_out, ids_in;
+  Buffer<std::int32_t, Backend> samples;
+  Buffer<std::int32_t, Backend> cut_samples;  ///< model parallel: of what this rank cut for others
+  Buffer<std::int64_t, Backend> positions;
+  Buffer<std::int64_t, Backend> offsets;
+  std::vector<OffsetsFromLengths::Job> offset_jobs;
+
+  /// pooled vectors to send, or gradients received: by source rank, slot, part
+  Buffer<float, Backend> owner_vectors;
+  /// pooled vectors received, or gradients to send: by rank, slot, part
+  Buffer<float, Backend> requester_vectors;
+  std::vector<std::size_t> owner_counts, requester_counts;  ///< floats per rank
+  /// the same vectors in a codec's form
+  Buffer<std::byte, Backend> owner_encoded, requester_encoded;
+  std::vector<std::size_t> owner_bytes, requester_bytes;  ///< per rank
+  std::vector<LookupGroup<Id>> lookups;
+  std::vector<GradientGroup<Id>> gradients;
+  std::vector<MoveRows::Job> moves;
+  std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
+
+  /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
+  Bags<Id> routed(int feature, std::size_t i = 0) const {
+    return distinct.active(feature) ? distinct.ids(feature) : inputs.part(feature, i);
+  }
+
+  /// Where the vectors of a part of a slot go: columns of the output, or, per distinct id, of this
+  /// step's rows.
+  MatrixView<float> output_of(const Slot& slot, const SlotPart& part,
+                              MatrixView<float> output) const {
+    if (!distinct.active(slot.feature)) return output.column_range(part.column, part.width);
+    return distinct.rows(slot.feature)
+        .column_range(part.column - distinct.column(slot.feature), part.width);
+  }
+  /// Where their gradients come from, likewise.
+  MatrixView<const float> gradient_of(const Slot& slot, const SlotPart& part,
+                                      MatrixView<const float> gradient) const {
+    if (!distinct.active(slot.feature)) return gradient.column_range(part.column, part.width);
+    return distinct.gradients(slot.feature)
+        .column_range(part.column - distinct.column(slot.feature), part.width);
+  }
+
+  /// Whether every rank's messages have the room that this rank's bounds tell: no rank is asked for
+  /// sizes (EqualBatches).
+  bool fixed_sizes() const { return !most_entries.empty(); }
+
+  /// It is about to be routed by a collection.
+  void begin(const void* by) {
+    stage = Stage::empty;
+    most_entries.clear();
+    collection = by;
+    ++turn;
+  }
+
+  /// Throws InvalidArgument, with what comes next, unless collection `by` has routed it and
+  /// `needed` is the last stage that it has passed.
+  void require_at(const void* by, StepStage needed, std::string_view call) const {
+    if (stage != needed || collection != by)
+      detail::throw_out_of_turn(call, stage, collection == by);
+  }
+  /// Whether collection `by` dropped its gradients.
+  bool rejected(const void* by) const { return stage == Stage::rejected && collection == by; }
+  /// Whether a batch was looked up that got no update so far.
+  bool awaits_update() const {
+    return stage == Stage::assembled || stage == Stage::split || stage == Stage::received;
+  }
+
+  using Stage = StepStage;
+  Stage stage = Stage::empty;
+  const void* collection = nullptr;  ///< that routed it last
+  std::uint64_t turn = 0;            ///< how often it was routed
+};
+
+/// What `forward` gives: pooled vectors [local batch, columns], and the step that `backward`
+/// continues. Valid until the next forward.
+template <IdType Id, class Backend>
+struct Pooled {
+  MatrixView<float> values;
+  Step<Id, Backend>* step = nullptr;
+  std::uint64_t turn = 0;  ///< the step's
+
+  operator MatrixView<float>() const { return values; }  // NOLINT(google-explicit-constructor)
+  operator MatrixView<const float>() const {
+    return values;
+  }  // NOLINT(google-explicit-constructor)
+
+  /// Throws InvalidArgument unless a collection's backward can continue it.
+  void check(const void* collection) const {
+    require(step != nullptr, "backward: call forward first");
+    require(step->collection == collection,
+            "backward: what is given comes from another collection's forward");
+    require(step->turn == turn,
+            "backward: another batch was looked up since this forward; call backward before the "
+            "next forward, or keep a Step for each "
+            "batch (route, forward_routed)");
+    require(step->stage == StepStage::assembled || step->stage == StepStage::rejected,
+            "backward: call forward first, and backward once for each forward");
+  }
+};
+
+}  // namespace tessera::inline v0

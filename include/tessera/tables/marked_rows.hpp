@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/row_marks.hpp>
+#include <tessera/op/mark_rows.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// RowMarks of one collection: a bit for each row of its arenas. It is one of `all`, whose bits
+/// updates set, as long as it lives.
+template <class Backend>
+class MarkedRows final : public RowMarks {
+ public:
+  template <class Arenas>
+  MarkedRows(const Backend& backend, const Arenas& arenas, std::vector<MarkedRows*>& all)
+      : backend_(backend), all_(all) {
+    for (const auto& arena : arenas) {
+      words_.emplace_back();
+      words_.back().resize(backend, static_cast<std::size_t>(arena.rows() + 31) / 32);
+    }
+    clear();
+    all_.push_back(this);
+  }
+  MarkedRows(const MarkedRows&) = delete;
+  MarkedRows& operator=(const MarkedRows&) = delete;
+  ~MarkedRows() override { std::erase(all_, this); }
+
+  void clear() override {
+    for (const Buffer<std::uint32_t, Backend>& words : words_)
+      backend_.fill_zero(words.data(), words.size() * sizeof(std::uint32_t));
+  }
+
+  std::vector<std::int64_t> changed(int arena, std::int64_t begin,
+                                    std::int64_t end) const override {
+    std::vector<std::int64_t> rows;
+    if (begin == end) return rows;
+    const std::int64_t first = begin / 32, count = (end + 31) / 32 - first;
+    std::vector<std::uint32_t> words(static_cast<std::size_t>(count));
+    backend_.copy(words.data(), words_[static_cast<std::size_t>(arena)].data() + first,
+                  words.size() * sizeof(std::uint32_t));
+    backend_.synchronize();
+    for (std::int64_t w = 0; w < count; ++w)
+      for (std::uint32_t rest = words[static_cast<std::size_t>(w)]; rest != 0; rest &= rest - 1)
+        if (const std::int64_t row = (first + w) * 32 + std::countr_zero(rest);
+            row >= begin && row < end)
+          rows.push_back(row - begin);
+    return rows;
+  }
+
+  /// Marks the rows of an arena that bags name.
+  template <IdType Id>
+  void mark(std::size_t arena, std::span<const Bags<Id>> bags) {
+    run<MarkRows<Id>>(backend_, {bags, words_[arena].data()});
+  }
+
+ private:
+  Backend backend_;
+  std::vector<MarkedRows*>& all_;
+  std::vector<Buffer<std::uint32_t, Backend>> words_;  ///< by arena
+};
+
+}  // namespace tessera::inline v0

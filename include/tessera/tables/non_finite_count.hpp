@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/non_finite.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// How many elements were NaN or infinite, in the backend's memory: the host waits when it asks,
+/// not when they are counted.
+template <class Backend>
+class NonFiniteCount {
+ public:
+  explicit NonFiniteCount(const Backend& backend) : backend_(backend) {
+    count_.resize(backend_, 1);
+    backend_.fill_zero(count_.data(), sizeof(unsigned long long));
+  }
+
+  template <Element T>
+  void add(MatrixView<const T> values) {
+    run<CountNonFinite<T>>(backend_, {values, count_.data()});
+  }
+  std::uint64_t read() const {
+    unsigned long long count = 0;
+    backend_.copy(&count, count_.data(), sizeof(count));
+    backend_.synchronize();
+    return count;
+  }
+
+ private:
+  Backend backend_;
+  Buffer<unsigned long long, Backend> count_;
+};
+
+}  // namespace tessera::inline v0

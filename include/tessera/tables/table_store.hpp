@@ -1,0 +1,397 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/initialize.hpp>
+#include <tessera/op/mark_rows.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/tables/arena.hpp>
+#include <tessera/tables/buffer.hpp>
+#include <tessera/tables/non_finite_count.hpp>
+#include <tessera/tables/rank_layout.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Row widths for which kernels are compiled; any other width is served by the kernels for widths
+/// known at run time.
+template <int... W>
+struct Widths {
+  /// Whether layouts may have copies on every rank, and cut columns: the code for them is compiled.
+  static constexpr bool copies = true, cuts_columns = true;
+  /// Calls `f` with the width as a constant where it is one of these, else with dynamic_width.
+  template <class F>
+  static void dispatch(int width, F&& f) {
+    const bool known = ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
+    if (!known) f(std::integral_constant<int, dynamic_width>{});
+  }
+};
+
+namespace detail {
+/// Throws InvalidArgument where rows would overlap or there is no memory.
+template <class T>
+void check_view(std::string_view what, MatrixView<T> matrix) {
+  require(matrix.rows <= 1 || matrix.stride >= matrix.columns,
+          "{} has a stride of {}, less than its {} columns", what, matrix.stride, matrix.columns);
+  require(matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0,
+          "{} is [{}, {}], but its data is null", what, matrix.rows, matrix.columns);
+}
+
+/// The number of characters to insert, remove or replace that turn one text into the other.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+/// The names most like `name`, and how many more there are.
+inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
+  constexpr std::size_t most = 5;
+  std::stable_sort(names.begin(), names.end(), [name](std::string_view a, std::string_view b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
+  return text.empty() ? "none" : text;
+}
+
+/// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
+template <class Backend>
+MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer,
+                              std::int64_t rows, std::int64_t columns) {
+  require(columns == 0 || rows <= std::numeric_limits<std::int64_t>::max() / 4 / columns,
+          "forward: {} samples of {} columns are more than any memory holds", rows, columns);
+  buffer.resize(backend, static_cast<std::size_t>(rows * columns));
+  return {buffer.data(), rows, columns};
+}
+
+/// The widths of a plan that cuts no columns: there are no others.
+template <bool Copies, int... W>
+struct WholeRows {
+  static constexpr bool copies = Copies, cuts_columns = false;
+  template <class F>
+  static void dispatch(int width, F&& f) {
+    static_cast<void>(((W == width && (f(std::integral_constant<int, W>{}), true)) || ...));
+  }
+};
+
+/// The widths of a plan's shards as a list.
+template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
+struct WidthsOf;
+template <class PlanT, std::size_t... I>
+struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  using type = Widths<PlanT::widths[I]...>;
+};
+template <class PlanT, std::size_t... I>
+  requires(PlanT::whole_rows)
+struct WidthsOf<PlanT, std::index_sequence<I...>> {
+  using type = WholeRows<PlanT::replicates, PlanT::widths[I]...>;
+};
+}  // namespace detail
+
+/// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
+/// access by table name.
+template <class WidthList, Element T, Optimizer O, class Backend>
+class TableStore {
+ public:
+  using element = T;
+  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns;
+
+  /// Throws InvalidArgument if the layout has a fault, or the host no memory for this rank's part.
+  template <Initializer F>
+  TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer,
+             std::uint64_t seed, const F& initializer)
+      : backend_(backend),
+        layout_(checked(std::move(layout), rank)),
+        routing_(layout_, rank, O::needs_mean_square),
+        seed_(seed) {
+    try {
+      for (const ArenaPlan& plan : routing_.arenas()) {
+        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
+        initialize(backend, plan, arenas_.back(), initializer);
+      }
+    } catch (const std::bad_alloc&) {
+      throw InvalidArgument(no_memory(rank));
+    }
+  }
+  TableStore(const TableStore&) = delete;
+  TableStore& operator=(const TableStore&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  const Routing& routing() const { return routing_; }
+  const std::vector<Arena<T, O, Backend>>& arenas() const { return arenas_; }
+
+  /// The seed of stochastic rounding, and of the first values.
+  std::uint64_t seed() const { return seed_; }
+  void set_seed(std::uint64_t seed) { seed_ = seed; }
+
+  /// Arena `a` as the update of step `step` sees it.
+  ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
+    return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
+  }
+
+  template <class F>
+  static void with_width(int width, F&& f) {
+    WidthList::dispatch(width, f);
+  }
+
+  /// One rectangle that this rank holds.
+  struct LocalShard {
+    int table = 0;
+    Rectangle rectangle;
+    /// index into arenas()
+    int arena = 0;
+    /// where the first row stands there
+    std::int64_t arena_row = 0;
+    /// every rank has a copy
+    bool replicated = false;
+    MatrixView<element> weights;  ///< [rows, width]
+    /// [rows, width], then [rows, 1]; as in O::state_names
+    std::array<MatrixView<float>, O::element_states + O::row_states> states;
+  };
+
+  /// The rectangles that this rank holds, with their memory.
+  std::vector<LocalShard> local_shards() const {
+    std::vector<LocalShard> shards;
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      for (std::size_t i = 0; i < routing_.arenas()[a].shards.size(); ++i) {
+        const Shard& shard = layout_.shards[routing_.arenas()[a].shards[i]];
+        const std::int64_t first = routing_.arenas()[a].segments[i].row_offset,
+                           rows = shard.rectangle.rows(), width = arenas_[a].width();
+        LocalShard local{shard.table,
+                         shard.rectangle,
+                         static_cast<int>(a),
+                         first,
+                         routing_.arenas()[a].replicated,
+                         {arenas_[a].weights() + first * width, rows, width},
+                         {}};
+        for (int k = 0; k < O::element_states; ++k)
+          local.states[k] = {arenas_[a].element_state(k) + first * width, rows, width};
+        for (int k = 0; k < O::row_states; ++k)
+          local.states[O::element_states + k] = {arenas_[a].row_state(k) + first, rows, 1};
+        shards.push_back(local);
+      }
+    return shards;
+  }
+
+  /// Weights of this rank that are NaN or infinite.
+  std::int64_t count_non_finite(const Backend& backend) const {
+    NonFiniteCount<Backend> count(backend);
+    for (const Arena<T, O, Backend>& arena : arenas_)
+      count.add(MatrixView<const T>{arena.weights(), arena.rows(), arena.width()});
+    return static_cast<std::int64_t>(count.read());
+  }
+
+  /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state
+  /// again, as if never updated.
+  template <Initializer F>
+  void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows,
+                  const O& optimizer, const F& initializer) {
+    require(table >= 0 && table < std::ssize(layout_.tables), "reset_rows: table {} of {}", table,
+            layout_.tables.size());
+    const TableSpec& spec = layout_.tables[table];
+    for (const std::int64_t row : rows)
+      require(row >= 0 && row < spec.rows, "reset_rows: table '{}' has {} rows, not row {}",
+              spec.name, spec.rows, row);
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      const ArenaPlan& plan = routing_.arenas()[a];
+      for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+        if (layout_.shards[plan.shards[i]].table != table) continue;
+        const ArenaSegment& segment = plan.segments[i];
+        for (const std::int64_t row : rows) {
+          if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
+          const std::int64_t at = segment.row_offset + row - segment.row_begin;
+          run<Initialize<T, F>>(backend,
+                                {arenas_[a].weights() + at * arenas_[a].width(),
+                                 1,
+                                 arenas_[a].width(),
+                                 {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                                 initializer});
+          arenas_[a].reset_state(backend, at, 1, optimizer);
+        }
+      }
+    }
+  }
+
+  /// Copies rows of a shard's matrix, `stride` bytes apart, one after another into the host's
+  /// memory, and waits for them. For backends whose memory the host cannot read.
+  void fetch_rows(const std::byte* from, std::int64_t stride, std::span<const std::int64_t> rows,
+                  std::int64_t row_bytes, std::byte* to) const {
+    const std::size_t bytes = rows.size() * static_cast<std::size_t>(row_bytes);
+    Buffer<std::int64_t, Backend> numbers;
+    Buffer<std::byte, Backend> block;
+    numbers.resize(backend_, rows.size());
+    block.resize(backend_, bytes);
+    backend_.copy(numbers.data(), rows.data(), rows.size_bytes());
+    run<GatherRows>(backend_,
+                    {from, stride, numbers.data(), std::ssize(rows), row_bytes, block.data()});
+    backend_.copy(to, block.data(), bytes);
+    backend_.synchronize();
+  }
+
+  /// Index of a table of the plan. Throws InvalidArgument if there is none of that name.
+  int table_index(std::string_view name) const {
+    for (std::size_t t = 0; t < layout_.tables.size(); ++t)
+      if (layout_.tables[t].name == name) return static_cast<int>(t);
+    std::vector<std::string_view> names;
+    for (const TableSpec& table : layout_.tables) names.push_back(table.name);
+    throw InvalidArgument(fmt::format("EmbeddingCollection: the plan has no table '{}'; it has {}",
+                                      name, detail::nearest_names(name, names)));
+  }
+
+  /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host
+  /// memory; other parts are left alone.
+  void set(std::string_view name, MatrixView<const float> whole) {
+    for_each_piece(name, -1, whole,
+                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
+                     write(shard.weights, piece, first);
+                   });
+  }
+  void get(std::string_view name, MatrixView<float> whole) const {
+    for_each_piece(name, -1, whole,
+                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
+                     read(shard.weights, piece, first);
+                   });
+  }
+  /// The same for an optimizer state (index into O::state_names): [rows, width], or [rows, 1] for
+  /// one value per row.
+  void set_state(std::string_view name, int state, MatrixView<const float> whole) {
+    check_state(state);
+    for_each_piece(name, state, whole,
+                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
+                     write(shard.states.at(state), piece, first);
+                   });
+  }
+  void get_state(std::string_view name, int state, MatrixView<float> whole) const {
+    check_state(state);
+    for_each_piece(name, state, whole,
+                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
+                     read(shard.states.at(state), piece, first);
+                   });
+  }
+
+ private:
+  static void check_state(int state) {
+    constexpr int states = O::element_states + O::row_states;
+    require(
+        state >= 0 && state < states,
+        "EmbeddingCollection: the optimizer has {} states, counted from 0; there is no state {}",
+        states, state);
+  }
+
+  std::string no_memory(int rank) const {
+    const std::int64_t per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states;
+    return fmt::format(
+        "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's "
+        "state; use more ranks, or 16-bit storage",
+        rank, layout_.elements(rank) * per_element + layout_.rows(rank) * 4 * O::row_states);
+  }
+
+  static Layout checked(Layout layout, int rank) {
+    if (!layout.fault.ok()) throw InvalidArgument(describe(layout.fault));
+    for (const Shard& shard : layout.shards) {
+      const TableSpec& table = layout.tables[shard.table];
+      require(
+          cuts_columns || shard.rectangle.width() == table.width,
+          "EmbeddingCollection: table '{}' is cut into columns by a policy that says whole_rows",
+          table.name);
+      require(copies || shard.rank != every_rank || layout.ranks() == 1,
+              "EmbeddingCollection: a policy with whole_rows copies table '{}' on {} ranks, but "
+              "not on two",
+              table.name, layout.ranks());
+    }
+    require(rank < layout.ranks(),
+            "EmbeddingCollection: the layout is for {} ranks, this is rank {}; make it for "
+            "communicator.size() ranks",
+            layout.ranks(), rank);
+    return layout;
+  }
+
+  template <Initializer F>
+  void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, O, Backend>& arena,
+                  const F& initializer) {
+    for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+      const ArenaSegment& segment = plan.segments[i];
+      const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
+      run<Initialize<T, F>>(
+          backend, {arena.weights() + segment.row_offset * arena.width(),
+                    segment.rows,
+                    arena.width(),
+                    {seed_, segment.table_key, table_rows, segment.row_begin, segment.column_begin},
+                    initializer});
+    }
+  }
+
+  /// Visits the parts of a whole table that this rank holds, a few megabytes at a time:
+  /// visit(shard, part, first row of the shard).
+  template <class U, class Visit>
+  void for_each_piece(std::string_view name, int state, MatrixView<U> whole, Visit&& visit) const {
+    const int index = table_index(name);
+    const TableSpec& table = layout_.tables[index];
+    const bool per_row = state >= O::element_states;
+    require(whole.rows == table.rows && whole.columns == (per_row ? 1 : table.width),
+            "table '{}' is [{}, {}], the matrix given [{}, {}]", name, table.rows,
+            per_row ? 1 : table.width, whole.rows, whole.columns);
+    detail::check_view("the matrix given for a table", whole);
+    for (const LocalShard& shard : local_shards()) {
+      if (shard.table != index) continue;
+      const Rectangle& r = shard.rectangle;
+      const MatrixView<U> columns = per_row ? whole : whole.column_range(r.column_begin, r.width());
+      const std::int64_t rows_at_once =
+          std::max<std::int64_t>(1, (std::int64_t{1} << 20) / columns.columns);
+      for (std::int64_t first = 0; first < r.rows(); first += rows_at_once)
+        visit(shard,
+              columns.row_range(r.row_begin + first, std::min(rows_at_once, r.rows() - first)),
+              first);
+    }
+  }
+
+  /// Between a piece in host memory and rows of a shard in the backend's, converted on the way.
+  template <class V>
+  void write(MatrixView<V> shard, MatrixView<const float> piece, std::int64_t first) const {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j)
+        values[i * piece.columns + j] = from_float<V>(piece(i, j));
+    backend_.copy(shard.row(first), values.data(), values.size() * sizeof(V));
+    backend_.synchronize();
+  }
+  template <class V>
+  void read(MatrixView<V> shard, MatrixView<float> piece, std::int64_t first) const {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    backend_.copy(values.data(), shard.row(first), values.size() * sizeof(V));
+    backend_.synchronize();
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j)
+        piece(i, j) = to_float(values[i * piece.columns + j]);
+  }
+
+  Backend backend_;
+  Layout layout_;
+  Routing routing_;
+  std::uint64_t seed_;
+  std::vector<Arena<T, O, Backend>> arenas_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/jagged.hpp>
+#include <tessera/cuda/inputs.cuh>
+#include <tessera/cuda/sort.cuh>
+#include <tessera/vocabulary/layout.hpp>
+#include <tessera/vocabulary/store.cuh>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Vocabulary (vocabulary/vocabulary.hpp) in device memory: the same calls, the same rows and the same
+/// records, bit for bit. Keys, offsets and rows of a batch are in device memory. `communicator`
+/// moves device and host memory (CudaMemory). The host waits for what it decides: once in `learn`,
+/// more often where rows are taken away or keys forgotten.
+template <class Comm>
+class CudaVocabulary {
+ public:
+  static constexpr std::int64_t kSharedRow = 0;
+
+  /// Throws InvalidArgument for tables without a row besides the shared one.
+  CudaVocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options)
+      : communicator_(communicator),
+        backend_(backend),
+        layout_(std::move(options), communicator.size(), communicator.rank()),
+        store_(backend, layout_) {
+    std::vector<gpu::VocabularyFeature> features;
+    std::vector<std::int64_t> first_block{0};
+    std::vector<std::int32_t> owners, locals;
+    for (const VocabularyLayout::Table& table : layout_.tables) {
+      first_block.push_back(first_block.back() + table.blocks);
+      owners.insert(owners.end(), table.owner.begin(), table.owner.end());
+      locals.insert(locals.end(), table.local.begin(), table.local.end());
+    }
+    for (const int t : layout_.options.feature_table) {
+      const VocabularyLayout::Table& table = layout_.tables[static_cast<std::size_t>(t)];
+      features.push_back({table.seed, table.blocks, first_block[static_cast<std::size_t>(t)]});
+    }
+    gpu::put(backend_, features_, features);
+    gpu::put(backend_, owners_, owners);
+    gpu::put(backend_, locals_, locals);
+  }
+  CudaVocabulary(const CudaVocabulary&) = delete;
+  CudaVocabulary& operator=(const CudaVocabulary&) = delete;
+
+  /// As Vocabulary::learn. The rows that changed hands are in host memory.
+  template <IdType Id>
+  std::span<const ReusedRow> learn(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+    require(step_ < std::numeric_limits<std::uint32_t>::max(),
+            "Vocabulary: 2^32-1 batches are the most");
+    gpu::VocabularyBatch batch = receive(keys, rows);
+    batch.step = static_cast<std::uint32_t>(++step_);
+    own_reused_.clear();
+    store_.learn(batch, own_reused_);
+    hand_back(batch, rows);
+    gather_reused_rows(communicator_, own_reused_, reused_);
+    return reused_;
+  }
+
+  /// As Vocabulary::find.
+  template <IdType Id>
+  void find(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+    const gpu::VocabularyBatch batch = receive(keys, rows);
+    store_.find(batch);
+    hand_back(batch, rows);
+  }
+
+  int tables() const { return static_cast<int>(layout_.tables.size()); }
+  std::int64_t step() const { return step_; }
+  /// As Vocabulary's. The host waits.
+  void set_step(std::int64_t step) {
+    require_vocabulary_step(step, store_.last_step());
+    step_ = step;
+    store_.forget_steps();
+  }
+  std::int64_t admitted(int table) const { return store_.admitted(table); }
+  std::int64_t candidates(int table) const { return store_.candidates(table); }
+
+  /// As Vocabulary's, whose records are the same: they move between the two. The host waits.
+  VocabularyRecords export_records(int table) const { return store_.export_records(table); }
+  void import_records(int table, std::span<const VocabularyRecords> parts) {
+    store_.import_records(table, layout_.own_records(table, parts));
+    step_ = std::max(step_, last_vocabulary_step(parts));
+    store_.forget_steps();
+  }
+
+ private:
+  template <class Kernel, class... Arguments>
+  void run(std::string_view name, std::int64_t threads, Kernel kernel,
+           const Arguments&... arguments) const {
+    backend_.launch(name, gpu::ceil_divide(threads, gpu::vocabulary_threads),
+                    gpu::vocabulary_threads, kernel, arguments...);
+  }
+
+  /// Sends keys to the ranks that decide about them; brings those that this rank decides about in
+  /// order.
+  template <IdType Id>
+  gpu::VocabularyBatch receive(const KeyedJagged<std::int64_t>& keys, std::span<Id> rows) {
+    const std::size_t ranks = static_cast<std::size_t>(communicator_.size()),
+                      features = layout_.options.feature_table.size();
+    const auto count = std::ssize(keys.ids);
+    require(
+        keys.features == static_cast<std::int64_t>(features) && rows.size() == keys.ids.size(),
+        "Vocabulary: a batch of {} features with {} keys, room for {} rows; it knows {} features",
+        keys.features, keys.ids.size(), rows.size(), features);
+    keys.validate_sizes();
+    for (const int t : layout_.options.feature_table)
+      require(layout_.options.tables[static_cast<std::size_t>(t)].rows - 1 <=
+                  std::numeric_limits<Id>::max(),
+              "Vocabulary: rows need 64-bit ids");
+    require(count < INT32_MAX, "CudaVocabulary: {} keys in one batch; 2^31-2 are the most", count);
+    std::vector<std::int64_t> begin(features + 1);
+    for (std::size_t f = 0; f <= features; ++f)
+      begin[f] = static_cast<std::int64_t>(f) * keys.batch;
+    if (!keys.one_hot())
+      tessera::run<ReadNumbers>(backend_, {keys.offsets.data(), std::vector<std::int64_t>(begin),
+                                           std::span<std::int64_t>(begin)});
+    require(
+        begin.front() == 0 && begin.back() == count && std::is_sorted(begin.begin(), begin.end()),
+        "Vocabulary: offsets of {} features go from {} to {}, or backwards; there are {} keys",
+        features, begin.front(), begin.back(), count);
+
+    std::vector<std::size_t> counts_in(ranks * features);
+    send_counts_.assign(ranks, static_cast<std::size_t>(count));
+    receive_counts_ = send_counts_;
+    const std::int64_t* arrived = keys.ids.data();
+    order_ = nullptr;
+    if (ranks == 1) {
+      for (std::size_t f = 0; f < features; ++f)
+        counts_in[f] = static_cast<std::size_t>(begin[f + 1] - begin[f]);
+    } else {
+      arrived = exchange_keys(keys, begin, counts_in);
+    }
+    std::vector<std::int64_t> arrived_at(ranks * features), arranged_at(ranks * features);
+    std::int64_t total = 0, place = 0;
+    for (std::size_t s = 0; s < counts_in.size(); ++s)
+      arrived_at[s] = std::exchange(total, total + static_cast<std::int64_t>(counts_in[s]));
+    for (std::size_t f = 0; f < features; ++f)
+      for (std::size_t r = 0; r < ranks; ++r)
+        arranged_at[r * features + f] =
+            std::exchange(place, place + static_cast<std::int64_t>(counts_in[r * features + f]));
+    const gpu::VocabularyBatch batch = store_.batch_of(total);
+    run("vocabulary_arrange", total, gpu::vocabulary_arrange<>, features_.data(),
+        static_cast<std::uint32_t>(features), locals_.data(),
+        gpu::put(backend_, segment_from_, arrived_at), gpu::put(backend_, segment_to_, arranged_at),
+        static_cast<std::uint32_t>(counts_in.size()), arrived, batch);
+    return batch;
+  }
+
+  /// Sends keys to their owners, in the order of these; answers where those of this rank have
+  /// arrived.
+  const std::int64_t* exchange_keys(const KeyedJagged<std::int64_t>& keys,
+                                    const std::vector<std::int64_t>& begin,
+                                    std::vector<std::size_t>& counts_in) {
+    const std::size_t ranks = static_cast<std::size_t>(communicator_.size()),
+                      features = begin.size() - 1;
+    const auto count = std::ssize(keys.ids);
+    gpu::SortBuffers<std::uint32_t> buffers{
+        gpu::room(backend_, key_owners_, count), gpu::room(backend_, places_, count),
+        gpu::room(backend_, other_key_owners_, count), gpu::room(backend_, other_places_, count)};
+    backend_.fill_zero(gpu::room(backend_, counts_, static_cast<std::int64_t>(ranks * features)),
+                       ranks * features * sizeof(unsigned long long));
+    run("vocabulary_owners", count, gpu::vocabulary_owners<>, features_.data(),
+        static_cast<std::uint32_t>(features), gpu::put(backend_, segment_from_, begin),
+        owners_.data(), keys.ids.data(), static_cast<std::uint32_t>(count), buffers.keys,
+        buffers.values, counts_.data());
+    if (count > 0)
+      buffers =
+          gpu::sort_pairs(backend_, buffers, static_cast<int>(count), std::bit_width(ranks - 1), 2);
+    order_ = buffers.values;
+    run("vocabulary_gather", count, gpu::vocabulary_gather<>, keys.ids.data(), order_,
+        static_cast<std::uint32_t>(count), gpu::room(backend_, sent_keys_, count));
+    const std::vector<unsigned long long> counts_out =
+        gpu::read(backend_, counts_, static_cast<std::int64_t>(ranks * features));
+    const std::vector<std::size_t> sent(counts_out.begin(), counts_out.end()),
+        each(ranks, features);
+    communicator_.all_to_all(std::span<const std::size_t>(sent), each,
+                             std::span<std::size_t>(counts_in), each);
+    const auto of_rank = [&](const std::vector<std::size_t>& counts, std::size_t r) {
+      const auto from = counts.begin() + static_cast<std::ptrdiff_t>(r * features);
+      return std::accumulate(from, from + static_cast<std::ptrdiff_t>(features), std::size_t{0});
+    };
+    for (std::size_t r = 0; r < ranks; ++r) {
+      send_counts_[r] = of_rank(sent, r);
+      receive_counts_[r] = of_rank(counts_in, r);
+    }
+    const std::size_t total =
+        std::accumulate(receive_counts_.begin(), receive_counts_.end(), std::size_t{0});
+    std::int64_t* received = gpu::room(backend_, received_keys_, static_cast<std::int64_t>(total));
+    communicator_.all_to_all(std::span<const std::int64_t>(sent_keys_.data(), keys.ids.size()),
+                             send_counts_, std::span(received, total), receive_counts_);
+    return received;
+  }
+
+  /// Brings the rows of this rank's keys back.
+  template <IdType Id>
+  void hand_back(const gpu::VocabularyBatch& batch, std::span<Id> rows) {
+    const std::int32_t* answers = batch.answers;
+    if (order_ != nullptr) {
+      std::int32_t* received = gpu::room(backend_, received_answers_, std::ssize(rows));
+      communicator_.all_to_all(std::span<const std::int32_t>(answers, batch.count), receive_counts_,
+                               std::span(received, rows.size()), send_counts_);
+      answers = received;
+    }
+    run("vocabulary_hand_back", std::ssize(rows), gpu::vocabulary_hand_back<Id>, answers, order_,
+        static_cast<std::uint32_t>(rows.size()), rows.data());
+  }
+
+  Comm& communicator_;
+  Cuda backend_;
+  VocabularyLayout layout_;
+  gpu::VocabularyStore<> store_;
+  std::int64_t step_ = 0;
+  gpu::DeviceBuffer<gpu::VocabularyFeature> features_;
+  // by block of all tables: its rank, its number among this rank's
+  gpu::DeviceBuffer<std::int32_t> owners_, locals_;
+
+  // Memory of a call, kept.
+  gpu::DeviceBuffer<std::int64_t> segment_from_, segment_to_, sent_keys_, received_keys_;
+  gpu::DeviceBuffer<unsigned long long> counts_;
+  gpu::DeviceBuffer<std::uint32_t> key_owners_, other_key_owners_, places_, other_places_;
+  gpu::DeviceBuffer<std::int32_t> received_answers_;
+  // of this rank's keys, as they were sent; null: as they are
+  const std::uint32_t* order_ = nullptr;
+  std::vector<std::size_t> send_counts_, receive_counts_;
+  std::vector<ReusedRow> own_reused_, reused_;
+};
+
+}  // namespace tessera::inline v0

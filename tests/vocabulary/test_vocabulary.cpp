@@ -1,0 +1,439 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vocabulary against a plain model of its rules, for any number of ranks and threads; saved and
+// restored between them.
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/checkpoint/vocabulary.hpp>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/vocabulary/vocabulary.hpp>
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+using Keys = std::vector<std::int64_t>;
+
+/// The rules, as docs/concepts/vocabulary.md has them, for one table of one block. Slow and plain.
+class Model {
+ public:
+  Model(std::int64_t rows, std::uint32_t admit_after, Eviction eviction)
+      : rows_(rows - 1), admit_after_(admit_after), eviction_(eviction) {}
+
+  Keys learn(const Keys& keys) {
+    ++step_;
+    Keys distinct;
+    for (const std::int64_t key : keys) {
+      Known& known = known_[key];
+      if (known.step != step_) distinct.push_back(key);
+      known.step = step_;
+      ++known.count;
+    }
+    Keys newcomers;
+    for (const std::int64_t key : distinct)
+      if (known_[key].row == 0 && known_[key].count >= admit_after_) newcomers.push_back(key);
+    std::int64_t most = 0;
+    for (const std::int64_t key : newcomers) most = std::max(most, known_[key].count);
+    const std::int64_t shortage = std::ssize(newcomers) - std::ssize(free_) - (rows_ - used_);
+    if (shortage > 0 && eviction_ != Eviction::none) {
+      std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>> victims;
+      for (const auto& [key, known] : known_) {
+        if (known.row == 0 || known.step == step_) continue;
+        if (eviction_ == Eviction::oldest)
+          victims.emplace_back(known.step, known.count, known.row, key);
+        if (eviction_ == Eviction::least_frequent && known.count < most)
+          victims.emplace_back(known.count, known.step, known.row, key);
+      }
+      std::sort(victims.begin(), victims.end());
+      const std::int64_t wanted = std::max(shortage, rows_ / 16);
+      for (std::int64_t i = 0; i < std::min(wanted, std::ssize(victims)); ++i) {
+        Known& known = known_[std::get<3>(victims[static_cast<std::size_t>(i)])];
+        free_.insert(known.row);
+        known.row = 0;
+      }
+    }
+    if (eviction_ == Eviction::least_frequent &&
+        std::ssize(newcomers) > std::ssize(free_) + rows_ - used_)
+      std::stable_sort(newcomers.begin(), newcomers.end(),
+                       [&](auto a, auto b) { return known_[a].count > known_[b].count; });
+    reused.clear();
+    for (const std::int64_t key : newcomers) {
+      if (!free_.empty()) {
+        known_[key].row = *free_.begin();
+        reused.insert(*free_.begin());
+        free_.erase(free_.begin());
+      } else if (used_ < rows_) {
+        known_[key].row = ++used_;
+      }
+    }
+    Keys answers;
+    for (const std::int64_t key : keys) answers.push_back(known_[key].row);
+    const auto candidates = [&] {
+      return std::count_if(known_.begin(), known_.end(),
+                           [](const auto& k) { return k.second.row == 0; });
+    };
+    const std::int64_t room = std::max<std::int64_t>(rows_, 1024);
+    if (candidates() > room)
+      while (2 * candidates() > room)
+        for (auto k = known_.begin(); k != known_.end();) {
+          const bool gone = k->second.row == 0 && (k->second.count /= 2) == 0;
+          k = gone ? known_.erase(k) : std::next(k);
+        }
+    return answers;
+  }
+
+  std::set<std::int64_t> reused;
+  std::int64_t find(std::int64_t key) const {
+    return known_.contains(key) ? known_.at(key).row : 0;
+  }
+
+ private:
+  struct Known {
+    std::int64_t count = 0, row = 0, step = 0;
+  };
+  std::int64_t rows_;
+  std::int64_t admit_after_;
+  Eviction eviction_;
+  std::map<std::int64_t, Known> known_;
+  std::set<std::int64_t> free_;
+  std::int64_t used_ = 0, step_ = 0;
+};
+
+/// A batch of skewed keys that drift with time, so that old ones fall out of use.
+Keys batch_of(int step, int size, std::int64_t spread) {
+  Keys keys;
+  for (int i = 0; i < size; ++i) {
+    const double u = unit_float(random_word(5, step, i));
+    const auto rank = static_cast<std::int64_t>(std::pow(static_cast<double>(spread), u));
+    keys.push_back(static_cast<std::int64_t>(mix64(static_cast<std::uint64_t>(rank + step * 3))));
+  }
+  return keys;
+}
+
+KeyedJagged<std::int64_t> one_hot(const Keys& keys, std::int64_t features = 1) {
+  return {.features = features,
+          .batch = std::ssize(keys) / features,
+          .ids = keys,
+          .offsets = {},
+          .weights = {}};
+}
+
+/// Rank r's part of a batch: features x samples, samples cut unevenly.
+Keys part_of(const Keys& keys, std::int64_t features, int ranks, int r) {
+  const std::int64_t batch = std::ssize(keys) / features;
+  const auto cut = [&](int i) { return batch * i * i / (ranks * ranks); };
+  Keys part;
+  for (std::int64_t f = 0; f < features; ++f)
+    part.insert(part.end(), keys.begin() + f * batch + cut(r),
+                keys.begin() + f * batch + cut(r + 1));
+  return part;
+}
+
+/// Rows of `steps` batches on some ranks, put together as one rank would see them: [step][feature,
+/// sample]; and what changed hands.
+struct Seen {
+  std::vector<Keys> rows;
+  std::vector<std::vector<ReusedRow>> reused;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+using Records = std::vector<std::vector<VocabularyRecords>>;  // by table, rank
+
+/// Runs batches [begin, end). Starts from `records` if there are any, and leaves its own there.
+Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end,
+         const auto& batch_at, Records* records = nullptr) {
+  Seen seen{std::vector<Keys>(static_cast<std::size_t>(end - begin)), {}};
+  std::vector<std::vector<Keys>> parts(static_cast<std::size_t>(end - begin),
+                                       std::vector<Keys>(static_cast<std::size_t>(ranks)));
+  Records saved(options.tables.size(),
+                std::vector<VocabularyRecords>(static_cast<std::size_t>(ranks)));
+  run_ranks(ranks, [&](ThreadCommunicator& communicator) {
+    Vocabulary vocabulary(communicator, options);
+    if (records != nullptr && !records->empty()) {
+      for (int t = 0; t < vocabulary.tables(); ++t)
+        vocabulary.import_records(t, (*records)[static_cast<std::size_t>(t)]);
+      vocabulary.set_step(begin);
+    }
+    for (int step = begin; step < end; ++step) {
+      const Keys part = part_of(batch_at(step), features, ranks, communicator.rank());
+      Keys& rows = parts[static_cast<std::size_t>(step - begin)]
+                        [static_cast<std::size_t>(communicator.rank())];
+      rows.resize(part.size());
+      const std::span<const ReusedRow> reused =
+          vocabulary.learn(one_hot(part, features), std::span<std::int64_t>(rows));
+      if (communicator.rank() == 0) seen.reused.emplace_back(reused.begin(), reused.end());
+      std::vector<std::int32_t> found(part.size());
+      vocabulary.find(one_hot(part, features), std::span<std::int32_t>(found));
+      if (!std::equal(found.begin(), found.end(), rows.begin(), rows.end()))
+        throw Error("find and learn disagree");
+    }
+    for (int t = 0; t < vocabulary.tables(); ++t)
+      saved[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())] =
+          vocabulary.export_records(t);
+  });
+  for (std::size_t step = 0; step < parts.size(); ++step)
+    for (std::int64_t f = 0; f < features; ++f)
+      for (const Keys& part : parts[step]) {
+        const std::int64_t n = std::ssize(part) / features;
+        seen.rows[step].insert(seen.rows[step].end(), part.begin() + f * n,
+                               part.begin() + (f + 1) * n);
+      }
+  if (records != nullptr) *records = saved;
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("rows, admission and eviction follow the rules, on any number of ranks and threads") {
+  for (const Eviction eviction : {Eviction::none, Eviction::least_frequent, Eviction::oldest})
+    for (const std::uint32_t admit_after : {1u, 3u}) {
+      CAPTURE(static_cast<int>(eviction));
+      CAPTURE(admit_after);
+      constexpr int kSteps = 60;
+      constexpr std::int64_t kRows = 50;
+      const auto batch_at = [](int step) { return batch_of(step, 90, 3000); };
+      Model model(kRows, admit_after, eviction);
+      Seen expected;
+      std::size_t evictions = 0;
+      for (int step = 0; step < kSteps; ++step) {
+        expected.rows.push_back(model.learn(batch_at(step)));
+        expected.reused.emplace_back();
+        for (const std::int64_t row : model.reused) expected.reused.back().push_back({0, row});
+        evictions += model.reused.size();
+      }
+      CHECK((evictions > 100) == (eviction != Eviction::none));
+      for (const auto& [ranks, threads] :
+           {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(5, 1)}) {
+        const VocabularyOptions options{
+            .tables = {{kRows, admit_after, eviction}}, .feature_table = {}, .threads = threads};
+        CHECK(run(ranks, options, 1, 0, kSteps, batch_at) == expected);
+      }
+    }
+}
+
+TEST_CASE(
+    "large tables and several features: the same rows on any number of ranks, distinct for "
+    "distinct keys") {
+  // Tables of 5, 1 and 2 blocks; features 0 and 2 read the first.
+  const VocabularyOptions options{.tables = {{20'481, 1, Eviction::oldest}, {70, 2}, {9'000, 2}},
+                                  .feature_table = {0, 1, 0, 2}};
+  const auto batch_at = [](int step) { return batch_of(step, 4 * 2000, 60'000); };
+  Records records;
+  const Seen one = run(1, options, 4, 0, 12, batch_at, &records);
+  std::map<std::int64_t, std::int64_t> row_of;
+  std::set<std::int64_t> rows;
+  for (std::size_t i = 0; i < 2000; ++i)
+    for (const std::size_t at : {i, 4000 + i}) {  // features 0 and 2 of the last batch
+      const std::int64_t key = batch_at(11)[at], row = one.rows[11][at];
+      CHECK(row >= 1);
+      CHECK(row < 20'481);
+      CHECK(row_of.emplace(key, row).first->second == row);
+      rows.insert(row);
+    }
+  CHECK(rows.size() == row_of.size());
+  for (const int ranks : {2, 3, 7}) {
+    VocabularyOptions other = options;
+    other.threads = ranks == 3 ? 2 : 1;
+    CHECK(run(ranks, other, 4, 0, 12, batch_at) == one);
+  }
+}
+
+TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had happened") {
+  for (const Eviction eviction : {Eviction::least_frequent, Eviction::oldest}) {
+    const VocabularyOptions options{.tables = {{9'001, 2, eviction}, {60, 1, eviction}},
+                                    .feature_table = {}};
+    const auto batch_at = [](int step) { return batch_of(step, 2 * 700, 40'000); };
+    const Seen whole = run(1, options, 2, 0, 30, batch_at);
+    Records records;
+    Seen parts = run(2, options, 2, 0, 11, batch_at, &records);
+    for (const auto& [ranks, begin, end] : {std::tuple(3, 11, 20), std::tuple(1, 20, 30)}) {
+      std::reverse(records[0].begin(), records[0].end());
+      const Seen next = run(ranks, options, 2, begin, end, batch_at, &records);
+      parts.rows.insert(parts.rows.end(), next.rows.begin(), next.rows.end());
+      parts.reused.insert(parts.reused.end(), next.reused.begin(), next.reused.end());
+    }
+    CHECK(parts == whole);
+  }
+}
+
+TEST_CASE("in a checkpoint, between rank counts") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tessera_vocabulary_" + std::to_string(getpid()));
+  const VocabularyOptions options{.tables = {{9'001, 2}, {60, 1}}, .feature_table = {}};
+  Records expected;
+  run(3, options, 2, 0, 5, [](int step) { return batch_of(step, 2 * 700, 40'000); }, &expected);
+  run_ranks(2, [&](ThreadCommunicator& communicator) {
+    Vocabulary vocabulary(communicator, options);
+    for (int t = 0; t < 2; ++t) vocabulary.import_records(t, expected[static_cast<std::size_t>(t)]);
+    vocabulary.set_step(5);
+    CheckpointContents contents;
+    const SavedVocabulary saved(contents, vocabulary);
+    save_checkpoint(communicator, folder, contents, 5);
+  });
+  run_ranks(3, [&](ThreadCommunicator& communicator) {
+    Vocabulary vocabulary(communicator, options);
+    {
+      CheckpointContents contents;
+      const SavedVocabulary saved(contents, vocabulary);
+      load_checkpoint(communicator, *latest_checkpoint(folder), contents);
+    }
+    load_vocabulary(*latest_checkpoint(folder), vocabulary);
+    require<Error>(vocabulary.step() == 5, "step {}", vocabulary.step());
+    for (int t = 0; t < 2; ++t) {
+      const VocabularyRecords now = vocabulary.export_records(t);
+      const VocabularyRecords& then =
+          expected[static_cast<std::size_t>(t)][static_cast<std::size_t>(communicator.rank())];
+      const bool same = now.keys == then.keys && now.rows == then.rows &&
+                        now.counts == then.counts && now.steps == then.steps &&
+                        now.used == then.used;
+      require<Error>(same, "table {} came back otherwise", t);
+    }
+    Vocabulary other(communicator, {.tables = {{60}, {60}}, .feature_table = {}});
+    bool refused = false;
+    try {
+      load_vocabulary(*latest_checkpoint(folder), other);
+    } catch (const InvalidArgument&) {
+      refused = true;
+    }
+    require<Error>(refused, "records of another table were taken");
+  });
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("extreme keys, bags of any length, empty batches") {
+  SelfCommunicator self;
+  Vocabulary vocabulary(self, {.tables = {{100}, {100}}, .feature_table = {}});
+  const Keys keys{
+      0,  -1, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(), 0,
+      -1, 7};
+  const std::vector<std::int64_t> offsets{0, 0, 4, 4, 7};
+  std::vector<std::int32_t> rows(7);
+  vocabulary.learn({.features = 2, .batch = 2, .ids = keys, .offsets = offsets, .weights = {}},
+                   std::span(rows));
+  CHECK(rows == std::vector<std::int32_t>{1, 2, 3, 4, 1, 2, 3});
+  CHECK(vocabulary.admitted(0) == 4);
+  CHECK(vocabulary.admitted(1) == 3);
+  const Keys unknown{5, 5};
+  rows.resize(2);
+  vocabulary.find(one_hot(unknown, 2), std::span(rows));
+  CHECK(rows == std::vector<std::int32_t>{0, 0});
+  CHECK(vocabulary.learn(one_hot({}, 2), std::span<std::int32_t>()).empty());
+  CHECK(vocabulary.step() == 2);
+  CHECK(vocabulary_key("a") != vocabulary_key("b"));
+}
+
+TEST_CASE("keys that are seen rarely are forgotten: memory is bounded by the rows") {
+  SelfCommunicator self;
+  Vocabulary vocabulary(self, {.tables = {{2000, 5}}, .feature_table = {}});
+  Keys keys(1000);
+  std::vector<std::int32_t> rows(keys.size());
+  for (int step = 0; step < 200; ++step) {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      keys[i] = i < 10 ? static_cast<std::int64_t>(i) : step * 1000 + static_cast<std::int64_t>(i);
+    vocabulary.learn(one_hot(keys), std::span(rows));
+    CHECK(vocabulary.candidates(0) <= 2000);
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      CHECK((rows[i] != 0) == (i < 10 && (step >= 20 || rows[i] != 0)));
+    if (step < 4) CHECK(rows[0] == 0);
+  }
+}
+
+TEST_CASE("what a vocabulary refuses") {
+  SelfCommunicator self;
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{1}}, .feature_table = {}}), InvalidArgument);
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{std::int64_t{1} << 31}}, .feature_table = {}}),
+                  InvalidArgument);
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5, 0}}, .feature_table = {}}), InvalidArgument);
+  CHECK_THROWS_AS(Vocabulary(self, {.tables = {{5}}, .feature_table = {1}}), InvalidArgument);
+  Vocabulary vocabulary(self, {.tables = {{5}}, .feature_table = {}});
+  const Keys keys{1, 2};
+  std::vector<std::int32_t> rows(2);
+  CHECK_THROWS_AS(vocabulary.learn(one_hot(keys, 2), std::span(rows)), InvalidArgument);
+  CHECK_THROWS_AS(vocabulary.learn(one_hot(keys), std::span(rows).first(1)), InvalidArgument);
+  const std::vector<std::int64_t> backwards{0, 2, 1};
+  CHECK_THROWS_AS(vocabulary.learn(
+                      {.features = 1, .batch = 2, .ids = keys, .offsets = backwards, .weights = {}},
+                      std::span(rows)),
+                  InvalidArgument);
+  vocabulary.learn(one_hot(keys), std::span(rows));
+  const VocabularyRecords good = vocabulary.export_records(0);
+  CHECK(good.keys == keys);
+  CHECK(good.used == Keys{2});
+  const auto refuses = [&](auto&& damage) {
+    VocabularyRecords bad = good;
+    damage(bad);
+    CHECK_THROWS_AS(vocabulary.import_records(0, std::vector{bad}), InvalidArgument);
+    CHECK(vocabulary.export_records(0).rows == good.rows);
+  };
+  refuses([](VocabularyRecords& r) { r.rows[0] = 5; });
+  refuses([](VocabularyRecords& r) { r.rows[0] = 0; });
+  refuses([](VocabularyRecords& r) { r.rows[0] = -2; });
+  refuses([](VocabularyRecords& r) { r.rows[0] = r.rows[1]; });
+  refuses([](VocabularyRecords& r) { r.keys[0] = r.keys[1]; });
+  refuses([](VocabularyRecords& r) { r.counts[0] = 0; });
+  refuses([](VocabularyRecords& r) { r.counts[0] = std::int64_t{1} << 32; });
+  refuses([](VocabularyRecords& r) { r.steps[0] = -1; });
+  refuses([](VocabularyRecords& r) { r.used[0] = 1; });
+  refuses([](VocabularyRecords& r) { r.used[0] = 5; });
+  refuses([](VocabularyRecords& r) { r.used[0] = -1; });
+  refuses([](VocabularyRecords& r) { r.used.clear(); });
+  refuses([](VocabularyRecords& r) { r.rows.pop_back(); });
+}
+
+TEST_CASE("keys that were chosen against the standard seed do not collide") {
+  const std::uint64_t seed =
+      VocabularyLayout({.tables = {{4097}}, .feature_table = {}}, 1, 0).tables[0].seed;
+  Keys keys;  // whose hash with that seed ends in eleven zeros
+  for (std::int64_t key = 0; keys.size() < 1000; ++key)
+    if ((mix64(static_cast<std::uint64_t>(key) ^ seed) & 2047) == 0) keys.push_back(key);
+  VocabularyBlock block(4096, 1, Eviction::least_frequent);
+  std::vector<std::int32_t> rows(keys.size());
+  Keys reused;
+  block.learn(keys, 1, rows, reused);
+  CHECK(block.longest_search() < 200);  // of 1,000 where they collide
+  VocabularyBlock another(4096, 1, Eviction::least_frequent);
+  std::vector<std::int32_t> same(keys.size());
+  another.learn(keys, 1, same, reused);
+  CHECK(same == rows);  // whatever the secret
+}
+
+TEST_CASE(
+    "records that are imported without a word on their steps: every key keeps its row, and others "
+    "get rows of their own") {
+  SelfCommunicator self;
+  const VocabularyOptions options{.tables = {{100, 1}}, .feature_table = {}};
+  tessera::Vocabulary<SelfCommunicator> first(self, options), second(self, options);
+  const Keys some{11, 12, 13}, more{21, 22, 23};
+  Keys rows(3), found(3);
+  first.learn(one_hot(some, 1), std::span<std::int64_t>(rows));
+  first.learn(one_hot(more, 1), std::span<std::int64_t>(rows));
+  second.import_records(0, std::vector{first.export_records(0)});
+  CHECK(second.step() == 2);
+  for (const std::int64_t step : {std::int64_t{1}, std::int64_t{-5}, std::int64_t{1} << 32}) {
+    CAPTURE(step);
+    CHECK_THROWS_AS(second.set_step(step), InvalidArgument);
+    CHECK(second.step() == 2);
+  }
+  const Keys next{99, 12, 13};
+  second.find(one_hot(next, 1), std::span<std::int64_t>(found));
+  second.learn(one_hot(next, 1), std::span<std::int64_t>(rows));
+  CHECK(found[1] == rows[1]);
+  CHECK(found[2] == rows[2]);
+  CHECK(rows[0] == 7);
+  second.set_step(9);
+  CHECK(second.step() == 9);
+}
