@@ -24,7 +24,7 @@ int main(int argc, char** argv) try {
                         [](const Layout& layout, const Workload& workload, int steps) {
                           const gpu::Stream stream;
                           const Cuda backend({.stream = stream.get()});
-                          BasicSelfCommunicator<CudaMemory> self{CudaMemory(backend)};
+                          BasicSelfCommunicator<CudaTransfer> self{CudaTransfer(backend)};
                           return bench::measure(self, layout, workload, steps, backend);
                         });
   return 0;

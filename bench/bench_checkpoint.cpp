@@ -31,7 +31,7 @@ constexpr std::int64_t kRows = 1'000'000;
 constexpr int kWidth = 64, kBatch = 2048;
 constexpr std::int64_t kBytes = kRows * (kWidth + 1) * 4;
 
-using Tables = ShardedCollection<Widths<64, 32>, RowWiseAdagrad, Host, SelfCommunicator>;
+using Tables = LayoutCollection<Widths<64, 32>, RowWiseAdagrad, Host, SelfCommunicator>;
 
 struct Folder {
   std::filesystem::path path;

@@ -44,15 +44,15 @@ void bench_codec(benchmark::State& state) {
     std::memcpy(decoded.data(), floats.data(), floats.size() * sizeof(float));
     benchmark::ClobberMemory();
     copies.push_back(seconds(begin));
-    const typename EncodeRows<C>::Job encode[] = {
+    const typename op::EncodeRows<C>::Job encode[] = {
         {floats.data(), width, encoded.data(), rows, width, nullptr}};
     begin = Clock::now();
-    run<EncodeRows<C>>(host, {encode});
+    op::run<op::EncodeRows<C>>(host, {encode});
     encodes.push_back(seconds(begin));
-    const typename DecodeRows<C>::Job decode[] = {
+    const typename op::DecodeRows<C>::Job decode[] = {
         {encoded.data(), decoded.data(), width, rows, width, nullptr, false}};
     begin = Clock::now();
-    run<DecodeRows<C>>(host, {decode});
+    op::run<op::DecodeRows<C>>(host, {decode});
     decodes.push_back(seconds(begin));
     state.SetIterationTime(encodes.back() + decodes.back());
   }

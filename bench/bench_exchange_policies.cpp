@@ -108,8 +108,8 @@ void exchange_policies(benchmark::State& state) {
   run_ranks(kRanks, [&](ThreadCommunicator& threads) {
     Distant distant{threads, std::chrono::microseconds(state.range(1))};
     Comm c(distant);
-    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, row_wise(),
-                                                                      {.learning_rate = 1e-3f});
+    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, row_wise(),
+                                                                     {.learning_rate = 1e-3f});
     typename decltype(e)::template StepState<std::int32_t> step;
     std::vector<Bags10> batches;
     for (int b = 0; b < kBatches; ++b)
@@ -169,8 +169,8 @@ void traffic(benchmark::State& state) {
   run_ranks(kFour, [&](ThreadCommunicator& threads) {
     Distant distant{threads};
     Comm c(distant);
-    ShardedCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout,
-                                                                      {.learning_rate = 1e-3f});
+    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout,
+                                                                     {.learning_rate = 1e-3f});
     const Bags10 batch = make_batch(static_cast<unsigned>(c.rank()), bag, kFewRows);
     std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)),
         gradient(output.size(), 1e-3f);
@@ -206,7 +206,7 @@ void route_ahead(benchmark::State& state) {
     const std::chrono::microseconds latency(state.range(1));
     Distant distant{threads, latency}, second_distant{threads.split(0), latency};
     Comm c(distant), second(second_distant);
-    using Collection = ShardedCollection<Widths<kWidth>, Sgd, Host, Comm>;
+    using Collection = LayoutCollection<Widths<kWidth>, Sgd, Host, Comm>;
     Collection e(c, Host{}, row_wise(), {.learning_rate = 1e-3f});
     RouteAhead<Collection, std::int32_t, Comm, Host> ahead(e, second, Host{});
     Mlp<> mlp({kColumns, 256, 64, 1}, {});

@@ -46,7 +46,7 @@ void lookup(benchmark::State& state, Shape shape) {
   }
 
   const Host host({.threads = shape.threads});
-  std::vector<LookupGroup<std::int32_t>> groups(static_cast<std::size_t>(shape.tables));
+  std::vector<op::LookupGroup<std::int32_t>> groups(static_cast<std::size_t>(shape.tables));
   const auto ours = [&](std::int64_t batch) {
     for (int t = 0; t < shape.tables; ++t)
       groups[static_cast<std::size_t>(t)] = {
@@ -59,7 +59,7 @@ void lookup(benchmark::State& state, Shape shape) {
     if (shape.bag == 1)
       for (int t = 0; t < shape.tables; ++t)
         groups[static_cast<std::size_t>(t)].bags.ids += t * shape.batch;
-    run<Lookup<T, std::int32_t, Width>>(host, {.arena = arena.data(), .groups = groups});
+    op::run<op::Lookup<T, std::int32_t, Width>>(host, {.arena = arena.data(), .groups = groups});
   };
   const auto limit = [&](std::int64_t batch, int distance) {
     gather<row_bytes, Width>(shape.threads, reinterpret_cast<const char*>(arena.data()),

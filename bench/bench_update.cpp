@@ -39,7 +39,7 @@ void update(benchmark::State& state, Shape shape) {
   const std::int64_t rows_of_table = shape.rows / shape.tables;
   HugeArray<T> arena(shape.rows * Width);
   std::vector<std::unique_ptr<HugeArray<float>>> element_states, row_states;
-  ArenaState<T, O> arena_state{
+  op::ArenaState<T, O> arena_state{
       .arena = arena.data(), .rows = shape.rows, .width = Width, .rounding_seed = 1};
   for (int k = 0; k < O::element_states; ++k)
     arena_state.element_state[static_cast<std::size_t>(k)] =
@@ -47,7 +47,7 @@ void update(benchmark::State& state, Shape shape) {
   for (int k = 0; k < O::row_states; ++k)
     arena_state.row_state[static_cast<std::size_t>(k)] =
         row_states.emplace_back(std::make_unique<HugeArray<float>>(shape.rows))->data();
-  const ArenaSegment segment{.rows = shape.rows};
+  const op::ArenaSegment segment{.rows = shape.rows};
   arena_state.segments = {&segment, 1};
 
   HugeArray<float> output(shape.batch * shape.tables * Width),
@@ -73,11 +73,11 @@ void update(benchmark::State& state, Shape shape) {
   }
 
   const Host host({.threads = shape.threads});
-  std::vector<GradientGroup<Id>> groups(static_cast<std::size_t>(shape.tables));
-  std::vector<LookupGroup<Id>> lookups(static_cast<std::size_t>(shape.tables));
+  std::vector<op::GradientGroup<Id>> groups(static_cast<std::size_t>(shape.tables));
+  std::vector<op::LookupGroup<Id>> lookups(static_cast<std::size_t>(shape.tables));
   const auto set_batch = [&](std::int64_t batch) {
     for (int t = 0; t < shape.tables; ++t) {
-      const Bags<Id> bags{
+      const op::Bags<Id> bags{
           .ids = ids.data() + batch * entries + (shape.bag == 1 ? t * shape.batch : 0),
           .offsets = shape.bag == 1 ? nullptr : offsets.data() + t * shape.batch,
           .bags = shape.batch,
@@ -118,10 +118,11 @@ void update(benchmark::State& state, Shape shape) {
   const int gather_distance = best_distance([&](int d) { gather_rows(turn++ % batches, d); });
 
   const auto forward = [&] {
-    run<Lookup<T, Id, Width>>(host, {.arena = arena.data(), .groups = lookups});
+    op::run<op::Lookup<T, Id, Width>>(host, {.arena = arena.data(), .groups = lookups});
   };
   const auto backward = [&] {
-    run<Update<T, Id, Width, O>>(host, {.state = arena_state, .step = step, .groups = groups});
+    op::run<op::Update<T, Id, Width, O>>(host,
+                                         {.state = arena_state, .step = step, .groups = groups});
   };
   for (int warm_up = 0; warm_up < 2; ++warm_up) {  // scratch memory is allocated and touched
     set_batch(turn++ % batches);

@@ -47,8 +47,9 @@ class LookupCase : public Case {
     distance_ = best_distance([&](int d) { gather_rows(turn_++, d); });
   }
   void run(std::int64_t batch) override {
-    const LookupGroup<Id> group{bags(batch), table_.output, Width};
-    tessera::run<Lookup<float, Id, Width>>(host_, {.arena = table_.weights, .groups = {&group, 1}});
+    const op::LookupGroup<Id> group{bags(batch), table_.output, Width};
+    tessera::op::run<op::Lookup<float, Id, Width>>(
+        host_, {.arena = table_.weights, .groups = {&group, 1}});
   }
   void limit(std::int64_t batch) override { gather_rows(batch, distance_); }
 
@@ -58,7 +59,7 @@ class LookupCase : public Case {
     return {static_cast<const Id*>(table_.ids) + batch % table_.batches * entries,
             static_cast<std::size_t>(entries)};
   }
-  Bags<Id> bags(std::int64_t batch) const {
+  op::Bags<Id> bags(std::int64_t batch) const {
     return {.ids = ids(batch).data(),
             .offsets = table_.bag == 1 ? nullptr : offsets_.data(),
             .bags = table_.batch};
@@ -106,8 +107,8 @@ class StepCase : public LookupCase<Width, Id> {
   }
   void run(std::int64_t batch) override {
     Base::run(batch);
-    const GradientGroup<Id> group{Base::bags(batch), table_.gradient, Width};
-    tessera::run<Update<float, Id, Width, O>>(
+    const op::GradientGroup<Id> group{Base::bags(batch), table_.gradient, Width};
+    tessera::op::run<op::Update<float, Id, Width, O>>(
         host_, {.state = state_, .step = O{}.at(0.01f, 1), .groups = {&group, 1}});
   }
   void limit(std::int64_t batch) override {
@@ -124,8 +125,8 @@ class StepCase : public LookupCase<Width, Id> {
         host_.threads(), written_, row_states_, rows, distance);
   }
 
-  ArenaState<float, O> state_;
-  ArenaSegment segment_;
+  op::ArenaState<float, O> state_;
+  op::ArenaSegment segment_;
   std::vector<std::unique_ptr<HugeArray<float>>> states_;
   std::array<char*, O::element_states + 1> written_{};
   std::array<float*, O::row_states> row_states_{};

@@ -110,7 +110,7 @@ template <class Inner, class Backend = Host>
 Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps,
                  const Backend& backend = Backend()) {
   using Comm = CountingCommunicator<Inner>;
-  using Embeddings = ShardedCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
+  using Embeddings = LayoutCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
   Comm communicator(inner);
   Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f});
   const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();

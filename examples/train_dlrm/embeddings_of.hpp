@@ -28,7 +28,7 @@ template <class Optimizer, class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
   // Codecs and duplicate removal are chosen at run time: a collection for each of them would be
   // compiled as often.
-  using Collection = tessera::ShardedCollection<
+  using Collection = tessera::LayoutCollection<
       Widths, Optimizer, Backend, tessera::AnyCommunicator,
       tessera::InitializeWith<tessera::Uniform>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,

@@ -269,7 +269,8 @@ class CudaModel final : public RankModel {
 class Lane {
  public:
   explicit Lane(ThreadCommunicator* threads) {
-    if (threads != nullptr) ranks_.emplace(threads->group(), threads->rank(), CudaMemory(backend_));
+    if (threads != nullptr)
+      ranks_.emplace(threads->group(), threads->rank(), CudaTransfer(backend_));
   }
   const Cuda& backend() const { return backend_; }
   /// Another handle of the same stream, for who works beside the communicator's thread.
@@ -281,8 +282,8 @@ class Lane {
  private:
   gpu::Stream stream_;
   Cuda backend_{{.stream = stream_.get()}};
-  BasicSelfCommunicator<CudaMemory> self_{CudaMemory(backend_)};
-  std::optional<BasicThreadCommunicator<CudaMemory>> ranks_;
+  BasicSelfCommunicator<CudaTransfer> self_{CudaTransfer(backend_)};
+  std::optional<BasicThreadCommunicator<CudaTransfer>> ranks_;
 };
 
 class CudaBackend final : public RankBackend {

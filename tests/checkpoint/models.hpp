@@ -78,7 +78,7 @@ std::int64_t differences(Collection& collection, std::uint64_t salt) {
 /// A collection, dense parameters and numbers, on one rank.
 template <Optimizer O, Element T, class Comm>
 struct Trained {
-  ShardedCollection<Widths<>, O, Host, Comm, Storage<T>> tables;
+  LayoutCollection<Widths<>, O, Host, Comm, Storage<T>> tables;
   std::vector<float> dense = std::vector<float>(3'000);
   std::int64_t epoch = 0;
   CheckpointContents contents;

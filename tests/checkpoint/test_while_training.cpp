@@ -27,7 +27,7 @@ using namespace random_layouts;
 namespace {
 
 using O = RowWiseAdagrad;
-using Sharded = ShardedCollection<Widths<>, O, Host, ThreadCommunicator>;
+using Sharded = LayoutCollection<Widths<>, O, Host, ThreadCommunicator>;
 
 /// Every number of the tables, by its place; of all ranks.
 struct Values {
@@ -128,7 +128,7 @@ TEST_CASE("an asynchronous save holds the step at which it began, however long i
 TEST_CASE("rows are copied aside before they change, and the writer gets them as they were") {
   SelfCommunicator c;
   const Model model{{{"t", 1000, 4}}, {{"t", "t"}}};
-  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(
+  LayoutCollection<Widths<>, O, Host, SelfCommunicator> tables(
       c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 1000, 0, 4}, 0}}), {});
   fill(tables, 3);
   CheckpointContents contents;
@@ -247,7 +247,7 @@ TEST_CASE(
   const TemporaryFolder folder;
   SelfCommunicator c;
   const Model model{{{"t", 30, 4}}, {{"t", "t"}}};
-  ShardedCollection<Widths<>, O, Host, SelfCommunicator> tables(
+  LayoutCollection<Widths<>, O, Host, SelfCommunicator> tables(
       c, Host{}, make_layout({1}, model.tables, {}, {{0, {0, 30, 0, 4}, 0}}), {});
   std::vector<float> gate{1, 2, 3, 4, 5, 6}, own{7, 8};
   std::vector<std::int64_t> numbers{2, 0, 1}, table_numbers{29};

@@ -109,14 +109,14 @@ TEST_CASE("encode and decode: samples, strides, added parts, threads") {
     for (std::size_t i = 0; i < source.size(); ++i) source[i] = static_cast<float>(i % 97) - 40;
     const std::vector<std::int32_t> samples{1, 4, 5, 17, 39};
     std::vector<std::byte> all(40 * Bf16::bytes(kWidth)), some(5 * Bf16::bytes(kWidth));
-    const EncodeRows<Bf16>::Job encode[] = {
+    const op::EncodeRows<Bf16>::Job encode[] = {
         {source.data(), 7, all.data(), 40, kWidth, nullptr},
         {source.data() + 1, 7, some.data(), 5, kWidth, samples.data()}};
-    run<EncodeRows<Bf16>>(host, {encode});
-    const DecodeRows<Bf16>::Job decode[] = {
+    op::run<op::EncodeRows<Bf16>>(host, {encode});
+    const op::DecodeRows<Bf16>::Job decode[] = {
         {all.data(), target.data(), 6, 40, kWidth, nullptr, false},
         {some.data(), target.data(), 6, 5, kWidth, samples.data(), true}};
-    run<DecodeRows<Bf16>>(host, {decode});
+    op::run<op::DecodeRows<Bf16>>(host, {decode});
     for (std::size_t r = 0; r < 40; ++r)
       for (std::size_t c = 0; c < kWidth; ++c) expected[r * 6 + c] = source[r * 7 + c];
     for (const std::int32_t s : samples)

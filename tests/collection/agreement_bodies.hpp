@@ -139,7 +139,7 @@ void expect_other_type(const std::string& text) {
 
 template <class Backend>
 void ranks_with_different_types() {
-  expect_other_type<Backend, ShardedCollection<Widths<>, Adagrad, Backend, CountingOn<Backend>>>(
+  expect_other_type<Backend, LayoutCollection<Widths<>, Adagrad, Backend, CountingOn<Backend>>>(
       "optimizer");
   expect_other_type<Backend, E<Backend, Storage<Half>>>("element type of the tables");
   expect_other_type<Backend, E<Backend, EncodeWith<Fp32, Bf16>>>("codecs");

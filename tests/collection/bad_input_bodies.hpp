@@ -325,7 +325,7 @@ template <class Backend>
 void optimizer_constants_that_are_no_numbers() {
   Alone<Backend> alone;
   const auto construct = [&]<class O>(const O& optimizer) {
-    using E = ShardedCollection<Widths<16>, O, Backend, typename Alone<Backend>::Comm>;
+    using E = LayoutCollection<Widths<16>, O, Backend, typename Alone<Backend>::Comm>;
     typename E::Options options;
     options.optimizer = optimizer;
     E(alone.communicator, alone.backend, small_model::layout(1), options);

@@ -145,7 +145,7 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
       // as if so many ids had been checked, for which no test has memory
       if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;
       texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of([&] {
-        Router<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing())
+        IdExchange<std::int64_t, Host, small_model::Counting>(host, c, e.tables().routing())
             .data_parallel(step);
       });
       if (c.rank() == 1) throw Error(texts[1]);

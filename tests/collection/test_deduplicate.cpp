@@ -19,7 +19,7 @@ TEST_CASE("distinct ids: by definition, for any number of threads") {
   for (const int threads : {1, 3}) {
     std::vector<std::vector<std::int64_t>> ids(4), distinct(4);
     std::vector<std::vector<std::int32_t>> index(4);
-    std::vector<DistinctIds<std::int64_t>::Job> jobs;
+    std::vector<op::DistinctIds<std::int64_t>::Job> jobs;
     for (std::size_t k = 0; k < 4; ++k) {
       for (std::size_t i = 0; i < 1000 * k; ++i)
         ids[k].push_back(
@@ -29,7 +29,7 @@ TEST_CASE("distinct ids: by definition, for any number of threads") {
       jobs.push_back({ids[k].data(), static_cast<std::int64_t>(ids[k].size()), distinct[k].data(),
                       index[k].data(), -1});
     }
-    run<DistinctIds<std::int64_t>>(Host({.threads = threads}), {jobs});
+    op::run<op::DistinctIds<std::int64_t>>(Host({.threads = threads}), {jobs});
     for (std::size_t k = 0; k < 4; ++k) {
       const std::set<std::int64_t> expected(ids[k].begin(), ids[k].end());
       distinct[k].resize(static_cast<std::size_t>(jobs[k].found));

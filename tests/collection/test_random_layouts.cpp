@@ -48,7 +48,7 @@ struct Run {
     std::vector<std::vector<std::vector<float>>> grad_weights(
         model.features.size(), std::vector<std::vector<float>>(static_cast<std::size_t>(samples)));
     run_ranks(layout.ranks(), [&](ThreadCommunicator& communicator) {
-      ShardedCollection<Widths<4, 16>, O, Host, ThreadCommunicator> embeddings{
+      LayoutCollection<Widths<4, 16>, O, Host, ThreadCommunicator> embeddings{
           communicator, Host{{.threads = threads}}, layout, {.learning_rate = 0.125f, .seed = 7}};
       const std::int64_t begin = even_cut(samples, layout.ranks(), communicator.rank());
       const std::int64_t end = even_cut(samples, layout.ranks(), communicator.rank() + 1);
@@ -119,7 +119,7 @@ Result initial(const Model& model) {
   }();
   Result result;
   SelfCommunicator self;
-  ShardedCollection<Widths<16>, Sgd, Host, SelfCommunicator> embeddings{
+  LayoutCollection<Widths<16>, Sgd, Host, SelfCommunicator> embeddings{
       self, Host{}, whole, {.seed = 7}};
   for (const TableSpec& t : model.tables) {
     result.tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));

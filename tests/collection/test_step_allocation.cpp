@@ -52,7 +52,7 @@ TEST_CASE("a step allocates nothing once its batches have been seen") {
       CAPTURE(ranks);
       CAPTURE(one_hot);
       run_ranks(ranks, [&](ThreadCommunicator& communicator) {
-        ShardedCollection<Widths<16>, RowWiseAdagrad, Host, ThreadCommunicator> embeddings(
+        LayoutCollection<Widths<16>, RowWiseAdagrad, Host, ThreadCommunicator> embeddings(
             communicator, Host{}, small_model::layout(ranks), {.seed = 1});
         std::vector<small_model::Batch> batches;
         for (int b = 0; b < 4; ++b)

@@ -12,6 +12,6 @@
 
 using namespace tessera;
 
-void mark(const Host& host, const MarkRows<int>::Parameters& parameters) {
-  run<MarkRows<int>>(host, parameters);
+void mark(const Host& host, const op::MarkRows<int>::Parameters& parameters) {
+  op::run<op::MarkRows<int>>(host, parameters);
 }

@@ -121,7 +121,7 @@ struct Batch {
 };
 
 template <class Policy>
-using Embeddings = ShardedCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator, Policy>;
+using Embeddings = LayoutCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator, Policy>;
 
 template <class E>
 std::vector<float> state_of(const E& embeddings) {

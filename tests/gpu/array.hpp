@@ -12,8 +12,8 @@ namespace on_backend {
 
 template <>
 struct MemoryOf<Cuda> {
-  using type = CudaMemory;
-  static type of(const Cuda& backend) { return CudaMemory(backend); }
+  using type = CudaTransfer;
+  static type of(const Cuda& backend) { return CudaTransfer(backend); }
 };
 
 }  // namespace on_backend

@@ -66,7 +66,7 @@ const Ids& ids_of(const Shape& s) {
 template <class Group>
 std::vector<Group> groups_of(const Shape& s, const std::int32_t* ids, const std::int64_t* offsets,
                              std::size_t input, decltype(Group::bags) bags,
-                             const std::function<Group(const Bags<std::int32_t>&, int)>& make) {
+                             const std::function<Group(const op::Bags<std::int32_t>&, int)>& make) {
   std::vector<Group> groups;
   for (int t = 0; t < s.tables; ++t) {
     bags.ids = ids + (static_cast<std::int64_t>(input) * s.tables + t) * s.bags * s.bag;
@@ -91,11 +91,11 @@ void lookup(benchmark::State& state, Shape s) {
   measure(state, backend, inputs, entries * (4 * Width + 4) + out,
           drawn.distinct * 4 * Width + entries * 4 + out, {.share = 0.8, .from_cache = true},
           [&](std::size_t input) {
-            const auto groups = groups_of<LookupGroup<std::int32_t>>(
+            const auto groups = groups_of<op::LookupGroup<std::int32_t>>(
                 s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-                  return LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
+                  return op::LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
                 });
-            run<Lookup<float, std::int32_t, Width>>(backend, {arena.data(), Width, groups});
+            op::run<op::Lookup<float, std::int32_t, Width>>(backend, {arena.data(), Width, groups});
           });
 }
 
@@ -114,14 +114,14 @@ void update(benchmark::State& state, Shape s) {
   measure(state, backend, inputs, entries * (row_bytes + 4 * Width + 4),
           drawn.distinct * row_bytes + in + entries * 4,
           {.share = std::is_same_v<O, Sgd> ? 0.6 : 0.55}, [&](std::size_t input) {
-            const auto groups = groups_of<GradientGroup<std::int32_t>>(
+            const auto groups = groups_of<op::GradientGroup<std::int32_t>>(
                 s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-                  const RowRange table =
-                      s.names_rows ? RowRange{t * s.rows, (t + 1) * s.rows} : RowRange{};
-                  return GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride,
-                                                     table};
+                  const op::RowRange table =
+                      s.names_rows ? op::RowRange{t * s.rows, (t + 1) * s.rows} : op::RowRange{};
+                  return op::GradientGroup<std::int32_t>{bags, gradient.data() + t * Width, stride,
+                                                         table};
                 });
-            run<Update<float, std::int32_t, Width, O>>(
+            op::run<op::Update<float, std::int32_t, Width, O>>(
                 backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
           });
 }
@@ -160,7 +160,7 @@ void route(benchmark::State& state, Shape s) {
   const DeviceArray<std::int32_t> routed(backend, static_cast<std::size_t>(entries)),
       samples(backend, static_cast<std::size_t>(entries));
   const DeviceArray<std::uint32_t> lengths(backend, static_cast<std::size_t>(entries));
-  using Pack = PackBags<std::int32_t>;
+  using Pack = op::PackBags<std::int32_t>;
   std::vector<Pack::Block> blocks(static_cast<std::size_t>(ranks * s.tables));
   const auto step = [&](std::size_t input) {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -169,19 +169,20 @@ void route(benchmark::State& state, Shape s) {
       blocks[i].row_begin = rank * s.rows / ranks, blocks[i].row_end = (rank + 1) * s.rows / ranks;
     }
     const auto jobs = groups_of<Pack::Job>(
-        s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](Bags<std::int32_t> bags, int t) {
+        s, drawn.ids.data(), drawn.offsets.data(), input, {},
+        [&](op::Bags<std::int32_t> bags, int t) {
           bags.row_bias = 0;
           return Pack::Job{bags,
                            std::span(blocks).subspan(static_cast<std::size_t>(ranks * t), ranks)};
         });
-    run<Pack>(backend, {jobs, true});
+    op::run<Pack>(backend, {jobs, true});
     std::int64_t entry = 0, bag = 0;
     for (Pack::Block& block : blocks) {
       block.ids = routed.data() + entry, block.samples = samples.data() + bag,
       block.lengths = lengths.data() + bag;
       entry += block.entries, bag += block.bags;
     }
-    run<Pack>(backend, {jobs});
+    op::run<Pack>(backend, {jobs});
     return bag;
   };
   const double bytes = 8.0 * static_cast<double>(entries) + 8.0 * static_cast<double>(step(0)) +
@@ -203,16 +204,16 @@ void codec(benchmark::State& state, double share) {
   measure(state, backend, 2, bytes, bytes, {.share = share}, [&](std::size_t input) {
     float* at = vectors.data() + static_cast<std::int64_t>(input) * tables * rows * width;
     std::byte* codes = encoded.data() + input * tables * rows * C::bytes(width);
-    std::vector<typename EncodeRows<C>::Job> encode;
-    std::vector<typename DecodeRows<C>::Job> decode;
+    std::vector<typename op::EncodeRows<C>::Job> encode;
+    std::vector<typename op::DecodeRows<C>::Job> decode;
     for (int t = 0; t < tables; ++t, at += rows * width, codes += rows * C::bytes(width)) {
       encode.push_back({at, width, codes, rows, width});
       decode.push_back({codes, at, width, rows, width});
     }
     if constexpr (Decode)
-      run<DecodeRows<C>>(backend, {decode});
+      op::run<op::DecodeRows<C>>(backend, {decode});
     else
-      run<EncodeRows<C>>(backend, {encode});
+      op::run<op::EncodeRows<C>>(backend, {encode});
   });
 }
 

@@ -85,7 +85,7 @@ std::vector<std::int64_t> layers(std::vector<std::int64_t> sizes) {
 /// strides, and lookups store 16 bytes at once.
 std::int64_t padded(std::int64_t columns) { return gpu::ceil_divide(columns, 16) * 16; }
 
-using One = BasicSelfCommunicator<CudaMemory>;
+using One = BasicSelfCommunicator<CudaTransfer>;
 
 DeviceArray<float> floats(const Cuda& backend, std::int64_t count) {
   return {backend, static_cast<std::size_t>(count)};
@@ -175,9 +175,9 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
 
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  One self{CudaMemory(backend)};
+  One self{CudaTransfer(backend)};
   const Adagrad adagrad{1e-7f, 0.1f};
-  ShardedCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
+  LayoutCollection<Widths<8, 16, 32>, Adagrad, Cuda, One> embeddings{
       self,
       backend,
       make_layout({1}, tables, features, shards),
@@ -238,7 +238,7 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   using Dot = CudaDotInteraction<tables + 1, width, 32, float, true>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  One self{CudaMemory(backend)};
+  One self{CudaTransfer(backend)};
   std::vector<std::string> names;
   for (int t = 0; t < tables; ++t) names.push_back(fmt::format("t{}", t));
   std::vector<TableSpec> specs;
@@ -249,7 +249,7 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
     features.push_back({names[t], names[t], Pooling::sum, false});
     shards.push_back({t, {0, rows, 0, width}, 0});
   }
-  ShardedCollection<Widths<width>, Sgd, Cuda, One> embeddings{
+  LayoutCollection<Widths<width>, Sgd, Cuda, One> embeddings{
       self, backend, make_layout({1}, specs, features, shards), {}};
   const CudaMlpOptions options{.precision = how.precision,
                                .tf32 = how.precision == DensePrecision::float32,

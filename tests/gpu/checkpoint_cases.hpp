@@ -43,7 +43,7 @@ float value(std::uint64_t salt, std::string_view table, int array, std::int64_t 
 
 template <class Backend>
 using TablesOn =
-    ShardedCollection<Widths<>, RowWiseAdagrad, Backend, typename ThreadRanks<Backend>::type>;
+    LayoutCollection<Widths<>, RowWiseAdagrad, Backend, typename ThreadRanks<Backend>::type>;
 
 /// Visits the model's arrays as whole tables: visit(table, array, rows, columns).
 template <class Visit>
@@ -367,9 +367,9 @@ TEST_CASE(
     const DeviceBags<std::int32_t> a(backend, first), b(backend, second);
     in_every_order([&] {
       const OnDevice<std::uint32_t> bits(backend, before);
-      Bags<std::int32_t> empty;
-      const Bags<std::int32_t> all[] = {a.view(), empty, b.view()};
-      run<MarkRows<std::int32_t>>(backend, {all, bits.data()});
+      op::Bags<std::int32_t> empty;
+      const op::Bags<std::int32_t> all[] = {a.view(), empty, b.view()};
+      op::run<op::MarkRows<std::int32_t>>(backend, {all, bits.data()});
       CHECK((bits.read() == expected));
     });
   }
@@ -390,7 +390,7 @@ TEST_CASE("rows are gathered: of whole words and of half ones") {
       for (std::int64_t c = 0; c < width; ++c)
         expected.push_back(values[static_cast<std::size_t>(row * width + c)]);
     const OnDevice<std::uint16_t> target(backend, std::vector<std::uint16_t>(expected.size()));
-    run<GatherRows>(
+    op::run<op::GatherRows>(
         backend, {reinterpret_cast<const std::byte*>(source.data()), width * 2, device_rows.data(),
                   std::ssize(rows), width * 2, reinterpret_cast<std::byte*>(target.data())});
     CHECK((target.read() == expected));

@@ -61,7 +61,7 @@ struct Training {
       const Backend backend;
       auto communicator = ThreadRanks<Backend>::make(host, backend);
       using Comm = typename ThreadRanks<Backend>::type;
-      ShardedCollection<Widths<16>, O, Backend, Comm, Policies...> embeddings{
+      LayoutCollection<Widths<16>, O, Backend, Comm, Policies...> embeddings{
           communicator,
           backend,
           layout,
@@ -245,7 +245,7 @@ Training with_equal_batches(Random& random, Training training) {
 using TableA = Table<"a", 10, 4>;
 using TableB = Table<"b", 6, 4, Mean>;
 using SmallPlan = Plan<TableWise<TableA>, TableWise<TableB>>;
-using OneRank = BasicSelfCommunicator<CudaMemory>;
+using OneRank = BasicSelfCommunicator<CudaTransfer>;
 using SmallCollection = EmbeddingCollection<SmallPlan, RowWiseAdagrad, Cuda, OneRank>;
 
 }  // namespace
@@ -337,7 +337,7 @@ TEST_CASE(
     const Cuda backend;
     auto communicator = ThreadRanks<Cuda>::make(host, backend);
     using Comm = ThreadRanks<Cuda>::type;
-    using E = ShardedCollection<Widths<4>, Sgd, Cuda, Comm, DeduplicateIfAsked>;
+    using E = LayoutCollection<Widths<4>, Sgd, Cuda, Comm, DeduplicateIfAsked>;
     CHECK(message_of([&] {
             E(communicator, backend, layout, {.deduplicate = true, .equal_batches = true});
           }).find("exclude each other") != std::string::npos);
@@ -429,7 +429,7 @@ TEST_CASE(
         const Cuda backend;
         auto communicator = ThreadRanks<Cuda>::make(host, backend);
         using Comm = ThreadRanks<Cuda>::type;
-        ShardedCollection<Widths<4>, RowWiseAdagrad, Cuda, Comm> embeddings(
+        LayoutCollection<Widths<4>, RowWiseAdagrad, Cuda, Comm> embeddings(
             communicator, backend, layout, {.equal_batches = true});
         const std::vector<std::int64_t> bounds{4, 4};
         const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
@@ -457,7 +457,7 @@ TEST_CASE(
   run_ranks(2, [&](ThreadCommunicator& host) {
     const Cuda backend;
     auto communicator = ThreadRanks<Cuda>::make(host, backend);
-    ShardedCollection<Widths<4>, Sgd, Cuda, ThreadRanks<Cuda>::type> embeddings(
+    LayoutCollection<Widths<4>, Sgd, Cuda, ThreadRanks<Cuda>::type> embeddings(
         communicator, backend, layout, {.equal_batches = true});
     const std::size_t count = host.rank() == 0 ? 2 : 0;
     const std::vector<std::int64_t> end =
@@ -511,7 +511,8 @@ TEST_CASE("collection: 16-bit tables, Adam and Adagrad") {
 TEST_CASE("bad ids: every policy") {
   const Cuda backend;
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, -4, 10, 27, 5, 9});
-  const std::vector<AdmitIds<std::int32_t>::Job> jobs{{10, 1, false, false}, {6, 0, false, false}};
+  const std::vector<op::AdmitIds<std::int32_t>::Job> jobs{{10, 1, false, false},
+                                                          {6, 0, false, false}};
   const std::pair<BadIds, std::vector<std::int32_t>> policies[] = {
       {BadIds::throw_error, {3, -1, -1, -1, 5, -1}},
       {BadIds::zero_vector, {3, -1, -1, -1, 5, -1}},
@@ -521,19 +522,20 @@ TEST_CASE("bad ids: every policy") {
     in_every_order([&, &expected = expected, policy = policy] {
       const Array<std::int32_t, Cuda> admitted(backend, std::vector<std::int32_t>(6));
       const Array<unsigned long long, Cuda> counts(backend, std::vector<unsigned long long>(2));
-      const Array<InputFault, Cuda> fault(backend, std::vector<InputFault>(1));
-      run<AdmitIds<std::int32_t>>(backend, {.ids = ids.data(),
-                                            .count = 6,
-                                            .batch = 3,
-                                            .jobs = jobs,
-                                            .policy = policy,
-                                            .admitted = admitted.data(),
-                                            .bad_counts = counts.data(),
-                                            .fault = fault.data()});
+      const Array<op::InputFault, Cuda> fault(backend, std::vector<op::InputFault>(1));
+      op::run<op::AdmitIds<std::int32_t>>(backend, {.ids = ids.data(),
+                                                    .count = 6,
+                                                    .batch = 3,
+                                                    .jobs = jobs,
+                                                    .policy = policy,
+                                                    .admitted = admitted.data(),
+                                                    .bad_counts = counts.data(),
+                                                    .fault = fault.data()});
       CHECK((admitted.read() == expected));
       CHECK((counts.read() == std::vector<unsigned long long>{2, 2}));
-      const InputFault found = fault.read()[0];
-      CHECK(found.kind == (policy == BadIds::throw_error ? InputFault::bad_id : InputFault::none));
+      const op::InputFault found = fault.read()[0];
+      CHECK(found.kind ==
+            (policy == BadIds::throw_error ? op::InputFault::bad_id : op::InputFault::none));
       if (policy == BadIds::throw_error)
         CHECK((found.feature == 0 && found.sample == 1 && found.value == -4));
     });
@@ -543,7 +545,7 @@ TEST_CASE(
     "collection: Throw names what is wrong, at once where the host waits anyway, else later; "
     "nothing is read out of bounds") {
   const Cuda backend;
-  OneRank self{CudaMemory(backend)};
+  OneRank self{CudaTransfer(backend)};
   // The host waits for the sizes of bags where tables have several widths.
   using TwoWidths =
       EmbeddingCollection<Plan<TableWise<Table<"a", 10, 4>>, TableWise<Table<"b", 6, 8>>>, Sgd,
@@ -589,7 +591,7 @@ TEST_CASE(
 
 TEST_CASE("collection: batches with bounds; a step of one rank without the host waiting") {
   const Cuda backend;
-  OneRank self{CudaMemory(backend)};
+  OneRank self{CudaTransfer(backend)};
   const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>{1, 2, 9, 3, 5}),
       offsets(backend, std::vector<std::int64_t>{0, 1, 3, 3, 5});
   const Array<float, Cuda> gradient(backend, std::vector<float>(16, 0.5f));
@@ -617,7 +619,7 @@ TEST_CASE(
     "of, and nothing else is touched") {
   under_every_deferral([] {
     const Cuda backend;
-    OneRank self{CudaMemory(backend)};
+    OneRank self{CudaTransfer(backend)};
     const std::vector<std::int64_t> host_ids{1, 2, 9, 3, 5, -7, 1000}, bounds{4, 7},
         low_bounds{2, 1};
     const Array<std::int64_t, Cuda> ids(backend, host_ids),
@@ -659,7 +661,7 @@ TEST_CASE(
 TEST_CASE("collection: it may end while what it reports is on its way to the host") {
   under_every_deferral([] {
     const Cuda backend;
-    OneRank self{CudaMemory(backend)};
+    OneRank self{CudaTransfer(backend)};
     const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{1, 11, 2, 3});
     SmallCollection e{self, backend, {}};
     e.forward(KeyedJagged<std::int32_t>{2, 2, ids.span(), {}, {}});
@@ -708,11 +710,11 @@ TEST_CASE("batches that are routed ahead, on another stream, give the bits of ba
       run_ranks(2, [&](ThreadCommunicator& host) {
         const gpu::Stream stream, routing_stream;
         const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
-        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(),
-                                                         CudaMemory(backend)),
-            second(routing_group, host.rank(), CudaMemory(routing));
-        using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda,
-                                    BasicThreadCommunicator<CudaMemory>>;
+        BasicThreadCommunicator<CudaTransfer> communicator(host.group(), host.rank(),
+                                                           CudaTransfer(backend)),
+            second(routing_group, host.rank(), CudaTransfer(routing));
+        using E = LayoutCollection<Widths<16>, RowWiseAdagrad, Cuda,
+                                   BasicThreadCommunicator<CudaTransfer>>;
         E embeddings(communicator, backend, layout, {.learning_rate = 0.125f, .seed = 7});
         std::vector<Array<std::int32_t, Cuda>> ids;
         for (int s = 0; s < steps; ++s) {
@@ -737,7 +739,7 @@ TEST_CASE("batches that are routed ahead, on another stream, give the bits of ba
           embeddings.backward(pooled, {gradient.data(), samples, layout.columns()});
         };
         if (ahead) {
-          RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaMemory>, Cuda> route(
+          RouteAhead<E, std::int32_t, BasicThreadCommunicator<CudaTransfer>, Cuda> route(
               embeddings, second, routing);
           route.start(batch(0));
           for (int s = 0; s < steps; ++s) {

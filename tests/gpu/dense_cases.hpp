@@ -286,9 +286,9 @@ TEST_CASE(
       run_ranks(ranks, [&](ThreadCommunicator& host) {
         const gpu::Stream stream, summing_stream;
         const Cuda backend({.stream = stream.get()}), summing({.stream = summing_stream.get()});
-        BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(),
-                                                         CudaMemory(backend)),
-            second(background, host.rank(), CudaMemory(summing));
+        BasicThreadCommunicator<CudaTransfer> communicator(host.group(), host.rank(),
+                                                           CudaTransfer(backend)),
+            second(background, host.rank(), CudaTransfer(summing));
         CudaMlp mlp(backend, {5, 8, 3, 2});
         const CudaDenseParameters parameters(backend, 5, mlp);
         BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend,

@@ -77,7 +77,7 @@ struct HostBags {
            : !bag_scale.empty() ? bag_scale[static_cast<std::size_t>(bag)]
                                 : 1.0f;
   }
-  tessera::Bags<Id> view() const {
+  tessera::op::Bags<Id> view() const {
     const auto data = [](const auto& v) { return v.empty() ? nullptr : v.data(); };
     return {data(ids), data(offsets), data(weights), data(bag_scale), bags, row_bias};
   }
@@ -123,7 +123,7 @@ class DeviceBags {
         weights_(backend, host.weights),
         scale_(backend, host.bag_scale) {}
 
-  tessera::Bags<Id> view() const {
+  tessera::op::Bags<Id> view() const {
     const std::int64_t entries =
         host_.offsets.empty() ? 0 : host_.offsets.back() - host_.offsets.front();
     return {ids_.data(), offsets_.data(), weights_.data(), scale_.data(),

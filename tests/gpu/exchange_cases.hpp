@@ -26,8 +26,8 @@ namespace {
 using namespace tessera;
 
 /// Runs the jobs in their order, a number at a time.
-void move_plainly(const std::vector<MoveRows::Job>& jobs) {
-  for (const MoveRows::Job& job : jobs)
+void move_plainly(const std::vector<op::MoveRows::Job>& jobs) {
+  for (const op::MoveRows::Job& job : jobs)
     for (std::int64_t row = 0; row < job.rows; ++row)
       for (int c = 0; c < job.width; ++c) {
         const std::int64_t sample = job.samples != nullptr ? job.samples[row] : row;
@@ -39,9 +39,9 @@ void move_plainly(const std::vector<MoveRows::Job>& jobs) {
 
 /// Random jobs between a source and a target matrix; `same_columns`: they add to columns of one
 /// place, else to columns side by side.
-std::vector<MoveRows::Job> random_jobs(Random& random, const float* source, float* target,
-                                       const std::int32_t* samples, int width, bool overlap) {
-  std::vector<MoveRows::Job> jobs;
+std::vector<op::MoveRows::Job> random_jobs(Random& random, const float* source, float* target,
+                                           const std::int32_t* samples, int width, bool overlap) {
+  std::vector<op::MoveRows::Job> jobs;
   for (int part = 0; part < 5; ++part)
     for (int rank = 0; rank < 3; ++rank) {
       const bool scatter = rank != 1, with_samples = rank != 0;
@@ -69,8 +69,8 @@ void check_moves(int width, bool overlap) {
     const OnDevice<float> device_source(backend, source), target(backend, before);
     const OnDevice<std::int32_t> device_samples(backend, samples);
     Random again = same;
-    run<MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(),
-                                        device_samples.data(), width, overlap)});
+    op::run<op::MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(),
+                                                device_samples.data(), width, overlap)});
     CHECK((target.read() == expected));
   });
 }
@@ -128,17 +128,17 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
                                                  std::vector<std::uint32_t>(encoded.size(), 77));
     std::byte* const device_codes = reinterpret_cast<std::byte*>(device_encoded.data());
     const float* const from = device_source.data() + skipped;
-    const typename EncodeRows<C>::Job encode[] = {
+    const typename op::EncodeRows<C>::Job encode[] = {
         {from, source_stride, device_codes, rows, width, nullptr},
         {from, source_stride, device_codes + rows * static_cast<std::int64_t>(bytes), picked, width,
          device_samples.data()}};
-    run<EncodeRows<C>>(backend, {encode});
+    op::run<op::EncodeRows<C>>(backend, {encode});
     CHECK((device_encoded.read() == encoded));
-    const typename DecodeRows<C>::Job decode[] = {
+    const typename op::DecodeRows<C>::Job decode[] = {
         {device_codes, target.data(), stride, rows, width, nullptr, false},
         {device_codes + rows * static_cast<std::int64_t>(bytes), target.data(), stride, picked,
          width, device_samples.data(), true}};
-    run<DecodeRows<C>>(backend, {decode});
+    op::run<op::DecodeRows<C>>(backend, {decode});
     const std::vector<float> found = target.read();
     CHECK(std::equal(found.begin(), found.end(), decoded.begin(), decoded.end(), same_bits));
   });
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE(
       const Cuda backend;
       std::vector<OnDevice<Id>> ids, distinct;
       std::vector<OnDevice<std::int32_t>> index;
-      std::vector<typename DistinctIds<Id>::Job> jobs;
+      std::vector<typename op::DistinctIds<Id>::Job> jobs;
       for (const std::vector<Id>& array : arrays) {
         ids.emplace_back(backend, array);
         distinct.emplace_back(backend, array);
@@ -182,7 +182,7 @@ TEST_CASE_TEMPLATE(
         jobs.push_back({ids.back().data(), std::ssize(array), distinct.back().data(),
                         index.back().data(), -1, most});
       }
-      run<DistinctIds<Id>>(backend, {jobs});
+      op::run<op::DistinctIds<Id>>(backend, {jobs});
       for (std::size_t a = 0; a < arrays.size(); ++a) {
         std::set<Id> expected(arrays[a].begin(), arrays[a].end());
         expected.erase(Id{-3});
@@ -211,15 +211,15 @@ TEST_CASE("move: gathers, scatters and adds in the order of the jobs") {
 
 TEST_CASE("move: jobs that add to the same columns are in different rounds, others are together") {
   std::vector<float> matrix(400);
-  std::vector<MoveRows::Job> jobs;
+  std::vector<op::MoveRows::Job> jobs;
   for (int rank = 0; rank < 3; ++rank)
     for (int part = 0; part < 4; ++part)
       jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
-  const auto rounds = gpu::rounds_of<MoveRows::Job>(jobs);
+  const auto rounds = gpu::rounds_of<op::MoveRows::Job>(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
-  CHECK(gpu::rounds_of<MoveRows::Job>(jobs).size() == 12);
+  CHECK(gpu::rounds_of<op::MoveRows::Job>(jobs).size() == 12);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {
@@ -227,7 +227,7 @@ TEST_CASE("zero: the columns asked for, and no others") {
   in_every_order([&] {
     const Cuda backend;
     const OnDevice<float> matrix(backend, before);
-    run<ZeroRows>(backend, {matrix.data() + 2, 20, 6, 11});
+    op::run<op::ZeroRows>(backend, {matrix.data() + 2, 20, 6, 11});
     const std::vector<float> after = matrix.read();
     for (int row = 0; row < 7; ++row)
       for (int column = 0; column < 20; ++column)
@@ -244,7 +244,7 @@ TEST_CASE_TEMPLATE(
   in_every_order([&] {
     const Cuda backend;
     const OnDevice<T> values(backend, std::vector<T>(37 * 5));
-    run<Initialize<T, Uniform>>(backend, {values.data(), 37, 5, first, uniform});
+    op::run<op::Initialize<T, Uniform>>(backend, {values.data(), 37, 5, first, uniform});
     const std::vector<T> got = values.read();
     for (int row = 0; row < 37; ++row)
       for (int column = 0; column < 5; ++column) {

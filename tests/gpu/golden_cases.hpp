@@ -97,9 +97,9 @@ void run_golden(const GoldenCase& golden, const O& optimizer, int ranks) {
     finals.emplace_back(static_cast<std::size_t>(t.rows * t.width));
   run_ranks(ranks, [&](ThreadCommunicator& host) {
     const Cuda backend;
-    BasicThreadCommunicator<CudaMemory> communicator(host.group(), host.rank(),
-                                                     CudaMemory(backend));
-    ShardedCollection<Widths<16>, O, Cuda, BasicThreadCommunicator<CudaMemory>> embeddings{
+    BasicThreadCommunicator<CudaTransfer> communicator(host.group(), host.rank(),
+                                                       CudaTransfer(backend));
+    LayoutCollection<Widths<16>, O, Cuda, BasicThreadCommunicator<CudaTransfer>> embeddings{
         communicator,
         backend,
         layout,

@@ -79,7 +79,7 @@ std::vector<std::int64_t> golden_sizes(std::int64_t input, const nlohmann::json&
 
 template <class Interaction>
 void run_golden_model(const GoldenCase& golden, int ranks) {
-  using Ranks = BasicThreadCommunicator<CudaMemory>;
+  using Ranks = BasicThreadCommunicator<CudaTransfer>;
   const Layout layout = golden_layout(golden, ranks);
   const auto batch = golden.json["batch"].get<std::int64_t>(),
              dense_features = golden.json["dense_features"].get<std::int64_t>();
@@ -90,8 +90,8 @@ void run_golden_model(const GoldenCase& golden, int ranks) {
   std::vector<float> final_parameters;
   run_ranks(ranks, [&](ThreadCommunicator& host) {
     const Cuda backend;
-    Ranks communicator(host.group(), host.rank(), CudaMemory(backend));
-    ShardedCollection<Widths<16>, Sgd, Cuda, Ranks> embeddings{
+    Ranks communicator(host.group(), host.rank(), CudaTransfer(backend));
+    LayoutCollection<Widths<16>, Sgd, Cuda, Ranks> embeddings{
         communicator, backend, layout, {.learning_rate = rate}};
     for (const TableSpec& t : golden.tables) {
       const std::vector<float> initial =

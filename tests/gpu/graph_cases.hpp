@@ -83,11 +83,11 @@ template <class Small>
 Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
   constexpr bool weighted = std::is_same_v<Small, WithWeights>;
-  using One = BasicSelfCommunicator<CudaMemory>;
+  using One = BasicSelfCommunicator<CudaTransfer>;
   using Dot = CudaDotInteraction<vectors, width>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  One self{CudaMemory(backend)};
+  One self{CudaTransfer(backend)};
   EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, CountNonFiniteGradients> embeddings{
       self, backend, {.learning_rate = 0.5f, .seed = 3}};
   CudaMlp bottom(backend, {numbers, 16, width},

@@ -58,7 +58,7 @@ void check_lookup(int padding) {
     const OnDevice<T> device_arena(backend, arena);
     const OnDevice<float> output(backend, untouched);
     std::vector<DeviceBags<Id>> device_bags;
-    std::vector<LookupGroup<Id>> lookups;
+    std::vector<op::LookupGroup<Id>> lookups;
     device_bags.reserve(groups.size());
     for (std::size_t g = 0; g < groups.size(); ++g) {
       device_bags.emplace_back(backend, groups[g]);
@@ -66,7 +66,7 @@ void check_lookup(int padding) {
                          output.data() + padding + static_cast<std::int64_t>(g) * (Width + padding),
                          columns});
     }
-    run<Lookup<T, Id, Width>>(backend, {device_arena.data(), Width, lookups});
+    op::run<op::Lookup<T, Id, Width>>(backend, {device_arena.data(), Width, lookups});
     CHECK((output.read() == expected));
   });
 }
@@ -105,9 +105,9 @@ TEST_CASE("lookup: more groups than a launch holds") {
   const OnDevice<float> device_arena(backend, arena),
       output(backend, std::vector<float>(expected.size()));
   const DeviceBags<std::int32_t> device_bags(backend, bags);
-  std::vector<LookupGroup<std::int32_t>> groups;
+  std::vector<op::LookupGroup<std::int32_t>> groups;
   for (int g = 0; g < count; ++g)
     groups.push_back({device_bags.view(), output.data() + g * width, count * width});
-  run<Lookup<float, std::int32_t, width>>(backend, {device_arena.data(), width, groups});
+  op::run<op::Lookup<float, std::int32_t, width>>(backend, {device_arena.data(), width, groups});
   CHECK((output.read() == expected));
 }

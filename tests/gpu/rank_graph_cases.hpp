@@ -51,7 +51,7 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
                               bool bags, bool weighted) {
   const Cuda backend({.stream = stream.get()});
   const Layout layout = rank_layout(communicator.size(), weighted);
-  ShardedCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(
+  LayoutCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(
       communicator, backend, layout,
       {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured});
   const std::int64_t features = std::ssize(layout.features), bags_in_all = features * rank_samples;

@@ -20,17 +20,17 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   Buffer<float, Cuda> arena;
   arena.resize(backend, static_cast<std::size_t>(rows * width));
   const ElementKey first{7, 11, rows, 0, 0};
-  run<Initialize<float, Uniform>>(backend, {arena.data(), rows, width, first, Uniform{}});
+  op::run<op::Initialize<float, Uniform>>(backend, {arena.data(), rows, width, first, Uniform{}});
   const std::vector<std::int64_t> host_ids{rows - 1, 0, rows - 500, rows - 1};
   const Array<std::int64_t, Cuda> ids(backend, host_ids);
   const Array<float, Cuda> output(backend, std::vector<float>(4 * width)),
       gradient(backend, std::vector<float>(4 * width, 1.0f));
-  Bags<std::int64_t> bags;
+  op::Bags<std::int64_t> bags;
   bags.ids = ids.data();
   bags.bags = 4;
   const auto lookup = [&] {
-    const LookupGroup<std::int64_t> group{bags, output.data(), width};
-    run<Lookup<float, std::int64_t, width>>(backend, {arena.data(), width, {&group, 1}});
+    const op::LookupGroup<std::int64_t> group{bags, output.data(), width};
+    op::run<op::Lookup<float, std::int64_t, width>>(backend, {arena.data(), width, {&group, 1}});
     return output.read();
   };
   const auto expected = [&](std::int64_t row, int column) {
@@ -44,7 +44,7 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
     for (int c = 0; c < width; ++c)
       CHECK(found[i * width + static_cast<std::size_t>(c)] ==
             doctest::Approx(expected(host_ids[i], c)));
-  ArenaState<float, RowWiseAdagrad> state;
+  op::ArenaState<float, RowWiseAdagrad> state;
   Buffer<float, Cuda> sums;
   sums.resize(backend, static_cast<std::size_t>(rows));
   backend.fill_zero(sums.data(), sums.size() * sizeof(float));
@@ -52,8 +52,8 @@ TEST_CASE("more than 2^31 elements in a table: lookups and updates of the last r
   state.rows = rows;
   state.width = width;
   state.row_state[0] = sums.data();
-  const GradientGroup<std::int64_t> group{bags, gradient.data(), width};
-  run<Update<float, std::int64_t, width, RowWiseAdagrad>>(
+  const op::GradientGroup<std::int64_t> group{bags, gradient.data(), width};
+  op::run<op::Update<float, std::int64_t, width, RowWiseAdagrad>>(
       backend, {state, RowWiseAdagrad{}.at(0.5f, 1), {&group, 1}});
   found = lookup();
   for (std::size_t i = 0; i < 4; ++i)  // w - 0.5 * g / sqrt(mean(g^2)), whatever g

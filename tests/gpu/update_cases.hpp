@@ -29,7 +29,7 @@ void check_update(const std::vector<HostGroup<Id>>& groups, std::int64_t rows, c
     const Cuda backend;
     const ArenaOnDevice<T, O> arena(backend, before, rows, Width);
     const GroupsOnDevice<Id> sources(backend, groups);
-    run<Update<T, Id, Width, O>>(backend, {arena.view(), step, sources.views()});
+    op::run<op::Update<T, Id, Width, O>>(backend, {arena.view(), step, sources.views()});
     const HostArena<T, O> after = arena.read();
     if (exact) {
       CHECK((after.weights == expected.weights));
@@ -182,7 +182,7 @@ TEST_CASE("update: gradients of -0 add up to -0") {
     const Cuda backend;
     const ArenaOnDevice<float, Sgd> arena(backend, minus, rows, width);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    run<Update<float, std::int32_t, width, Sgd>>(
+    op::run<op::Update<float, std::int32_t, width, Sgd>>(
         backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
     const std::vector<float> after = arena.read().weights;
     CHECK(std::none_of(after.begin(), after.end(),
@@ -201,14 +201,14 @@ TEST_CASE("update: optimizers of the library, 32 and 16 bits") {
 
 TEST_CASE("update: too many rows for one arena is an error, no rows is not") {
   const Cuda backend;
-  ArenaState<float, Sgd> state;
+  op::ArenaState<float, Sgd> state;
   state.rows = std::int64_t{1} << 32;
   state.width = 4;
-  const std::vector<GradientGroup<std::int32_t>> groups;
-  CHECK_THROWS_AS((run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})),
+  const std::vector<op::GradientGroup<std::int32_t>> groups;
+  CHECK_THROWS_AS((op::run<op::Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups})),
                   InvalidArgument);
   state.rows = 5;
-  run<Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
+  op::run<op::Update<float, std::int32_t, 4, Sgd>>(backend, {state, {}, groups});
 }
 
 TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its memory") {
@@ -222,8 +222,8 @@ TEST_CASE("update: smaller batches, of whatever kind, leave a captured one its m
       group_of_table<std::int32_t>(random, 0, rows, 15'000, 1, Coefficients::none)};
   const GroupsOnDevice<std::int32_t> captured(backend, largest);
   const auto step = [&](const auto& state, const auto& groups) {
-    run<Update<float, std::int32_t, 2, Sgd>>(backend,
-                                             {state.view(), Sgd{}.at(0.1f, 1), groups.views()});
+    op::run<op::Update<float, std::int32_t, 2, Sgd>>(
+        backend, {state.view(), Sgd{}.at(0.1f, 1), groups.views()});
   };
   step(other, captured);
   const Graph graph(stream, [&] { step(arena, captured); });
@@ -254,12 +254,12 @@ TEST_CASE("update: a backend that updated before; ids that were all taken out ch
       const Cuda backend;
       const ArenaOnDevice<float, Sgd> arena(backend, before, 30, 2);
       const GroupsOnDevice<std::int32_t> sources(backend, groups), empty(backend, none);
-      run<Update<float, std::int32_t, 2, Sgd>>(backend,
-                                               {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
+      op::run<op::Update<float, std::int32_t, 2, Sgd>>(
+          backend, {arena.view(), Sgd{}.at(0.1f, 1), sources.views()});
       const std::vector<float> after = arena.read().weights;
       CHECK((after != before.weights));
-      run<Update<float, std::int32_t, 2, Sgd>>(backend,
-                                               {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
+      op::run<op::Update<float, std::int32_t, 2, Sgd>>(
+          backend, {arena.view(), Sgd{}.at(0.1f, 1), empty.views()});
       CHECK((arena.read().weights == after));
     });
   }
@@ -282,10 +282,10 @@ TEST_CASE("update: entries behind a group's bound have no gradient") {
       const Cuda backend;
       const ArenaOnDevice<float, Keep> arena(backend, before, 20, 2);
       const GroupsOnDevice<std::int32_t> sources(backend, whole);
-      std::vector<GradientGroup<std::int32_t>> groups = sources.views();
+      std::vector<op::GradientGroup<std::int32_t>> groups = sources.views();
       groups[0].bags.entry_bound = bound;
       if (!small) groups[0].rows = {};
-      run<Update<float, std::int32_t, 2, Keep>>(backend, {arena.view(), {}, groups});
+      op::run<op::Update<float, std::int32_t, 2, Keep>>(backend, {arena.view(), {}, groups});
       CHECK((arena.read().weights == expected.weights));
     });
 }
@@ -302,8 +302,8 @@ void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_
     const OnDevice<float> gradients(backend,
                                     std::vector<float>(static_cast<std::size_t>(rows * Width)));
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    MergedGradients merged{-1, merged_rows.data(), gradients.data()};
-    run<Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
+    op::MergedGradients merged{-1, merged_rows.data(), gradients.data()};
+    op::run<op::Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
     REQUIRE(merged.count == std::ssize(expected));
     std::vector<std::int64_t> expected_rows;
     std::vector<float> expected_gradients;
@@ -340,7 +340,7 @@ TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, fl
   const std::vector<HostGroup<std::int32_t>> groups =
       groups_of_every_kind<std::int32_t>(width, rows, 3);
   in_every_order([&] {
-    using Operation = WeightGradients<T, std::int32_t, width>;
+    using Operation = op::WeightGradients<T, std::int32_t, width>;
     const Cuda backend;
     const OnDevice<T> device_arena(backend, arena);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
@@ -350,7 +350,7 @@ TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, fl
       outputs.emplace_back(backend, std::vector<float>(groups[g].bags.ids.size()));
       jobs.push_back({sources.views()[g], outputs.back().data()});
     }
-    run<Operation>(backend, {device_arena.data(), width, jobs});
+    op::run<Operation>(backend, {device_arena.data(), width, jobs});
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const HostGroup<std::int32_t>& group = groups[g];
       std::vector<float> expected(group.bags.ids.size());
@@ -396,7 +396,7 @@ TEST_CASE("apply: merged rows and their mean squares, as given") {
     const OnDevice<std::int64_t> device_rows(backend, merged_rows);
     const OnDevice<float> device_gradients(backend, gradients),
         device_squares(backend, mean_squares);
-    run<Apply<float, width, Keep>>(
+    op::run<op::Apply<float, width, Keep>>(
         backend, {arena.view(),
                   {},
                   {std::ssize(merged_rows), device_rows.data(), device_gradients.data()},

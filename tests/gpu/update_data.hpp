@@ -48,7 +48,7 @@ struct HostGroup {
   HostBags<Id> bags;
   std::vector<float> gradient;
   std::int64_t stride;
-  tessera::RowRange rows{};
+  tessera::op::RowRange rows{};
 };
 
 template <class Id>
@@ -70,12 +70,12 @@ class GroupsOnDevice {
       views_.push_back({bags_.back().view(), gradients_.back().data(), group.stride, group.rows});
     }
   }
-  const std::vector<GradientGroup<Id>>& views() const { return views_; }
+  const std::vector<op::GradientGroup<Id>>& views() const { return views_; }
 
  private:
   std::vector<DeviceBags<Id>> bags_;
   std::vector<OnDevice<float>> gradients_;
-  std::vector<GradientGroup<Id>> views_;
+  std::vector<op::GradientGroup<Id>> views_;
 };
 
 /// Sums in a tree of fan-out 32, as cuda/merge.cuh says: 32 entries one after the other, then 32
@@ -120,7 +120,7 @@ template <class T, class O>
 struct HostArena {
   std::vector<T> weights;
   std::vector<std::vector<float>> element_state, row_state;
-  std::vector<ArenaSegment> segments;
+  std::vector<op::ArenaSegment> segments;
 
   HostArena(Random& random, std::int64_t rows, int width)
       : weights(random_elements<T>(random, rows * width)) {
@@ -144,8 +144,8 @@ class ArenaOnDevice {
     for (const auto& state : host.element_state) element_state_.emplace_back(backend, state);
     for (const auto& state : host.row_state) row_state_.emplace_back(backend, state);
   }
-  ArenaState<T, O> view() const {
-    ArenaState<T, O> state;
+  op::ArenaState<T, O> view() const {
+    op::ArenaState<T, O> state;
     state.arena = weights_.data();
     state.rows = rows_;
     state.width = width_;
@@ -183,7 +183,7 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
     const auto shared = step.row(row_state.data(), mean_square(gradient.data(), width));
     for (int s = 0; s < O::row_states; ++s) arena.row_state[s][row] = row_state[s];
     const auto segment = std::find_if(arena.segments.begin(), arena.segments.end(),
-                                      [r = row](const ArenaSegment& s) {
+                                      [r = row](const op::ArenaSegment& s) {
                                         return r >= s.row_offset && r < s.row_offset + s.rows;
                                       });
     const std::uint64_t key =

@@ -52,7 +52,7 @@ class Both {
   using Id = std::int32_t;
 
   Both(ThreadCommunicator& communicator, const VocabularyOptions& options)
-      : device_communicator_(communicator.group(), communicator.rank(), CudaMemory(backend_)),
+      : device_communicator_(communicator.group(), communicator.rank(), CudaTransfer(backend_)),
         host(communicator, options),
         device(device_communicator_, backend_, options) {}
 
@@ -93,11 +93,11 @@ class Both {
 
  private:
   const Cuda backend_;
-  BasicThreadCommunicator<CudaMemory> device_communicator_;
+  BasicThreadCommunicator<CudaTransfer> device_communicator_;
 
  public:
   Vocabulary<ThreadCommunicator> host;
-  CudaVocabulary<BasicThreadCommunicator<CudaMemory>> device;
+  CudaVocabulary<BasicThreadCommunicator<CudaTransfer>> device;
   std::size_t reused_rows = 0;
 };
 

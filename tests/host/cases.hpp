@@ -61,7 +61,7 @@ struct Feature {
   std::int64_t bags = 0;
   std::int64_t row_bias = 0;
 
-  Bags<Id> view() const {
+  op::Bags<Id> view() const {
     return {ids.data(),
             offsets.empty() ? nullptr : offsets.data(),
             weights.empty() ? nullptr : weights.data(),
@@ -130,17 +130,17 @@ struct Batch {
   }
 
   /// Groups over `gradient`: bags x stride floats, of which each bag uses those from `column` on.
-  std::vector<GradientGroup<Id>> gradient_groups(const float* gradient, std::int64_t stride,
-                                                 std::int64_t column = 0) const {
-    std::vector<GradientGroup<Id>> groups;
+  std::vector<op::GradientGroup<Id>> gradient_groups(const float* gradient, std::int64_t stride,
+                                                     std::int64_t column = 0) const {
+    std::vector<op::GradientGroup<Id>> groups;
     for (const Feature<Id>& feature : features) {
       groups.push_back({feature.view(), gradient + column, stride});
       gradient += feature.bags * stride;
     }
     return groups;
   }
-  std::vector<LookupGroup<Id>> lookup_groups(float* output, std::int64_t stride) const {
-    std::vector<LookupGroup<Id>> groups;
+  std::vector<op::LookupGroup<Id>> lookup_groups(float* output, std::int64_t stride) const {
+    std::vector<op::LookupGroup<Id>> groups;
     for (const Feature<Id>& feature : features) {
       groups.push_back({feature.view(), output, stride});
       output += feature.bags * stride;
@@ -152,9 +152,9 @@ struct Batch {
 /// The merged gradients of a batch, in double.
 template <IdType Id>
 std::map<std::int64_t, std::vector<double>> reference_gradients(
-    const std::vector<GradientGroup<Id>>& groups, int width) {
+    const std::vector<op::GradientGroup<Id>>& groups, int width) {
   std::map<std::int64_t, std::vector<double>> merged;
-  for (const GradientGroup<Id>& group : groups)
+  for (const op::GradientGroup<Id>& group : groups)
     for (std::int64_t bag = 0; bag < group.bags.bags; ++bag)
       for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i) {
         std::vector<double>& sum = merged

@@ -48,24 +48,24 @@ void check(std::int64_t rows, int width) {
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (int c = 0; c < width; ++c)
       row(ids[i])[c] = from_float<T>(static_cast<float>(ids[i] % 7 + c));
-  const Bags<std::int64_t> bags{.ids = ids.data(), .bags = std::ssize(ids)};
+  const op::Bags<std::int64_t> bags{.ids = ids.data(), .bags = std::ssize(ids)};
   std::vector<float> output(ids.size() * static_cast<std::size_t>(width));
-  const std::vector<LookupGroup<std::int64_t>> lookups{{bags, output.data(), width}};
-  run<Lookup<T, std::int64_t, Width>>(Host(), {table, width, lookups});
+  const std::vector<op::LookupGroup<std::int64_t>> lookups{{bags, output.data(), width}};
+  op::run<op::Lookup<T, std::int64_t, Width>>(Host(), {table, width, lookups});
   for (std::size_t i = 0; i < ids.size(); ++i)
     for (int c = 0; c < width; ++c)
       CHECK(output[i * static_cast<std::size_t>(width) + static_cast<std::size_t>(c)] ==
             static_cast<float>(ids[i] % 7 + c));
 
   const std::vector<float> gradient(output.size(), -1.0f);
-  const std::vector<GradientGroup<std::int64_t>> gradients{{bags, gradient.data(), width}};
-  const std::vector<ArenaSegment> segments{{0, rows, 1, 0, 0}};
-  ArenaState<T, Sgd> state;
+  const std::vector<op::GradientGroup<std::int64_t>> gradients{{bags, gradient.data(), width}};
+  const std::vector<op::ArenaSegment> segments{{0, rows, 1, 0, 0}};
+  op::ArenaState<T, Sgd> state;
   state.arena = table;
   state.rows = rows;
   state.width = width;
   state.segments = segments;
-  run<Update<T, std::int64_t, Width, Sgd>>(Host(), {state, Sgd{}.at(1.0f, 1), gradients});
+  op::run<op::Update<T, std::int64_t, Width, Sgd>>(Host(), {state, Sgd{}.at(1.0f, 1), gradients});
   for (const std::int64_t id : ids)
     for (int c = 0; c < width;
          ++c)  // the last row is there twice; small whole numbers are exact in every type
@@ -78,9 +78,9 @@ void check(std::int64_t rows, int width) {
 
 TEST_CASE("more than 2^31 elements") { check<float, 16>((std::int64_t{1} << 27) + 10, 16); }
 TEST_CASE("more than 2^31 rows") {
-  check<BFloat16, dynamic_width>((std::int64_t{1} << 31) + 100, 1);
+  check<BFloat16, op::dynamic_width>((std::int64_t{1} << 31) + 100, 1);
 }
 TEST_CASE("more than 2^32 rows") {
-  check<BFloat16, dynamic_width>((std::int64_t{1} << 32) + 100, 1);
+  check<BFloat16, op::dynamic_width>((std::int64_t{1} << 32) + 100, 1);
   check<BFloat16, 64>((std::int64_t{1} << 32) + 100, 64);
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lookup and WeightGradients against naive sums in double, and bit for bit against themselves for
+// Lookup and op::WeightGradients against naive sums in double, and bit for bit against themselves for
 // other widths and threads.
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/weight_gradients.hpp>
@@ -23,8 +23,8 @@ Array<float> look_up(int threads, const Batch<Id>& batch, const Array<T>& arena,
   Array<float> output(static_cast<std::size_t>(batch.bags * stride));
   std::fill_n(output.data(), output.size(), 77.0f);
   const auto groups = batch.lookup_groups(output.data(), stride);
-  run<Lookup<T, Id, Width>>(Host({.threads = threads}),
-                            {.arena = arena.data(), .width = width, .groups = groups});
+  op::run<op::Lookup<T, Id, Width>>(Host({.threads = threads}),
+                                    {.arena = arena.data(), .width = width, .groups = groups});
   return output;
 }
 
@@ -35,14 +35,14 @@ void check_lookup(int width, std::int64_t samples) {
   const auto arena = random_elements<T>(static_cast<std::size_t>(batch.rows * width), 7);
   const std::int64_t stride = width + 3;
   const auto output = look_up<T, Id, Width>(1, batch, arena, width, stride);
-  CHECK(output == look_up<T, Id, dynamic_width>(1, batch, arena, width, stride));
+  CHECK(output == look_up<T, Id, op::dynamic_width>(1, batch, arena, width, stride));
   CHECK(output == look_up<T, Id, Width>(2, batch, arena, width, stride));
   CHECK(output == look_up<T, Id, Width>(5, batch, arena, width, stride));
 
   const float* out = output.data();
   bool right = true;
   for (const Feature<Id>& feature : batch.features) {
-    const Bags<Id> bags = feature.view();
+    const op::Bags<Id> bags = feature.view();
     for (std::int64_t bag = 0; bag < bags.bags; ++bag, out += stride) {
       for (int c = 0; c < width; ++c) {
         double sum = 0, size = 0;
@@ -83,13 +83,13 @@ TEST_CASE("lookup sums rows: every element type, id type, width and kind of bag"
 TEST_CASE("lookup of nothing, of empty groups and of one bag") {
   Array<float> arena(16);
   arena[5] = 2;
-  run<Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = {}});
+  op::run<op::Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = {}});
   const std::int32_t id = 0;
   float output[16] = {};
-  const LookupGroup<std::int32_t> groups[] = {
+  const op::LookupGroup<std::int32_t> groups[] = {
       {}, {.bags = {.ids = &id, .bags = 1}, .output = output, .output_stride = 16}, {}};
-  run<Lookup<float, std::int32_t, 16>>(Host({.threads = 3}),
-                                       {.arena = arena.data(), .groups = groups});
+  op::run<op::Lookup<float, std::int32_t, 16>>(Host({.threads = 3}),
+                                               {.arena = arena.data(), .groups = groups});
   CHECK(output[5] == 2);
 }
 
@@ -99,9 +99,9 @@ TEST_CASE("one-hot rows are copied bit for bit") {
     arena[i] = i % 3 == 0 ? 1e-42f : static_cast<float>(i) * 1e37f;
   const std::int32_t ids[] = {1, 0, 1};
   float output[48];
-  const LookupGroup<std::int32_t> groups[] = {
+  const op::LookupGroup<std::int32_t> groups[] = {
       {.bags = {.ids = ids, .bags = 3}, .output = output, .output_stride = 16}};
-  run<Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = groups});
+  op::run<op::Lookup<float, std::int32_t, 16>>(Host(), {.arena = arena.data(), .groups = groups});
   for (int b = 0; b < 3; ++b)
     for (int c = 0; c < 16; ++c)
       CHECK(output[b * 16 + c] == arena[static_cast<std::size_t>(ids[b] * 16 + c)]);
@@ -115,19 +115,19 @@ TEST_CASE("gradients of weights are dot products in 16 lanes") {
     const auto gradient = random_elements<float>(static_cast<std::size_t>(batch.bags * width), 8);
     const auto sources = batch.gradient_groups(gradient.data(), width);
     const auto compute = [&]<int W>(int threads) {
-      using Operation = WeightGradients<T, std::int64_t, W>;
+      using Operation = op::WeightGradients<T, std::int64_t, W>;
       std::vector<std::vector<float>> results;
       std::vector<typename Operation::Group> groups;
       for (std::size_t f = 0; f < sources.size(); ++f)
         results.emplace_back(batch.features[f].ids.size(), 0.0f);
       for (std::size_t f = 0; f < sources.size(); ++f)
         groups.push_back({sources[f], results[f].data()});
-      run<Operation>(Host({.threads = threads}),
-                     {.arena = arena.data(), .width = width, .groups = groups});
+      op::run<Operation>(Host({.threads = threads}),
+                         {.arena = arena.data(), .width = width, .groups = groups});
       return results;
     };
     const auto results = compute.template operator()<Width>(1);
-    CHECK(results == compute.template operator()<dynamic_width>(3));
+    CHECK(results == compute.template operator()<op::dynamic_width>(3));
     for (std::size_t f = 0; f < sources.size(); ++f) {
       const auto& bags = sources[f].bags;
       for (std::int64_t bag = 0; bag < bags.bags; ++bag)

@@ -61,7 +61,7 @@ TEST_CASE(
     "updates far below a unit in the last place are not lost, and every element is rounded on its "
     "own") {
   // 1000 steps of 1e-4 units at 1.0: rounding to nearest would stay at 1.
-  using Operation = Apply<BFloat16, dynamic_width, Sgd>;
+  using Operation = op::Apply<BFloat16, op::dynamic_width, Sgd>;
   const int width = 50;
   const std::int64_t rows = 40;
   Array<BFloat16> weights(static_cast<std::size_t>(rows * width));
@@ -70,18 +70,18 @@ TEST_CASE(
   for (std::int64_t r = 0; r < rows; ++r) all[static_cast<std::size_t>(r)] = r;
   Array<float> gradient(weights.size());
   for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = -1;
-  const ArenaSegment segment{.rows = rows, .table_key = 5};
+  const op::ArenaSegment segment{.rows = rows, .table_key = 5};
   std::set<std::vector<std::uint16_t>> distinct_rows;
   for (std::uint64_t step = 0; step < 1000; ++step) {
-    ArenaState<BFloat16, Sgd> state{.arena = weights.data(),
-                                    .rows = rows,
-                                    .width = width,
-                                    .segments = {&segment, 1},
-                                    .rounding_seed = step};
-    run<Operation>(Host(),
-                   {.state = state,
-                    .step = Sgd{}.at(1e-4f, 1),
-                    .merged = {.count = rows, .rows = all.data(), .gradients = gradient.data()}});
+    op::ArenaState<BFloat16, Sgd> state{.arena = weights.data(),
+                                        .rows = rows,
+                                        .width = width,
+                                        .segments = {&segment, 1},
+                                        .rounding_seed = step};
+    op::run<Operation>(
+        Host(), {.state = state,
+                 .step = Sgd{}.at(1e-4f, 1),
+                 .merged = {.count = rows, .rows = all.data(), .gradients = gradient.data()}});
   }
   double sum = 0;
   for (std::int64_t r = 0; r < rows; ++r) {

@@ -27,7 +27,7 @@ struct Arena {
   Array<T> weights;
   std::vector<Array<float>> element_states;
   std::vector<Array<float>> row_states;
-  std::vector<ArenaSegment> segments;
+  std::vector<op::ArenaSegment> segments;
   std::int64_t rows;
   int width;
 
@@ -54,12 +54,12 @@ struct Arena {
                  .row_begin = 0,
                  .column_begin = begin}};
   }
-  ArenaState<T, O> state() {
-    ArenaState<T, O> s{.arena = weights.data(),
-                       .rows = rows,
-                       .width = width,
-                       .segments = segments,
-                       .rounding_seed = 9};
+  op::ArenaState<T, O> state() {
+    op::ArenaState<T, O> s{.arena = weights.data(),
+                           .rows = rows,
+                           .width = width,
+                           .segments = segments,
+                           .rounding_seed = 9};
     for (std::size_t k = 0; k < element_states.size(); ++k)
       s.element_state[k] = element_states[k].data();
     for (std::size_t k = 0; k < row_states.size(); ++k) s.row_state[k] = row_states[k].data();
@@ -78,7 +78,7 @@ Arena<T, O> updated(int threads, const O& optimizer, const Batch<Id>& batch,
   const Host host({.threads = threads});
   const auto groups = batch.gradient_groups(gradient.data(), width);
   for (int step = 1; step <= steps; ++step)
-    run<Update<T, Id, Width, O>>(
+    op::run<op::Update<T, Id, Width, O>>(
         host, {.state = arena.state(), .step = optimizer.at(0.1f, step), .groups = groups});
   return arena;
 }
@@ -97,20 +97,21 @@ Arena<T, O> updated_shard(int threads, const O& optimizer, const Batch<Id>& batc
       whole_sums(static_cast<std::size_t>(batch.rows * table_width));
   std::vector<float> means(static_cast<std::size_t>(batch.rows));
   for (int step = 1; step <= steps; ++step) {
-    MergedGradients merged{.rows = rows.data(), .gradients = sums.data()},
+    op::MergedGradients merged{.rows = rows.data(), .gradients = sums.data()},
         whole{.rows = whole_rows.data(), .gradients = whole_sums.data()};
-    run<Merge<Id, Width>>(
+    op::run<op::Merge<Id, Width>>(
         host, {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
-    run<Merge<Id, dynamic_width>>(
+    op::run<op::Merge<Id, op::dynamic_width>>(
         host,
         {.arena_rows = batch.rows, .width = table_width, .groups = whole_groups, .merged = &whole});
     for (std::int64_t k = 0; k < whole.count; ++k)
       means[static_cast<std::size_t>(k)] =
           mean_square(whole.gradients + k * table_width, table_width);
-    run<Apply<T, Width, O>>(host, {.state = arena.state(),
-                                   .step = optimizer.at(0.1f, step),
-                                   .merged = merged,
-                                   .mean_square = O::needs_mean_square ? means.data() : nullptr});
+    op::run<op::Apply<T, Width, O>>(host,
+                                    {.state = arena.state(),
+                                     .step = optimizer.at(0.1f, step),
+                                     .merged = merged,
+                                     .mean_square = O::needs_mean_square ? means.data() : nullptr});
   }
   return arena;
 }
@@ -175,8 +176,8 @@ void check_update(const O& optimizer, int width, std::int64_t samples = 400) {
   const auto same = [&](const Arena<T, O>& other) { return result == other; };
   CHECK(same(updated<T, std::int32_t, Width>(2, optimizer, batch, gradient, width)));
   CHECK(same(updated<T, std::int32_t, Width>(7, optimizer, batch, gradient, width)));
-  CHECK(same(updated<T, std::int32_t, dynamic_width>(1, optimizer, batch, gradient, width)));
-  CHECK(same(updated<T, std::int64_t, dynamic_width>(3, optimizer, wide_ids, gradient, width)));
+  CHECK(same(updated<T, std::int32_t, op::dynamic_width>(1, optimizer, batch, gradient, width)));
+  CHECK(same(updated<T, std::int64_t, op::dynamic_width>(3, optimizer, wide_ids, gradient, width)));
   CHECK(
       same(updated_shard<T, std::int32_t, Width>(1, optimizer, batch, gradient, width, 0, width)));
   CHECK(
@@ -188,8 +189,8 @@ void check_update(const O& optimizer, int width, std::int64_t samples = 400) {
   for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
     const int begin = cuts[s], shard_width = cuts[s + 1] - begin;
     if (shard_width == 0) continue;
-    const auto shard = updated_shard<T, std::int32_t, dynamic_width>(2, optimizer, batch, gradient,
-                                                                     width, begin, shard_width);
+    const auto shard = updated_shard<T, std::int32_t, op::dynamic_width>(
+        2, optimizer, batch, gradient, width, begin, shard_width);
     bool equal = true;
     for (std::int64_t r = 0; r < batch.rows; ++r)
       for (int c = 0; c < shard_width; ++c) {
@@ -236,7 +237,7 @@ TEST_CASE("the rows that groups name change the partition, not a bit of the resu
   for (const std::int64_t rows : table_rows) begins.push_back(begins.back() + rows);
   const std::int64_t arena_rows = begins.back();
   std::vector<Feature<std::int32_t>> features;
-  std::vector<RowRange> ranges;
+  std::vector<op::RowRange> ranges;
   const auto add = [&](Kind kind, std::size_t table, std::int64_t bags) {
     const auto seed = static_cast<std::uint32_t>(features.size() + 5);
     features.push_back(random_feature<std::int32_t>(kind, bags, table_rows[table], begins[table],
@@ -253,27 +254,28 @@ TEST_CASE("the rows that groups name change the partition, not a bit of the resu
   const auto gradient = random_elements<float>(10'000 * 16, 11);
 
   const auto result = [&]<int Width, Optimizer O>(int threads, const O& optimizer,
-                                                  std::span<const RowRange> named) {
-    std::vector<GradientGroup<std::int32_t>> groups;
+                                                  std::span<const op::RowRange> named) {
+    std::vector<op::GradientGroup<std::int32_t>> groups;
     for (std::size_t f = 0; f < features.size(); ++f)
       groups.push_back(
-          {features[f].view(), gradient.data(), 16, named.empty() ? RowRange{} : named[f]});
+          {features[f].view(), gradient.data(), 16, named.empty() ? op::RowRange{} : named[f]});
     Arena<float, O> arena(arena_rows, 16, 0, 16);
-    run<Update<float, std::int32_t, Width, O>>(
+    op::run<op::Update<float, std::int32_t, Width, O>>(
         Host({.threads = threads}),
         {.state = arena.state(), .step = optimizer.at(0.1f, 1), .groups = groups});
     return arena;
   };
-  std::vector<RowRange> some = ranges, wide = ranges;
+  std::vector<op::RowRange> some = ranges, wide = ranges;
   some[3] = {};              // one may lie anywhere
   wide[1] = {0, begins[2]};  // overlaps the second table
   wide[2] = {begins[1], begins[1] + table_rows[1] + 1};
   const auto check = [&]<Optimizer O>(const O& optimizer) {
-    const auto expected = result.template operator()<dynamic_width>(1, optimizer, {});
+    const auto expected = result.template operator()<op::dynamic_width>(1, optimizer, {});
     for (const int threads : {1, 2, 7})
-      for (const std::vector<RowRange>& named : {std::vector<RowRange>{}, ranges, some, wide}) {
+      for (const std::vector<op::RowRange>& named :
+           {std::vector<op::RowRange>{}, ranges, some, wide}) {
         CHECK(result.template operator()<16>(threads, optimizer, named) == expected);
-        CHECK(result.template operator()<dynamic_width>(threads, optimizer, named) == expected);
+        CHECK(result.template operator()<op::dynamic_width>(threads, optimizer, named) == expected);
       }
   };
   check(Sgd{});
@@ -291,8 +293,8 @@ TEST_CASE("merged gradients: ascending distinct rows, sums of the batch") {
     std::vector<std::int64_t> rows(expected.size());
     std::vector<float> sums(expected.size() * width), first;
     for (const int threads : {1, 2, 5}) {
-      MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
-      run<Merge<std::int64_t, 8>>(
+      op::MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
+      op::run<op::Merge<std::int64_t, 8>>(
           Host({.threads = threads}),
           {.arena_rows = batch.rows, .width = width, .groups = groups, .merged = &merged});
       REQUIRE(merged.count == std::ssize(expected));
@@ -340,7 +342,7 @@ TEST_CASE(
       const auto gradient =
           random_elements<float>(static_cast<std::size_t>(feature.bags * width), 11);
       std::map<std::int64_t, std::array<float, width>> expected;
-      const Bags<std::int64_t> bags = feature.view();
+      const op::Bags<std::int64_t> bags = feature.view();
       for (std::int64_t bag = 0; bag < bags.bags; ++bag)
         for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i)
           for (std::size_t c = 0; c < width; ++c) {
@@ -348,7 +350,7 @@ TEST_CASE(
             sum += bags.coefficient(bag, i) * gradient[static_cast<std::size_t>(bag * width) + c];
           }
 
-      const std::vector<GradientGroup<std::int64_t>> groups = {{bags, gradient.data(), width}};
+      const std::vector<op::GradientGroup<std::int64_t>> groups = {{bags, gradient.data(), width}};
       for (const int threads : {1, 2, 3, 8}) {
         CAPTURE(threads);
         const Host host({.threads = threads});
@@ -374,8 +376,8 @@ TEST_CASE(
 
         std::vector<std::int64_t> merged_rows(expected.size());
         std::vector<float> sums(expected.size() * width);
-        MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-        run<Merge<std::int64_t, width>>(
+        op::MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+        op::run<op::Merge<std::int64_t, width>>(
             host, {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
         REQUIRE(merged.count == std::ssize(expected));
         bool same = true;
@@ -389,10 +391,10 @@ TEST_CASE(
 
         if (rows > 10'000) continue;
         std::vector<float> weights(static_cast<std::size_t>(rows * width));
-        const ArenaSegment segment{.rows = rows};
-        const ArenaState<float, Sgd> state{
+        const op::ArenaSegment segment{.rows = rows};
+        const op::ArenaState<float, Sgd> state{
             .arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
-        run<Update<float, std::int64_t, width, Sgd>>(
+        op::run<op::Update<float, std::int64_t, width, Sgd>>(
             host, {.state = state, .step = Sgd{}.at(1.0f, 1), .groups = groups});
         for (const auto& [row, sum] : expected)
           for (std::size_t c = 0; c < width; ++c)
@@ -410,15 +412,16 @@ TEST_CASE("a row that is too heavy only together with its neighbour is split fro
                           : static_cast<std::int32_t>(
                                 100'000 + i);  // of two threads, 30,000 are too many for one
   const std::vector<float> gradient(ids.size(), 1.0f);
-  const std::vector<GradientGroup<std::int32_t>> groups = {
+  const std::vector<op::GradientGroup<std::int32_t>> groups = {
       {{.ids = ids.data(), .bags = std::ssize(ids)}, gradient.data(), 1}};
   const Host host({.threads = 2});
   const detail::RowPartition<std::int32_t> partition(host, groups, 1'000'000, 4096);
   for (const detail::RowBucket& bucket : partition.buckets()) CHECK(bucket.entries() <= 30'000);
   std::vector<std::int64_t> rows(ids.size());
   std::vector<float> sums(ids.size());
-  MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
-  run<Merge<std::int32_t, 1>>(host, {.arena_rows = 1'000'000, .groups = groups, .merged = &merged});
+  op::MergedGradients merged{.rows = rows.data(), .gradients = sums.data()};
+  op::run<op::Merge<std::int32_t, 1>>(
+      host, {.arena_rows = 1'000'000, .groups = groups, .merged = &merged});
   CHECK(merged.count == 9002);
   CHECK(sums[0] == 2000);
   CHECK(sums[1] == 29'000);
@@ -428,7 +431,7 @@ TEST_CASE("a row's gradient is summed in the order of the batch, each step one m
   // 2^24 + 1 is 2^24 in float, so that every other order of these terms has another sum.
   const std::vector<float> terms = {1.0f, 0x1p24f, 1.0f, 1.0f, -0x1p24f, 3.0f, 0x1p-10f};
   std::vector<std::int32_t> ids(terms.size(), 0);
-  std::vector<GradientGroup<std::int32_t>> groups;
+  std::vector<op::GradientGroup<std::int32_t>> groups;
   for (std::size_t i = 0; i < terms.size(); ++i)
     groups.push_back({.bags = {.ids = ids.data(), .bags = 1, .row_bias = 1},
                       .gradient = &terms[i],
@@ -437,9 +440,9 @@ TEST_CASE("a row's gradient is summed in the order of the batch, each step one m
   for (const float x : terms) expected += x;
   std::int64_t row = 0;
   float sum = 0;
-  MergedGradients merged{.rows = &row, .gradients = &sum};
-  run<Merge<std::int32_t, 1>>(Host({.threads = 2}),
-                              {.arena_rows = 4, .groups = groups, .merged = &merged});
+  op::MergedGradients merged{.rows = &row, .gradients = &sum};
+  op::run<op::Merge<std::int32_t, 1>>(Host({.threads = 2}),
+                                      {.arena_rows = 4, .groups = groups, .merged = &merged});
   CHECK(merged.count == 1);
   CHECK(row == 1);
   CHECK(sum == expected);
@@ -461,15 +464,15 @@ TEST_CASE("a gradient of -0 stays one, however a row is merged") {
     Array<float> gradient(ids.size() * size), minus(static_cast<std::size_t>(rows) * size);
     std::fill_n(gradient.data(), gradient.size(), -0.0f);
     std::fill_n(minus.data(), minus.size(), -0.0f);
-    const GradientGroup<std::int32_t> groups[] = {
+    const op::GradientGroup<std::int32_t> groups[] = {
         {.bags = {.ids = ids.data(),
                   .weights = weighted ? ones.data() : nullptr,
                   .bags = std::ssize(ids)},
          .gradient = gradient.data(),
          .gradient_stride = width}};
-    const ArenaSegment segment{.rows = rows};
+    const op::ArenaSegment segment{.rows = rows};
     const auto state = [&](Array<float>& weights) {
-      return ArenaState<float, Sgd>{
+      return op::ArenaState<float, Sgd>{
           .arena = weights.data(), .rows = rows, .width = width, .segments = {&segment, 1}};
     };
     const auto all_plus = [](const Array<float>& values) {
@@ -477,15 +480,15 @@ TEST_CASE("a gradient of -0 stays one, however a row is merged") {
                           [](float x) { return x != 0 || std::signbit(x); });
     };
     Array<float> updated = minus, applied = minus, sums = minus;
-    run<Update<float, std::int32_t, Width, Sgd>>(
+    op::run<op::Update<float, std::int32_t, Width, Sgd>>(
         Host(), {.state = state(updated), .step = Sgd{}.at(0.1f, 1), .groups = groups});
     CHECK(all_plus(updated));
     std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
-    MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-    run<Merge<std::int32_t, Width>>(
+    op::MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+    op::run<op::Merge<std::int32_t, Width>>(
         Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
     REQUIRE(merged.count == rows);
-    run<Apply<float, Width, Sgd>>(
+    op::run<op::Apply<float, Width, Sgd>>(
         Host(), {.state = state(applied), .step = Sgd{}.at(0.1f, 1), .merged = merged});
     CHECK(all_plus(applied));
   };
@@ -494,7 +497,7 @@ TEST_CASE("a gradient of -0 stays one, however a row is merged") {
       check(std::integral_constant<int, 1>{}, 1, copies, weighted);
       check(std::integral_constant<int, 16>{}, 16, copies, weighted);
       check(std::integral_constant<int, 64>{}, 64, copies, weighted);
-      check(std::integral_constant<int, dynamic_width>{}, 37, copies, weighted);
+      check(std::integral_constant<int, op::dynamic_width>{}, 37, copies, weighted);
     }
 }
 
@@ -514,7 +517,7 @@ TEST_CASE(
     }
     const auto gradient =
         random_elements<float>(static_cast<std::size_t>((70 + 1 + 130) * width), 8);
-    std::vector<GradientGroup<std::int32_t>> groups;
+    std::vector<op::GradientGroup<std::int32_t>> groups;
     std::int64_t first = 0;
     for (const std::int64_t bags : sizes) {
       groups.push_back(
@@ -526,25 +529,25 @@ TEST_CASE(
     Arena<float, RowWiseAdagrad> expected(rows, width, 0, width);
     std::vector<std::int64_t> merged_rows(static_cast<std::size_t>(rows));
     Array<float> sums(static_cast<std::size_t>(rows * width));
-    MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
-    run<Merge<std::int32_t, Width>>(
+    op::MergedGradients merged{.rows = merged_rows.data(), .gradients = sums.data()};
+    op::run<op::Merge<std::int32_t, Width>>(
         Host(), {.arena_rows = rows, .width = width, .groups = groups, .merged = &merged});
     std::vector<float> means;
     for (std::int64_t k = 0; k < merged.count; ++k)
       means.push_back(mean_square(merged.gradients + k * width, width));
     const auto step = RowWiseAdagrad{}.at(0.1f, 1);
-    run<Apply<float, Width, RowWiseAdagrad>>(
+    op::run<op::Apply<float, Width, RowWiseAdagrad>>(
         Host(),
         {.state = expected.state(), .step = step, .merged = merged, .mean_square = means.data()});
     for (const int threads : {1, 3}) {
       Arena<float, RowWiseAdagrad> arena(rows, width, 0, width);
-      run<Update<float, std::int32_t, Width, RowWiseAdagrad>>(
+      op::run<op::Update<float, std::int32_t, Width, RowWiseAdagrad>>(
           Host({.threads = threads}), {.state = arena.state(), .step = step, .groups = groups});
       CHECK(arena == expected);
     }
   };
   check(std::integral_constant<int, 64>{}, 64);
-  check(std::integral_constant<int, dynamic_width>{}, 52);
+  check(std::integral_constant<int, op::dynamic_width>{}, 52);
 }
 
 TEST_CASE("a batch without ids changes nothing") {
@@ -553,17 +556,18 @@ TEST_CASE("a batch without ids changes nothing") {
   const std::int64_t offsets[] = {0, 0, 0};
   const std::int32_t id = 0;
   const float gradient[32] = {};
-  const GradientGroup<std::int32_t> groups[] = {
+  const op::GradientGroup<std::int32_t> groups[] = {
       {},
       {.bags = {.ids = &id, .offsets = offsets, .bags = 2},
        .gradient = gradient,
        .gradient_stride = 16}};
-  run<Update<float, std::int32_t, 16, Adam>>(
+  op::run<op::Update<float, std::int32_t, 16, Adam>>(
       Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = groups});
-  run<Update<float, std::int32_t, 16, Adam>>(
+  op::run<op::Update<float, std::int32_t, 16, Adam>>(
       Host(), {.state = arena.state(), .step = Adam{}.at(1, 1), .groups = {}});
-  MergedGradients merged{.count = 5};
-  run<Merge<std::int32_t, 16>>(Host(), {.arena_rows = 10, .groups = groups, .merged = &merged});
+  op::MergedGradients merged{.count = 5};
+  op::run<op::Merge<std::int32_t, 16>>(Host(),
+                                       {.arena_rows = 10, .groups = groups, .merged = &merged});
   CHECK(merged.count == 0);
   CHECK(arena == before);
 }

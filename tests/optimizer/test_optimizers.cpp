@@ -258,10 +258,10 @@ TEST_CASE(
     std::vector<float> weights(4 * width, 1.0f), momentum(4 * width), steps(4),
         gradient(3 * width, 0.5f);
     const std::int32_t ids[] = {2, 0, 2};
-    const GradientGroup<std::int32_t> groups[] = {
+    const op::GradientGroup<std::int32_t> groups[] = {
         {.bags = {.ids = ids, .bags = 3}, .gradient = gradient.data(), .gradient_stride = width}};
     for (int t = 1; t <= 3; ++t)
-      run<Update<float, std::int32_t, decltype(width_constant)::value, Plain>>(
+      op::run<op::Update<float, std::int32_t, decltype(width_constant)::value, Plain>>(
           Host(), {.state = {.arena = weights.data(),
                              .rows = 4,
                              .width = width,
@@ -276,5 +276,5 @@ TEST_CASE(
     return weights;
   };
   CHECK(run_steps(std::integral_constant<int, 20>{}) ==
-        run_steps(std::integral_constant<int, dynamic_width>{}));
+        run_steps(std::integral_constant<int, op::dynamic_width>{}));
 }

@@ -126,8 +126,8 @@ TEST_CASE("predicted traffic is what a step sends") {
   run_ranks(ranks, [&](ThreadCommunicator& threads) {
     using Counting = CountingCommunicator<ThreadCommunicator>;
     Counting communicator(threads);
-    ShardedCollection<Widths<8>, Sgd, Host, Counting> embeddings(communicator, Host({.threads = 1}),
-                                                                 layout, {});
+    LayoutCollection<Widths<8>, Sgd, Host, Counting> embeddings(communicator, Host({.threads = 1}),
+                                                                layout, {});
     const std::int64_t n = batch / ranks;
     std::vector<std::int32_t> ids;
     for (std::size_t f = 0; f < layout.tables.size(); ++f)

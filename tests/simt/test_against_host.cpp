@@ -21,8 +21,8 @@ constexpr std::int64_t rows = 60;
 
 /// A view of the arena in host memory.
 template <class T, class O>
-ArenaState<T, O> host_view(HostArena<T, O>& arena, int width) {
-  ArenaState<T, O> state;
+op::ArenaState<T, O> host_view(HostArena<T, O>& arena, int width) {
+  op::ArenaState<T, O> state;
   state.arena = arena.weights.data();
   state.rows = rows;
   state.width = width;
@@ -36,8 +36,8 @@ ArenaState<T, O> host_view(HostArena<T, O>& arena, int width) {
 }
 
 template <class Id>
-std::vector<GradientGroup<Id>> host_views(const std::vector<HostGroup<Id>>& groups) {
-  std::vector<GradientGroup<Id>> views;
+std::vector<op::GradientGroup<Id>> host_views(const std::vector<HostGroup<Id>>& groups) {
+  std::vector<op::GradientGroup<Id>> views;
   for (const HostGroup<Id>& group : groups)
     views.push_back({group.bags.view(), group.gradient.data(), group.stride});
   return views;
@@ -52,16 +52,16 @@ void compare_lookups() {
   for (const HostGroup<std::int32_t>& group : groups) {
     std::vector<float> expected(group.gradient.size(), -1.0f);
     const std::vector<float> before = expected;
-    const LookupGroup<std::int32_t> lookup{group.bags.view(), expected.data(), Width};
-    run<Lookup<T, std::int32_t, Width>>(Host{}, {arena.data(), Width, {&lookup, 1}});
+    const op::LookupGroup<std::int32_t> lookup{group.bags.view(), expected.data(), Width};
+    op::run<op::Lookup<T, std::int32_t, Width>>(Host{}, {arena.data(), Width, {&lookup, 1}});
     in_every_order([&] {
       const Cuda backend;
       const OnDevice<T> device_arena(backend, arena);
       const OnDevice<float> output(backend, before);
       const DeviceBags<std::int32_t> bags(backend, group.bags);
-      const LookupGroup<std::int32_t> device_lookup{bags.view(), output.data(), Width};
-      run<Lookup<T, std::int32_t, Width>>(backend,
-                                          {device_arena.data(), Width, {&device_lookup, 1}});
+      const op::LookupGroup<std::int32_t> device_lookup{bags.view(), output.data(), Width};
+      op::run<op::Lookup<T, std::int32_t, Width>>(
+          backend, {device_arena.data(), Width, {&device_lookup, 1}});
       CHECK(nearly_equal(output.read(), expected));
       if (group.bags.weights.empty()) CHECK((output.read() == expected));
     });
@@ -76,13 +76,13 @@ void compare_updates(const O& optimizer) {
   const typename O::Step step = optimizer.at(0.05f, 3);
   const std::vector<HostGroup<std::int32_t>> groups =
       groups_of_every_kind<std::int32_t>(Width, rows, 1);
-  const std::vector<GradientGroup<std::int32_t>> views = host_views(groups);
-  run<Update<T, std::int32_t, Width, O>>(Host{}, {host_view(expected, Width), step, views});
+  const std::vector<op::GradientGroup<std::int32_t>> views = host_views(groups);
+  op::run<op::Update<T, std::int32_t, Width, O>>(Host{}, {host_view(expected, Width), step, views});
   in_every_order([&] {
     const Cuda backend;
     const ArenaOnDevice<T, O> arena(backend, before, rows, Width);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    run<Update<T, std::int32_t, Width, O>>(backend, {arena.view(), step, sources.views()});
+    op::run<op::Update<T, std::int32_t, Width, O>>(backend, {arena.view(), step, sources.views()});
     const HostArena<T, O> after = arena.read();
     CHECK(nearly_equal(after.weights, expected.weights));
     for (std::size_t s = 0; s < after.element_state.size(); ++s)
@@ -111,8 +111,8 @@ TEST_CASE("gradients of weights") {
   const std::vector<float> arena = random_elements<float>(random, rows * width);
   const std::vector<HostGroup<std::int32_t>> groups =
       groups_of_every_kind<std::int32_t>(width, rows, 0);
-  const std::vector<GradientGroup<std::int32_t>> views = host_views(groups);
-  using Operation = WeightGradients<float, std::int32_t, width>;
+  const std::vector<op::GradientGroup<std::int32_t>> views = host_views(groups);
+  using Operation = op::WeightGradients<float, std::int32_t, width>;
   const Cuda backend;
   const OnDevice<float> device_arena(backend, arena);
   const GroupsOnDevice<std::int32_t> sources(backend, groups);
@@ -121,8 +121,8 @@ TEST_CASE("gradients of weights") {
     const OnDevice<float> output(backend, expected);
     const Operation::Group job{views[g], expected.data()},
         device_job{sources.views()[g], output.data()};
-    run<Operation>(Host{}, {arena.data(), width, {&job, 1}});
-    run<Operation>(backend, {device_arena.data(), width, {&device_job, 1}});
+    op::run<Operation>(Host{}, {arena.data(), width, {&job, 1}});
+    op::run<Operation>(backend, {device_arena.data(), width, {&device_job, 1}});
     CHECK(nearly_equal(output.read(), expected));
   }
 }

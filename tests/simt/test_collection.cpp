@@ -11,8 +11,8 @@
 TEST_CASE(
     "routing ahead is on the GPU of the thread that asks for it, and makes each stream wait for "
     "the other, once a step and at the end") {
-  using Comm = BasicThreadCommunicator<CudaMemory>;
-  using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
+  using Comm = BasicThreadCommunicator<CudaTransfer>;
+  using E = LayoutCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
   gpu::check(cudaSetDevice(1), "choosing GPU 1");
   const gpu::Stream stream, routing_stream;
   const auto waits = [&](const gpu::Stream& waiting, const gpu::Stream& awaited) {
@@ -20,7 +20,8 @@ TEST_CASE(
   };
   const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
   ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
-  Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
+  Comm communicator(groups[0], 0, CudaTransfer(backend)),
+      second(groups[1], 0, CudaTransfer(routing));
   E embeddings(communicator, backend,
                make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 5, 3});
@@ -44,13 +45,14 @@ TEST_CASE(
 TEST_CASE(
     "a batch that was routed ahead and never taken: all may end while the streams still work on "
     "it") {
-  using Comm = BasicThreadCommunicator<CudaMemory>;
-  using E = ShardedCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
+  using Comm = BasicThreadCommunicator<CudaTransfer>;
+  using E = LayoutCollection<Widths<16>, RowWiseAdagrad, Cuda, Comm>;
   under_every_deferral([] {
     const gpu::Stream stream, routing_stream;
     const Cuda backend({.stream = stream.get()}), routing({.stream = routing_stream.get()});
     ThreadGroup groups[2] = {ThreadGroup(1), ThreadGroup(1)};
-    Comm communicator(groups[0], 0, CudaMemory(backend)), second(groups[1], 0, CudaMemory(routing));
+    Comm communicator(groups[0], 0, CudaTransfer(backend)),
+        second(groups[1], 0, CudaTransfer(routing));
     const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, 50, 3});
     E embeddings(communicator, backend,
                  make_layout({1}, {{"a", 40, 16}}, {{"f", "a"}}, {{0, {0, 40, 0, 16}, 0}}), {});

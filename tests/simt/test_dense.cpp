@@ -17,7 +17,7 @@ TEST_CASE(
     return simt::stream_waits().counts[{waiting.get(), awaited.get()}];
   };
   ThreadGroup group(1);
-  BasicThreadCommunicator<CudaMemory> communicator(group, 0, CudaMemory(summing));
+  BasicThreadCommunicator<CudaTransfer> communicator(group, 0, CudaTransfer(summing));
   const OnDevice<float> gradients(backend, std::vector<float>(100, 1.0f));
   const std::span<float> all(gradients.data(), 100);
   BucketedAllReduce buckets(communicator, all, 40 * sizeof(float), backend,

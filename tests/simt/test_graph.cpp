@@ -43,7 +43,7 @@ TEST_CASE(
 TEST_CASE(
     "steps of several ranks in streams that do their work late: called, as graphs, and routed "
     "ahead on another stream") {
-  using E = ShardedCollection<Widths<4, 8>, Sgd, Cuda, simt::StreamCommunicator>;
+  using E = LayoutCollection<Widths<4, 8>, Sgd, Cuda, simt::StreamCommunicator>;
   constexpr int ranks = 2, steps = 4;
   const Layout layout = rank_layout(ranks, true);
   const std::int64_t features = std::ssize(layout.features), count = features * rank_samples;

@@ -78,7 +78,7 @@ class BatchOn {
 /// How communicators of one process move a backend's memory.
 template <class Backend>
 struct MemoryOf {
-  using type = HostMemory;
+  using type = HostTransfer;
   static type of(const Backend&) { return {}; }
 };
 

@@ -108,7 +108,7 @@ std::vector<float> shards_of(const Embeddings& embeddings, bool states = true) {
 // One optimizer, and kernels for widths known at run time only: so each collection costs a test few
 // seconds of the compiler.
 template <class Backend, class Comm, class... Policies>
-using EmbeddingsOn = ShardedCollection<Widths<>, RowWiseAdagrad, Backend, Comm, Policies...>;
+using EmbeddingsOn = LayoutCollection<Widths<>, RowWiseAdagrad, Backend, Comm, Policies...>;
 template <class Comm, class... Policies>
 using Embeddings = EmbeddingsOn<Host, Comm, Policies...>;
 template <class Backend>

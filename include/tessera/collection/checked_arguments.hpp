@@ -12,7 +12,7 @@
 namespace tessera::inline v0 {
 
 template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
-class ShardedCollection;
+class LayoutCollection;
 
 namespace detail {
 
@@ -36,9 +36,9 @@ struct CollectionOf {
   using Running = std::conditional_t<in_order, B, O>;
   using type = std::conditional_t<
       explain_backend<Running>() && in_order,
-      ShardedCollection<WidthList,
-                        std::conditional_t<explain_optimizer<Optimizing>(), Optimizing, Sgd>,
-                        Running, Comm, Policies...>,
+      LayoutCollection<WidthList,
+                       std::conditional_t<explain_optimizer<Optimizing>(), Optimizing, Sgd>,
+                       Running, Comm, Policies...>,
       NoCollection>;
 };
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/collection/checked_arguments.hpp>
+#include <tessera/collection/layout_collection.hpp>
 #include <tessera/collection/options.hpp>
-#include <tessera/collection/sharded_collection.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/table_store.hpp>

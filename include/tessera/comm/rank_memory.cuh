@@ -43,14 +43,14 @@ __global__ void __launch_bounds__(reduce_threads)
 }  // namespace gpu
 
 /// How communicators of one process move device memory, in the order of a stream:
-/// BasicThreadCommunicator<CudaMemory> for ranks that are threads and share a GPU (or hold GPUs
+/// BasicThreadCommunicator<CudaTransfer> for ranks that are threads and share a GPU (or hold GPUs
 /// that read each other's memory: that of the driver's pools by cudaMemPoolSetAccess alone),
-/// BasicSelfCommunicator<CudaMemory> for one rank. Buffers in host memory are moved by the calling
+/// BasicSelfCommunicator<CudaTransfer> for one rank. Buffers in host memory are moved by the calling
 /// thread.
-class CudaMemory {
+class CudaTransfer {
  public:
-  CudaMemory() = default;
-  explicit CudaMemory(const Cuda& backend) : backend_(backend) {}
+  CudaTransfer() = default;
+  explicit CudaTransfer(const Cuda& backend) : backend_(backend) {}
 
   void publish(const void* buffer) const {
     if (on_device(buffer)) backend_.synchronize();
@@ -91,7 +91,7 @@ class CudaMemory {
   }
 
   Cuda backend_;
-  HostMemory host_;
+  HostTransfer host_;
   bool busy_ = false;
 };
 

@@ -30,7 +30,7 @@ void reduce_into(T* to, const T* from, std::size_t count, Reduction reduction) {
 /// How the communicators of one process read and write buffers: here, in host memory, by the
 /// calling thread. A backend whose memory the host cannot touch brings a class of its own with the
 /// same members, which takes host memory, too.
-struct HostMemory {
+struct HostTransfer {
   /// Before peers may read or write `buffer`: earlier work on it is done.
   void publish(const void*) const {}
   void copy(void* to, const void* from, std::size_t bytes) const { copy_bytes(to, from, bytes); }

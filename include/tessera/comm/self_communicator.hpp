@@ -14,7 +14,7 @@
 namespace tessera::inline v0 {
 
 /// The communicator of a single rank: what it sends it receives. Arguments are checked as with many
-/// ranks. `Memory` moves the bytes: HostMemory, or a backend's (comm/rank_memory.hpp says what
+/// ranks. `Memory` moves the bytes: HostTransfer, or a backend's (comm/rank_memory.hpp says what
 /// it offers), in whose order of work the copies then are.
 template <class Memory>
 class BasicSelfCommunicator {
@@ -70,7 +70,7 @@ class BasicSelfCommunicator {
 };
 
 /// The single rank whose buffers are in host memory.
-class SelfCommunicator : public BasicSelfCommunicator<HostMemory> {};
+class SelfCommunicator : public BasicSelfCommunicator<HostTransfer> {};
 
 static_assert(Communicator<SelfCommunicator>);
 

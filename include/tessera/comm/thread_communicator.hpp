@@ -32,7 +32,7 @@ namespace tessera::inline v0 {
 /// of one call must not overlap, on one rank or between ranks. Sums are in rank order, the same
 /// bits on every rank. Throws CommunicatorError (a peer failed, is late or disagrees),
 /// InvalidArgument (this rank's counts contradict its buffers; `run_ranks` then ends the other
-/// ranks). `Memory` moves the bytes: HostMemory, or a backend's (comm/rank_memory.hpp says what
+/// ranks). `Memory` moves the bytes: HostTransfer, or a backend's (comm/rank_memory.hpp says what
 /// it offers).
 template <class Memory>
 class BasicThreadCommunicator {
@@ -204,7 +204,7 @@ class BasicThreadCommunicator {
 };
 
 /// Ranks whose buffers are in host memory.
-class ThreadCommunicator : public BasicThreadCommunicator<HostMemory> {
+class ThreadCommunicator : public BasicThreadCommunicator<HostTransfer> {
  public:
   using BasicThreadCommunicator::BasicThreadCommunicator;
 

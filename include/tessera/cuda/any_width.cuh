@@ -22,10 +22,10 @@ inline constexpr std::size_t merged_rows_slot = 16, merged_gradients_slot = 17;
 template <Element T, IdType Id>
 __global__ void __launch_bounds__(any_width_threads)
     pool_any_width(const T* __restrict__ arena, const int width,
-                   const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+                   const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
-  const LookupGroup<Id>& group = batch.groups[g];
-  const Bags<Id>& bags = group.bags;
+  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::Bags<Id>& bags = group.bags;
   const std::int64_t bag =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (any_width_threads / 32) +
       threadIdx.x / 32;
@@ -46,10 +46,10 @@ __global__ void __launch_bounds__(any_width_threads)
 
 template <Element T, IdType Id>
 void lookup_any_width(const Cuda& backend, const T* arena, int width,
-                      std::span<const LookupGroup<Id>> groups) {
-  launch_by_group<LookupGroup<Id>>(
+                      std::span<const op::LookupGroup<Id>> groups) {
+  launch_by_group<op::LookupGroup<Id>>(
       backend, "pool_any_width", any_width_threads, groups,
-      [](const LookupGroup<Id>& group) {
+      [](const op::LookupGroup<Id>& group) {
         return ceil_divide(group.bags.bags, any_width_threads / 32);
       },
       pool_any_width<T, Id>, arena, width);
@@ -79,7 +79,7 @@ __device__ inline float mean_square_any_width(const float* gradient, int width, 
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
     apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step,
-                         const MergedGradients merged, const int width,
+                         const op::MergedGradients merged, const int width,
                          const std::uint32_t* count_at, const float* mean_squares) {
   constexpr int states = O::element_states;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(any_width_threads)
   std::uint64_t key = 0;
   std::int64_t first_column = 0;
   if constexpr (!std::is_same_v<T, float>) {
-    const ArenaSegment& segment = to.segment_of(row);
+    const op::ArenaSegment& segment = to.segment_of(row);
     key = rounding_key(to.rounding_seed, segment.table_key,
                        row - segment.row_offset + segment.row_begin);
     first_column = segment.column_begin;
@@ -118,16 +118,16 @@ __global__ void __launch_bounds__(any_width_threads)
   }
 }
 
-/// ArenaState with its segments in device memory (scratch slot 7).
+/// op::ArenaState with its segments in device memory (scratch slot 7).
 template <Element T, Optimizer O>
-DeviceArena<T, O> to_device(const Cuda& backend, const ArenaState<T, O>& state) {
+DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& state) {
   DeviceArena<T, O> arena{};
   arena.arena = state.arena;
   for (int s = 0; s < O::element_states; ++s) arena.element_state[s] = state.element_state[s];
   for (int s = 0; s < O::row_states; ++s) arena.row_state[s] = state.row_state[s];
   if constexpr (!std::is_same_v<T, float>) {
-    auto* segments = backend.scratch_for<ArenaSegment>(7, std::ssize(state.segments));
-    upload<ArenaSegment>(backend, state.segments, segments);
+    auto* segments = backend.scratch_for<op::ArenaSegment>(7, std::ssize(state.segments));
+    upload<op::ArenaSegment>(backend, state.segments, segments);
     arena.segments = segments;
     arena.segment_count = static_cast<int>(state.segments.size());
     arena.rounding_seed = state.rounding_seed;
@@ -136,8 +136,8 @@ DeviceArena<T, O> to_device(const Cuda& backend, const ArenaState<T, O>& state) 
 }
 
 template <Element T, Optimizer O>
-void apply_any_width(const Cuda& backend, const ArenaState<T, O>& state,
-                     const typename O::Step& step, const MergedGradients& merged,
+void apply_any_width(const Cuda& backend, const op::ArenaState<T, O>& state,
+                     const typename O::Step& step, const op::MergedGradients& merged,
                      const std::uint32_t* count_at, const float* mean_squares) {
   backend.launch("apply_rows_any_width", ceil_divide(merged.count, any_width_threads / 32),
                  any_width_threads, apply_rows_any_width<T, O>, to_device(backend, state), step,

@@ -99,11 +99,11 @@ __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
 ///     width 16, 4 lanes    warp: rows 0 1 2 3 4 5 6 7, then, of the next flight, 64 .. 71
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
+    encode_rows(const __grid_constant__ GroupBatch<typename op::EncodeRows<C>::Job> batch) {
   using Row = EncodedRow<C>;
   using Range = typename C::Range;
   const int g = batch.find(blockIdx.x);
-  const typename EncodeRows<C>::Job& job = batch.groups[g];
+  const typename op::EncodeRows<C>::Job& job = batch.groups[g];
   const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
             rows_at_once = codec_threads / lanes;
   const std::int64_t first =
@@ -173,10 +173,10 @@ __global__ void __launch_bounds__(codec_threads)
 /// The same division of the work.
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
+    decode_rows(const __grid_constant__ GroupBatch<typename op::DecodeRows<C>::Job> batch) {
   using Row = EncodedRow<C>;
   const int g = batch.find(blockIdx.x);
-  const typename DecodeRows<C>::Job& job = batch.groups[g];
+  const typename op::DecodeRows<C>::Job& job = batch.groups[g];
   const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
             rows_at_once = codec_threads / lanes;
   const std::int64_t first =
@@ -226,9 +226,9 @@ __global__ void __launch_bounds__(codec_threads)
 /// For codecs that give whole rows only: a thread takes a row.
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_whole_rows(const __grid_constant__ GroupBatch<typename EncodeRows<C>::Job> batch) {
+    encode_whole_rows(const __grid_constant__ GroupBatch<typename op::EncodeRows<C>::Job> batch) {
   const int g = batch.find(blockIdx.x);
-  const typename EncodeRows<C>::Job& job = batch.groups[g];
+  const typename op::EncodeRows<C>::Job& job = batch.groups[g];
   const std::int64_t row =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
@@ -237,9 +237,9 @@ __global__ void __launch_bounds__(codec_threads)
 }
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_whole_rows(const __grid_constant__ GroupBatch<typename DecodeRows<C>::Job> batch) {
+    decode_whole_rows(const __grid_constant__ GroupBatch<typename op::DecodeRows<C>::Job> batch) {
   const int g = batch.find(blockIdx.x);
-  const typename DecodeRows<C>::Job& job = batch.groups[g];
+  const typename op::DecodeRows<C>::Job& job = batch.groups[g];
   const std::int64_t row =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
@@ -251,10 +251,10 @@ __global__ void __launch_bounds__(codec_threads)
 
 /// One launch for all jobs.
 template <Codec C>
-struct Kernel<EncodeRows<C>, Cuda> {
-  using Job = typename EncodeRows<C>::Job;
+struct op::Kernel<op::EncodeRows<C>, Cuda> {
+  using Job = typename op::EncodeRows<C>::Job;
 
-  static void run(const Cuda& backend, const typename EncodeRows<C>::Parameters& p) {
+  static void run(const Cuda& backend, const typename op::EncodeRows<C>::Parameters& p) {
     const auto serve = [&](auto kernel, const auto& rows_per_block) {
       gpu::launch_by_group<Job>(
           backend, "encode_rows", gpu::codec_threads, p.jobs,
@@ -271,10 +271,10 @@ struct Kernel<EncodeRows<C>, Cuda> {
 /// A launch per round of jobs that add to the same columns. Codecs that give whole rows only: all
 /// are decoded into scratch memory, slot 0, and moved from there.
 template <Codec C>
-struct Kernel<DecodeRows<C>, Cuda> {
-  using Job = typename DecodeRows<C>::Job;
+struct op::Kernel<op::DecodeRows<C>, Cuda> {
+  using Job = typename op::DecodeRows<C>::Job;
 
-  static void run(const Cuda& backend, const typename DecodeRows<C>::Parameters& p) {
+  static void run(const Cuda& backend, const typename op::DecodeRows<C>::Parameters& p) {
     if constexpr (LaneCodec<C>) {
       for (const std::vector<Job>& round : gpu::rounds_of<Job>(p.jobs))
         gpu::launch_by_group<Job>(
@@ -288,7 +288,7 @@ struct Kernel<DecodeRows<C>, Cuda> {
       std::int64_t floats = 0;
       for (const Job& job : decode) floats += padded(job);
       float* at = backend.scratch_for<float>(0, floats);
-      std::vector<MoveRows::Job> moves;
+      std::vector<op::MoveRows::Job> moves;
       for (Job& job : decode) {
         moves.push_back({at, job.width, job.target, job.target_stride, job.rows, job.width,
                          job.samples, true, job.add});
@@ -300,7 +300,7 @@ struct Kernel<DecodeRows<C>, Cuda> {
           backend, "decode_whole_rows", gpu::codec_threads, decode,
           [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_threads); },
           gpu::decode_whole_rows<C>);
-      tessera::run<MoveRows>(backend, {moves});
+      tessera::op::run<op::MoveRows>(backend, {moves});
     }
   }
 

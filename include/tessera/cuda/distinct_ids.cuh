@@ -118,10 +118,10 @@ __global__ void __launch_bounds__(distinct_threads)
 /// Distinct ids in ascending order: one sort of all arrays' ids, by as many bits as they need, and
 /// one wait. Scratch slots 0 to 5.
 template <IdType Id>
-struct Kernel<DistinctIds<Id>, Cuda> {
-  using Job = typename DistinctIds<Id>::Job;
+struct op::Kernel<op::DistinctIds<Id>, Cuda> {
+  using Job = typename op::DistinctIds<Id>::Job;
 
-  static void run(const Cuda& backend, const typename DistinctIds<Id>::Parameters& p) {
+  static void run(const Cuda& backend, const typename op::DistinctIds<Id>::Parameters& p) {
     std::vector<gpu::DistinctArray<Id>> arrays;
     std::int64_t entries = 0, keys = 0;
     for (const Job& job : p.jobs) {

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(entry_threads)
   const unsigned full = 0xffffffffu;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
   const EntryGroup<Id>& group = batch.groups[g];
-  const Bags<Id>& bags = group.source.bags;
+  const op::Bags<Id>& bags = group.source.bags;
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * entry_threads +
       threadIdx.x / 32 * 32;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(entry_threads)
       if (__shfl_sync(full, my_begin, bag + step) <= i) bag += step;
     if (i >= end) continue;
     const std::int64_t place = group.first_entry + (i - start);
-    // More ids than the bound, which AdmitIds has noted.
+    // More ids than the bound, which op::AdmitIds has noted.
     if (bags.offsets != nullptr &&
         static_cast<std::uint64_t>(i - start) >= static_cast<std::uint64_t>(bags.entry_bound))
       continue;
@@ -59,9 +59,10 @@ __global__ void __launch_bounds__(entry_threads)
 }
 
 template <IdType Id>
-bool any_weights(std::span<const GradientGroup<Id>> groups) {
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const GradientGroup<Id>& group) { return group.bags.weights != nullptr; });
+bool any_weights(std::span<const op::GradientGroup<Id>> groups) {
+  return std::any_of(groups.begin(), groups.end(), [](const op::GradientGroup<Id>& group) {
+    return group.bags.weights != nullptr;
+  });
 }
 
 /// Says where each group's entries begin, and answers how many places they take.
@@ -70,7 +71,7 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
   // where the entries of a batch begin whose parts come one by one
   std::int64_t places = 0, batch = -1;
   for (EntryGroup<Id>& group : groups) {
-    const Bags<Id>& bags = group.source.bags;
+    const op::Bags<Id>& bags = group.source.bags;
     const bool begun = bags.of_batch() && batch >= 0;
     if (bags.of_batch() && !begun) batch = places;
     group.first_entry = begun ? batch : places;
@@ -82,7 +83,8 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
 /// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the
 /// others, or among them where rows must be `ascending`. Uses scratch slots 0, 2 and 3.
 template <class Payload, IdType Id>
-SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const GradientGroup<Id>> groups,
+SortedEntries<Payload> sort_entries(const Cuda& backend,
+                                    std::span<const op::GradientGroup<Id>> groups,
                                     std::int64_t arena_rows, bool ascending = false) {
   require(arena_rows < no_row,
           "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows",
@@ -91,7 +93,7 @@ SortedEntries<Payload> sort_entries(const Cuda& backend, std::span<const Gradien
   std::vector<GradientSource> sources;
   std::int64_t bags = 0;
   bool aligned = true;
-  for (const GradientGroup<Id>& group : groups) {
+  for (const op::GradientGroup<Id>& group : groups) {
     if (group.bags.bags == 0) continue;
     listed.push_back({group, bags, 0});
     sources.push_back({group.gradient, group.gradient_stride,

@@ -18,16 +18,16 @@ inline constexpr int move_threads = 256;
 
 /// Four floats per thread where both sides allow it, else one; neighbouring threads take
 /// neighbouring columns.
-__device__ inline bool moves_vectors(const MoveRows::Job& job) {
+__device__ inline bool moves_vectors(const op::MoveRows::Job& job) {
   return rows_aligned(job.source, job.source_stride) &&
          rows_aligned(job.target, job.target_stride) && job.width % 4 == 0;
 }
 
 template <int = 0>
 __global__ void __launch_bounds__(move_threads)
-    move_rows(const __grid_constant__ GroupBatch<MoveRows::Job> batch) {
+    move_rows(const __grid_constant__ GroupBatch<op::MoveRows::Job> batch) {
   const int g = batch.find(blockIdx.x);
-  const MoveRows::Job& job = batch.groups[g];
+  const op::MoveRows::Job& job = batch.groups[g];
   const int vector = moves_vectors(job) ? 4 : 1;
   const std::int64_t per_row = job.width / vector,
                      blocks = batch.first_block[g + 1] - batch.first_block[g];
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(move_threads)
 }
 
 template <int = 0>
-__global__ void __launch_bounds__(move_threads) zero_rows(const ZeroRows::Parameters p) {
+__global__ void __launch_bounds__(move_threads) zero_rows(const op::ZeroRows::Parameters p) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * move_threads + threadIdx.x;
   if (i < p.rows * p.width) p.target[i / p.width * p.target_stride + i % p.width] = 0.0f;
 }
@@ -92,20 +92,20 @@ std::vector<std::vector<Job>> rounds_of(std::span<const Job> jobs) {
 
 /// A launch per round; jobs that add to the same columns are in different rounds.
 template <>
-struct Kernel<MoveRows, Cuda> {
-  static void run(const Cuda& backend, const MoveRows::Parameters& p) {
-    const auto blocks_of = [](const MoveRows::Job& job) {
+struct op::Kernel<op::MoveRows, Cuda> {
+  static void run(const Cuda& backend, const op::MoveRows::Parameters& p) {
+    const auto blocks_of = [](const op::MoveRows::Job& job) {
       return gpu::ceil_divide(job.rows * job.width, 4 * gpu::move_threads);
     };
-    for (const std::vector<MoveRows::Job>& round : gpu::rounds_of<MoveRows::Job>(p.jobs))
-      gpu::launch_by_group<MoveRows::Job>(backend, "move_rows", gpu::move_threads, round, blocks_of,
-                                          gpu::move_rows<>);
+    for (const std::vector<op::MoveRows::Job>& round : gpu::rounds_of<op::MoveRows::Job>(p.jobs))
+      gpu::launch_by_group<op::MoveRows::Job>(backend, "move_rows", gpu::move_threads, round,
+                                              blocks_of, gpu::move_rows<>);
   }
 };
 
 template <>
-struct Kernel<ZeroRows, Cuda> {
-  static void run(const Cuda& backend, const ZeroRows::Parameters& p) {
+struct op::Kernel<op::ZeroRows, Cuda> {
+  static void run(const Cuda& backend, const op::ZeroRows::Parameters& p) {
     backend.launch("zero_rows", gpu::ceil_divide(p.rows * p.width, gpu::move_threads),
                    gpu::move_threads, gpu::zero_rows<>, p);
   }

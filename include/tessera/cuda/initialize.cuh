@@ -16,7 +16,7 @@ inline constexpr int initialize_threads = 256;
 /// A thread writes an element; a table has more of them than 32 bits count.
 template <Element T, Initializer F>
 __global__ void __launch_bounds__(initialize_threads)
-    initialize(const typename Initialize<T, F>::Parameters p, const std::int64_t first) {
+    initialize(const typename op::Initialize<T, F>::Parameters p, const std::int64_t first) {
   const std::int64_t i =
       first + static_cast<std::int64_t>(blockIdx.x) * initialize_threads + threadIdx.x;
   if (i >= p.rows * p.width) return;
@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(initialize_threads)
 }  // namespace gpu
 
 template <Element T, Initializer F>
-struct Kernel<Initialize<T, F>, Cuda> {
-  static void run(const Cuda& backend, const typename Initialize<T, F>::Parameters& p) {
+struct op::Kernel<op::Initialize<T, F>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Initialize<T, F>::Parameters& p) {
     constexpr std::int64_t elements_per_launch = std::int64_t{1} << 38;
     for (std::int64_t first = 0; first < p.rows * p.width; first += elements_per_launch)
       backend.launch("initialize",

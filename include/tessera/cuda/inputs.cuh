@@ -16,21 +16,21 @@ inline constexpr int admit_threads = 256;
 /// A feature of the batch for kernels.
 template <IdType Id>
 struct AdmitGroup {
-  typename AdmitIds<Id>::Job job;
+  typename op::AdmitIds<Id>::Job job;
   std::int64_t feature;
 };
 
-/// The arrays of AdmitIds.
+/// The arrays of op::AdmitIds.
 template <IdType Id>
 struct AdmitArrays {
-  typename AdmitIds<Id>::Parameters p;
+  typename op::AdmitIds<Id>::Parameters p;
   std::int64_t features;
 };
 
-// InputFault::found: the complement of what orders faults, so that zero is none and the largest is
+// op::InputFault::found: the complement of what orders faults, so that zero is none and the largest is
 // the first. Offsets come before ids.
 inline constexpr unsigned long long first_id_fault = 1ull << 62;
-__device__ inline void note_fault(InputFault* fault, unsigned long long order) {
+__device__ inline void note_fault(op::InputFault* fault, unsigned long long order) {
   atomicMax(&fault->found, ~order);
 }
 
@@ -112,13 +112,13 @@ __global__ void __launch_bounds__(admit_threads)
 template <IdType Id>
 __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
   const auto& p = arrays.p;
-  InputFault& fault = *p.fault;
+  op::InputFault& fault = *p.fault;
   if (fault.backwards != 0)
     for (std::int64_t i = threadIdx.x; i <= arrays.features * p.batch; i += 32)
       p.admitted_offsets[i] = 0;
   __syncwarp();
   if (threadIdx.x == 0) fault.backwards = 0;
-  if (threadIdx.x != 0 || fault.found == 0 || fault.kind != InputFault::none) return;
+  if (threadIdx.x != 0 || fault.found == 0 || fault.kind != op::InputFault::none) return;
   const unsigned long long order = ~fault.found;
   std::int64_t bag = 0;
   if (order >= first_id_fault) {
@@ -137,7 +137,7 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
       bag = low;
     }
     fault.value = static_cast<std::int64_t>(p.ids[i]);
-    fault.kind = InputFault::bad_id;
+    fault.kind = op::InputFault::bad_id;
   } else {
     bag = static_cast<std::int64_t>(order / 4);
     const int kind = static_cast<int>(order % 4);
@@ -145,10 +145,10 @@ __global__ void explain_fault(const __grid_constant__ AdmitArrays<Id> arrays) {
     fault.value = kind == 3 ? p.offsets[(feature + 1) * p.batch] - p.offsets[feature * p.batch]
                             : p.offsets[kind == 1 ? bag + 1 : bag];
     fault.before = kind == 1 ? p.offsets[bag] : p.count;
-    fault.kind = kind == 0   ? InputFault::first_offset
-                 : kind == 1 ? InputFault::offsets_backwards
-                 : kind == 2 ? InputFault::last_offset
-                             : InputFault::over_bound;
+    fault.kind = kind == 0   ? op::InputFault::first_offset
+                 : kind == 1 ? op::InputFault::offsets_backwards
+                 : kind == 2 ? op::InputFault::last_offset
+                             : op::InputFault::over_bound;
     if (kind == 2) bag -= 1;
   }
   fault.feature = static_cast<std::int32_t>(bag / p.batch);
@@ -166,12 +166,12 @@ __global__ void read_numbers(const std::int64_t* array, const std::int64_t* indi
 
 /// One launch for all features, and one of one thread that explains a fault.
 template <IdType Id>
-struct Kernel<AdmitIds<Id>, Cuda> {
-  static void run(const Cuda& backend, const typename AdmitIds<Id>::Parameters& p) {
+struct op::Kernel<op::AdmitIds<Id>, Cuda> {
+  static void run(const Cuda& backend, const typename op::AdmitIds<Id>::Parameters& p) {
     gpu::AdmitArrays<Id> arrays{p, static_cast<std::int64_t>(p.jobs.size())};
     arrays.p.jobs = {};
     std::vector<gpu::AdmitGroup<Id>> groups;
-    for (const typename AdmitIds<Id>::Job& job : p.jobs)
+    for (const typename op::AdmitIds<Id>::Job& job : p.jobs)
       groups.push_back({job, static_cast<std::int64_t>(groups.size())});
     gpu::launch_by_group<gpu::AdmitGroup<Id>>(
         backend, "admit_ids", gpu::admit_threads, groups,
@@ -183,8 +183,8 @@ struct Kernel<AdmitIds<Id>, Cuda> {
 };
 
 template <>
-struct Kernel<ReadNumbers, Cuda> {
-  static void run(const Cuda& backend, const ReadNumbers::Parameters& p) {
+struct op::Kernel<op::ReadNumbers, Cuda> {
+  static void run(const Cuda& backend, const op::ReadNumbers::Parameters& p) {
     const auto count = static_cast<std::int64_t>(p.indices.size());
     auto* indices = backend.scratch_for<std::int64_t>(0, 2 * count);
     gpu::upload<std::int64_t>(backend, p.indices, indices);

@@ -24,11 +24,11 @@ inline constexpr int lookup_threads = 256;
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(lookup_threads)
     copy_rows(const T* __restrict__ arena,
-              const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const LookupGroup<Id>& group = batch.groups[g];
+  const op::LookupGroup<Id>& group = batch.groups[g];
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t warp =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) +
@@ -60,12 +60,12 @@ __global__ void __launch_bounds__(lookup_threads)
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(lookup_threads)
     pool_rows(const T* __restrict__ arena, const int bags_each,
-              const __grid_constant__ GroupBatch<LookupGroup<Id>> batch) {
+              const __grid_constant__ GroupBatch<op::LookupGroup<Id>> batch) {
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const LookupGroup<Id>& group = batch.groups[g];
-  const Bags<Id>& bags = group.bags;
+  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::Bags<Id>& bags = group.bags;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
   std::int64_t bag =
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(lookup_threads)
 
 /// Three launches for all groups: rows that are copied, short bags, and long ones.
 template <Element T, IdType Id, int Width>
-struct Kernel<Lookup<T, Id, Width>, Cuda> {
-  static void run(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
+struct op::Kernel<op::Lookup<T, Id, Width>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Lookup<T, Id, Width>::Parameters& p) {
     if constexpr (gpu::fits_lanes(Width))
       serve_all(backend, p);
     else
@@ -115,39 +115,40 @@ struct Kernel<Lookup<T, Id, Width>, Cuda> {
   }
 
  private:
-  static void serve_all(const Cuda& backend, const typename Lookup<T, Id, Width>::Parameters& p) {
+  static void serve_all(const Cuda& backend,
+                        const typename op::Lookup<T, Id, Width>::Parameters& p) {
     using Lanes = gpu::RowLanes<T, Width>;
     constexpr int groups_per_block = gpu::lookup_threads / Lanes::lanes;
     const auto serve = [&](const char* name, auto belongs, int bags_per_block, auto kernel,
                            auto... arguments) {
-      const auto blocks_of = [&](const LookupGroup<Id>& group) {
+      const auto blocks_of = [&](const op::LookupGroup<Id>& group) {
         return belongs(group.bags) ? gpu::ceil_divide(group.bags.bags, bags_per_block) : 0;
       };
-      gpu::launch_by_group<LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups, blocks_of,
-                                            kernel, p.arena, arguments...);
+      gpu::launch_by_group<op::LookupGroup<Id>>(backend, name, gpu::lookup_threads, p.groups,
+                                                blocks_of, kernel, p.arena, arguments...);
     };
     constexpr int flight = Lanes::rows_in_flight;
     const auto parts =
         std::count_if(p.groups.begin(), p.groups.end(),
-                      [](const LookupGroup<Id>& group) { return group.bags.of_batch(); });
-    const auto is_short = [&](const Bags<Id>& bags) {
+                      [](const op::LookupGroup<Id>& group) { return group.bags.of_batch(); });
+    const auto is_short = [&](const op::Bags<Id>& bags) {
       const std::int64_t entries = bags.offsets == nullptr ? bags.bags
                                    : bags.of_batch()       ? bags.entry_bound / parts
                                                            : bags.entry_bound;
       return flight > 1 && entries < flight * bags.bags;
     };
     serve(
-        "copy_rows", [](const Bags<Id>& bags) { return is_copy(bags); }, groups_per_block * flight,
-        gpu::copy_rows<T, Id, Width>);
+        "copy_rows", [](const op::Bags<Id>& bags) { return is_copy(bags); },
+        groups_per_block * flight, gpu::copy_rows<T, Id, Width>);
     serve(
-        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
+        "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && is_short(bags); },
         groups_per_block * flight, gpu::pool_rows<T, Id, Width>, flight);
     serve(
-        "pool_rows", [&](const Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
+        "pool_rows", [&](const op::Bags<Id>& bags) { return !is_copy(bags) && !is_short(bags); },
         groups_per_block, gpu::pool_rows<T, Id, Width>, 1);
   }
 
-  static bool is_copy(const Bags<Id>& bags) {
+  static bool is_copy(const op::Bags<Id>& bags) {
     return bags.offsets == nullptr && bags.weights == nullptr && bags.bag_scale == nullptr;
   }
 };

@@ -18,11 +18,11 @@ inline constexpr int mark_threads = 256;
 /// word.
 template <IdType Id>
 __global__ void __launch_bounds__(mark_threads)
-    mark_rows(std::uint32_t* bits, const __grid_constant__ GroupBatch<Bags<Id>> batch) {
+    mark_rows(std::uint32_t* bits, const __grid_constant__ GroupBatch<op::Bags<Id>> batch) {
   constexpr unsigned full = 0xffffffffu;
   constexpr std::int64_t none = -1;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
-  const Bags<Id>& bags = batch.groups[g];
+  const op::Bags<Id>& bags = batch.groups[g];
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * mark_threads;
   const std::int64_t last = first + mark_threads < bags.bags ? first + mark_threads : bags.bags;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(mark_threads)
 
 /// A thread per word; neighbouring threads take neighbouring words of a row.
 template <class Word>
-__global__ void __launch_bounds__(mark_threads) gather_rows(const GatherRows::Parameters p) {
+__global__ void __launch_bounds__(mark_threads) gather_rows(const op::GatherRows::Parameters p) {
   const std::int64_t words = p.row_bytes / static_cast<std::int64_t>(sizeof(Word));
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * mark_threads + threadIdx.x;
   if (i >= p.count * words) return;
@@ -49,21 +49,21 @@ __global__ void __launch_bounds__(mark_threads) gather_rows(const GatherRows::Pa
 }  // namespace gpu
 
 template <IdType Id>
-struct Kernel<MarkRows<Id>, Cuda> {
-  static void run(const Cuda& backend, const typename MarkRows<Id>::Parameters& p) {
-    void (*const kernel)(std::uint32_t*, gpu::GroupBatch<Bags<Id>>) = gpu::mark_rows<Id>;
-    const auto blocks_of = [](const Bags<Id>& bags) {
+struct op::Kernel<op::MarkRows<Id>, Cuda> {
+  static void run(const Cuda& backend, const typename op::MarkRows<Id>::Parameters& p) {
+    void (*const kernel)(std::uint32_t*, gpu::GroupBatch<op::Bags<Id>>) = gpu::mark_rows<Id>;
+    const auto blocks_of = [](const op::Bags<Id>& bags) {
       return gpu::ceil_divide(bags.bags, gpu::mark_threads);
     };
-    gpu::launch_by_group<Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of,
-                                   kernel, p.bits);
+    gpu::launch_by_group<op::Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of,
+                                       kernel, p.bits);
   }
 };
 
 template <>
-struct Kernel<GatherRows, Cuda> {
-  static void run(const Cuda& backend, const GatherRows::Parameters& p) {
-    const auto launch = [&]<class Word>(Word, void (*kernel)(GatherRows::Parameters)) {
+struct op::Kernel<op::GatherRows, Cuda> {
+  static void run(const Cuda& backend, const op::GatherRows::Parameters& p) {
+    const auto launch = [&]<class Word>(Word, void (*kernel)(op::GatherRows::Parameters)) {
       const std::int64_t words = p.count * (p.row_bytes / static_cast<std::int64_t>(sizeof(Word)));
       backend.launch("gather_rows", gpu::ceil_divide(words, gpu::mark_threads), gpu::mark_threads,
                      kernel, p);

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(non_finite_threads)
 }  // namespace gpu
 
 template <Element T>
-struct Kernel<CountNonFinite<T>, Cuda> {
-  static void run(const Cuda& backend, const typename CountNonFinite<T>::Parameters& p) {
+struct op::Kernel<op::CountNonFinite<T>, Cuda> {
+  static void run(const Cuda& backend, const typename op::CountNonFinite<T>::Parameters& p) {
     constexpr std::int64_t most_blocks = 4096;
     const std::int64_t blocks =
         gpu::ceil_divide(p.values.rows * p.values.columns, gpu::non_finite_threads);

@@ -18,8 +18,8 @@ namespace gpu {
 /// counts through all groups.
 template <IdType Id>
 struct PackGroup {
-  Bags<Id> bags;
-  typename PackBags<Id>::Block block;
+  op::Bags<Id> bags;
+  typename op::PackBags<Id>::Block block;
   std::int64_t first_tile;
   std::int32_t number;
   bool whole;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(sum_threads)
 }
 
 /// A thread writes a bag and its entries where the sums say. More entries than the block has room
-/// for, which AdmitIds has noted (they are more than their feature's bound), are left out.
+/// for, which op::AdmitIds has noted (they are more than their feature's bound), are left out.
 template <IdType Id>
 __global__ void __launch_bounds__(sum_threads)
     write_tiles(const PackCount* tiles, const __grid_constant__ GroupBatch<PackGroup<Id>> batch) {
@@ -130,9 +130,9 @@ __global__ void __launch_bounds__(sum_threads)
 /// A block goes through a job's lengths, a few per thread at a time.
 template <int = 0>
 __global__ void __launch_bounds__(sum_threads)
-    offsets_from_lengths(const __grid_constant__ GroupBatch<OffsetsFromLengths::Job> batch) {
+    offsets_from_lengths(const __grid_constant__ GroupBatch<op::OffsetsFromLengths::Job> batch) {
   constexpr int per_thread = 8;
-  const OffsetsFromLengths::Job& job = batch.groups[blockIdx.x];
+  const op::OffsetsFromLengths::Job& job = batch.groups[blockIdx.x];
   std::uint64_t before = 0;
   for (std::int64_t first = 0; first < job.count; first += sum_threads * per_thread) {
     const std::int64_t begin = first + threadIdx.x * per_thread;
@@ -154,10 +154,10 @@ __global__ void __launch_bounds__(sum_threads)
 /// Counts per tile of bags, sums of them, and a pass that writes; ids are read once per block of
 /// rows. Scratch slots 0 and 1.
 template <IdType Id>
-struct Kernel<PackBags<Id>, Cuda> {
+struct op::Kernel<op::PackBags<Id>, Cuda> {
   using Group = gpu::PackGroup<Id>;
 
-  static void run(const Cuda& backend, const typename PackBags<Id>::Parameters& p) {
+  static void run(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p) {
     const bool known =
         std::all_of(p.jobs.begin(), p.jobs.end(), [](const auto& job) { return job.whole; });
     std::vector<Group> groups;
@@ -195,7 +195,7 @@ struct Kernel<PackBags<Id>, Cuda> {
     return gpu::ceil_divide(group.bags.bags, gpu::sum_threads);
   }
 
-  static void read_totals(const Cuda& backend, const typename PackBags<Id>::Parameters& p,
+  static void read_totals(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p,
                           const gpu::PackCount* totals, std::size_t count) {
     std::vector<gpu::PackCount> read(count);
     backend.copy(read.data(), totals, count * sizeof(gpu::PackCount));
@@ -210,11 +210,11 @@ struct Kernel<PackBags<Id>, Cuda> {
 };
 
 template <>
-struct Kernel<OffsetsFromLengths, Cuda> {
-  static void run(const Cuda& backend, const OffsetsFromLengths::Parameters& p) {
-    gpu::launch_by_group<OffsetsFromLengths::Job>(
+struct op::Kernel<op::OffsetsFromLengths, Cuda> {
+  static void run(const Cuda& backend, const op::OffsetsFromLengths::Parameters& p) {
+    gpu::launch_by_group<op::OffsetsFromLengths::Job>(
         backend, "offsets_from_lengths", gpu::sum_threads, p.jobs,
-        [](const OffsetsFromLengths::Job&) { return 1; }, gpu::offsets_from_lengths<>);
+        [](const op::OffsetsFromLengths::Job&) { return 1; }, gpu::offsets_from_lengths<>);
   }
 };
 

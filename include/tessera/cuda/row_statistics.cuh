@@ -16,13 +16,13 @@ namespace gpu {
 inline constexpr int statistics_threads = 128;
 
 struct NumberedSearch {
-  FindRows::Job job;
+  op::FindRows::Job job;
   std::int64_t number;
 };
 
 /// A thread for each end of a range.
 template <int = 0>
-__global__ void find_rows(PlaceRange* found,
+__global__ void find_rows(op::PlaceRange* found,
                           const __grid_constant__ GroupBatch<NumberedSearch> batch) {
   if (threadIdx.x >= 2) return;
   const NumberedSearch& search = batch.groups[blockIdx.x];
@@ -42,9 +42,9 @@ __global__ void find_rows(PlaceRange* found,
 /// A thread takes a row.
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
-    write_mean_squares(const __grid_constant__ GroupBatch<WriteMeanSquares::Job> batch) {
+    write_mean_squares(const __grid_constant__ GroupBatch<op::WriteMeanSquares::Job> batch) {
   const int g = batch.find(blockIdx.x);
-  const WriteMeanSquares::Job& job = batch.groups[g];
+  const op::WriteMeanSquares::Job& job = batch.groups[g];
   const std::int64_t i = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (i < job.which->size())
     write_mean_square_partials(job.gradients + (job.which->begin + i) * job.columns.width(),
@@ -52,13 +52,13 @@ __global__ void __launch_bounds__(statistics_threads)
                                job.partials + i * job.columns.partials());
 }
 
-/// CombineMeanSquares::Job with its parts in device memory.
+/// op::CombineMeanSquares::Job with its parts in device memory.
 struct CombineOnDevice {
   const std::int64_t* rows;
   const float* gradients;
-  const PlaceRange* which;
+  const op::PlaceRange* which;
   std::int64_t room;
-  const CombineMeanSquares::Part* parts;
+  const op::CombineMeanSquares::Part* parts;
   int part_count;
   float* means;
 };
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(statistics_threads)
   MeanSquareSum sum;
   int table_width = 1;
   for (int k = 0; k < job.part_count; ++k) {
-    const CombineMeanSquares::Part& part = job.parts[k];
-    const ColumnRange& c = part.columns;
+    const op::CombineMeanSquares::Part& part = job.parts[k];
+    const op::ColumnRange& c = part.columns;
     table_width = c.table_width;
     if (row < part.row_begin || row >= part.row_end) continue;
     if (part.partials == nullptr)
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(statistics_threads)
 
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
-    add_entry_values(const AddEntryValues::Job job) {
+    add_entry_values(const op::AddEntryValues::Job job) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * statistics_threads + threadIdx.x;
   if (i >= job.count) return;
   const std::int64_t entry = job.entry(i);
@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(statistics_threads)
 
 template <int = 0>
 __global__ void __launch_bounds__(statistics_threads)
-    scale_entry_values(const __grid_constant__ GroupBatch<ScaleEntryValues::Job> batch) {
+    scale_entry_values(const __grid_constant__ GroupBatch<op::ScaleEntryValues::Job> batch) {
   const int g = batch.find(blockIdx.x);
-  const ScaleEntryValues::Job& job = batch.groups[g];
+  const op::ScaleEntryValues::Job& job = batch.groups[g];
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * statistics_threads + threadIdx.x;
   if (bag >= job.bags) return;
   for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(statistics_threads)
 }  // namespace gpu
 
 template <>
-struct Kernel<FindRows, Cuda> {
-  static void run(const Cuda& backend, const FindRows::Parameters& p) {
+struct op::Kernel<op::FindRows, Cuda> {
+  static void run(const Cuda& backend, const op::FindRows::Parameters& p) {
     std::vector<gpu::NumberedSearch> searches;
-    for (const FindRows::Job& job : p.jobs)
+    for (const op::FindRows::Job& job : p.jobs)
       searches.push_back({job, static_cast<std::int64_t>(searches.size())});
     gpu::launch_by_group<gpu::NumberedSearch>(
         backend, "find_rows", 32, searches, [](const gpu::NumberedSearch&) { return 1; },
@@ -124,11 +124,11 @@ struct Kernel<FindRows, Cuda> {
 };
 
 template <>
-struct Kernel<WriteMeanSquares, Cuda> {
-  static void run(const Cuda& backend, const WriteMeanSquares::Parameters& p) {
-    gpu::launch_by_group<WriteMeanSquares::Job>(
+struct op::Kernel<op::WriteMeanSquares, Cuda> {
+  static void run(const Cuda& backend, const op::WriteMeanSquares::Parameters& p) {
+    gpu::launch_by_group<op::WriteMeanSquares::Job>(
         backend, "write_mean_squares", gpu::statistics_threads, p.jobs,
-        [](const WriteMeanSquares::Job& job) {
+        [](const op::WriteMeanSquares::Job& job) {
           return gpu::ceil_divide(job.room, gpu::statistics_threads);
         },
         gpu::write_mean_squares<>);
@@ -137,15 +137,15 @@ struct Kernel<WriteMeanSquares, Cuda> {
 
 /// Scratch slot 7 holds the parts.
 template <>
-struct Kernel<CombineMeanSquares, Cuda> {
-  static void run(const Cuda& backend, const CombineMeanSquares::Parameters& p) {
-    std::vector<CombineMeanSquares::Part> parts;
-    for (const CombineMeanSquares::Job& job : p.jobs)
+struct op::Kernel<op::CombineMeanSquares, Cuda> {
+  static void run(const Cuda& backend, const op::CombineMeanSquares::Parameters& p) {
+    std::vector<op::CombineMeanSquares::Part> parts;
+    for (const op::CombineMeanSquares::Job& job : p.jobs)
       parts.insert(parts.end(), job.parts.begin(), job.parts.end());
-    auto* device_parts = backend.scratch_for<CombineMeanSquares::Part>(7, std::ssize(parts));
-    gpu::upload<CombineMeanSquares::Part>(backend, parts, device_parts);
+    auto* device_parts = backend.scratch_for<op::CombineMeanSquares::Part>(7, std::ssize(parts));
+    gpu::upload<op::CombineMeanSquares::Part>(backend, parts, device_parts);
     std::vector<gpu::CombineOnDevice> jobs;
-    for (const CombineMeanSquares::Job& job : p.jobs) {
+    for (const op::CombineMeanSquares::Job& job : p.jobs) {
       jobs.push_back({job.rows, job.gradients, job.which, job.room, device_parts,
                       static_cast<int>(job.parts.size()), job.means});
       device_parts += job.parts.size();
@@ -161,20 +161,20 @@ struct Kernel<CombineMeanSquares, Cuda> {
 
 /// A launch per job keeps their order.
 template <>
-struct Kernel<AddEntryValues, Cuda> {
-  static void run(const Cuda& backend, const AddEntryValues::Parameters& p) {
-    for (const AddEntryValues::Job& job : p.jobs)
+struct op::Kernel<op::AddEntryValues, Cuda> {
+  static void run(const Cuda& backend, const op::AddEntryValues::Parameters& p) {
+    for (const op::AddEntryValues::Job& job : p.jobs)
       backend.launch("add_entry_values", gpu::ceil_divide(job.count, gpu::statistics_threads),
                      gpu::statistics_threads, gpu::add_entry_values<>, job);
   }
 };
 
 template <>
-struct Kernel<ScaleEntryValues, Cuda> {
-  static void run(const Cuda& backend, const ScaleEntryValues::Parameters& p) {
-    gpu::launch_by_group<ScaleEntryValues::Job>(
+struct op::Kernel<op::ScaleEntryValues, Cuda> {
+  static void run(const Cuda& backend, const op::ScaleEntryValues::Parameters& p) {
+    gpu::launch_by_group<op::ScaleEntryValues::Job>(
         backend, "scale_entry_values", gpu::statistics_threads, p.jobs,
-        [](const ScaleEntryValues::Job& job) {
+        [](const op::ScaleEntryValues::Job& job) {
           return gpu::ceil_divide(job.bags, gpu::statistics_threads);
         },
         gpu::scale_entry_values<>);

@@ -47,18 +47,18 @@ __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, 
   return sum / static_cast<float>(Width);
 }
 
-/// ArenaState for kernels: plain pointers.
+/// op::ArenaState for kernels: plain pointers.
 template <Element T, Optimizer O>
 struct DeviceArena {
   T* arena;
   float* element_state[O::element_states > 0 ? O::element_states : 1];
   float* row_state[O::row_states > 0 ? O::row_states : 1];
-  const ArenaSegment* segments;
+  const op::ArenaSegment* segments;
   int segment_count;
   std::uint64_t rounding_seed;
 
   /// The segment of an arena row.
-  __device__ const ArenaSegment& segment_of(std::int64_t row) const {
+  __device__ const op::ArenaSegment& segment_of(std::int64_t row) const {
     int low = 0, high = segment_count - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
@@ -135,7 +135,7 @@ struct ApplyOptimizer {
     std::uint64_t key = 0;
     std::int64_t first_column = 0;
     if constexpr (!std::is_same_v<T, float>) {
-      const ArenaSegment& segment = to.segment_of(row);
+      const op::ArenaSegment& segment = to.segment_of(row);
       key = rounding_key(to.rounding_seed, segment.table_key,
                          row - segment.row_offset + segment.row_begin);
       first_column = segment.column_begin;

@@ -27,7 +27,7 @@ namespace tessera::inline v0::gpu {
 /// A group of bags of a small table.
 template <IdType Id>
 struct SmallTableGroup {
-  Bags<Id> bags;
+  op::Bags<Id> bags;
   std::int64_t first_bag;  ///< among those of all groups
   std::int64_t first_row;  ///< of the table, in the arena
   std::uint32_t rows;
@@ -50,7 +50,7 @@ class SmallTableChunk {
 
   __device__ SmallTableChunk(const SmallTableGroup<Id>& group, std::int64_t chunk)
       : group_(group), chunk_(chunk) {
-    const Bags<Id>& bags = group.bags;
+    const op::Bags<Id>& bags = group.bags;
     first_ = chunk * group.chunk_bags;
     last_ = first_ + group.chunk_bags < bags.bags ? first_ + group.chunk_bags : bags.bags;
     start_ = bags.of_batch() ? 0 : bags.begin(0);
@@ -66,9 +66,9 @@ class SmallTableChunk {
     return group_.first_count + std::int64_t{row} * group_.chunks + group_.first_chunk + chunk_;
   }
   /// The row of the table that place i names. None: behind the last place, behind the group's bound
-  /// (which AdmitIds has noted), or an id that AdmitIds took out.
+  /// (which op::AdmitIds has noted), or an id that op::AdmitIds took out.
   __device__ std::uint32_t row(std::int64_t i) const {
-    const Bags<Id>& bags = group_.bags;
+    const op::Bags<Id>& bags = group_.bags;
     if (i >= end_) return no_entry;
     if (bags.offsets != nullptr &&
         static_cast<std::uint64_t>(i - start_) >= static_cast<std::uint64_t>(bags.entry_bound))
@@ -188,7 +188,7 @@ class SmallTables {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       Table& table = tables_[table_of_[g]];
       if (!table.small) continue;
-      const Bags<Id>& bags = groups[g].source.bags;
+      const op::Bags<Id>& bags = groups[g].source.bags;
       const std::int64_t per_chunk = chunk_bags(table, bags);
       groups_.push_back(
           {bags, groups[g].first_bag, table.rows.begin, static_cast<std::uint32_t>(table.size()),
@@ -226,7 +226,7 @@ class SmallTables {
  private:
   /// Rows that some groups share with nobody else.
   struct Table {
-    RowRange rows;
+    op::RowRange rows;
     std::int64_t entries = 0, chunks = 0, first_count = 0, listed_chunks = 0;
     bool small = false;
 
@@ -238,7 +238,7 @@ class SmallTables {
   /// what its rows are.
   bool find_tables(std::span<const EntryGroup<Id>> groups) {
     for (const EntryGroup<Id>& group : groups) {
-      const RowRange& rows = group.source.rows;
+      const op::RowRange& rows = group.source.rows;
       if (rows.empty()) return false;
       batch_parts_ += group.source.bags.of_batch() ? 1 : 0;
       if (tables_.empty() || tables_.back().rows.begin != rows.begin ||
@@ -265,14 +265,14 @@ class SmallTables {
     return true;
   }
 
-  std::int64_t expected_entries(const Bags<Id>& bags) const {
+  std::int64_t expected_entries(const op::Bags<Id>& bags) const {
     return bags.offsets == nullptr ? bags.bags
            : bags.of_batch()       ? bags.entry_bound / batch_parts_
                                    : bags.entry_bound;
   }
   /// Bags of a chunk: enough entries that counting is worth it, and few enough that there are
   /// blocks for a GPU.
-  std::int64_t chunk_bags(const Table& table, const Bags<Id>& bags) const {
+  std::int64_t chunk_bags(const Table& table, const op::Bags<Id>& bags) const {
     const std::int64_t entries = std::max<std::int64_t>(4096, 2 * table.size());
     return std::max<std::int64_t>(
         1, entries * bags.bags / std::max(bags.bags, expected_entries(bags)));

@@ -13,7 +13,7 @@ namespace tessera::inline v0::gpu {
 /// A group's gradients, and where its bags and entries begin among those of all groups.
 template <IdType Id>
 struct EntryGroup {
-  GradientGroup<Id> source;
+  op::GradientGroup<Id> source;
   std::int64_t first_bag;
   std::int64_t first_entry;
 };

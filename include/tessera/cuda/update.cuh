@@ -14,7 +14,7 @@ namespace gpu {
 /// A group of lanes takes a merged row.
 template <class Sink>
 __global__ void __launch_bounds__(merge_threads)
-    apply_rows(const Sink sink, const MergedGradients merged, const float* mean_square) {
+    apply_rows(const Sink sink, const op::MergedGradients merged, const float* mean_square) {
   using Lanes = typename Sink::Lanes;
   const std::int64_t k =
       (static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x) / Lanes::lanes;
@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(merge_threads)
 /// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows
 /// wider than a warp's registers, or of a width known at run time only, are merged in memory first.
 template <Element T, IdType Id, int Width, Optimizer O>
-struct Kernel<Update<T, Id, Width, O>, Cuda> {
-  static void run(const Cuda& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
+struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
     if (gpu::any_weights(p.groups))
       apply(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.state.rows), p);
     else
@@ -44,7 +44,7 @@ struct Kernel<Update<T, Id, Width, O>, Cuda> {
  private:
   template <class Payload>
   static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
-                    const typename Update<T, Id, Width, O>::Parameters& p) {
+                    const typename op::Update<T, Id, Width, O>::Parameters& p) {
     if (sorted.count == 0) return;
     if constexpr (gpu::fits_lanes(Width)) {
       gpu::merge_rows(backend, sorted,
@@ -55,7 +55,7 @@ struct Kernel<Update<T, Id, Width, O>, Cuda> {
       auto* gradients =
           backend.scratch_for<float>(gpu::merged_gradients_slot, bound * p.state.width);
       const std::uint32_t* count =
-          gpu::hand_out<dynamic_width>(backend, sorted, p.state.width, rows, gradients);
+          gpu::hand_out<op::dynamic_width>(backend, sorted, p.state.width, rows, gradients);
       gpu::apply_any_width<T, O>(backend, p.state, p.step, {bound, rows, gradients}, count,
                                  nullptr);
     }
@@ -63,8 +63,8 @@ struct Kernel<Update<T, Id, Width, O>, Cuda> {
 };
 
 template <Element T, int Width, Optimizer O>
-struct Kernel<Apply<T, Width, O>, Cuda> {
-  static void run(const Cuda& backend, const typename Apply<T, Width, O>::Parameters& p) {
+struct op::Kernel<op::Apply<T, Width, O>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
     if constexpr (gpu::fits_lanes(Width)) {
       const gpu::ApplyOptimizer<T, Width, O> sink{gpu::to_device(backend, p.state), p.step};
       const std::int64_t rows_per_block = gpu::merge_threads / gpu::RowLanes<T, Width>::lanes;
@@ -80,8 +80,8 @@ struct Kernel<Apply<T, Width, O>, Cuda> {
 /// As Update, but the sums are handed out. The host waits to know how many rows there are, unless
 /// the result is padded.
 template <IdType Id, int Width>
-struct Kernel<Merge<Id, Width>, Cuda> {
-  static void run(const Cuda& backend, const typename Merge<Id, Width>::Parameters& p) {
+struct op::Kernel<op::Merge<Id, Width>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Merge<Id, Width>::Parameters& p) {
     p.merged->count = 0;
     if (gpu::any_weights(p.groups))
       merge(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.arena_rows, true),
@@ -93,7 +93,7 @@ struct Kernel<Merge<Id, Width>, Cuda> {
  private:
   template <class Payload>
   static void merge(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
-                    const typename Merge<Id, Width>::Parameters& p) {
+                    const typename op::Merge<Id, Width>::Parameters& p) {
     if (sorted.count == 0) return;
     const std::int64_t room = std::min<std::int64_t>(sorted.count, p.arena_rows);
     if (p.padded)

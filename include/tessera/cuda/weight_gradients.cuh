@@ -19,11 +19,11 @@ inline constexpr int weight_lanes = 4;  ///< per bag; each sums four of the cont
 template <Element T, IdType Id, int Width>
 __global__ void __launch_bounds__(weight_threads) weight_gradients(
     const T* __restrict__ arena, const int any_width,
-    const __grid_constant__ GroupBatch<typename WeightGradients<T, Id, Width>::Group> batch) {
-  constexpr bool whole = Width != dynamic_width && Width % 4 == 0;
-  const int width = Width != dynamic_width ? Width : any_width;
+    const __grid_constant__ GroupBatch<typename op::WeightGradients<T, Id, Width>::Group> batch) {
+  constexpr bool whole = Width != op::dynamic_width && Width % 4 == 0;
+  const int width = Width != op::dynamic_width ? Width : any_width;
   const int g = batch.find(blockIdx.x), lane = static_cast<int>(threadIdx.x) % weight_lanes;
-  const GradientGroup<Id>& source = batch.groups[g].source;
+  const op::GradientGroup<Id>& source = batch.groups[g].source;
   const std::int64_t bag = (blockIdx.x - batch.first_block[g]) * (weight_threads / weight_lanes) +
                            threadIdx.x / weight_lanes;
   if (bag >= source.bags.bags) return;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
   const float* gradient = source.gradient + bag * source.gradient_stride;
   const bool aligned = whole && rows_aligned(source.gradient, source.gradient_stride);
   for (std::int64_t i = source.bags.begin(bag); i < source.bags.end(bag); ++i) {
-    // More ids than the bound, which AdmitIds has noted.
+    // More ids than the bound, which op::AdmitIds has noted.
     if (batch.groups[g].from_first_entry && i - first >= source.bags.entry_bound) break;
     const std::int64_t id = source.bags.ids[i];
     const T* row = arena + (id + source.bags.row_bias) * width;
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(weight_threads) weight_gradients(
 }  // namespace gpu
 
 template <Element T, IdType Id, int Width>
-struct Kernel<WeightGradients<T, Id, Width>, Cuda> {
-  using Operation = WeightGradients<T, Id, Width>;
+struct op::Kernel<op::WeightGradients<T, Id, Width>, Cuda> {
+  using Operation = op::WeightGradients<T, Id, Width>;
 
   static void run(const Cuda& backend, const typename Operation::Parameters& p) {
     const auto blocks_of = [](const typename Operation::Group& group) {

@@ -35,10 +35,10 @@ template <class F>
 }  // namespace detail
 
 template <Codec C>
-struct Kernel<EncodeRows<C>, Host> {
-  using Job = typename EncodeRows<C>::Job;
+struct op::Kernel<op::EncodeRows<C>, Host> {
+  using Job = typename op::EncodeRows<C>::Job;
 
-  static void run(const Host& backend, const typename EncodeRows<C>::Parameters& p) {
+  static void run(const Host& backend, const typename op::EncodeRows<C>::Parameters& p) {
     detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return false; }, encode);
   }
 
@@ -53,10 +53,10 @@ struct Kernel<EncodeRows<C>, Host> {
 };
 
 template <Codec C>
-struct Kernel<DecodeRows<C>, Host> {
-  using Job = typename DecodeRows<C>::Job;
+struct op::Kernel<op::DecodeRows<C>, Host> {
+  using Job = typename op::DecodeRows<C>::Job;
 
-  static void run(const Host& backend, const typename DecodeRows<C>::Parameters& p) {
+  static void run(const Host& backend, const typename op::DecodeRows<C>::Parameters& p) {
     detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return true; }, decode);
   }
 

@@ -18,10 +18,10 @@ namespace tessera::inline v0 {
 /// Distinct ids in the order of their first appearance, by a hash table of indices into them, at
 /// most half full. Threads take whole jobs.
 template <IdType Id>
-struct Kernel<DistinctIds<Id>, Host> {
-  using Job = typename DistinctIds<Id>::Job;
+struct op::Kernel<op::DistinctIds<Id>, Host> {
+  using Job = typename op::DistinctIds<Id>::Job;
 
-  static void run(const Host& backend, const typename DistinctIds<Id>::Parameters& p) {
+  static void run(const Host& backend, const typename op::DistinctIds<Id>::Parameters& p) {
     std::int64_t most = 0;
     for (const Job& job : p.jobs) most = std::max(most, job.count);
     const std::size_t room = table_size(most);

@@ -17,8 +17,8 @@
 namespace tessera::inline v0 {
 
 template <IdType Id>
-struct Kernel<CheckIds<Id>, Host> {
-  static void run(const Host&, const typename CheckIds<Id>::Parameters& p) {
+struct op::Kernel<op::CheckIds<Id>, Host> {
+  static void run(const Host&, const typename op::CheckIds<Id>::Parameters& p) {
     using Unsigned = std::make_unsigned_t<Id>;
     *p.result = {};
     // A table with more rows than Id can count has no bad id but the negative ones.
@@ -35,11 +35,11 @@ struct Kernel<CheckIds<Id>, Host> {
 };
 
 template <IdType Id>
-struct Kernel<PackBags<Id>, Host> {
-  using Block = typename PackBags<Id>::Block;
+struct op::Kernel<op::PackBags<Id>, Host> {
+  using Block = typename op::PackBags<Id>::Block;
 
-  static void run(const Host& backend, const typename PackBags<Id>::Parameters& p) {
-    for (const typename PackBags<Id>::Job& job : p.jobs) {
+  static void run(const Host& backend, const typename op::PackBags<Id>::Parameters& p) {
+    for (const typename op::PackBags<Id>::Job& job : p.jobs) {
       const One one{job.bags, job.blocks, p.count_only};
       if (job.whole)
         whole(one);
@@ -50,7 +50,7 @@ struct Kernel<PackBags<Id>, Host> {
 
  private:
   struct One {
-    const Bags<Id>& bags;
+    const op::Bags<Id>& bags;
     std::span<Block> blocks;
     bool count_only;
   };
@@ -58,7 +58,7 @@ struct Kernel<PackBags<Id>, Host> {
   /// Every bag with every id: no test per id.
   static void whole(const One& p) {
     Block& block = p.blocks.front();
-    const Bags<Id>& bags = p.bags;
+    const op::Bags<Id>& bags = p.bags;
     const std::int64_t first = bags.begin(0), entries = bags.bags == 0 ? 0 : bags.entries();
     block.bags = bags.bags;
     block.entries = entries;
@@ -124,9 +124,9 @@ struct Kernel<PackBags<Id>, Host> {
 };
 
 template <>
-struct Kernel<OffsetsFromLengths, Host> {
-  static void run(const Host&, const OffsetsFromLengths::Parameters& p) {
-    for (const OffsetsFromLengths::Job& job : p.jobs) {
+struct op::Kernel<op::OffsetsFromLengths, Host> {
+  static void run(const Host&, const op::OffsetsFromLengths::Parameters& p) {
+    for (const op::OffsetsFromLengths::Job& job : p.jobs) {
       std::int64_t offset = 0;
       for (std::int64_t i = 0; i < job.count; ++i) {
         job.offsets[i] = offset;
@@ -174,14 +174,14 @@ void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySa
 }  // namespace detail
 
 template <>
-struct Kernel<MoveRows, Host> {
-  static void run(const Host& backend, const MoveRows::Parameters& p) {
+struct op::Kernel<op::MoveRows, Host> {
+  static void run(const Host& backend, const op::MoveRows::Parameters& p) {
     detail::for_rows_of_jobs(
-        backend, p.jobs, [](const MoveRows::Job& job) { return job.scatter; }, move);
+        backend, p.jobs, [](const op::MoveRows::Job& job) { return job.scatter; }, move);
   }
 
  private:
-  static void move(const MoveRows::Job& job, std::int64_t begin, std::int64_t end) {
+  static void move(const op::MoveRows::Job& job, std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t sample = job.samples != nullptr ? job.samples[i] : i;
       const float* source = job.source + (job.scatter ? i : sample) * job.source_stride;
@@ -196,8 +196,8 @@ struct Kernel<MoveRows, Host> {
 };
 
 template <>
-struct Kernel<ZeroRows, Host> {
-  static void run(const Host&, const ZeroRows::Parameters& p) {
+struct op::Kernel<op::ZeroRows, Host> {
+  static void run(const Host&, const op::ZeroRows::Parameters& p) {
     for (std::int64_t row = 0; row < p.rows; ++row)
       std::memset(p.target + row * p.target_stride, 0,
                   static_cast<std::size_t>(p.width) * sizeof(float));

@@ -14,9 +14,9 @@ namespace tessera::inline v0 {
 /// One pass over all bags of all groups. A bag is summed in registers, a chunk of columns at a
 /// time; rows are prefetched ahead across bags and groups. Threads get runs of bags of equal bytes.
 template <Element T, IdType Id, int Width>
-struct Kernel<Lookup<T, Id, Width>, Host> {
-  using Parameters = typename Lookup<T, Id, Width>::Parameters;
-  using Group = LookupGroup<Id>;
+struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
+  using Parameters = typename op::Lookup<T, Id, Width>::Parameters;
+  using Group = op::LookupGroup<Id>;
 
   static void run(const Host& backend, const Parameters& p) {
     const std::int64_t row_bytes = p.width * static_cast<std::int64_t>(sizeof(T));
@@ -48,8 +48,8 @@ struct Kernel<Lookup<T, Id, Width>, Host> {
                    detail::RowPrefetcher<T, Group>& shared_ahead) {
     // a local one: its members stay in registers
     detail::RowPrefetcher<T, Group> ahead = shared_ahead;
-    const Bags<Id> bags = group.bags;
-    const std::int64_t width = Width != dynamic_width ? Width : p.width;
+    const op::Bags<Id> bags = group.bags;
+    const std::int64_t width = Width != op::dynamic_width ? Width : p.width;
     const T* const base = p.arena + bags.row_bias * width;
     float* output = group.output + first * group.output_stride;
     std::int64_t begin = bags.begin(first);

@@ -10,9 +10,9 @@
 namespace tessera::inline v0 {
 
 template <IdType Id>
-struct Kernel<MarkRows<Id>, Host> {
-  static void run(const Host&, const typename MarkRows<Id>::Parameters& p) {
-    for (const Bags<Id>& bags : p.bags) {
+struct op::Kernel<op::MarkRows<Id>, Host> {
+  static void run(const Host&, const typename op::MarkRows<Id>::Parameters& p) {
+    for (const op::Bags<Id>& bags : p.bags) {
       if (bags.bags == 0) continue;
       for (std::int64_t i = bags.begin(0), end = bags.end(bags.bags - 1); i < end; ++i) {
         const std::int64_t row = bags.ids[i] + bags.row_bias;

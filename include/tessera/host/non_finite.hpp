@@ -11,8 +11,8 @@
 namespace tessera::inline v0 {
 
 template <Element T>
-struct Kernel<CountNonFinite<T>, Host> {
-  static void run(const Host&, const typename CountNonFinite<T>::Parameters& p) {
+struct op::Kernel<op::CountNonFinite<T>, Host> {
+  static void run(const Host&, const typename op::CountNonFinite<T>::Parameters& p) {
     std::int64_t count = 0;
     for (std::int64_t r = 0; r < p.values.rows; ++r) {
       const T* const row = p.values.data + r * p.values.stride;

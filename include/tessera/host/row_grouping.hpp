@@ -96,7 +96,7 @@ class GradientSources {
 template <IdType Id>
 class RowPartition {
  public:
-  using Group = GradientGroup<Id>;
+  using Group = op::GradientGroup<Id>;
 
   /// `bucket_entries`: how many a bucket should have, for the sake of the caches.
   RowPartition(const Host& backend, std::span<const Group> groups, std::int64_t arena_rows,
@@ -193,11 +193,11 @@ class RowPartition {
     });
     strip_count_ = 0;
     const auto rows_of = [&](const Group& group) {
-      return group.rows.empty() ? RowRange{0, arena_rows} : group.rows;
+      return group.rows.empty() ? op::RowRange{0, arena_rows} : group.rows;
     };
     for (const Group& group : groups_) {
       if (group.bags.bags == 0) continue;
-      const RowRange rows = rows_of(group);
+      const op::RowRange rows = rows_of(group);
       // Groups come table by table: most are of the same strip as the one before.
       if (strip_count_ == 0 || strips_[strip_count_ - 1].begin != rows.begin ||
           strips_[strip_count_ - 1].end != rows.end)
@@ -245,7 +245,7 @@ class RowPartition {
       std::uint32_t* counts = counts_ + part * ranges_;
       std::fill_n(counts, ranges_, 0u);
       split_.for_part(part, parts_, [&](std::size_t g, std::int64_t first, std::int64_t last) {
-        const Bags<Id> bags = groups_[g].bags;
+        const op::Bags<Id> bags = groups_[g].bags;
         const Strip strip = strips_[strip_of_[g]];
         const std::int64_t bias = bags.row_bias - strip.begin;
         std::uint32_t* const of_strip = counts + strip.first_range;
@@ -423,7 +423,7 @@ class RowPartition {
   void scatter_bags(std::size_t g, std::int64_t first, std::int64_t last,
                     std::uint32_t* places) const {
     // Local copies: stores to the entries could change members, for all the compiler knows.
-    const Bags<Id> bags = groups_[g].bags;
+    const op::Bags<Id> bags = groups_[g].bags;
     const Strip strip = strips_[strip_of_[g]];
     const std::uint32_t* const bucket_of = bucket_of_ + strip.first_range;
     RowEntry* const entries = entries_;

@@ -13,10 +13,10 @@
 namespace tessera::inline v0 {
 
 template <>
-struct Kernel<FindRows, Host> {
-  static void run(const Host&, const FindRows::Parameters& p) {
-    PlaceRange* found = p.found;
-    for (const FindRows::Job& job : p.jobs) {
+struct op::Kernel<op::FindRows, Host> {
+  static void run(const Host&, const op::FindRows::Parameters& p) {
+    op::PlaceRange* found = p.found;
+    for (const op::FindRows::Job& job : p.jobs) {
       const std::int64_t* const begin =
           std::lower_bound(job.rows, job.rows + job.count, job.row_begin);
       *found++ = {begin - job.rows,
@@ -26,9 +26,9 @@ struct Kernel<FindRows, Host> {
 };
 
 template <>
-struct Kernel<WriteMeanSquares, Host> {
-  static void run(const Host&, const WriteMeanSquares::Parameters& p) {
-    for (const WriteMeanSquares::Job& job : p.jobs)
+struct op::Kernel<op::WriteMeanSquares, Host> {
+  static void run(const Host&, const op::WriteMeanSquares::Parameters& p) {
+    for (const op::WriteMeanSquares::Job& job : p.jobs)
       for (std::int64_t i = job.which->begin; i < job.which->end; ++i)
         write_mean_square_partials(job.gradients + i * job.columns.width(), job.columns.begin,
                                    job.columns.end, job.columns.table_width,
@@ -37,14 +37,14 @@ struct Kernel<WriteMeanSquares, Host> {
 };
 
 template <>
-struct Kernel<CombineMeanSquares, Host> {
-  static void run(const Host&, const CombineMeanSquares::Parameters& p) {
-    for (const CombineMeanSquares::Job& job : p.jobs)
+struct op::Kernel<op::CombineMeanSquares, Host> {
+  static void run(const Host&, const op::CombineMeanSquares::Parameters& p) {
+    for (const op::CombineMeanSquares::Job& job : p.jobs)
       for (std::int64_t i = job.which->begin; i < job.which->end; ++i) {
         MeanSquareSum sum;
         int table_width = 1;
-        for (const CombineMeanSquares::Part& part : job.parts) {
-          const ColumnRange& c = part.columns;
+        for (const op::CombineMeanSquares::Part& part : job.parts) {
+          const op::ColumnRange& c = part.columns;
           table_width = c.table_width;
           if (job.rows[i] < part.row_begin || job.rows[i] >= part.row_end) continue;
           if (part.partials == nullptr)
@@ -59,9 +59,9 @@ struct Kernel<CombineMeanSquares, Host> {
 };
 
 template <>
-struct Kernel<AddEntryValues, Host> {
-  static void run(const Host&, const AddEntryValues::Parameters& p) {
-    for (const AddEntryValues::Job& job : p.jobs)
+struct op::Kernel<op::AddEntryValues, Host> {
+  static void run(const Host&, const op::AddEntryValues::Parameters& p) {
+    for (const op::AddEntryValues::Job& job : p.jobs)
       for (std::int64_t i = 0; i < job.count; ++i) {
         const std::int64_t entry = job.entry(i);
         if (entry < 0) break;
@@ -72,9 +72,9 @@ struct Kernel<AddEntryValues, Host> {
 };
 
 template <>
-struct Kernel<ScaleEntryValues, Host> {
-  static void run(const Host&, const ScaleEntryValues::Parameters& p) {
-    for (const ScaleEntryValues::Job& job : p.jobs)
+struct op::Kernel<op::ScaleEntryValues, Host> {
+  static void run(const Host&, const op::ScaleEntryValues::Parameters& p) {
+    for (const op::ScaleEntryValues::Job& job : p.jobs)
       for (std::int64_t bag = 0; bag < job.bags; ++bag)
         for (std::int64_t entry = job.offsets[bag]; entry < job.offsets[bag + 1]; ++entry)
           job.target[job.positions != nullptr ? job.positions[entry] : job.base + entry] *=

@@ -92,7 +92,7 @@ class RowUpdate {
  public:
   using Step = typename O::Step;
 
-  RowUpdate(const ArenaState<T, O>& state, const Step& step) : state_(state), step_(step) {}
+  RowUpdate(const op::ArenaState<T, O>& state, const Step& step) : state_(state), step_(step) {}
 
   [[gnu::always_inline]] void prefetch(std::int64_t row) const {
     const std::int64_t width = this->width();
@@ -135,7 +135,7 @@ class RowUpdate {
       }
       if (whole != width)
         for (int i = 0; i < count; ++i) apply_tail(after(rows[i], whole), width - whole);
-    } else if constexpr (Width != dynamic_width && Width % block == 0 && Width <= panel) {
+    } else if constexpr (Width != op::dynamic_width && Width % block == 0 && Width <= panel) {
       float widened[Most * Width];
       for (int i = 0; i < count; ++i) {
         ask(i);
@@ -162,7 +162,7 @@ class RowUpdate {
   static constexpr std::int64_t panel = 256;
   /// Rows that are worth a call of their own.
   static constexpr bool wide = Width >= 64;
-  std::int64_t width() const { return Width != dynamic_width ? Width : state_.width; }
+  std::int64_t width() const { return Width != op::dynamic_width ? Width : state_.width; }
 
   static typename Math::Operands after(typename Math::Operands row, std::int64_t columns) {
     row.weights += columns;
@@ -239,16 +239,16 @@ class RowUpdate {
     if (row < segment_.row_offset || row >= segment_.row_offset + segment_.rows) {
       const auto after = std::upper_bound(
           state_.segments.begin(), state_.segments.end(), row,
-          [](std::int64_t r, const ArenaSegment& segment) { return r < segment.row_offset; });
+          [](std::int64_t r, const op::ArenaSegment& segment) { return r < segment.row_offset; });
       segment_ = *(after - 1);
       table_word_ = rounding_table_word(state_.rounding_seed, segment_.table_key);
     }
     rounding_key_ = rounding_key(table_word_, row - segment_.row_offset + segment_.row_begin);
   }
 
-  ArenaState<T, O> state_;
+  op::ArenaState<T, O> state_;
   Step step_;
-  ArenaSegment segment_;
+  op::ArenaSegment segment_;
   std::uint64_t table_word_ = 0, rounding_key_ = 0;
   std::uint16_t bits_[std::is_same_v<T, float> ? 1 : panel + 4];
 };

@@ -41,7 +41,8 @@ template <int Width, class Prefetch, class F>
                                                    int width, float* buffer, std::int64_t row_bytes,
                                                    const Prefetch& prefetch_row, const F& f) {
   const GradientSources gradient_of = gradients;  // a local one: its members stay in registers
-  const std::int64_t gradient_bytes = (Width != dynamic_width ? Width : width) * std::int64_t{4};
+  const std::int64_t gradient_bytes =
+      (Width != op::dynamic_width ? Width : width) * std::int64_t{4};
   const std::int64_t total = bucket.entries(), count = found.count;
   const std::uint32_t *const rows = found.rows, *const begins = found.begins;
   const std::int64_t row_distance = prefetch_distance(row_bytes);
@@ -143,15 +144,15 @@ class SummedRows {
 /// pairs of one row, where p is the chance that two entries meet, and an entry shares its row with
 /// n p others.
 template <IdType Id>
-bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> groups,
+bool mostly_single(const Host& backend, std::span<const op::GradientGroup<Id>> groups,
                    std::int64_t entries) {
   const auto step = static_cast<std::int64_t>(std::sqrt(static_cast<double>(entries)) / 2) + 1;
   const std::size_t bytes = static_cast<std::size_t>(entries / step + 1) * sizeof(std::int64_t);
   auto* const rows = static_cast<std::int64_t*>(backend.scratch(ScratchSlot::mean_squares, bytes));
   std::int64_t* rows_end = rows;
   std::int64_t at = 0;  // the next of the sample, counted from the group's first entry
-  for (const GradientGroup<Id>& group : groups) {
-    const Bags<Id>& bags = group.bags;
+  for (const op::GradientGroup<Id>& group : groups) {
+    const op::Bags<Id>& bags = group.bags;
     const std::int64_t count = bags.bags == 0 ? 0 : bags.entries();
     for (; at < count; at += step) *rows_end++ = bags.ids[bags.begin(0) + at] + bags.row_bias;
     at -= count;
@@ -164,7 +165,7 @@ bool mostly_single(const Host& backend, std::span<const GradientGroup<Id>> group
 /// pay: rows of a single entry share them, and need not wait for their gradient before they are
 /// read. It pays where bags have several ids, and where most rows have one entry.
 template <IdType Id>
-const float* bag_mean_squares(const Host& backend, std::span<const GradientGroup<Id>> groups,
+const float* bag_mean_squares(const Host& backend, std::span<const op::GradientGroup<Id>> groups,
                               const RowPartition<Id>& partition, int width) {
   const std::int64_t entries = partition.entries(), bags = partition.sources();
   if (partition.scaled() || entries < bags ||
@@ -172,8 +173,8 @@ const float* bag_mean_squares(const Host& backend, std::span<const GradientGroup
     return nullptr;
   auto* const means = static_cast<float*>(
       backend.scratch(ScratchSlot::mean_squares, static_cast<std::size_t>(bags) * sizeof(float)));
-  partition.for_bags([&](const GradientGroup<Id>& group, std::int64_t number, std::int64_t first,
-                         std::int64_t last) {
+  partition.for_bags([&](const op::GradientGroup<Id>& group, std::int64_t number,
+                         std::int64_t first, std::int64_t last) {
     for (std::int64_t bag = first; bag < last; ++bag)
       means[number + bag] = fast_mean_square(group.gradient + bag * group.gradient_stride, width);
   });
@@ -237,11 +238,11 @@ class BucketWorkers {
 /// cache. Narrow rows, where a bucket has few for its entries, are summed one entry after the other
 /// (sum_rows); elsewhere entries are sorted by row first (BucketRows).
 template <Element T, IdType Id, int Width, Optimizer O>
-struct Kernel<Update<T, Id, Width, O>, Host> {
-  static void run(const Host& backend, const typename Update<T, Id, Width, O>::Parameters& p) {
+struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
+  static void run(const Host& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
     using namespace detail;
-    constexpr bool narrow = Width != dynamic_width && Width <= RowSums::widest;
-    const int width = Width != dynamic_width ? Width : p.state.width;
+    constexpr bool narrow = Width != op::dynamic_width && Width <= RowSums::widest;
+    const int width = Width != op::dynamic_width ? Width : p.state.width;
     const RowPartition<Id> partition(backend, p.groups, p.state.rows,
                                      narrow ? RowSums::bucket_entries : sorted_bucket_entries);
     if (partition.entries() == 0) return;
@@ -305,14 +306,14 @@ struct Kernel<Update<T, Id, Width, O>, Host> {
 /// As Update, in two walks over the buckets: the first sorts and counts, and so learns where each
 /// bucket's rows go.
 template <IdType Id, int Width>
-struct Kernel<Merge<Id, Width>, Host> {
-  static void run(const Host& backend, const typename Merge<Id, Width>::Parameters& p) {
+struct op::Kernel<op::Merge<Id, Width>, Host> {
+  static void run(const Host& backend, const typename op::Merge<Id, Width>::Parameters& p) {
     using namespace detail;
     const RowPartition<Id> partition(backend, p.groups, p.arena_rows, sorted_bucket_entries);
     p.merged->count = 0;
     if (partition.entries() == 0) return;
     const std::span<const RowBucket> buckets = partition.buckets();
-    const int width = Width != dynamic_width ? Width : p.width;
+    const int width = Width != op::dynamic_width ? Width : p.width;
     const BucketWorkers<Id> workers(backend, partition, width, false);
     auto* const first = static_cast<std::int64_t*>(
         backend.scratch(ScratchSlot::merge, (buckets.size() + 1) * sizeof(std::int64_t)));
@@ -352,9 +353,9 @@ struct Kernel<Merge<Id, Width>, Host> {
 
 /// Runs of merged rows, one after the other.
 template <Element T, int Width, Optimizer O>
-struct Kernel<Apply<T, Width, O>, Host> {
-  static void run(const Host& backend, const typename Apply<T, Width, O>::Parameters& p) {
-    const int width = Width != dynamic_width ? Width : p.state.width;
+struct op::Kernel<op::Apply<T, Width, O>, Host> {
+  static void run(const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
+    const int width = Width != op::dynamic_width ? Width : p.state.width;
     const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
                                    O::element_states * width * 4 + O::row_states * 64;
     const int threads = worthwhile_threads(backend.threads(), p.merged.count * row_bytes);

@@ -14,8 +14,8 @@ namespace tessera::inline v0 {
 /// The pass of Lookup; an entry's dot product is summed in 16 lanes, a row that ends within them is
 /// filled up with zeros.
 template <Element T, IdType Id, int Width>
-struct Kernel<WeightGradients<T, Id, Width>, Host> {
-  using Operation = WeightGradients<T, Id, Width>;
+struct op::Kernel<op::WeightGradients<T, Id, Width>, Host> {
+  using Operation = op::WeightGradients<T, Id, Width>;
   using Group = typename Operation::Group;
 
   static void run(const Host& backend, const typename Operation::Parameters& p) {
@@ -31,8 +31,8 @@ struct Kernel<WeightGradients<T, Id, Width>, Host> {
         if (!started) ahead.start(g, first);
         started = true;
         const Group& group = p.groups[g];
-        const Bags<Id>& bags = group.source.bags;
-        const int width = Width != dynamic_width ? Width : p.width;
+        const op::Bags<Id>& bags = group.source.bags;
+        const int width = Width != op::dynamic_width ? Width : p.width;
         float* const output = group.output - (group.from_first_entry ? bags.begin(0) : 0);
         for (std::int64_t bag = first; bag < last; ++bag) {
           const float* gradient = group.source.gradient + bag * group.source.gradient_stride;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// Writes rows of floats one after another in the codec's form, C::bytes(width) each: row i is row
 /// samples[i] of the source, or row i.
@@ -46,4 +46,4 @@ struct DecodeRows {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i]
 /// == distinct[index[i]]. Where the host cannot read ids, negative ones (see Bags) are not among
@@ -28,4 +28,4 @@ struct DistinctIds {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// Adds one float per entry to where the entry stands in the batch: with e = entries[i] (or first +
 /// i where null), values[i] goes to target[positions[e]] (or target[base + e] where null). Jobs run
@@ -55,4 +55,4 @@ struct ScaleEntryValues {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

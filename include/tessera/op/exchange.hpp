@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// Splits bags by blocks of rows, feature by feature. Each block gets the bags that have ids in it,
 /// with those ids alone, in order. `whole`: a block of all rows takes every bag as it is, empty
@@ -83,4 +83,4 @@ struct ZeroRows {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -32,6 +32,8 @@ concept Initializer = requires(const F& f, const ElementKey& key) {
   { f(key) } -> std::convertible_to<float>;
 } && std::is_trivially_copyable_v<F>;
 
+namespace op {
+
 /// Fills `rows x width` elements of an arena; `first` is the key of the first element.
 template <Element T, Initializer F>
 struct Initialize {
@@ -43,5 +45,7 @@ struct Initialize {
     F initializer;
   };
 };
+
+}  // namespace op
 
 }  // namespace tessera::inline v0

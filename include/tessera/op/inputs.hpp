@@ -13,6 +13,8 @@ namespace tessera::inline v0 {
 /// What happens to ids outside [0, rows). All but Throw count them, per table.
 enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
 
+namespace op {
+
 /// Looks for ids outside [0, rows).
 template <IdType Id>
 struct CheckIds {
@@ -92,5 +94,7 @@ struct ReadNumbers {
     std::span<std::int64_t> values;
   };
 };
+
+}  // namespace op
 
 }  // namespace tessera::inline v0

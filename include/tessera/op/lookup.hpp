@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// Bags and where their pooled vectors go: bag b to output + b * output_stride, `width` floats.
 template <IdType Id>
@@ -31,4 +31,4 @@ struct Lookup {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// Sets the bit of every arena row that bags name: bit row % 32 of bits[row / 32]. Other bits stay.
 template <IdType Id>
@@ -33,4 +33,4 @@ struct GatherRows {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <span>
 
-namespace tessera::inline v0 {
+namespace tessera::inline v0::op {
 
 /// The rows [begin, end) of an arena.
 struct RowRange {
@@ -164,4 +164,4 @@ struct WeightGradients {
   };
 };
 
-}  // namespace tessera::inline v0
+}  // namespace tessera::inline v0::op

@@ -83,7 +83,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   return fault;
 }
 
-/// Plans a model: rectangles and ranks for `ShardedCollection`. At run time and in constant
+/// Plans a model: rectangles and ranks for `LayoutCollection`. At run time and in constant
 /// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
 /// with the tables; pins of unknown tables are `unknown_table`.
 constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Workload& workload,

@@ -208,7 +208,7 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
 
 /// The communicator has the exchanges that the layout needs, and as many ranks.
 template <class Comm>
-void require_offered(const Layout& layout, const Routing& routing, int ranks) {
+void require_offered(const Layout& layout, const RankLayout& routing, int ranks) {
   require(layout.ranks() == ranks,
           "EmbeddingCollection: the layout is for {} ranks, the communicator has {}",
           layout.ranks(), ranks);

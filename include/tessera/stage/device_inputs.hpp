@@ -45,8 +45,8 @@ class DeviceInputs {
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
 
-  Bags<Id> part(int feature, std::size_t i) const {
-    const Bags<Id>& bags = inputs_[feature].bags;
+  op::Bags<Id> part(int feature, std::size_t i) const {
+    const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
     if (!offsets_given_) return part_of(bags, first, count, count, 0);
     if (entries_.empty()) return bags;  // one part
@@ -55,7 +55,7 @@ class DeviceInputs {
   }
 
  private:
-  struct Job : AdmitIds<Id>::Job {
+  struct Job : op::AdmitIds<Id>::Job {
     bool weighted = false;
   };
 
@@ -92,20 +92,20 @@ class DeviceInputs {
         std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
     weights_.resize(backend, weighted ? batch.weights.size() : 0);
     if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
-    run<AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
-                                .count = static_cast<std::int64_t>(batch.ids.size()),
-                                .room = !batch.bounds.empty(),
-                                .offsets = offsets_given_ ? batch.offsets.data() : nullptr,
-                                .weights = batch.weights.data(),
-                                .batch = batch.batch,
-                                .jobs = op_jobs_,
-                                .policy = policy,
-                                .admitted = ids_.data(),
-                                .admitted_offsets = offsets_.data(),
-                                .scale = scale_.data(),
-                                .scaled_weights = scaled_weights_.data(),
-                                .bad_counts = report.counts(),
-                                .fault = report.fault()});
+    op::run<op::AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
+                                        .count = static_cast<std::int64_t>(batch.ids.size()),
+                                        .room = !batch.bounds.empty(),
+                                        .offsets = offsets_given_ ? batch.offsets.data() : nullptr,
+                                        .weights = batch.weights.data(),
+                                        .batch = batch.batch,
+                                        .jobs = op_jobs_,
+                                        .policy = policy,
+                                        .admitted = ids_.data(),
+                                        .admitted_offsets = offsets_.data(),
+                                        .scale = scale_.data(),
+                                        .scaled_weights = scaled_weights_.data(),
+                                        .bad_counts = report.counts(),
+                                        .fault = report.fault()});
   }
 
   /// Offsets at the cuts of every feature.
@@ -114,7 +114,7 @@ class DeviceInputs {
     for (std::int64_t k = 0; k < batch.features; ++k)
       for (const std::int64_t cut : cuts_) indices_.push_back(k * batch.batch + cut);
     entries_.resize(indices_.size());
-    run<ReadNumbers>(backend, {offsets_.data(), indices_, entries_});
+    op::run<op::ReadNumbers>(backend, {offsets_.data(), indices_, entries_});
   }
 
   void describe(const Layout& layout, const KeyedJagged<Id>& batch) {
@@ -126,7 +126,7 @@ class DeviceInputs {
       const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
       index_of_[f] = k;
       FeatureInput<Id>& input = inputs_[f];
-      Bags<Id>& bags = input.bags;
+      op::Bags<Id>& bags = input.bags;
       input.base = offsets_given_ ? 0 : first_bag;
       input.weighted = job.weighted;
       input.scaled = job.mean && !job.weighted;
@@ -140,7 +140,7 @@ class DeviceInputs {
       if (!offsets_given_ || !entries_.empty()) continue;
       bags.entry_bound =
           batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
-      if (batch.bounds.empty()) bags.first_entry = Bags<Id>::part_of_batch;
+      if (batch.bounds.empty()) bags.first_entry = op::Bags<Id>::part_of_batch;
     }
   }
 
@@ -151,7 +151,7 @@ class DeviceInputs {
   // by feature of the batch, cut; empty: not known or not needed
   std::vector<std::int64_t> entries_;
   std::vector<Job> jobs_;
-  std::vector<typename AdmitIds<Id>::Job> op_jobs_;
+  std::vector<typename op::AdmitIds<Id>::Job> op_jobs_;
   bool offsets_given_ = false;
   Buffer<Id, Backend> ids_;
   Buffer<std::int64_t, Backend> offsets_;

@@ -29,7 +29,7 @@ class DistinctRows {
 
   /// Treats the features that travel. `inputs` stay in use until the end of the step.
   template <class Inputs>
-  void find(const Backend& backend, const Layout& layout, const Routing& routing,
+  void find(const Backend& backend, const Layout& layout, const RankLayout& routing,
             const Inputs& inputs) {
     features_.assign(layout.features.size(), {});
     std::size_t entries = 0;
@@ -50,7 +50,7 @@ class DistinctRows {
     Id* distinct = ids_.resize(backend, entries).data();
     // not null, as places are counted from before it
     std::int32_t* index = index_.resize(backend, entries + 1).data();
-    std::vector<typename DistinctIds<Id>::Job> jobs;
+    std::vector<typename op::DistinctIds<Id>::Job> jobs;
     for (const Feature& feature : features_)
       if (feature.active && feature.bags.bags != 0) {
         const std::int64_t count = feature.bags.entry_bound;
@@ -59,7 +59,7 @@ class DistinctRows {
         distinct += count;
         index += count;
       }
-    run<DistinctIds<Id>>(backend, {jobs});
+    op::run<op::DistinctIds<Id>>(backend, {jobs});
     auto job = jobs.begin();
     std::size_t floats = 0;
     for (Feature& feature : features_) {
@@ -87,10 +87,10 @@ class DistinctRows {
   /// First column of an active feature in the output.
   std::int64_t column(int feature) const { return features_[feature].column; }
   /// Distinct ids of an active feature: one per bag.
-  const Bags<Id>& ids(int feature) const { return features_[feature].ids; }
+  const op::Bags<Id>& ids(int feature) const { return features_[feature].ids; }
   /// The batch's bags of an active feature, with the places of their ids among the distinct ones
   /// for ids.
-  const Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
+  const op::Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
   /// Rows of an active feature's distinct ids, and their merged gradients: [ids, width].
   MatrixView<float> rows(int feature) const { return view(rows_, feature); }
   MatrixView<float> gradients(int feature) const { return view(gradients_, feature); }
@@ -101,10 +101,10 @@ class DistinctRows {
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const Feature& feature = features_[f];
       if (!feature.active || feature.bags.bags == 0) continue;
-      const LookupGroup<std::int32_t> groups[] = {
+      const op::LookupGroup<std::int32_t> groups[] = {
           {feature.indices, output.data + feature.column, output.stride}};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Lookup<float, std::int32_t, Width>>(
+        op::run<op::Lookup<float, std::int32_t, Width>>(
             backend, {rows_.data() + feature.first, feature.width, groups});
       });
     }
@@ -116,15 +116,15 @@ class DistinctRows {
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const Feature& feature = features_[f];
       if (!feature.active || feature.ids.bags == 0) continue;
-      const std::vector<GradientGroup<std::int32_t>> groups{
+      const std::vector<op::GradientGroup<std::int32_t>> groups{
           {feature.indices, gradient.data + feature.column, gradient.stride}};
       // Every distinct id occurs: row i of the result is that of id i.
-      MergedGradients merged{
+      op::MergedGradients merged{
           0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.ids.bags)).data(),
           gradients_.data() + feature.first};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Merge<std::int32_t, Width>>(backend,
-                                        {feature.ids.bags, feature.width, groups, &merged, true});
+        op::run<op::Merge<std::int32_t, Width>>(
+            backend, {feature.ids.bags, feature.width, groups, &merged, true});
       });
     }
   }
@@ -136,9 +136,9 @@ class DistinctRows {
     std::int64_t rows = 0;    // of the table
     std::int64_t column = 0;  // in the output
     std::size_t first = 0;    // float of rows_ and gradients_
-    Bags<Id> bags;
-    Bags<Id> ids;
-    Bags<std::int32_t> indices;
+    op::Bags<Id> bags;
+    op::Bags<Id> ids;
+    op::Bags<std::int32_t> indices;
   };
 
   MatrixView<float> view(const Buffer<float, Backend>& memory, int f) const {

@@ -24,7 +24,7 @@ class EqualBatches {
   /// InvalidArgument on every rank where they differ. Collective; whoever has new sizes while
   /// others do not waits for them in vain.
   template <IdType Id, class Backend, class Comm>
-  void fix_sizes(Comm& communicator, const Layout& layout, const Routing& routing,
+  void fix_sizes(Comm& communicator, const Layout& layout, const RankLayout& routing,
                  const KeyedJagged<Id>& batch, Step<Id, Backend>& step) {
     if (communicator.size() > 1) agree(communicator, batch);
     if (Backend::host_readable || (!batch.one_hot() && batch.bounds.empty())) return;

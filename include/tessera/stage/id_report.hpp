@@ -79,31 +79,32 @@ class IdReport<Backend, false> {
   }
 
   unsigned long long* counts() const { return counts_.data(); }
-  InputFault* fault() const { return fault_.data(); }
+  op::InputFault* fault() const { return fault_.data(); }
 
   /// After work of `backend` that may have found a fault: its news is on the way. `features`: those
   /// of the batch.
   void send(const Backend& backend, std::span<const int> features) {
     features_.assign(features.begin(), features.end());
-    backend.copy(seen_.data(), fault_.data(), sizeof(InputFault));
+    backend.copy(seen_.data(), fault_.data(), sizeof(op::InputFault));
   }
   /// Throws what is known by now. `backend`: the one that does the work on ids.
   void raise(const Backend& backend, const Layout& layout) {
-    if (static_cast<const volatile InputFault*>(seen_.data())->kind == InputFault::none) return;
+    if (static_cast<const volatile op::InputFault*>(seen_.data())->kind == op::InputFault::none)
+      return;
     backend.synchronize();
-    const InputFault fault = *seen_.data();
+    const op::InputFault fault = *seen_.data();
     *seen_.data() = {};
     clear(backend);
     const FeatureSpec& feature = layout.features[features_[fault.feature]];
     const std::int64_t rows = layout.tables[layout.feature_table[features_[fault.feature]]].rows;
-    if (fault.kind == InputFault::bad_id)
+    if (fault.kind == op::InputFault::bad_id)
       throw BadId(feature.name, fault.sample, fault.value, rows, rank_);
-    require(fault.kind != InputFault::offsets_backwards,
+    require(fault.kind != op::InputFault::offsets_backwards,
             "KeyedJagged: offsets go backwards at feature {} ('{}'), sample {}: {} after {}",
             fault.feature, feature.name, fault.sample, fault.value, fault.before);
-    require(fault.kind != InputFault::first_offset,
+    require(fault.kind != op::InputFault::first_offset,
             "KeyedJagged: the first offset must be 0, is {}", fault.value);
-    require(fault.kind != InputFault::over_bound,
+    require(fault.kind != op::InputFault::over_bound,
             "KeyedJagged: feature {} ('{}') has {} ids, more than its bound", fault.feature,
             feature.name, fault.value);
     throw InvalidArgument(fmt::format("KeyedJagged: the last offset is {} but there are {} ids",
@@ -119,13 +120,13 @@ class IdReport<Backend, false> {
   }
 
  private:
-  void clear(const Backend& backend) { backend.fill_zero(fault_.data(), sizeof(InputFault)); }
+  void clear(const Backend& backend) { backend.fill_zero(fault_.data(), sizeof(op::InputFault)); }
 
   Backend backend_;
   int rank_;
   Buffer<unsigned long long, Backend> counts_;
-  Buffer<InputFault, Backend> fault_;
-  HostBuffer<InputFault, Backend> seen_;
+  Buffer<op::InputFault, Backend> fault_;
+  HostBuffer<op::InputFault, Backend> seen_;
   HostBuffer<unsigned long long, Backend> seen_counts_;
   std::vector<std::uint64_t> read_;
   std::vector<int> features_;

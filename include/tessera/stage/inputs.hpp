@@ -21,7 +21,7 @@ namespace tessera::inline v0 {
 /// place.
 template <IdType Id>
 struct FeatureInput {
-  Bags<Id> bags;          ///< row_bias 0
+  op::Bags<Id> bags;      ///< row_bias 0
   std::int64_t base = 0;  ///< index in the batch's ids of entry 0
   /// where ids were dropped: index in the batch's ids of each entry; else null
   const std::int64_t* positions = nullptr;
@@ -34,8 +34,8 @@ struct FeatureInput {
 /// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
 /// `first_entry`.
 template <IdType Id>
-Bags<Id> part_of(Bags<Id> bags, std::int64_t first, std::int64_t count, std::int64_t entries,
-                 std::int64_t first_entry) {
+op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
+                     std::int64_t entries, std::int64_t first_entry) {
   if (bags.offsets != nullptr) {
     bags.offsets += first;
   } else {
@@ -89,7 +89,7 @@ class Inputs {
       detail::check_weights(feature, batch.weights.size(), batch.ids.size());
       FeatureInput<Id>& input = inputs_[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
-      Bags<Id>& bags = input.bags;
+      op::Bags<Id>& bags = input.bags;
       bags.bags = batch.batch;
       input.base = batch.one_hot() ? k * batch.batch : 0;
       bags.ids = batch.ids.data() + input.base;
@@ -105,8 +105,8 @@ class Inputs {
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
 
   /// A feature's bags of part i, with exact entry_bound and first_entry.
-  Bags<Id> part(int feature, std::size_t i) const {
-    const Bags<Id>& bags = inputs_[feature].bags;
+  op::Bags<Id> part(int feature, std::size_t i) const {
+    const op::Bags<Id>& bags = inputs_[feature].bags;
     const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
     if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
     return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first],
@@ -123,7 +123,7 @@ class Inputs {
   };
 
   static void apply_mean(FeatureInput<Id>& input, Owned& owned) {
-    Bags<Id>& bags = input.bags;
+    op::Bags<Id>& bags = input.bags;
     owned.scale.resize(static_cast<std::size_t>(bags.bags));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
       const std::int64_t length = bags.end(bag) - bags.begin(bag);
@@ -148,7 +148,7 @@ class Inputs {
   /// Makes offsets start at 0, so that owned arrays can be indexed by them.
   static void rebase(FeatureInput<Id>& input, Owned& owned, std::int64_t first) {
     if (first == 0) return;
-    Bags<Id>& bags = input.bags;
+    op::Bags<Id>& bags = input.bags;
     input.base += first;
     owned.offsets.resize(static_cast<std::size_t>(bags.bags) + 1);
     for (std::int64_t bag = 0; bag <= bags.bags; ++bag)
@@ -160,11 +160,11 @@ class Inputs {
   static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
                     const FeatureSpec& feature, const TableSpec& table, BadIds policy, int rank,
                     std::uint64_t& bad_count) {
-    Bags<Id>& bags = input.bags;
+    op::Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
     const std::int64_t first = bags.begin(0);
-    typename CheckIds<Id>::Result result;
-    run<CheckIds<Id>>(backend, {bags.ids + first, bags.entries(), table.rows, &result});
+    typename op::CheckIds<Id>::Result result;
+    op::run<op::CheckIds<Id>>(backend, {bags.ids + first, bags.entries(), table.rows, &result});
     if (result.bad == 0) return;
     if (policy == BadIds::throw_error) {
       std::int64_t sample = 0;
@@ -184,7 +184,7 @@ class Inputs {
   }
 
   static void replace(FeatureInput<Id>& input, Owned& owned, std::int64_t rows, BadIds policy) {
-    Bags<Id>& bags = input.bags;
+    op::Bags<Id>& bags = input.bags;
     const std::int64_t first = bags.begin(0), count = bags.entries();
     owned.ids.resize(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
@@ -202,7 +202,7 @@ class Inputs {
 
   /// ids[offsets[0]] must stay where offsets says: new arrays start at 0.
   static void drop(FeatureInput<Id>& input, Owned& owned, std::int64_t rows) {
-    Bags<Id>& bags = input.bags;
+    op::Bags<Id>& bags = input.bags;
     std::vector<std::int64_t> offsets{0};
     std::vector<float> weights;
     owned.ids.clear();

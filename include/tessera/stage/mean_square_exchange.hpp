@@ -25,7 +25,7 @@ template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
-                     const Routing& routing)
+                     const RankLayout& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (routing.arenas()[a].columns_split)
@@ -45,7 +45,7 @@ class MeanSquareExchange {
   /// per merged row; valid until the next call. Collective. `most_entries`: so many of each table
   /// at most, of all ranks, where messages have room for as many rows; else none, and the host
   /// waits to know how many there are.
-  std::span<const float* const> run_stage(std::span<const MergedGradients> merged,
+  std::span<const float* const> run_stage(std::span<const op::MergedGradients> merged,
                                           std::span<const std::int64_t> most_entries) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     find_rows(merged, most_entries);
@@ -71,8 +71,8 @@ class MeanSquareExchange {
  private:
   /// Some of an arena's merged rows.
   struct Rows {
-    const PlaceRange* which = nullptr;  // in the backend's memory
-    std::int64_t room = 0;              // at least as many
+    const op::PlaceRange* which = nullptr;  // in the backend's memory
+    std::int64_t room = 0;                  // at least as many
   };
   /// Two shards of one table with rows in common: one of this rank's, and one that needs its
   /// partial sums (and the other way round).
@@ -86,7 +86,7 @@ class MeanSquareExchange {
   };
 
   const Rectangle& rectangle(int shard) const { return layout_.shards[shard].rectangle; }
-  ColumnRange columns(int shard) const {
+  op::ColumnRange columns(int shard) const {
     return {rectangle(shard).column_begin, rectangle(shard).column_end,
             layout_.tables[layout_.shards[shard].table].width};
   }
@@ -123,7 +123,7 @@ class MeanSquareExchange {
   }
 
   /// Merged rows of every pair and of every segment of cut arenas.
-  void find_rows(std::span<const MergedGradients> merged,
+  void find_rows(std::span<const op::MergedGradients> merged,
                  std::span<const std::int64_t> most_entries) {
     searches_.clear();
     const auto search = [&](std::size_t arena, std::int64_t begin, std::int64_t end) {
@@ -131,15 +131,15 @@ class MeanSquareExchange {
     };
     for (const Pair& pair : sends_) search(pair.arena, pair.row_begin, pair.row_end);
     for (const Pair& pair : receives_) search(pair.arena, pair.row_begin, pair.row_end);
-    for_each_segment([&](std::size_t arena, std::size_t, const ArenaSegment& rows) {
+    for_each_segment([&](std::size_t arena, std::size_t, const op::ArenaSegment& rows) {
       search(arena, rows.row_offset, rows.row_offset + rows.rows);
     });
     if (searches_.empty()) return;
-    const PlaceRange* which = found_.resize(backend_, searches_.size()).data();
-    run<FindRows>(backend_, {searches_, found_.data()});
+    const op::PlaceRange* which = found_.resize(backend_, searches_.size()).data();
+    op::run<op::FindRows>(backend_, {searches_, found_.data()});
     counted_.resize(most_entries.empty() ? searches_.size() : 0);
     if (most_entries.empty()) {
-      backend_.copy(counted_.data(), which, counted_.size() * sizeof(PlaceRange));
+      backend_.copy(counted_.data(), which, counted_.size() * sizeof(op::PlaceRange));
       backend_.synchronize();
     }
     auto next = counted_.begin();
@@ -155,7 +155,7 @@ class MeanSquareExchange {
     for (Pair& pair : sends_) pair.rows = answer(most(pair));
     for (Pair& pair : receives_) pair.rows = answer(most(pair));
     segment_rows_.clear();
-    for_each_segment([&](std::size_t arena, std::size_t, const ArenaSegment& rows) {
+    for_each_segment([&](std::size_t arena, std::size_t, const op::ArenaSegment& rows) {
       segment_rows_.push_back(answer(std::min(rows.rows, merged[arena].count)));
     });
   }
@@ -184,16 +184,16 @@ class MeanSquareExchange {
     return at;
   }
 
-  void write(std::span<const MergedGradients> merged) {
+  void write(std::span<const op::MergedGradients> merged) {
     writes_.clear();
     for (const Pair& pair : sends_)
       if (pair.rows.room != 0)
         writes_.push_back({merged[pair.arena].gradients, pair.rows.which, pair.rows.room,
                            columns(pair.own_shard), send_.data() + pair.at});
-    if (!writes_.empty()) run<WriteMeanSquares>(backend_, {writes_});
+    if (!writes_.empty()) op::run<op::WriteMeanSquares>(backend_, {writes_});
   }
 
-  std::span<const float* const> combine(std::span<const MergedGradients> merged) {
+  std::span<const float* const> combine(std::span<const op::MergedGradients> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
       if (routing_.arenas()[a].columns_split) total += static_cast<std::size_t>(merged[a].count);
@@ -204,7 +204,7 @@ class MeanSquareExchange {
     parts_end_.clear();
     std::size_t segment = 0, arena = merged.size();
     float* means = nullptr;
-    for_each_segment([&](std::size_t a, std::size_t i, const ArenaSegment& rows) {
+    for_each_segment([&](std::size_t a, std::size_t i, const op::ArenaSegment& rows) {
       if (a != arena) {
         arena = a;
         results_[a] = means = next;
@@ -217,15 +217,15 @@ class MeanSquareExchange {
       jobs_.push_back({merged[a].rows, merged[a].gradients, found.which, found.room, {}, means});
     });
     for (std::size_t j = 0, begin = 0; j < jobs_.size(); begin = parts_end_[j++])
-      jobs_[j].parts =
-          std::span<const CombineMeanSquares::Part>(parts_).subspan(begin, parts_end_[j] - begin);
-    if (!jobs_.empty()) run<CombineMeanSquares>(backend_, {jobs_});
+      jobs_[j].parts = std::span<const op::CombineMeanSquares::Part>(parts_).subspan(
+          begin, parts_end_[j] - begin);
+    if (!jobs_.empty()) op::run<op::CombineMeanSquares>(backend_, {jobs_});
     return results_;
   }
 
   /// What is known of the rows of a segment: this shard's own part, and the others' from the
   /// message, by columns.
-  void add_parts(std::size_t arena, std::size_t segment, const ArenaSegment& rows) {
+  void add_parts(std::size_t arena, std::size_t segment, const op::ArenaSegment& rows) {
     const int own = routing_.arenas()[arena].shards[segment];
     const std::ptrdiff_t first = std::ssize(parts_);
     parts_.push_back(
@@ -242,18 +242,18 @@ class MeanSquareExchange {
   const Backend& backend_;
   Communicator& communicator_;
   const Layout& layout_;
-  const Routing& routing_;
+  const RankLayout& routing_;
   std::vector<Pair> sends_, receives_;
   std::vector<std::size_t> counts_out_, counts_in_;
-  std::vector<FindRows::Job> searches_;
-  Buffer<PlaceRange, Backend> found_;  // by search
-  std::vector<PlaceRange> counted_;    // the same for the host, where it must know
+  std::vector<op::FindRows::Job> searches_;
+  Buffer<op::PlaceRange, Backend> found_;  // by search
+  std::vector<op::PlaceRange> counted_;    // the same for the host, where it must know
   std::vector<Rows> segment_rows_;
-  std::vector<WriteMeanSquares::Job> writes_;
-  std::vector<CombineMeanSquares::Job> jobs_;
-  std::vector<CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
-  std::vector<std::size_t> parts_end_;           // by job
-  std::vector<const float*> results_;            // by arena
+  std::vector<op::WriteMeanSquares::Job> writes_;
+  std::vector<op::CombineMeanSquares::Job> jobs_;
+  std::vector<op::CombineMeanSquares::Part> parts_;  // of all jobs, one after the other
+  std::vector<std::size_t> parts_end_;               // by job
+  std::vector<const float*> results_;                // by arena
   Buffer<float, Backend> send_, receive_, result_;
 };
 

@@ -17,17 +17,17 @@ namespace tessera::inline v0 {
 /// features that its shards read, so no id travels. Owners cut what they need; for tables cut by
 /// rows they tell each rank which of its samples will get a vector.
 template <IdType Id, class Backend, class Communicator>
-class LocalRouter {
+class LocalIdExchange {
   using StepState = Step<Id, Backend>;
-  using Block = typename PackBags<Id>::Block;
+  using Block = typename op::PackBags<Id>::Block;
 
  public:
-  LocalRouter(const Backend& backend, Communicator& communicator, const Layout& layout,
-              const Routing& routing)
+  LocalIdExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
+                  const RankLayout& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
 
   /// Each rank's samples: as given, or the batch cut evenly.
-  static void set_sample_begin(StepState& step, const Routing& routing, std::int64_t batch,
+  static void set_sample_begin(StepState& step, const RankLayout& routing, std::int64_t batch,
                                std::span<const std::int64_t> given) {
     const int ranks = routing.ranks();
     require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
@@ -75,14 +75,14 @@ class LocalRouter {
   void list_cuts(StepState& step) {
     step.pack_jobs.clear();
     step.blocks.clear();
-    for_each_cut(step, [&](const Slot& slot, int, std::size_t, const Bags<Id>& bags) {
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t, const op::Bags<Id>& bags) {
       if (slot.whole) return;
       step.blocks.push_back({slot.row_begin, slot.row_end});
       step.pack_jobs.push_back({bags, {}, false});
     });
     for (std::size_t j = 0; j < step.blocks.size(); ++j)
       step.pack_jobs[j].blocks = {&step.blocks[j], 1};
-    if (!step.pack_jobs.empty()) run<PackBags<Id>>(backend_, {step.pack_jobs, true});
+    if (!step.pack_jobs.empty()) op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, true});
   }
 
   void measure(StepState& step) {
@@ -91,8 +91,8 @@ class LocalRouter {
     step.counts_out.assign(static_cast<std::size_t>(routing_.ranks()), 0);  // samples per rank
     std::size_t bytes = 0, samples = 0, offsets = 0, positions = 0;
     auto next_block = step.blocks.begin();
-    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const Bags<Id>& bags) {
-      SlotHeader& header = step.headers_in.emplace_back();
+    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const op::Bags<Id>& bags) {
+      IdMessageHeader& header = step.headers_in.emplace_back();
       if (slot.whole) {
         step.received[i] = bags;
         header.bags = bags.bags;
@@ -107,7 +107,7 @@ class LocalRouter {
                 step.inputs[slot.feature].weighted,
                 sizeof(Id)};
       detail::require_lengths_fit(header, slot.feature);
-      bytes += SlotMessage(header, sizeof(Id)).size;
+      bytes += IdMessage(header, sizeof(Id)).size;
       samples += static_cast<std::size_t>(block.bags);
       step.counts_out[rank] += static_cast<std::size_t>(block.bags);
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
@@ -128,12 +128,12 @@ class LocalRouter {
     step.offset_jobs.clear();
     auto next_header = step.headers_in.begin();
     auto next_block = step.blocks.begin();
-    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const Bags<Id>&) {
-      const SlotHeader& header = *next_header++;
+    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const op::Bags<Id>&) {
+      const IdMessageHeader& header = *next_header++;
       if (slot.whole) return;
-      const SlotMessage m(header, sizeof(Id));
+      const IdMessage m(header, sizeof(Id));
       Block& block = *next_block++;
-      Bags<Id>& received = step.received[i];
+      op::Bags<Id>& received = step.received[i];
       received.bags = header.bags;
       received.entry_bound = header.entries;
       received.ids = block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -156,8 +156,8 @@ class LocalRouter {
       at += m.size;
     });
     if (step.pack_jobs.empty()) return;
-    run<PackBags<Id>>(backend_, {step.pack_jobs, false});
-    run<OffsetsFromLengths>(backend_, {step.offset_jobs});
+    op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, false});
+    op::run<op::OffsetsFromLengths>(backend_, {step.offset_jobs});
   }
 
   void tell_samples(StepState& step) {
@@ -169,8 +169,8 @@ class LocalRouter {
       sizes_in[r] = routing_.slots_of(r);
     }
     step.headers_out.resize(routing_.slots().size());
-    detail::all_to_all<SlotHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
-                                   sizes_in);
+    detail::all_to_all<IdMessageHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
+                                        sizes_in);
     std::size_t samples = 0;
     step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
@@ -193,7 +193,7 @@ class LocalRouter {
   const Backend& backend_;
   Communicator& communicator_;
   const Layout& layout_;
-  const Routing& routing_;
+  const RankLayout& routing_;
 };
 
 }  // namespace tessera::inline v0

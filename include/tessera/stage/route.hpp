@@ -19,7 +19,7 @@ namespace tessera::inline v0 {
 /// Slots that a rank serves from its own ids read the inputs in place; its own samples are part
 /// `own_part` of them.
 template <IdType Id, class Backend>
-void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size_t own_part) {
+void add_direct_slots(Step<Id, Backend>& step, const RankLayout& routing, std::size_t own_part) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     if (const Slot& slot = routing.own_slot(k); slot.whole)
@@ -32,12 +32,12 @@ void add_direct_slots(Step<Id, Backend>& step, const Routing& routing, std::size
 /// sizes nobody asks for sizes: messages have room for the bounds, and every block of rows gets
 /// every bag, with -1 for ids of other blocks.
 template <IdType Id, class Backend, class Communicator>
-class Router {
+class IdExchange {
   using StepState = Step<Id, Backend>;
-  using Block = typename PackBags<Id>::Block;
+  using Block = typename op::PackBags<Id>::Block;
 
  public:
-  Router(const Backend& backend, Communicator& communicator, const Routing& routing)
+  IdExchange(const Backend& backend, Communicator& communicator, const RankLayout& routing)
       : backend_(backend), communicator_(communicator), routing_(routing) {}
 
   /// step.inputs hold this rank's samples of every feature.
@@ -59,13 +59,13 @@ class Router {
   }
 
  private:
-  static SlotMessage message(const SlotHeader& header) { return {header, sizeof(Id)}; }
+  static IdMessage message(const IdMessageHeader& header) { return {header, sizeof(Id)}; }
   /// Whether a slot gets some bags and not all.
   bool packs_samples(const StepState& step, std::size_t s) const {
     return !step.fixed_sizes() && !routing_.slots()[s].whole;
   }
-  SlotHeader header(const StepState& step, int feature, std::int64_t bags,
-                    std::int64_t entries) const {
+  IdMessageHeader header(const StepState& step, int feature, std::int64_t bags,
+                         std::int64_t entries) const {
     const FeatureInput<Id>& input = step.inputs[feature];
     const bool distinct = step.distinct.active(feature);
     return {bags,
@@ -95,7 +95,7 @@ class Router {
   void count(StepState& step) {
     list_chains(step);
     if (step.pack_jobs.empty()) return;
-    run<PackBags<Id>>(backend_, {step.pack_jobs, true});
+    op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, true});
     const Block* block = step.blocks.data();
     for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
@@ -121,8 +121,8 @@ class Router {
       detail::require_lengths_fit(step.headers_out[s], routing_.slots()[s].feature);
     }
     if (step.fixed_sizes()) return expect_headers(step);
-    detail::all_to_all<SlotHeader>(communicator_, step.headers_out, step.counts_out,
-                                   step.headers_in, step.counts_in);
+    detail::all_to_all<IdMessageHeader>(communicator_, step.headers_out, step.counts_out,
+                                        step.headers_in, step.counts_in);
     check_headers(step);
   }
 
@@ -133,7 +133,7 @@ class Router {
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const Slot& slot = routing_.own_slot(k);
         const bool direct = r == routing_.rank() && slot.whole;  // and sends nothing
-        const Bags<Id> bags = direct ? Bags<Id>{} : step.routed(slot.feature);
+        const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.routed(slot.feature);
         *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
       }
   }
@@ -187,7 +187,7 @@ class Router {
     for (const SlotChain& chain : routing_.chains())
       for (const int s : chain.slots) {
         Block& block = *next_block++;
-        const SlotMessage m = message(step.headers_out[s]);
+        const IdMessage m = message(step.headers_out[s]);
         std::byte* at = step.ids_out.data() + step.message_begin[s];
         if (m.has_lengths) block.lengths = reinterpret_cast<std::uint32_t*>(at + m.lengths);
         block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -202,13 +202,13 @@ class Router {
           next_position += sent.entries;
         }
       }
-    run<PackBags<Id>>(backend_, {step.pack_jobs, false});
+    op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, false});
   }
 
   void unpack(StepState& step) {
     const int ranks = routing_.ranks();
     std::size_t offsets = 0;
-    for (const SlotHeader& header : step.headers_in)
+    for (const IdMessageHeader& header : step.headers_in)
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(header.bags) + 1;
     std::int64_t* next_offsets = step.offsets.resize(backend_, offsets).data();
     step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(ranks), {});
@@ -217,9 +217,9 @@ class Router {
     auto next_header = step.headers_in.begin();
     for (int r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
-        const SlotHeader& header = *next_header++;
-        const SlotMessage m = message(header);
-        Bags<Id>& bags = step.received[k * static_cast<std::size_t>(ranks) + r];
+        const IdMessageHeader& header = *next_header++;
+        const IdMessage m = message(header);
+        op::Bags<Id>& bags = step.received[k * static_cast<std::size_t>(ranks) + r];
         bags.bags = header.bags;
         bags.entry_bound = header.entries;
         bags.ids = reinterpret_cast<const Id*>(at + m.ids);
@@ -233,12 +233,12 @@ class Router {
         if (m.has_scales) bags.bag_scale = reinterpret_cast<const float*>(at + m.scales);
         at += m.size;
       }
-    run<OffsetsFromLengths>(backend_, {step.offset_jobs});
+    op::run<op::OffsetsFromLengths>(backend_, {step.offset_jobs});
   }
 
   const Backend& backend_;
   Communicator& communicator_;
-  const Routing& routing_;
+  const RankLayout& routing_;
 };
 
 }  // namespace tessera::inline v0

@@ -18,7 +18,7 @@ namespace tessera::inline v0 {
 /// `packed`: the vectors' place in owner_vectors (by source, slot, part), or null where they are in
 /// the caller's matrix. After VectorExchange::size.
 template <IdType Id, class Backend, class Visit>
-void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, Visit&& visit) {
+void for_each_group(Step<Id, Backend>& step, const RankLayout& routing, int arena, Visit&& visit) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   std::vector<std::size_t>& at = step.next_vector;
   at.assign(ranks, 0);
@@ -27,7 +27,7 @@ void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, 
     const Slot& slot = routing.own_slot(k);
     for (std::size_t r = 0; r < ranks; ++r) {
       const bool direct = slot.whole && static_cast<int>(r) == routing.rank();
-      Bags<Id> bags = step.received[k * ranks + r];
+      op::Bags<Id> bags = step.received[k * ranks + r];
       for (std::size_t p = 0; p < slot.parts.size(); ++p) {
         const SlotPart& part = slot.parts[p];
         float* packed = direct ? nullptr : step.owner_vectors.data() + at[r];
@@ -43,12 +43,12 @@ void for_each_group(Step<Id, Backend>& step, const Routing& routing, int arena, 
 
 /// What this rank looks up in an arena, in step.lookups.
 template <IdType Id, class Backend>
-void list_lookups(Step<Id, Backend>& step, const Routing& routing, std::size_t arena,
+void list_lookups(Step<Id, Backend>& step, const RankLayout& routing, std::size_t arena,
                   MatrixView<float> output) {
   step.lookups.clear();
   for_each_group(
       step, routing, static_cast<int>(arena),
-      [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+      [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
         const SlotPart& part = slot.parts[p];
         const MatrixView<float> own = step.output_of(slot, part, output);
         step.lookups.push_back({bags, packed == nullptr ? own.data : packed,
@@ -58,13 +58,13 @@ void list_lookups(Step<Id, Backend>& step, const Routing& routing, std::size_t a
 
 /// What this rank updates in an arena; valid until the next call with this step.
 template <IdType Id, class Backend>
-const std::vector<GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, const Routing& routing,
-                                                   std::size_t arena,
-                                                   MatrixView<const float> gradient) {
+const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step,
+                                                       const RankLayout& routing, std::size_t arena,
+                                                       MatrixView<const float> gradient) {
   step.gradients.clear();
   for_each_group(
       step, routing, static_cast<int>(arena),
-      [&](const Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
+      [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
         const SlotPart& part = slot.parts[p];
         const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
         step.gradients.push_back({bags,
@@ -78,14 +78,14 @@ const std::vector<GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, cons
 /// Whether some update of this step might have too many ids or bags (require_countable), at a
 /// glance.
 template <IdType Id, class Backend>
-bool may_be_too_large(const Step<Id, Backend>& step, const Routing& routing) {
+bool may_be_too_large(const Step<Id, Backend>& step, const RankLayout& routing) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   std::int64_t most = 0;
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k)
     for (std::size_t r = 0; r < ranks; ++r) {
-      const Bags<Id>& bags = step.received[k * ranks + r];
-      most +=
-          (bags.bags + bags.entry_bound + update_bag_run) * std::ssize(routing.own_slot(k).parts);
+      const op::Bags<Id>& bags = step.received[k * ranks + r];
+      most += (bags.bags + bags.entry_bound + op::update_bag_run) *
+              std::ssize(routing.own_slot(k).parts);
     }
   return most >= std::int64_t{1} << 31;
 }

@@ -21,7 +21,7 @@
 namespace tessera::inline v0 {
 
 /// What one rank tells another about a slot before the ids travel.
-struct SlotHeader {
+struct IdMessageHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
   /// of the rank that sends; NaN: not told
@@ -36,7 +36,7 @@ struct SlotHeader {
 namespace detail {
 /// Throws InvalidArgument where the lengths of a slot's bags might not fit their 32 bits on the
 /// wire.
-inline void require_lengths_fit(const SlotHeader& header, int feature) {
+inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
   require(header.one_hot != 0 || header.entries <= std::numeric_limits<std::uint32_t>::max(),
           "route: {} ids of feature {} for one rank in one batch; at most 2^32 - 1 travel at once, "
           "split the batch",
@@ -46,11 +46,11 @@ inline void require_lengths_fit(const SlotHeader& header, int feature) {
 
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
 /// of 8.
-struct SlotMessage {
+struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;
 
-  SlotMessage(const SlotHeader& header, std::size_t id_size) {
+  IdMessage(const IdMessageHeader& header, std::size_t id_size) {
     const auto aligned = [](std::size_t bytes) { return (bytes + 7) / 8 * 8; };
     const std::size_t bags = static_cast<std::size_t>(header.bags),
                       entries = static_cast<std::size_t>(header.entries);
@@ -121,22 +121,22 @@ struct Step {
   std::vector<std::int64_t> most_entries;
   /// model parallel: first global sample of each rank, and the end
   std::vector<std::int64_t> sample_begin;
-  std::vector<Sent> sent;          ///< by slot
-  std::vector<Bags<Id>> received;  ///< by own slot * ranks + source
+  std::vector<Sent> sent;              ///< by slot
+  std::vector<op::Bags<Id>> received;  ///< by own slot * ranks + source
   /// model parallel, weighted, cut: entries' indices in the inputs
   std::vector<const std::int64_t*> received_positions;
-  std::vector<typename PackBags<Id>::Block> blocks;
-  std::vector<typename PackBags<Id>::Job> pack_jobs;
+  std::vector<typename op::PackBags<Id>::Block> blocks;
+  std::vector<typename op::PackBags<Id>::Job> pack_jobs;
   std::vector<std::size_t> message_begin;  ///< by slot, in ids_out
 
-  std::vector<SlotHeader> headers_out, headers_in;
+  std::vector<IdMessageHeader> headers_out, headers_in;
   std::vector<std::size_t> counts_out, counts_in;
   Buffer<std::byte, Backend> ids_out, ids_in;
   Buffer<std::int32_t, Backend> samples;
   Buffer<std::int32_t, Backend> cut_samples;  ///< model parallel: of what this rank cut for others
   Buffer<std::int64_t, Backend> positions;
   Buffer<std::int64_t, Backend> offsets;
-  std::vector<OffsetsFromLengths::Job> offset_jobs;
+  std::vector<op::OffsetsFromLengths::Job> offset_jobs;
 
   /// pooled vectors to send, or gradients received: by source rank, slot, part
   Buffer<float, Backend> owner_vectors;
@@ -146,13 +146,13 @@ struct Step {
   /// the same vectors in a codec's form
   Buffer<std::byte, Backend> owner_encoded, requester_encoded;
   std::vector<std::size_t> owner_bytes, requester_bytes;  ///< per rank
-  std::vector<LookupGroup<Id>> lookups;
-  std::vector<GradientGroup<Id>> gradients;
-  std::vector<MoveRows::Job> moves;
+  std::vector<op::LookupGroup<Id>> lookups;
+  std::vector<op::GradientGroup<Id>> gradients;
+  std::vector<op::MoveRows::Job> moves;
   std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
 
   /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
-  Bags<Id> routed(int feature, std::size_t i = 0) const {
+  op::Bags<Id> routed(int feature, std::size_t i = 0) const {
     return distinct.active(feature) ? distinct.ids(feature) : inputs.part(feature, i);
   }
 

@@ -53,7 +53,7 @@ class Updater {
   /// replicated arenas. No table changes. `fixed_sizes`: every rank's groups have as much room (see
   /// Step). Else throws InvalidArgument where ranks' learning rates differ: their copies would.
   template <IdType Id>
-  void gather(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool fixed_sizes,
+  void gather(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups, bool fixed_sizes,
               float learning_rate) {
     const bool replicated = routing_.arenas()[a].replicated;
     if constexpr (Store::copies)
@@ -74,18 +74,18 @@ class Updater {
   /// rank.
   template <IdType Id>
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor,
-             const std::vector<GradientGroup<Id>>& groups) {
+             const std::vector<op::GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
         if (routing_.arenas()[a].columns_split)
-          return run<Apply<T, Width, O>>(
+          return op::run<op::Apply<T, Width, O>>(
               backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
-          return run<Update<T, std::int64_t, Width, O>>(
+          return op::run<op::Update<T, std::int64_t, Width, O>>(
               backend_, {store_.state(a, step), functor, replicas_[a].groups});
-      run<Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
     });
   }
 
@@ -103,7 +103,7 @@ class Updater {
   struct Replicas {
     Buffer<std::int64_t, Backend> rows;
     Buffer<float, Backend> gradients;
-    std::vector<GradientGroup<std::int64_t>> groups;
+    std::vector<op::GradientGroup<std::int64_t>> groups;
   };
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
@@ -113,18 +113,19 @@ class Updater {
   }
 
   template <IdType Id>
-  static std::int64_t entries_of(const std::vector<GradientGroup<Id>>& groups) {
+  static std::int64_t entries_of(const std::vector<op::GradientGroup<Id>>& groups) {
     std::int64_t entries = 0;
-    for (const GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
+    for (const op::GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
     return entries;
   }
 
   /// Merges into this collection's buffers of the arena.
   template <IdType Id>
-  MergedGradients merge(std::size_t a, const std::vector<GradientGroup<Id>>& groups, bool padded) {
+  op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+                            bool padded) {
     const std::size_t room =
         static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
-    MergedGradients merged{
+    op::MergedGradients merged{
         0, merged_rows_[a].resize(backend_, room).data(),
         merged_gradients_[a]
             .resize(backend_, room * static_cast<std::size_t>(arenas_[a].width()))
@@ -132,16 +133,16 @@ class Updater {
     // room that is left over travels, too
     if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      run<Merge<Id, Width>>(backend_,
-                            {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
+      op::run<op::Merge<Id, Width>>(
+          backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
     });
     return merged;
   }
 
   template <IdType Id>
-  void tell(std::size_t a, const std::vector<GradientGroup<Id>>& groups) {
+  void tell(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups) {
     if (routing_.arenas()[a].columns_split) {
-      Bags<std::int64_t> rows;
+      op::Bags<std::int64_t> rows;
       rows.ids = merged_[a].rows;
       rows.bags = rows.entry_bound = merged_[a].count;
       tell_bags<std::int64_t>(a, {&rows, 1});
@@ -153,21 +154,21 @@ class Updater {
   }
 
   template <IdType Id>
-  static std::vector<Bags<Id>> bags_of(const std::vector<GradientGroup<Id>>& groups) {
-    std::vector<Bags<Id>> bags;
-    for (const GradientGroup<Id>& group : groups) bags.push_back(group.bags);
+  static std::vector<op::Bags<Id>> bags_of(const std::vector<op::GradientGroup<Id>>& groups) {
+    std::vector<op::Bags<Id>> bags;
+    for (const op::GradientGroup<Id>& group : groups) bags.push_back(group.bags);
     return bags;
   }
 
   template <IdType Id>
-  void tell_bags(std::size_t a, std::span<const Bags<Id>> all) {
+  void tell_bags(std::size_t a, std::span<const op::Bags<Id>> all) {
     for (MarkedRows<Backend>* marks : marks_) marks->template mark<Id>(a, all);
     if (observers_.empty()) return;
-    for (const Bags<Id>& bags : all) tell_observers(a, bags);
+    for (const op::Bags<Id>& bags : all) tell_observers(a, bags);
   }
 
   template <IdType Id>
-  void tell_observers(std::size_t a, const Bags<Id>& bags) {
+  void tell_observers(std::size_t a, const op::Bags<Id>& bags) {
     if (bags.bags == 0) return;
     for (std::int64_t i = bags.begin(0), end = bags.end(bags.bags - 1); i < end;) {
       touched_.clear();
@@ -180,11 +181,11 @@ class Updater {
   /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so
   /// that they are added in rank order.
   template <IdType Id>
-  void gather_replicas(std::size_t a, const std::vector<GradientGroup<Id>>& groups,
+  void gather_replicas(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
                        bool fixed_sizes, float learning_rate) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
                       width = static_cast<std::size_t>(arenas_[a].width());
-    const MergedGradients own = merge(a, groups, fixed_sizes);
+    const op::MergedGradients own = merge(a, groups, fixed_sizes);
     std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
     const Gathered mine{own.count, learning_rate};
     std::vector<Gathered> gathered(ranks, mine);
@@ -208,7 +209,7 @@ class Updater {
     const std::int64_t* rows = all.rows.data();
     const float* gradients = all.gradients.data();
     for (std::size_t r = 0; r < ranks; ++r) {
-      Bags<std::int64_t> bags;
+      op::Bags<std::int64_t> bags;
       bags.ids = rows;
       bags.bags = bags.entry_bound = gathered[r].count;
       if (bags.bags != 0) all.groups.push_back({bags, gradients, static_cast<std::int64_t>(width)});
@@ -220,10 +221,10 @@ class Updater {
   const Backend& backend_;
   Comm& communicator_;
   const Store& store_;
-  const Routing& routing_;
+  const RankLayout& routing_;
   const std::vector<Arena<T, O, Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_;
-  std::vector<MergedGradients> merged_;  // by arena, as what follows
+  std::vector<op::MergedGradients> merged_;  // by arena, as what follows
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;

@@ -28,7 +28,7 @@ namespace tessera::inline v0 {
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
-  VectorExchange(const Routing& routing, Forward forward, Backward backward)
+  VectorExchange(const RankLayout& routing, Forward forward, Backward backward)
       : routing_(routing), forward_(forward), backward_(backward) {}
 
   /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
@@ -55,12 +55,12 @@ class VectorExchange {
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
         size_encoded<C>(backend, step);
-        std::vector<typename EncodeRows<C>::Job> jobs;
+        std::vector<typename op::EncodeRows<C>::Job> jobs;
         for_each_owner_row<C>(
             step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
               jobs.push_back({vectors, width, encoded, rows, width, nullptr});
             });
-        run<EncodeRows<C>>(backend, {jobs});
+        op::run<op::EncodeRows<C>>(backend, {jobs});
         detail::all_to_all<std::byte>(communicator, step.owner_encoded.span(), step.owner_bytes,
                                       step.requester_encoded.span(), step.requester_bytes);
       } else {
@@ -74,11 +74,11 @@ class VectorExchange {
   template <IdType Id>
   void assemble(const Backend& backend, Step<Id, Backend>& step, MatrixView<float> output) const {
     for (const auto& [column, width] : routing_.summed_columns())
-      run<ZeroRows>(backend,
-                    {output.column_range(column, width).data, output.stride, output.rows, width});
+      op::run<op::ZeroRows>(
+          backend, {output.column_range(column, width).data, output.stride, output.rows, width});
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        std::vector<typename DecodeRows<C>::Job> jobs;
+        std::vector<typename op::DecodeRows<C>::Job> jobs;
         for_each_requested<C>(
             step, step.requester_encoded.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
@@ -86,7 +86,7 @@ class VectorExchange {
               jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width,
                               step.sent[s].samples, adds(step, slot)});
             });
-        run<DecodeRows<C>>(backend, {jobs});
+        op::run<op::DecodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
         for_each_requested<C>(
@@ -97,7 +97,7 @@ class VectorExchange {
                                     step.sent[s].bags, part.width, step.sent[s].samples, true,
                                     adds(step, slot)});
             });
-        run<MoveRows>(backend, {step.moves});
+        op::run<op::MoveRows>(backend, {step.moves});
       }
     });
   }
@@ -109,7 +109,7 @@ class VectorExchange {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
         size_encoded<C>(backend, step);
-        std::vector<typename EncodeRows<C>::Job> jobs;
+        std::vector<typename op::EncodeRows<C>::Job> jobs;
         for_each_requested<C>(
             step, step.requester_encoded.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
@@ -117,7 +117,7 @@ class VectorExchange {
               jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width,
                               step.sent[s].samples});
             });
-        run<EncodeRows<C>>(backend, {jobs});
+        op::run<op::EncodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
         for_each_requested<C>(
@@ -128,7 +128,7 @@ class VectorExchange {
                                     step.sent[s].bags, part.width, step.sent[s].samples, false,
                                     false});
             });
-        run<MoveRows>(backend, {step.moves});
+        op::run<op::MoveRows>(backend, {step.moves});
       }
     });
   }
@@ -142,12 +142,12 @@ class VectorExchange {
         detail::all_to_all<std::byte>(communicator, step.requester_encoded.span(),
                                       step.requester_bytes, step.owner_encoded.span(),
                                       step.owner_bytes);
-        std::vector<typename DecodeRows<C>::Job> jobs;
+        std::vector<typename op::DecodeRows<C>::Job> jobs;
         for_each_owner_row<C>(
             step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
               jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
             });
-        run<DecodeRows<C>>(backend, {jobs});
+        op::run<op::DecodeRows<C>>(backend, {jobs});
       } else {
         detail::all_to_all<float>(communicator, step.requester_vectors.span(),
                                   step.requester_counts, step.owner_vectors.span(),
@@ -228,7 +228,7 @@ class VectorExchange {
     step.requester_encoded.resize(backend, sum(step.requester_bytes));
   }
 
-  const Routing& routing_;
+  const RankLayout& routing_;
   Forward forward_;
   Backward backward_;
 };

@@ -41,15 +41,16 @@ class WeightGradientStage {
   void run_stage(Step<Id, Backend>& step, MatrixView<const float> gradient, std::span<float> out) {
     backend_.fill_zero(out.data(), out.size_bytes());
     if (in_place(step)) {
-      compute<Id>(step, gradient, [&](const Slot& slot, const Bags<Id>&, std::size_t, std::size_t) {
-        return out.data() + step.inputs[slot.feature].base;
-      });
+      compute<Id>(step, gradient,
+                  [&](const Slot& slot, const op::Bags<Id>&, std::size_t, std::size_t) {
+                    return out.data() + step.inputs[slot.feature].base;
+                  });
       scale_means(step, out);
       return;
     }
     size_owner(step);
     compute<Id>(step, gradient,
-                [&](const Slot&, const Bags<Id>& bags, std::size_t part, std::size_t received) {
+                [&](const Slot&, const op::Bags<Id>& bags, std::size_t part, std::size_t received) {
                   return owner_dots_.data() + first_dot_[received] +
                          part * static_cast<std::size_t>(bags.entry_bound);
                 });
@@ -86,7 +87,7 @@ class WeightGradientStage {
     return weighted(slot) && !step.distinct.active(slot.feature);
   }
   template <IdType Id>
-  static std::int64_t entries(const Bags<Id>& bags) {
+  static std::int64_t entries(const op::Bags<Id>& bags) {
     return bags.bags == 0 ? 0 : bags.entry_bound;
   }
 
@@ -120,29 +121,29 @@ class WeightGradientStage {
   void compute(Step<Id, Backend>& step, MatrixView<const float> gradient,
                const OutputOf& output_of) {
     using T = typename Store::element;
-    using Group = typename WeightGradients<T, Id, dynamic_width>::Group;
+    using Group = typename op::WeightGradients<T, Id, op::dynamic_width>::Group;
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const auto& arena = store_.arenas()[a];
       std::vector<Group> groups;
       for_each_group(
           step, routing_, static_cast<int>(a),
-          [&](const Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
+          [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
               float* packed) {
             if (bags.weights == nullptr || bags.entry_bound == 0) return;
             const SlotPart& p = slot.parts[part];
             const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
             const bool direct = packed == nullptr;
-            const GradientGroup<Id> source{bags, direct ? own.data : packed,
-                                           direct ? own.stride : p.width};
+            const op::GradientGroup<Id> source{bags, direct ? own.data : packed,
+                                               direct ? own.stride : p.width};
             groups.push_back({source, output_of(slot, bags, part, received), from_first_entry});
           });
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
-        using Op = WeightGradients<T, Id, Width>;
+        using Op = op::WeightGradients<T, Id, Width>;
         std::vector<typename Op::Group> of_width;
         for (const Group& group : groups)
           of_width.push_back({group.source, group.output, group.from_first_entry});
-        run<Op>(backend_, {arena.weights(), arena.width(), of_width});
+        op::run<Op>(backend_, {arena.weights(), arena.width(), of_width});
       });
     }
   }
@@ -172,40 +173,40 @@ class WeightGradientStage {
 
   template <IdType Id>
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<AddEntryValues::Job> jobs;
+    std::vector<op::AddEntryValues::Job> jobs;
     const float* dots = requester_dots_.data();
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
       if (!travels(step, slot)) continue;
       const FeatureInput<Id>& input = step.inputs[slot.feature];
-      const AddEntryValues::Job job{.count = sent_entries(step, s),
-                                    .entries = step.sent[s].positions,
-                                    .offsets = input.bags.offsets,
-                                    .bags = input.bags.bags,
-                                    .positions = input.positions,
-                                    .base = input.base,
-                                    .target = out.data()};
+      const op::AddEntryValues::Job job{.count = sent_entries(step, s),
+                                        .entries = step.sent[s].positions,
+                                        .offsets = input.bags.offsets,
+                                        .bags = input.bags.bags,
+                                        .positions = input.positions,
+                                        .base = input.base,
+                                        .target = out.data()};
       add_parts(jobs, slot, dots, job);
     }
-    run<AddEntryValues>(backend_, {jobs});
+    op::run<op::AddEntryValues>(backend_, {jobs});
   }
 
   /// Model-parallel input: the ids are this rank's own.
   template <IdType Id>
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<AddEntryValues::Job> jobs;
+    std::vector<op::AddEntryValues::Job> jobs;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        const Bags<Id>& bags = step.received[k * ranks + r];
+        const op::Bags<Id>& bags = step.received[k * ranks + r];
         if (!weighted(slot) || bags.bags == 0) continue;
         const FeatureInput<Id>& input = step.inputs[slot.feature];
         // One-hot parts of the batch count their entries from their first sample. What was cut
         // knows its entries' positions in the part.
         const std::int64_t shift = input.bags.offsets == nullptr ? step.sample_begin[r] : 0;
         const float* dots = owner_dots_.data() + first_dot_[k * ranks + r];
-        const AddEntryValues::Job job{
+        const op::AddEntryValues::Job job{
             .count = bags.entry_bound,
             .entries = step.received_positions[k * ranks + r],
             .offsets = bags.offsets,
@@ -215,7 +216,7 @@ class WeightGradientStage {
             .target = out.data()};
         add_parts(jobs, slot, dots, job);
       }
-    run<AddEntryValues>(backend_, {jobs});
+    op::run<op::AddEntryValues>(backend_, {jobs});
   }
 
   /// Features whose rows came here unpooled.
@@ -227,31 +228,31 @@ class WeightGradientStage {
       if (!layout_.features[i].weighted || !step.distinct.active(f) ||
           step.distinct.ids(f).bags == 0)
         continue;
-      const Bags<std::int32_t>& bags = step.distinct.indices(f);
+      const op::Bags<std::int32_t>& bags = step.distinct.indices(f);
       const MatrixView<float> rows = step.distinct.rows(f);
       requester_dots_.resize(backend_, static_cast<std::size_t>(bags.entry_bound));
-      Store::with_width(static_cast<int>(rows.columns),
-                        [&]<int Width>(std::integral_constant<int, Width>) {
-                          using Op = WeightGradients<float, std::int32_t, Width>;
-                          const std::vector<typename Op::Group> groups{
-                              {{bags, gradient.data + step.distinct.column(f), gradient.stride},
-                               requester_dots_.data() - bags.first_entry}};
-                          run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
-                        });
+      Store::with_width(
+          static_cast<int>(rows.columns), [&]<int Width>(std::integral_constant<int, Width>) {
+            using Op = op::WeightGradients<float, std::int32_t, Width>;
+            const std::vector<typename Op::Group> groups{
+                {{bags, gradient.data + step.distinct.column(f), gradient.stride},
+                 requester_dots_.data() - bags.first_entry}};
+            op::run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
+          });
       const FeatureInput<Id>& input = step.inputs[f];
-      const AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
-                                           .count = bags.entry_bound,
-                                           .first = bags.first_entry,
-                                           .positions = input.positions,
-                                           .base = input.base,
-                                           .target = out.data()}};
-      run<AddEntryValues>(backend_, {jobs});
+      const op::AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
+                                               .count = bags.entry_bound,
+                                               .first = bags.first_entry,
+                                               .positions = input.positions,
+                                               .base = input.base,
+                                               .target = out.data()}};
+      op::run<op::AddEntryValues>(backend_, {jobs});
     }
   }
 
   /// A job for each part of a slot. `dots` moves behind what they have.
-  static void add_parts(std::vector<AddEntryValues::Job>& jobs, const Slot& slot,
-                        const float*& dots, AddEntryValues::Job job) {
+  static void add_parts(std::vector<op::AddEntryValues::Job>& jobs, const Slot& slot,
+                        const float*& dots, op::AddEntryValues::Job job) {
     for (std::size_t part = 0; part < slot.parts.size(); ++part, dots += job.count) {
       job.values = dots;
       if (job.count != 0) jobs.push_back(job);
@@ -261,21 +262,21 @@ class WeightGradientStage {
   /// The weights that were used are w / ids of the bag.
   template <IdType Id>
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
-    std::vector<ScaleEntryValues::Job> jobs;
+    std::vector<op::ScaleEntryValues::Job> jobs;
     for (std::size_t f = 0; f < layout_.features.size(); ++f) {
       const FeatureInput<Id>& input = step.inputs[static_cast<int>(f)];
       if (input.length_scale != nullptr)
         jobs.push_back({input.bags.offsets, input.length_scale, input.bags.bags, input.positions,
                         input.base, out.data()});
     }
-    run<ScaleEntryValues>(backend_, {jobs});
+    op::run<op::ScaleEntryValues>(backend_, {jobs});
   }
 
   const Backend& backend_;
   Comm& communicator_;
   const Store& store_;
   const Layout& layout_;
-  const Routing& routing_;
+  const RankLayout& routing_;
   std::vector<std::size_t> owner_counts_, requester_counts_;  // floats per rank
   // of (own slot, source), in owner_dots_
   std::vector<std::size_t> first_dot_;

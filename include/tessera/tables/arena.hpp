@@ -50,9 +50,9 @@ class Arena {
   }
 
   /// As updates see it.
-  ArenaState<T, O> state(std::span<const ArenaSegment> segments,
-                         std::uint64_t rounding_seed) const {
-    ArenaState<T, O> state;
+  op::ArenaState<T, O> state(std::span<const op::ArenaSegment> segments,
+                             std::uint64_t rounding_seed) const {
+    op::ArenaState<T, O> state;
     state.arena = weights_.data();
     state.rows = rows_;
     state.width = width_;
@@ -65,7 +65,7 @@ class Arena {
 
  private:
   static void fill(const Backend& backend, std::span<float> values, float value) {
-    run<Initialize<float, Constant>>(
+    op::run<op::Initialize<float, Constant>>(
         backend, {values.data(), static_cast<std::int64_t>(values.size()), 1, {}, Constant{value}});
   }
 

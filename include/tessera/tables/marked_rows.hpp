@@ -57,8 +57,8 @@ class MarkedRows final : public RowMarks {
 
   /// Marks the rows of an arena that bags name.
   template <IdType Id>
-  void mark(std::size_t arena, std::span<const Bags<Id>> bags) {
-    run<MarkRows<Id>>(backend_, {bags, words_[arena].data()});
+  void mark(std::size_t arena, std::span<const op::Bags<Id>> bags) {
+    op::run<op::MarkRows<Id>>(backend_, {bags, words_[arena].data()});
   }
 
  private:

@@ -23,7 +23,7 @@ class NonFiniteCount {
 
   template <Element T>
   void add(MatrixView<const T> values) {
-    run<CountNonFinite<T>>(backend_, {values, count_.data()});
+    op::run<op::CountNonFinite<T>>(backend_, {values, count_.data()});
   }
   std::uint64_t read() const {
     unsigned long long count = 0;

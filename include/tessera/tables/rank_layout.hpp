@@ -53,7 +53,7 @@ struct ArenaPlan {
   bool replicated = false;     ///< every rank has a copy: gradients are merged over ranks
   bool columns_split = false;  ///< rows are not whole: row statistics need other shards
   std::int64_t rows = 0;
-  std::vector<ArenaSegment> segments;
+  std::vector<op::ArenaSegment> segments;
   std::vector<int> shards;  ///< parallel to segments
 };
 
@@ -62,11 +62,11 @@ enum class SizesNeeded { none, bounds, exact };
 
 /// What a layout means for one rank: which ids go where, and where its own rectangles are stored.
 /// Derived from the rectangles alone.
-class Routing {
+class RankLayout {
  public:
   /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that
   /// need whole rows).
-  Routing(const Layout& layout, int rank, bool split_arenas)
+  RankLayout(const Layout& layout, int rank, bool split_arenas)
       : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
     plan_arenas(layout, split_arenas);
     add_slots(layout);

@@ -31,11 +31,11 @@ template <int... W>
 struct Widths {
   /// Whether layouts may have copies on every rank, and cut columns: the code for them is compiled.
   static constexpr bool copies = true, cuts_columns = true;
-  /// Calls `f` with the width as a constant where it is one of these, else with dynamic_width.
+  /// Calls `f` with the width as a constant where it is one of these, else with op::dynamic_width.
   template <class F>
   static void dispatch(int width, F&& f) {
     const bool known = ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
-    if (!known) f(std::integral_constant<int, dynamic_width>{});
+    if (!known) f(std::integral_constant<int, op::dynamic_width>{});
   }
 };
 
@@ -139,7 +139,7 @@ class TableStore {
   TableStore& operator=(const TableStore&) = delete;
 
   const Layout& layout() const { return layout_; }
-  const Routing& routing() const { return routing_; }
+  const RankLayout& routing() const { return routing_; }
   const std::vector<Arena<T, O, Backend>>& arenas() const { return arenas_; }
 
   /// The seed of stochastic rounding, and of the first values.
@@ -147,7 +147,7 @@ class TableStore {
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
   /// Arena `a` as the update of step `step` sees it.
-  ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
+  op::ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
     return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
   }
 
@@ -218,16 +218,16 @@ class TableStore {
       const ArenaPlan& plan = routing_.arenas()[a];
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         if (layout_.shards[plan.shards[i]].table != table) continue;
-        const ArenaSegment& segment = plan.segments[i];
+        const op::ArenaSegment& segment = plan.segments[i];
         for (const std::int64_t row : rows) {
           if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
           const std::int64_t at = segment.row_offset + row - segment.row_begin;
-          run<Initialize<T, F>>(backend,
-                                {arenas_[a].weights() + at * arenas_[a].width(),
-                                 1,
-                                 arenas_[a].width(),
-                                 {seed_, segment.table_key, spec.rows, row, segment.column_begin},
-                                 initializer});
+          op::run<op::Initialize<T, F>>(
+              backend, {arenas_[a].weights() + at * arenas_[a].width(),
+                        1,
+                        arenas_[a].width(),
+                        {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                        initializer});
           arenas_[a].reset_state(backend, at, 1, optimizer);
         }
       }
@@ -244,8 +244,8 @@ class TableStore {
     numbers.resize(backend_, rows.size());
     block.resize(backend_, bytes);
     backend_.copy(numbers.data(), rows.data(), rows.size_bytes());
-    run<GatherRows>(backend_,
-                    {from, stride, numbers.data(), std::ssize(rows), row_bytes, block.data()});
+    op::run<op::GatherRows>(
+        backend_, {from, stride, numbers.data(), std::ssize(rows), row_bytes, block.data()});
     backend_.copy(to, block.data(), bytes);
     backend_.synchronize();
   }
@@ -332,9 +332,9 @@ class TableStore {
   void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, O, Backend>& arena,
                   const F& initializer) {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
-      const ArenaSegment& segment = plan.segments[i];
+      const op::ArenaSegment& segment = plan.segments[i];
       const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
-      run<Initialize<T, F>>(
+      op::run<op::Initialize<T, F>>(
           backend, {arena.weights() + segment.row_offset * arena.width(),
                     segment.rows,
                     arena.width(),
@@ -389,7 +389,7 @@ class TableStore {
 
   Backend backend_;
   Layout layout_;
-  Routing routing_;
+  RankLayout routing_;
   std::uint64_t seed_;
   std::vector<Arena<T, O, Backend>> arenas_;
 };

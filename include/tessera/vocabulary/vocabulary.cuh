@@ -24,7 +24,7 @@ namespace tessera::inline v0 {
 
 /// Vocabulary (vocabulary/vocabulary.hpp) in device memory: the same calls, the same rows and the same
 /// records, bit for bit. Keys, offsets and rows of a batch are in device memory. `communicator`
-/// moves device and host memory (CudaMemory). The host waits for what it decides: once in `learn`,
+/// moves device and host memory (CudaTransfer). The host waits for what it decides: once in `learn`,
 /// more often where rows are taken away or keys forgotten.
 template <class Comm>
 class CudaVocabulary {
@@ -126,8 +126,9 @@ class CudaVocabulary {
     for (std::size_t f = 0; f <= features; ++f)
       begin[f] = static_cast<std::int64_t>(f) * keys.batch;
     if (!keys.one_hot())
-      tessera::run<ReadNumbers>(backend_, {keys.offsets.data(), std::vector<std::int64_t>(begin),
-                                           std::span<std::int64_t>(begin)});
+      tessera::op::run<op::ReadNumbers>(
+          backend_,
+          {keys.offsets.data(), std::vector<std::int64_t>(begin), std::span<std::int64_t>(begin)});
     require(
         begin.front() == 0 && begin.back() == count && std::is_sorted(begin.begin(), begin.end()),
         "Vocabulary: offsets of {} features go from {} to {}, or backwards; there are {} keys",

@@ -35,12 +35,14 @@ Outcome train() {
     weights[i] = static_cast<float>(i % 7) / 4 - 0.5f;
   }
   for (int b = 0; b <= kBags; ++b) offsets[b] = b * kIds;
-  const ts::Bags<std::int32_t> bags{ids.data(), offsets.data(), weights.data(), nullptr, kBags, 0};
+  const ts::op::Bags<std::int32_t> bags{ids.data(), offsets.data(), weights.data(),
+                                        nullptr,    kBags,          0};
 
   Outcome outcome{};
   for (int step = 1; step <= kSteps; ++step) {
-    const ts::LookupGroup<std::int32_t> looked_up[]{{bags, pooled.data(), kWidth}};
-    ts::run<ts::Lookup<float, std::int32_t, kWidth>>(host, {.arena = table, .groups = looked_up});
+    const ts::op::LookupGroup<std::int32_t> looked_up[]{{bags, pooled.data(), kWidth}};
+    ts::run<ts::op::Lookup<float, std::int32_t, kWidth>>(host,
+                                                         {.arena = table, .groups = looked_up});
     std::vector<double> expected(pooled.size());
     for (int i = 0; i < kBags * kIds; ++i)
       for (int c = 0; c < kWidth; ++c)
@@ -50,8 +52,8 @@ Outcome train() {
       outcome.error = std::max(outcome.error, std::abs(pooled[i] - expected[i]));
 
     // The loss is half the sum of squares, so that the gradient is what was looked up.
-    const ts::GradientGroup<std::int32_t> gradients[]{{bags, pooled.data(), kWidth}};
-    ts::run<ts::Update<float, std::int32_t, kWidth, ts::Sgd>>(
+    const ts::op::GradientGroup<std::int32_t> gradients[]{{bags, pooled.data(), kWidth}};
+    ts::run<ts::op::Update<float, std::int32_t, kWidth, ts::Sgd>>(
         host, {.state = {.arena = table, .rows = kRows, .width = kWidth},
                .step = ts::Sgd().at(kRate, step),
                .groups = gradients});

@@ -40,7 +40,7 @@ namespace tessera::inline v0 {
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
 template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
-class ShardedCollection {
+class LayoutCollection {
   using Settings = detail::CheckedPolicies<Policies...>;
 
  public:
@@ -78,7 +78,7 @@ class ShardedCollection {
   /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
   /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
   /// what differs and where. Collective.
-  ShardedCollection(Comm& communicator, Backend backend, Layout layout, Options options)
+  LayoutCollection(Comm& communicator, Backend backend, Layout layout, Options options)
       : communicator_(communicator),
         backend_(std::move(backend)),
         options_(std::move(options)),
@@ -101,8 +101,8 @@ class ShardedCollection {
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
-  ShardedCollection(const ShardedCollection&) = delete;
-  ShardedCollection& operator=(const ShardedCollection&) = delete;
+  LayoutCollection(const LayoutCollection&) = delete;
+  LayoutCollection& operator=(const LayoutCollection&) = delete;
 
   const Layout& layout() const { return layout_; }
   std::int64_t columns() const { return layout_.columns(); }
@@ -263,10 +263,10 @@ class ShardedCollection {
     step.distinct.clear();
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     detail::check_features(ids, routing_.local_features().size());
-    LocalRouter<Id, Backend, Comm>::set_sample_begin(step, routing_, ids.batch, sample_begin);
+    LocalIdExchange<Id, Backend, Comm>::set_sample_begin(step, routing_, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
-    LocalRouter<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
+    LocalIdExchange<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
     step.stage = StepStage::routed;
   }
 
@@ -446,7 +446,7 @@ class ShardedCollection {
       equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
     if constexpr (Settings::deduplicates)
       if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
-    Router<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
+    IdExchange<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
     step.stage = StepStage::routed;
   }
 
@@ -459,7 +459,8 @@ class ShardedCollection {
       const Arena<element, O, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
-        run<Lookup<element, Id, Width>>(backend, {arena.weights(), arena.width(), step.lookups});
+        op::run<op::Lookup<element, Id, Width>>(backend,
+                                                {arena.weights(), arena.width(), step.lookups});
       });
     }
     step.stage = StepStage::looked_up;
@@ -486,7 +487,7 @@ class ShardedCollection {
   Options options_;
   Store store_;
   const Layout& layout_;
-  const Routing& routing_;
+  const RankLayout& routing_;
   Updater<Store, O, Backend, Comm> updater_;
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
   VectorExchange<Backend, Comm, typename Settings::forward_codecs,
