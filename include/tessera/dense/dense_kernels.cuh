@@ -4,11 +4,13 @@
 
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/cuda/backend.cuh>
 
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace tessera::inline v0::gpu {
 
@@ -16,45 +18,113 @@ inline constexpr int dense_threads = 256;
 inline constexpr int sum_rows = 512;  ///< of a column, by one block
 inline constexpr int sum_columns = 32;
 
-/// A block takes 32 columns of up to 512 rows: 8 threads a column, each every eighth row; then
-/// these 8 sums in order. The gradient is zeroed where the activation, if there is one, is not
-/// positive.
-template <Element G, Element A, Element M>
+/// Neighbouring elements of a row that a thread loads or stores at once.
+template <Element T, int N>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Elements {
+  T value[N];
+
+  __device__ static const Elements& at(const MatrixView<const T>& m, std::int64_t row,
+                                       std::int64_t column) {
+    return *reinterpret_cast<const Elements*>(&m(row, column));
+  }
+};
+
+/// Whether rows of `matrix` can be read `N` elements at a time; an empty matrix is never read.
+template <int N, class T>
+bool rows_of(const MatrixView<T>& matrix) {
+  using Vector = Elements<std::remove_const_t<T>, N>;
+  return matrix.data == nullptr ||
+         (reinterpret_cast<std::uintptr_t>(matrix.data) % alignof(Vector) == 0 &&
+          matrix.stride % N == 0 && matrix.columns % N == 0);
+}
+
+inline constexpr int dense_vector = 8;  ///< elements of a thread where rows allow it
+
+/// A block takes 32 N columns of up to 512 rows: 8 threads a column, each every eighth row; then
+/// these 8 sums in order, which does not depend on N. The gradient is zeroed where the activation,
+/// if there is one, is not positive. `masked` may be `gradient`: a thread loads rows_in_flight rows
+/// before it stores the first.
+template <Element G, Element A, Element M, int N>
 __global__ void __launch_bounds__(dense_threads)
     mask_and_sum_rows(const MatrixView<const G> gradient, const MatrixView<const A> activation,
                       const MatrixView<M> masked, float* partial, const int column_blocks) {
-  constexpr int rows_at_once = dense_threads / sum_columns;
-  auto& sums = block_shared<float[rows_at_once][sum_columns]>();
+  constexpr int rows_at_once = dense_threads / sum_columns,
+                rows_in_flight = N == 1 ? 4 : 64 / (N * static_cast<int>(sizeof(G)));
+  auto& sums = block_shared<float[rows_at_once][sum_columns * N]>();
   const std::int64_t chunk = blockIdx.x / column_blocks,
-                     column = static_cast<std::int64_t>(blockIdx.x % column_blocks) * sum_columns +
-                              threadIdx.x % sum_columns;
-  const int first = static_cast<int>(threadIdx.x) / sum_columns;
+                     column = (static_cast<std::int64_t>(blockIdx.x % column_blocks) * sum_columns +
+                               threadIdx.x % sum_columns) *
+                              N;
+  const int first = static_cast<int>(threadIdx.x) / sum_columns,
+            lane = static_cast<int>(threadIdx.x) % sum_columns;
   const std::int64_t end =
       (chunk + 1) * sum_rows < gradient.rows ? (chunk + 1) * sum_rows : gradient.rows;
-  float sum = 0;
+  float sum[N] = {};
   if (column < gradient.columns)
-    for (std::int64_t row = chunk * sum_rows + first; row < end; row += rows_at_once) {
-      float g = to_float(gradient(row, column));
-      if (activation.data != nullptr && !(to_float(activation(row, column)) > 0.0f)) g = 0.0f;
-      if (masked.data != nullptr) masked(row, column) = from_float<M>(g);
-      sum += g;
+    for (std::int64_t row = chunk * sum_rows + first; row < end;
+         row += rows_at_once * rows_in_flight) {
+      Elements<G, N> g[rows_in_flight];
+      Elements<A, N> a[rows_in_flight];
+      for (int r = 0; r < rows_in_flight; ++r)
+        if (row + r * rows_at_once < end) {
+          g[r] = Elements<G, N>::at(gradient, row + r * rows_at_once, column);
+          if (activation.data != nullptr)
+            a[r] = Elements<A, N>::at(activation, row + r * rows_at_once, column);
+        }
+      for (int r = 0; r < rows_in_flight; ++r) {
+        if (row + r * rows_at_once >= end) break;
+        Elements<M, N> kept;
+        for (int i = 0; i < N; ++i) {
+          const bool keeps = activation.data == nullptr || to_float(a[r].value[i]) > 0.0f;
+          const float value = keeps ? to_float(g[r].value[i]) : 0.0f;
+          kept.value[i] = from_float<M>(value);
+          sum[i] += value;
+        }
+        if (masked.data != nullptr)
+          *reinterpret_cast<Elements<M, N>*>(&masked(row + r * rows_at_once, column)) = kept;
+      }
     }
-  sums[first][threadIdx.x % sum_columns] = sum;
+  if (partial == nullptr) return;
+  for (int i = 0; i < N; ++i) sums[first][i * sum_columns + lane] = sum[i];
   __syncthreads();
-  if (first != 0 || column >= gradient.columns || partial == nullptr) return;
-  for (int i = 1; i < rows_at_once; ++i) sum += sums[i][threadIdx.x];
-  partial[chunk * gradient.columns + column] = sum;
+  for (int i = static_cast<int>(threadIdx.x); i < sum_columns * N; i += dense_threads) {
+    const std::int64_t to =
+        (static_cast<std::int64_t>(blockIdx.x % column_blocks) * sum_columns + i % sum_columns) *
+            N +
+        i / sum_columns;
+    if (to >= gradient.columns) continue;
+    float total = sums[0][i];
+    for (int r = 1; r < rows_at_once; ++r) total += sums[r][i];
+    partial[chunk * gradient.columns + to] = total;
+  }
 }
 
+/// A block takes 32 columns: 8 threads a column, each every eighth chunk; then these 8 sums in
+/// order.
 template <int = 0>
 __global__ void __launch_bounds__(dense_threads)
     sum_chunks(const float* partial, const std::int64_t chunks, const std::int64_t columns,
                float* sums) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
-  if (column >= columns) return;
+  constexpr int chunks_at_once = dense_threads / sum_columns;
+  auto& parts = block_shared<float[chunks_at_once][sum_columns]>();
+  const int lane = static_cast<int>(threadIdx.x) % sum_columns,
+            first = static_cast<int>(threadIdx.x) / sum_columns;
+  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * sum_columns + lane;
   float sum = 0;
-  for (std::int64_t chunk = 0; chunk < chunks; ++chunk) sum += partial[chunk * columns + column];
+  if (column < columns)
+    for (std::int64_t chunk = first; chunk < chunks; chunk += chunks_at_once)
+      sum += partial[chunk * columns + column];
+  parts[first][lane] = sum;
+  __syncthreads();
+  if (first != 0 || column >= columns) return;
+  for (int i = 1; i < chunks_at_once; ++i) sum += parts[i][lane];
   sums[column] = sum;
+}
+
+inline void add_chunks(const Cuda& backend, const float* partial, std::int64_t chunks,
+                       std::int64_t columns, float* sums) {
+  backend.launch("sum_chunks", ceil_divide(columns, sum_columns), dense_threads, sum_chunks<>,
+                 partial, chunks, columns, sums);
 }
 
 /// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it
@@ -63,31 +133,61 @@ __global__ void __launch_bounds__(dense_threads)
 template <Element G, Element A, Element M>
 void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
                   MatrixView<M> masked, float* sums) {
-  const std::int64_t chunks = ceil_divide(gradient.rows, sum_rows),
-                     column_blocks = ceil_divide(gradient.columns, sum_columns);
+  const std::int64_t chunks = ceil_divide(gradient.rows, sum_rows);
   auto* partial =
       sums == nullptr ? nullptr : backend.scratch_for<float>(19, chunks * gradient.columns);
-  backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads,
-                 mask_and_sum_rows<G, A, M>, gradient, activation, masked, partial,
-                 static_cast<int>(column_blocks));
-  if (sums != nullptr)
-    backend.launch("sum_chunks", ceil_divide(gradient.columns, dense_threads), dense_threads,
-                   sum_chunks<>, static_cast<const float*>(partial), chunks, gradient.columns,
-                   sums);
+  const auto launch = [&]<int N>(std::integral_constant<int, N>) {
+    const std::int64_t column_blocks = ceil_divide(gradient.columns, sum_columns * N);
+    backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads,
+                   mask_and_sum_rows<G, A, M, N>, gradient, activation, masked, partial,
+                   static_cast<int>(column_blocks));
+  };
+  if (rows_of<dense_vector>(gradient) && rows_of<dense_vector>(activation) &&
+      rows_of<dense_vector>(masked))
+    launch(std::integral_constant<int, dense_vector>());
+  else
+    launch(std::integral_constant<int, 1>());
+  if (sums != nullptr) add_chunks(backend, partial, chunks, gradient.columns, sums);
 }
 
-template <Element T>
+/// A thread converts up to N neighbouring elements of a row, which has `parts` such.
+template <Element T, int N>
 __global__ void __launch_bounds__(dense_threads)
-    narrow_rows(const MatrixView<const float> from, T* to) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
-  if (i < from.rows * from.columns) to[i] = from_float<T>(from(i / from.columns, i % from.columns));
+    narrow_rows(const MatrixView<const float> from, T* to, const std::uint32_t parts) {
+  const std::uint32_t i = blockIdx.x * dense_threads + threadIdx.x, row = i / parts;
+  if (row >= from.rows) return;
+  const std::int64_t column = static_cast<std::int64_t>(i - row * parts) * N;
+  T* const out = to + row * from.columns + column;
+  if (column + N <= from.columns) {
+    const Elements<float, N> values = Elements<float, N>::at(from, row, column);
+    Elements<T, N> narrow;
+    for (int e = 0; e < N; ++e) narrow.value[e] = from_float<T>(values.value[e]);
+    *reinterpret_cast<Elements<T, N>*>(out) = narrow;
+  } else {
+    for (std::int64_t e = 0; column + e < from.columns; ++e)
+      out[e] = from_float<T>(from(row, column + e));
+  }
 }
 
-/// A matrix in fewer bits, its rows side by side.
+/// A matrix in fewer bits, its rows side by side. `to` is aligned to 16 bytes. Fewer than 2^32
+/// elements.
 template <Element T>
 void narrow(const Cuda& backend, MatrixView<const float> from, T* to) {
-  backend.launch("narrow_rows", ceil_divide(from.rows * from.columns, dense_threads), dense_threads,
-                 narrow_rows<T>, from, to);
+  if (from.contiguous()) from = {from.data, 1, from.rows * from.columns};
+  require(from.rows * from.columns < std::int64_t{1} << 32,
+          "narrow: {} x {} elements; at most 2^32 - 1", from.rows, from.columns);
+  MatrixView<const float> first_row = from;
+  first_row.columns = first_row.stride = dense_vector;
+  const bool vectors = rows_of<dense_vector>(from.rows == 1 ? first_row : from);
+  const auto launch = [&]<int N>(std::integral_constant<int, N>) {
+    const std::int64_t parts = ceil_divide(from.columns, N);
+    backend.launch("narrow_rows", ceil_divide(from.rows * parts, dense_threads), dense_threads,
+                   narrow_rows<T, N>, from, to, static_cast<std::uint32_t>(parts));
+  };
+  if (vectors)
+    launch(std::integral_constant<int, dense_vector>());
+  else
+    launch(std::integral_constant<int, 1>());
 }
 
 /// The sum of the values of the block's threads, in a fixed order; for thread 0 alone.

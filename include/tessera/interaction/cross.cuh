@@ -190,9 +190,7 @@ class CudaCross : public CrossLayers {
                                         layer == 0};
     backend_.launch("cross_backward", chunks * column_blocks, gpu::dense_threads,
                     gpu::cross_backward<>, gradients, partial, static_cast<int>(column_blocks));
-    backend_.launch("sum_chunks", gpu::ceil_divide(width(), gpu::dense_threads), gpu::dense_threads,
-                    gpu::sum_chunks<>, static_cast<const float*>(partial), chunks, width(),
-                    b(gradients_, layer));
+    gpu::add_chunks(backend_, partial, chunks, width(), b(gradients_, layer));
   }
 
   /// to [g's columns, in's columns] = g^T in.
