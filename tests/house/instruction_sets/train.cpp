@@ -41,7 +41,7 @@ Outcome train() {
   Outcome outcome{};
   for (int step = 1; step <= kSteps; ++step) {
     const ts::op::LookupGroup<std::int32_t> looked_up[]{{bags, pooled.data(), kWidth}};
-    ts::run<ts::op::Lookup<float, std::int32_t, kWidth>>(host,
+    ts::op::run<ts::op::Lookup<float, std::int32_t, kWidth>>(host,
                                                          {.arena = table, .groups = looked_up});
     std::vector<double> expected(pooled.size());
     for (int i = 0; i < kBags * kIds; ++i)
@@ -53,7 +53,7 @@ Outcome train() {
 
     // The loss is half the sum of squares, so that the gradient is what was looked up.
     const ts::op::GradientGroup<std::int32_t> gradients[]{{bags, pooled.data(), kWidth}};
-    ts::run<ts::op::Update<float, std::int32_t, kWidth, ts::Sgd>>(
+    ts::op::run<ts::op::Update<float, std::int32_t, kWidth, ts::Sgd>>(
         host, {.state = {.arena = table, .rows = kRows, .width = kWidth},
                .step = ts::Sgd().at(kRate, step),
                .groups = gradients});
