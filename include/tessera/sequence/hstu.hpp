@@ -104,6 +104,8 @@ class HstuLayer {
     targets_.assign(batch.targets.begin(), batch.targets.end());
     const std::int64_t rows = x.rows;
     resize(rows);
+    detail::transpose(value(uvqk_offset()), uvqk_columns, width_, uvqk_weight_.data());
+    detail::transpose(value(output_offset()), width_, gated_width(), output_weight_.data());
     each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t r = first; r < first + count; ++r) {
         moments_[static_cast<std::size_t>(r)] =
@@ -111,8 +113,8 @@ class HstuLayer {
                                normed_.data() + r * width_);
         std::copy_n(value(uvqk_bias_offset()), uvqk_columns, z_.data() + r * uvqk_columns);
       }
-      detail::gemm(false, true, count, uvqk_columns, width_, 1, normed_.data() + first * width_,
-                   width_, value(uvqk_offset()), width_, 1, z_.data() + first * uvqk_columns,
+      detail::gemm(false, false, count, uvqk_columns, width_, 1, normed_.data() + first * width_,
+                   width_, uvqk_weight_.data(), uvqk_columns, 1, z_.data() + first * uvqk_columns,
                    uvqk_columns);
       for (std::int64_t r = first; r < first + count; ++r) {
         const float* const z = z_.data() + r * uvqk_columns;
@@ -142,9 +144,9 @@ class HstuLayer {
         for (std::int64_t c = 0; c < hidden_columns; ++c) gated[c] *= u[c];
         std::copy_n(x.row(r), width_, y.row(r));
       }
-      detail::gemm(false, true, count, width_, gated_width(), 1,
-                   gated_.data() + first * gated_width(), gated_width(), value(output_offset()),
-                   gated_width(), 1, y.row(first), y.stride);
+      detail::gemm(false, false, count, width_, gated_width(), 1,
+                   gated_.data() + first * gated_width(), gated_width(), output_weight_.data(),
+                   width_, 1, y.row(first), y.stride);
     });
   }
 
@@ -293,6 +295,8 @@ class HstuLayer {
     for (std::vector<float>* v : {&z_, &uvqk_, &d_uvqk_}) size(*v, uvqk_columns);
     for (std::vector<float>* v : {&attention_, &d_attention_}) size(*v, hidden_columns);
     size(gated_, gated_width());
+    uvqk_weight_.resize(static_cast<std::size_t>(uvqk_columns * width_));
+    output_weight_.resize(static_cast<std::size_t>(width_ * gated_width()));
     moments_.resize(static_cast<std::size_t>(rows));
     output_moments_.resize(static_cast<std::size_t>(rows));
   }
@@ -381,6 +385,7 @@ class HstuLayer {
   MatrixView<const float> x_;
   std::vector<std::int64_t> offsets_, targets_;
   std::vector<float> normed_, z_, uvqk_, attention_, gated_;  ///< of forward
+  std::vector<float> uvqk_weight_, output_weight_;            ///< transposed
   std::vector<float> d_uvqk_, d_attention_, partial_;         ///< of backward
   std::vector<detail::RowMoments> moments_, output_moments_;
 };

@@ -23,6 +23,15 @@ inline void gemm(bool a_transposed, bool b_transposed, std::int64_t m, std::int6
                "a matrix product");
 }
 
+/// to [columns, rows] = from [rows, columns], transposed: oneDNN multiplies by such twice as fast.
+inline void transpose(const float* from, std::int64_t rows, std::int64_t columns, float* to) {
+  constexpr std::int64_t block = 16;
+  for (std::int64_t r = 0; r < rows; r += block)
+    for (std::int64_t c = 0; c < columns; ++c)
+      for (std::int64_t i = r; i < std::min(rows, r + block); ++i)
+        to[c * rows + i] = from[i * columns + c];
+}
+
 /// Which positions of a sequence a position sees, without a matrix of them: itself, and the history
 /// before it, of which the last `window` (0: all). The last `targets` positions are candidates:
 /// each sees itself and the history, and nobody sees it.
@@ -61,10 +70,8 @@ struct HstuAttention {
     for_each_key_block(first, rows, [&](std::int64_t key, std::int64_t keys) {
       products(first, rows, key, keys, scores);
       for (std::int64_t r = 0; r < rows; ++r)
-        on_visible(first + r, key, keys, scores + r * key_block, [&](float* s, std::int64_t count) {
-          silu(s, s, count);
-          for (std::int64_t i = 0; i < count; ++i) s[i] *= scale;
-        });
+        on_visible(first + r, key, keys, scores + r * key_block, nullptr,
+                   [&](float* s, float*, std::int64_t count) { silu(s, s, count, scale); });
       gemm(false, false, rows, hidden_dim, keys, 1, scores, key_block, v + key * stride, stride, 1,
            o + first * o_stride, o_stride);
     });
@@ -80,19 +87,11 @@ struct HstuAttention {
         products(first, rows, key, keys, scores);
         gemm(false, true, rows, keys, hidden_dim, scale, d_o + first * o_stride, o_stride,
              v + key * stride, stride, 0, slopes, key_block);
-        for (std::int64_t r = 0; r < rows; ++r) {
-          float* const s = scores + r * key_block;
-          float* const slope = slopes + r * key_block;
-          on_visible(first + r, key, keys, slope, [&](float* g, std::int64_t count) {
-            const float* const x = s + (g - slope);
-            silu_backward(x, g, g, count);
-            for (std::int64_t i = 0; i < count; ++i) g[i] *= alpha;
-          });
-          on_visible(first + r, key, keys, s, [&](float* x, std::int64_t count) {
-            silu(x, x, count);
-            for (std::int64_t i = 0; i < count; ++i) x[i] *= scale;
-          });
-        }
+        for (std::int64_t r = 0; r < rows; ++r)
+          on_visible(first + r, key, keys, scores + r * key_block, slopes + r * key_block,
+                     [&](float* s, float* g, std::int64_t count) {
+                       silu_and_slope(s, g, count, scale, alpha);
+                     });
         gemm(true, false, keys, hidden_dim, rows, 1, scores, key_block, d_o + first * o_stride,
              o_stride, 1, dv + key * stride, stride);
         gemm(false, false, rows, attention_dim, keys, 1, slopes, key_block, k + key * stride,
@@ -118,23 +117,29 @@ struct HstuAttention {
          k + key * stride, stride, 0, scores, key_block);
   }
 
-  /// Calls f(part, count) for the parts of a row of scores that query i sees; the rest becomes 0.
+  /// Calls f(part, its part of `other`, count) for the parts of a row of scores that query i sees;
+  /// the rest becomes 0, in `other`, too, where there is one.
   template <class F>
-  void on_visible(std::int64_t i, std::int64_t key, std::int64_t keys, float* row,
+  void on_visible(std::int64_t i, std::int64_t key, std::int64_t keys, float* row, float* other,
                   const F& f) const {
     const auto clip = [&](std::int64_t j) { return std::clamp<std::int64_t>(j - key, 0, keys); };
     const std::int64_t self = i - key, begin = clip(mask.begin(i)), end = clip(mask.place(i));
     const bool sees_self = self >= 0 && self < keys;
     // The history of a position that is no target ends just before it.
     const std::int64_t joined = sees_self && self == end ? end + 1 : end;
-    const float own = sees_self ? row[self] : 0.0f;
-    std::fill(row, row + begin, 0.0f);
-    std::fill(row + std::max(begin, joined), row + keys, 0.0f);
-    if (joined > begin) f(row + begin, joined - begin);
-    if (sees_self && !(self >= begin && self < joined)) {
-      row[self] = own;
-      f(row + self, 1);
+    const bool alone = sees_self && !(self >= begin && self < joined);
+    for (float* const values : {row, other}) {
+      if (values == nullptr) continue;
+      const float own = alone ? values[self] : 0.0f;
+      std::fill(values, values + begin, 0.0f);
+      std::fill(values + std::max(begin, joined), values + keys, 0.0f);
+      if (alone) values[self] = own;
     }
+    const auto part = [&](std::int64_t at, std::int64_t count) {
+      f(row + at, other == nullptr ? nullptr : other + at, count);
+    };
+    if (joined > begin) part(begin, joined - begin);
+    if (alone) part(self, 1);
   }
 };
 

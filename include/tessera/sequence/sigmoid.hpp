@@ -29,9 +29,9 @@ inline float sigmoid(float x) {
   return x != x ? x : 1.0f / (1.0f + exp_near(-bounded));
 }
 
-/// y = x sigmoid(x).
-inline void silu(const float* x, float* y, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) y[i] = x[i] * sigmoid(x[i]);
+/// y = factor x sigmoid(x).
+inline void silu(const float* x, float* y, std::int64_t count, float factor = 1.0f) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = factor * (x[i] * sigmoid(x[i]));
 }
 
 /// dx = dy times the derivative of silu at x. dx may be dy.
@@ -39,6 +39,15 @@ inline void silu_backward(const float* x, const float* dy, float* dx, std::int64
   for (std::int64_t i = 0; i < count; ++i) {
     const float s = sigmoid(x[i]);
     dx[i] = dy[i] * (s + x[i] * s * (1.0f - s));
+  }
+}
+
+/// Both at once: y = x sigmoid(x), g times the derivative, each times its factor.
+inline void silu_and_slope(float* x, float* g, std::int64_t count, float x_factor, float g_factor) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float s = sigmoid(x[i]), y = x[i] * s;
+    g[i] = g_factor * g[i] * (s + y * (1.0f - s));
+    x[i] = x_factor * y;
   }
 }
 
