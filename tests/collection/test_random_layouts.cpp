@@ -141,6 +141,10 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 /// Equal as numbers; the two zeros are one.
 bool same_values(const std::vector<float>& a, const std::vector<float>& b) { return a == b; }
 
+struct DecayedL2 : RowWiseAdagradL2 {
+  constexpr DecayedL2() { weight_decay = static_cast<float>(reference::l2_decay); }
+};
+
 template <class O>
 void check(reference::Rule rule, unsigned seed, bool weights) {
   Random random(seed);
@@ -206,6 +210,12 @@ TEST_CASE(
     "row-wise Adagrad: any layout gives the definitions' answer, also where columns are cut") {
   for (unsigned seed = 200; seed < 216; ++seed)
     check<RowWiseAdagrad>(reference::Rule::rowwise_adagrad, seed, seed % 3 == 0);
+}
+TEST_CASE("what optimizers measure of whole rows is the same where columns are cut") {
+  for (unsigned seed = 400; seed < 408; ++seed)
+    check<Lamb>(reference::Rule::lamb, seed, seed % 3 == 0);
+  for (unsigned seed = 500; seed < 504; ++seed)
+    check<DecayedL2>(reference::Rule::rowwise_adagrad_l2, seed, seed % 3 == 0);
 }
 TEST_CASE("Adam: any layout gives the definitions' answer") {
   for (unsigned seed = 300; seed < 308; ++seed)

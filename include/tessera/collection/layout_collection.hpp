@@ -356,9 +356,9 @@ class LayoutCollection {
       if (updater_.shared(a))
         updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(),
                         options_.learning_rate);
-    updater_.exchange(step.most_entries);
+    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_ + 1);
+    updater_.exchange(step.most_entries, steps_ + 1, functor);
     ++steps_;
-    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();

@@ -25,6 +25,16 @@ TESSERA_HOST_DEVICE inline float absolute(float x) { return std::fabs(x); }
 /// 1, -1, or 0 where x is zero or NaN.
 TESSERA_HOST_DEVICE inline float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
 
+/// a * b + c in one rounding where the processor can: so formulas do not depend on what a compiler
+/// fuses.
+TESSERA_HOST_DEVICE inline float multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// a where `condition` holds, else b: `select(gradient > 0.0f, a, b)`. Both are evaluated.
 TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {
   return condition ? a : b;

@@ -271,6 +271,18 @@ struct Lanes {
     return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
   }
 
+  /// a * b + c, as core/math.hpp has it.
+  [[gnu::always_inline]] friend inline Lanes multiply_add(const Lanes& a, const Lanes& b,
+                                                          const Lanes& c) {
+    return {detail::multiply_add<count>(a.values, b.values, c.values)};
+  }
+  [[gnu::always_inline]] friend inline Lanes multiply_add(float a, const Lanes& b, const Lanes& c) {
+    return multiply_add(all(a), b, c);
+  }
+  [[gnu::always_inline]] friend inline Lanes multiply_add(float a, const Lanes& b, float c) {
+    return multiply_add(all(a), b, all(c));
+  }
+
   /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told
   /// to forget errno, which is the user's choice, so the instruction is named where the processor
   /// has it.
