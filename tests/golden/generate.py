@@ -115,6 +115,25 @@ int run(int argc, char** argv) {{
 """
 
 
+def accumulate(case):
+    source = Source(case["tables"])
+    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}}}" for f in case["features"])
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    clip = case["clip"] or {"kind": "global_norm", "max": float("inf")}
+    maximum = "" if clip["max"] == float("inf") else number(clip["max"])
+    clip_value = f"ts::{'ClipByValue' if clip['kind'] == 'value' else 'ClipByGlobalNorm'}{{{maximum}}}"
+    return f"""{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+
+int run(int argc, char** argv) {{
+  return golden::run_accumulate<Plans>(argc, argv, {optimizer_value(case['optimizer'])}, {number(case['optimizer']['lr'])}, {clip_value},
+      {{{', '.join(map(str, case['micro_batches']))}}}, {case['applies']});
+}}
+"""
+
+
 def model(case):
     tables = case["tables"]
     source = Source(tables)
@@ -181,17 +200,17 @@ def quantized(case):
     return f"int run(int argc, char** argv) {{ return golden::run_quantized(argc, argv, {case['width']}); }}\n"
 
 
-WRITERS = {"embedding": embedding, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized}  # kinds of programs; <kind>_case.hpp runs them
+WRITERS = {"embedding": embedding, "accumulate": accumulate, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 
 def program_kind(case):
     """Which kind of program runs a case; None: the library cannot do yet what the case asks for."""
     kind = case["kind"]
-    if kind == "embedding":
+    if kind in ("embedding", "accumulate"):
         optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
         single = "optimizer" in case and all(o["kind"] in OPTIMIZERS for o in optimizers)
-        return "embedding" if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
+        return kind if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
     return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
 
 

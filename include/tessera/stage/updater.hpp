@@ -88,15 +88,44 @@ class Updater {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
-        if (routing_.arenas()[a].columns_split)
-          return op::run<op::Apply<T, Width, O>>(
-              backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a],
-                         MeasuresWeights<O> ? row_weight_mean_squares_[a] : nullptr});
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
           return op::run<op::Update<T, std::int64_t, Width, O>>(
               backend_, {store_.state(a, step), functor, replicas_[a].groups});
       op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+    });
+  }
+
+  // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
+  // replicated, in place of `gather` and `apply` ----
+
+  static std::vector<op::GradientGroup<std::int64_t>> group_of(const op::MergedGradients& merged,
+                                                               std::int64_t width) {
+    if (merged.count == 0) return {};
+    op::Bags<std::int64_t> bags;
+    bags.ids = merged.rows;
+    bags.bags = bags.entry_bound = merged.count;
+    return {{bags, merged.gradients, width}};
+  }
+
+  /// A replicated arena's, of all ranks; lives until the next call. Collective.
+  op::MergedGradients merge_over_ranks(std::size_t a, const op::MergedGradients& own,
+                                       float learning_rate) {
+    gather_replicas<std::int64_t>(a, group_of(own, arenas_[a].width()), false, learning_rate);
+    return merge(a, replicas_[a].groups, false);
+  }
+  void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
+
+  /// After `exchange`.
+  void apply_merged(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+    const auto groups = group_of(merged_[a], arenas_[a].width());
+    if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
+    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+      if constexpr (splits)
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
+      op::run<op::Update<T, std::int64_t, Width, O>>(backend_,
+                                                     {store_.state(a, step), functor, groups});
     });
   }
 
@@ -148,6 +177,13 @@ class Updater {
     }
     measured_.rows.resize(arenas_.size());
     weights_.rows.resize(arenas_.size());
+  }
+
+  template <int Width>
+  void apply_split(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+    op::run<op::Apply<T, Width, O>>(
+        backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a],
+                   MeasuresWeights<O> ? row_weight_mean_squares_[a] : nullptr});
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
