@@ -4,6 +4,14 @@
 
 #include <tessera/version.hpp>
 
+/// Whether a fused multiply-add is one instruction: on every GPU, and on the host where it is
+/// compiled for processors that have it.
+#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define TESSERA_HAS_FMA 1
+#else
+#define TESSERA_HAS_FMA 0
+#endif
+
 /// Marks functions that run on both sides. It changes attributes only, never a body: a function
 /// whose body depended on the compiler would link to whichever body came first.
 #ifdef __CUDACC__

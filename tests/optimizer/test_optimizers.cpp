@@ -9,6 +9,8 @@
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
+#include "contraction.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -315,6 +317,19 @@ TEST_CASE("first steps have their known values") {
   CHECK(Momentum{.momentum = 0.5f, .nesterov = true}.at(0.1f, 1).element(1.0f, 2.0f, &m, {}) ==
         doctest::Approx(1 - 0.1 * (2 + 0.5 * 2.5)));
   CHECK(Sgd{}.at(0.5f, 7).element(1.0f, 2.0f, state, {}) == 0.0f);
+}
+
+TEST_CASE("an optimizer's bits do not depend on what the compiler fuses, nor on vectors") {
+  const std::vector<std::uint32_t> bits = trained_contracted();
+  CHECK((bits == trained_uncontracted()));
+  // per optimizer: by single floats, then by vectors
+  std::size_t at = 0;
+  for (const std::size_t arrays : {1, 2, 1, 3}) {
+    const auto begin = bits.begin() + static_cast<std::ptrdiff_t>(at),
+               half = begin + static_cast<std::ptrdiff_t>(arrays * 64);
+    CHECK(std::equal(begin, half, half));
+    at += 2 * arrays * 64;
+  }
 }
 
 TEST_CASE(

@@ -15,6 +15,16 @@ namespace tessera::inline v0 {
 /// Correctly rounded.
 TESSERA_HOST_DEVICE inline float square_root(float x) { return std::sqrt(x); }
 
+/// a * b + c in one rounding, where the processor can (GPUs and all x86-64-v3 can): left to the
+/// compiler, the same formula is fused in one place and not in another, and bits differ.
+TESSERA_HOST_DEVICE inline float multiply_add(float a, float b, float c) {
+#if TESSERA_HAS_FMA
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 /// The larger and the smaller of two values; `b` where one is NaN.
 TESSERA_HOST_DEVICE inline float maximum(float a, float b) { return a > b ? a : b; }
 TESSERA_HOST_DEVICE inline float minimum(float a, float b) { return a < b ? a : b; }
@@ -24,16 +34,6 @@ TESSERA_HOST_DEVICE inline float absolute(float x) { return std::fabs(x); }
 
 /// 1, -1, or 0 where x is zero or NaN.
 TESSERA_HOST_DEVICE inline float sign(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f; }
-
-/// a * b + c in one rounding where the processor can: so formulas do not depend on what a compiler
-/// fuses.
-TESSERA_HOST_DEVICE inline float multiply_add(float a, float b, float c) {
-#if defined(__CUDA_ARCH__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-  return fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
 
 /// a where `condition` holds, else b: `select(gradient > 0.0f, a, b)`. Both are evaluated.
 TESSERA_HOST_DEVICE inline float select(bool condition, float a, float b) {

@@ -5,6 +5,7 @@
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/math.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/cuda/backend.cuh>
 
@@ -245,7 +246,7 @@ __global__ void __launch_bounds__(dense_threads)
   float state[O::element_states > 0 ? O::element_states : 1];
   for (int s = 0; s < O::element_states; ++s) state[s] = states[s * count + i];
   const float weight = values[i];
-  values[i] = step.element(weight, gradients[i] + weight_decay * weight, state, row);
+  values[i] = step.element(weight, multiply_add(weight_decay, weight, gradients[i]), state, row);
   for (int s = 0; s < O::element_states; ++s) states[s * count + i] = state[s];
 }
 

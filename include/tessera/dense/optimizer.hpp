@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/math.hpp>
 #include <tessera/dense/parameters.hpp>
 
 #include <cmath>
@@ -51,8 +52,9 @@ class DenseSgd {
     const float* __restrict g = parameters.gradients().data();
     const auto count = static_cast<std::size_t>(parameters.size());
     const float decay = options_.weight_decay;
-    detail::for_each_parameter(
-        count, threads, [=](std::size_t i) { w[i] -= learning_rate * (g[i] + decay * w[i]); });
+    detail::for_each_parameter(count, threads, [=](std::size_t i) {
+      w[i] = multiply_add(-learning_rate, multiply_add(decay, w[i], g[i]), w[i]);
+    });
   }
 
  private:
@@ -76,8 +78,8 @@ class DenseAdagrad {
     sum_.resize(count, options_.initial_accumulator);
     float* __restrict sum = sum_.data();
     detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
-      const float gradient = g[i] + o.weight_decay * w[i];
-      sum[i] += gradient * gradient;
+      const float gradient = multiply_add(o.weight_decay, w[i], g[i]);
+      sum[i] = multiply_add(gradient, gradient, sum[i]);
       w[i] -= learning_rate * gradient / (std::sqrt(sum[i]) + o.epsilon);
     });
   }
@@ -114,9 +116,9 @@ class DenseAdam {
                            (1.0 - std::pow(options_.beta1, t)));
     float* __restrict m = m_.data(), * __restrict v = v_.data();
     detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
-      const float gradient = g[i] + o.weight_decay * w[i];
-      m[i] = o.beta1 * m[i] + (1.0f - o.beta1) * gradient;
-      v[i] = o.beta2 * v[i] + (1.0f - o.beta2) * gradient * gradient;
+      const float gradient = multiply_add(o.weight_decay, w[i], g[i]);
+      m[i] = multiply_add(o.beta1, m[i], (1.0f - o.beta1) * gradient);
+      v[i] = multiply_add(o.beta2, v[i], (1.0f - o.beta2) * (gradient * gradient));
       w[i] -= rate * m[i] / (std::sqrt(v[i]) + o.epsilon);
     });
   }

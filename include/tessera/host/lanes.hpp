@@ -230,6 +230,7 @@ struct Lanes {
 
   /// N copies of x.
   [[gnu::always_inline]] static Lanes all(float x) { return {detail::broadcast<count>(x)}; }
+  [[gnu::always_inline]] static const Lanes& all(const Lanes& x) { return x; }
 
   [[gnu::always_inline]] friend inline Lanes select(const Mask& condition, const Lanes& a,
                                                     const Lanes& b) {
@@ -271,16 +272,11 @@ struct Lanes {
     return select(x > 0.0f, all(1.0f), select(x < 0.0f, all(-1.0f), all(0.0f)));
   }
 
-  /// a * b + c, as core/math.hpp has it.
-  [[gnu::always_inline]] friend inline Lanes multiply_add(const Lanes& a, const Lanes& b,
-                                                          const Lanes& c) {
-    return {detail::multiply_add<count>(a.values, b.values, c.values)};
-  }
-  [[gnu::always_inline]] friend inline Lanes multiply_add(float a, const Lanes& b, const Lanes& c) {
-    return multiply_add(all(a), b, c);
-  }
-  [[gnu::always_inline]] friend inline Lanes multiply_add(float a, const Lanes& b, float c) {
-    return multiply_add(all(a), b, all(c));
+  /// Each argument is Lanes or a float.
+  template <class A, class B, class C>
+    requires(std::is_same_v<A, Lanes> || std::is_same_v<B, Lanes> || std::is_same_v<C, Lanes>)
+  [[gnu::always_inline]] friend inline Lanes multiply_add(const A& a, const B& b, const C& c) {
+    return {detail::multiply_add<count>(all(a).values, all(b).values, all(c).values)};
   }
 
   /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told

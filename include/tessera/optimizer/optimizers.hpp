@@ -18,6 +18,9 @@
 
 namespace tessera::inline v0 {
 
+// Every product that a sum follows is a multiply_add by name: the host, a GPU and every plan give a
+// row the same bits, whatever the compiler's options of contraction.
+
 /// w -= lr * g.
 struct Sgd {
   static constexpr int element_states = 0, row_states = 0;
@@ -28,9 +31,10 @@ struct Sgd {
     float learning_rate;
     struct Row {};
     TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row&) const {
-      return weight - learning_rate * gradient;
+      return multiply_add(-learning_rate, gradient, weight);
     }
   };
   constexpr float initial_state(int) const { return 0; }
@@ -54,7 +58,7 @@ struct Adagrad {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
-      state[0] = state[0] + gradient * gradient;
+      state[0] = multiply_add(gradient, gradient, state[0]);
       return weight - learning_rate * gradient / (square_root(state[0]) + epsilon);
     }
   };
@@ -81,9 +85,10 @@ struct RowWiseAdagrad {
       row_state[0] += mean_square;
       return {learning_rate / (square_root(row_state[0]) + epsilon)};
     }
+    TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
-      return weight - row.rate * gradient;
+      return multiply_add(-row.rate, gradient, weight);
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
@@ -108,8 +113,8 @@ struct Adam {
     TESSERA_SIDE_OF_ARGUMENTS
     template <class V>
     TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
-      state[0] = beta1 * state[0] + one_minus_beta1 * gradient;
-      state[1] = beta2 * state[1] + one_minus_beta2 * (gradient * gradient);
+      state[0] = multiply_add(beta1, state[0], one_minus_beta1 * gradient);
+      state[1] = multiply_add(beta2, state[1], one_minus_beta2 * (gradient * gradient));
       return weight - rate * state[0] / (square_root(state[1]) + epsilon);
     }
   };
