@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/primitives.cuh>
 #include <tessera/op/gradients.hpp>
 
 #include <cstdint>
@@ -16,14 +16,14 @@ inline constexpr int gradient_threads = 256;
 template <int = 0>
 __global__ void __launch_bounds__(gradient_threads)
     add_squares(const float* values, const std::int64_t count, std::int64_t* digits) {
-  __shared__ unsigned long long sums[op::square_digits + 1];
+  auto& sums = block_shared<unsigned long long[op::square_digits + 1]>();
   const int thread = static_cast<int>(threadIdx.x);
   if (thread <= op::square_digits) sums[thread] = 0;
   __syncthreads();
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * gradient_threads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * gradient_threads + thread;
        i < count; i += step)
-    op::add_square(values[i], [](int place, std::int64_t amount) {
+    op::add_square(values[i], [&](int place, std::int64_t amount) {
       if (amount != 0) atomicAdd(sums + place, static_cast<unsigned long long>(amount));
     });
   __syncthreads();

@@ -19,7 +19,8 @@ namespace tessera::inline v0::op {
 inline constexpr int square_digits = 20;
 using SquareDigits = std::array<std::int64_t, square_digits + 1>;
 
-/// Calls add(place, amount) for what x^2 adds. Amounts are below 2^33: 2^29 values overflow nothing.
+/// Calls add(place, amount), on its own side, for what x^2 adds. Amounts are below 2^33: 2^29 values overflow nothing.
+TESSERA_SIDE_OF_ARGUMENTS
 template <class Add>
 TESSERA_HOST_DEVICE void add_square(float x, const Add& add) {
   const double square = static_cast<double>(x) * x;  // exact
