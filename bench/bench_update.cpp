@@ -209,6 +209,13 @@ int main(int argc, char** argv) {
   add_width<256>();
   add_sizes<16>();
   add_sizes<128>();
+  add<float, 128, Momentum>("fp32", "momentum", {});
+  add<float, 128, Lion>("fp32", "lion", {});
+  add<float, 128, AdamW>("fp32", "adamw", {});
+  add<float, 128, PartialRowWiseAdam>("fp32", "partial_rowwise_adam", {});
+  add<float, 128, Lamb>("fp32", "lamb", {});
+  add<float, 128, Ftrl>("fp32", "ftrl", {});
+  add<float, 128, RowWiseAdagradL2>("fp32", "rowwise_adagrad_l2", {});
   for (const int tables : {1, 26, 600}) {
     // The same number of ids, and of rows, in one table, in 26 and in 600 small ones.
     const std::int64_t bags = 26 * 8192;

@@ -13,6 +13,7 @@
 #include <tessera/cuda/codec.cuh>
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
+#include <tessera/cuda/gradients.cuh>
 #include <tessera/cuda/initialize.cuh>
 #include <tessera/cuda/inputs.cuh>
 #include <tessera/cuda/lookup.cuh>

@@ -13,6 +13,7 @@
 #include <tessera/host/codec.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
+#include <tessera/host/gradients.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/mark_rows.hpp>

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
@@ -141,6 +142,101 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 /// Equal as numbers; the two zeros are one.
 bool same_values(const std::vector<float>& a, const std::vector<float>& b) { return a == b; }
 
+struct DecayedL2 : RowWiseAdagradL2 {
+  constexpr DecayedL2() { weight_decay = static_cast<float>(reference::l2_decay); }
+};
+
+/// One optimizer step from several batches: the tables, and the norm.
+template <class O, class Id, class Clip>
+std::vector<std::vector<float>> accumulate(const Run& run, const Clip& clip, double& norm) {
+  std::vector<std::vector<float>> tables;
+  for (const TableSpec& t : run.model.tables)
+    tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));
+  run_ranks(run.layout.ranks(), [&](ThreadCommunicator& communicator) {
+    const int ranks = run.layout.ranks(), rank = communicator.rank();
+    LayoutCollection<Widths<4, 16>, O, Host, ThreadCommunicator> embeddings{
+        communicator, Host{}, run.layout, {.learning_rate = 0.125f, .seed = 7}};
+    std::vector<int> all;
+    for (std::size_t f = 0; f < run.model.features.size(); ++f) all.push_back(static_cast<int>(f));
+    for (std::size_t k = 0; k < run.batches.size(); ++k) {
+      const auto samples = std::ssize(run.batches[k].front());
+      const std::int64_t begin = even_cut(samples, ranks, rank),
+                         end = even_cut(samples, ranks, rank + 1), columns = run.layout.columns();
+      const Input<Id> input(run.batches[k], all, begin, end, run.one_hot);
+      embeddings.accumulate(embeddings.forward(input.view()),
+                            {run.gradients[k].data() + begin * columns, end - begin, columns});
+    }
+    const double found = embeddings.apply(clip);
+    if (rank == 0) norm = found;
+    for (int turn = 0; turn < ranks; ++turn) {
+      if (turn == rank)
+        for (std::size_t t = 0; t < tables.size(); ++t)
+          embeddings.tables().get(
+              run.model.tables[t].name,
+              {tables[t].data(), run.model.tables[t].rows, run.model.tables[t].width});
+      communicator.barrier();
+    }
+  });
+  return tables;
+}
+
+/// Batches one after another as one.
+Run joined(const Run& run, const Layout& layout) {
+  Run whole{run.model, layout, {reference::Batch(run.model.features.size())}, {{}}, run.one_hot};
+  for (const reference::Batch& batch : run.batches)
+    for (std::size_t f = 0; f < batch.size(); ++f)
+      whole.batches[0][f].insert(whole.batches[0][f].end(), batch[f].begin(), batch[f].end());
+  for (const std::vector<float>& gradient : run.gradients)
+    whole.gradients[0].insert(whole.gradients[0].end(), gradient.begin(), gradient.end());
+  return whole;
+}
+
+template <class O>
+void check_accumulation(unsigned seed) {
+  Random random(seed);
+  Model model = random_model(random, true);
+  // a feature for each table
+  std::erase_if(model.features, [&](const FeatureSpec& feature) {
+    return std::ranges::find(model.features, feature.table, &FeatureSpec::table)->name !=
+           feature.name;
+  });
+  std::erase_if(model.tables, [&](const TableSpec& table) {
+    return std::ranges::find(model.features, table.name, &FeatureSpec::table) ==
+           model.features.end();
+  });
+  const Layout one = random_layout(random, model, 1, Shape::whole);
+  Run run{model, one, {}, {}, pick(random, 0, 1) == 0};
+  for (const int samples : {7, 1, 12}) {
+    run.batches.push_back(random_batch(random, model, samples, run.one_hot));
+    auto& gradient = run.gradients.emplace_back(static_cast<std::size_t>(samples * one.columns()));
+    for (float& g : gradient) g = static_cast<float>(pick(random, -1000, 1000)) / 1000;
+  }
+  const Result whole = joined(run, one).template go<std::int64_t, O>();
+  double norm = 0, clipped_norm = 0, none = 0;
+  const auto clipped = accumulate<O, std::int64_t>(run, ClipByGlobalNorm{0.5f}, norm);
+  for (const Shape shape : {Shape::whole, Shape::columns, Shape::any, Shape::replicated})
+    for (const int ranks : {1, 3}) {
+      const Layout layout = random_layout(random, model, ranks, shape);
+      const Run cut{model, layout, run.batches, run.gradients, run.one_hot};
+      INFO("seed " << seed << ", shape " << static_cast<int>(shape) << ", ranks " << ranks);
+      const auto found = accumulate<O, std::int32_t>(cut, KeepGradients{}, none);
+      const auto found_clipped =
+          accumulate<O, std::int64_t>(cut, ClipByGlobalNorm{0.5f}, clipped_norm);
+      CHECK(std::isnan(none));
+      const bool exact = shape != Shape::replicated || ranks == 1;
+      if (exact) CHECK(clipped_norm == norm);
+      CHECK(clipped_norm == doctest::Approx(norm));
+      for (std::size_t t = 0; t < model.tables.size(); ++t) {
+        const auto near = [&](const std::vector<float>& a, const std::vector<float>& b) {
+          return close(a, std::vector<double>(b.begin(), b.end()));
+        };
+        CHECK((exact ? same_bits(found[t], whole.tables[t]) : near(found[t], whole.tables[t])));
+        CHECK(
+            (exact ? same_bits(found_clipped[t], clipped[t]) : near(found_clipped[t], clipped[t])));
+      }
+    }
+}
+
 template <class O>
 void check(reference::Rule rule, unsigned seed, bool weights) {
   Random random(seed);
@@ -206,6 +302,76 @@ TEST_CASE(
     "row-wise Adagrad: any layout gives the definitions' answer, also where columns are cut") {
   for (unsigned seed = 200; seed < 216; ++seed)
     check<RowWiseAdagrad>(reference::Rule::rowwise_adagrad, seed, seed % 3 == 0);
+}
+TEST_CASE("what optimizers measure of whole rows is the same where columns are cut") {
+  for (unsigned seed = 400; seed < 408; ++seed)
+    check<Lamb>(reference::Rule::lamb, seed, seed % 3 == 0);
+  for (unsigned seed = 500; seed < 504; ++seed)
+    check<DecayedL2>(reference::Rule::rowwise_adagrad_l2, seed, seed % 3 == 0);
+}
+TEST_CASE("accumulated batches are one batch of all of them, and their norm has the same bits") {
+  for (unsigned seed = 600; seed < 604; ++seed) check_accumulation<Lamb>(seed);
+  check_accumulation<Sgd>(604);
+}
+TEST_CASE("accumulation: the norm is the definition's; errors change nothing") {
+  const TableSpec table{"t", 3, 4};
+  const FeatureSpec feature{"f", "t"};
+  SelfCommunicator self;
+  LayoutCollection<Widths<4, 16>, Sgd, Host, SelfCommunicator> embeddings{
+      self,
+      Host{},
+      make_layout({1}, {{table}}, {{feature}}, {{0, {0, 3, 0, 4}, 0}}),
+      {.learning_rate = 1}};
+  const std::vector<float> zeros(12);
+  embeddings.tables().set("t", {zeros.data(), 3, 4});
+  CHECK_THROWS_WITH_AS(embeddings.apply(), doctest::Contains("no gradients are accumulated"),
+                       InvalidArgument);
+  const std::vector<std::int64_t> ids{2, 0, 2}, offsets{0, 1, 2, 3};
+  const KeyedJagged<std::int64_t> batch{1, 3, ids, offsets, {}};
+  std::vector<float> gradient{1, 0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 1};
+  const MatrixView<const float> view{gradient.data(), 3, 4};
+  embeddings.accumulate(embeddings.forward(batch), view);
+  const auto pooled = embeddings.forward(batch);
+  CHECK_THROWS_WITH_AS(embeddings.backward(pooled, view), doctest::Contains("wait for apply"),
+                       InvalidArgument);
+  embeddings.accumulate(embeddings.forward(batch), view);
+  CHECK_THROWS_WITH_AS(embeddings.apply(ClipByGlobalNorm{0}),
+                       doctest::Contains("give a positive number"), InvalidArgument);
+  // rows 0 and 2: (0, 4, 0, 0) and (4, 0, 0, 2); dense layers add 8^2: 100 in all
+  std::vector<float> dense{8};
+  CHECK(embeddings.apply(ClipByGlobalNorm{5}, dense) == 10);
+  std::vector<float> found(12);
+  embeddings.tables().get("t", {found.data(), 3, 4});
+  CHECK(found == std::vector<float>{0, -2, 0, 0, 0, 0, 0, 0, -2, 0, 0, -1});
+  CHECK(dense[0] == 4);
+  CHECK(embeddings.steps() == 1);
+  gradient[0] = std::nanf("");
+  embeddings.accumulate(embeddings.forward(batch), view);
+  CHECK_THROWS_WITH_AS(embeddings.apply(ClipByGlobalNorm{5}), doctest::Contains("NaN or infinite"),
+                       InvalidArgument);
+  gradient[0] = 1e30f;
+  gradient[5] = 1e-40f;
+  embeddings.accumulate(embeddings.forward(batch), view);  // what was dropped does not come back
+  CHECK(std::isnan(embeddings.apply(ClipByValue{0.5f})));
+  embeddings.tables().get("t", {found.data(), 3, 4});
+  CHECK(found == std::vector<float>{0, -2, 0, 0, 0, 0, 0, 0, -2.5, 0, 0, -1.5});
+}
+TEST_CASE("exact sums of squares: any float, any order") {
+  const float values[] = {1e-45f, 3e38f, -3e38f, 1.5f, 1e-20f, 0.0f, -0.0f, 3.4e38f, 7e-39f};
+  op::SquareDigits forth{}, back{};
+  const auto add = [](op::SquareDigits& to, float x) {
+    op::add_square(x, [&](int place, std::int64_t amount) { to[place] += amount; });
+  };
+  for (const float x : values) add(forth, x);
+  for (std::size_t i = std::size(values); i-- > 0;) add(back, values[i]);
+  const double norm = op::norm_of(forth);
+  CHECK(norm == op::norm_of(back));
+  CHECK(norm == doctest::Approx(std::hypot(3e38, 3e38, 3.4e38)));
+  for (const float x : {1e-45f, 1.0f, 3.4e38f, 0.1f}) {
+    op::SquareDigits one{};
+    add(one, x);
+    CHECK(op::norm_of(one) == static_cast<double>(std::fabs(x)));
+  }
 }
 TEST_CASE("Adam: any layout gives the definitions' answer") {
   for (unsigned seed = 300; seed < 308; ++seed)

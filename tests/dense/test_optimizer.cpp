@@ -37,6 +37,25 @@ void check_optimizer(Optimizer optimizer, const Expected& expected) {
 
 }  // namespace
 
+TEST_CASE("gradients of several batches are summed, and then taken once") {
+  Linear linear(2, 1);
+  DenseParameters parameters(3, linear);
+  const auto set = [&](float x) {
+    for (float& g : parameters.gradients()) g = x;
+  };
+  const float* const bound = parameters.gradients().data();
+  for (const float x : {1.0f, 10.0f, 100.0f}) set(x), parameters.accumulate();
+  set(1000);
+  parameters.take_accumulated();
+  for (const float g : parameters.gradients()) CHECK(g == 111);
+  CHECK(parameters.gradients().data() == bound);  // where the layers write
+  CHECK_THROWS_WITH_AS(parameters.take_accumulated(), doctest::Contains("no gradients"),
+                       InvalidArgument);
+  set(7), parameters.accumulate();
+  parameters.take_accumulated();
+  for (const float g : parameters.gradients()) CHECK(g == 7);
+}
+
 TEST_CASE("SGD, with and without weight decay") {
   for (const float decay : {0.0f, 0.3f})
     check_optimizer(DenseSgd({.weight_decay = decay}),

@@ -12,12 +12,24 @@ import struct
 import sys
 
 UNIT = 5
-OPTIMIZERS = {
-    "sgd": lambda o: "ts::Sgd{}",
-    "adagrad": lambda o: f"ts::Adagrad{{.epsilon = {number(o['eps'])}, .initial_accumulator = {number(o.get('initial_accumulator', 0))}}}",
-    "rowwise_adagrad": lambda o: f"ts::RowWiseAdagrad{{.epsilon = {number(o['eps'])}, .initial_accumulator = {number(o.get('initial_accumulator', 0))}}}",
-    "adam": lambda o: f"ts::Adam{{.beta1 = {number(o['beta1'])}, .beta2 = {number(o['beta2'])}, .epsilon = {number(o['eps'])}}}",
+ROWWISE_ADAGRADS = {"none": "RowWiseAdagrad", "l2": "RowWiseAdagradL2", "decoupled": "RowWiseAdagradDecoupled"}
+OPTIMIZERS = {  # the type, and the constants it has
+    "sgd": lambda o: ("Sgd", ()),
+    "momentum": lambda o: ("Momentum", ("momentum",)),
+    "adagrad": lambda o: ("Adagrad", ("eps", "initial_accumulator")),
+    "rowwise_adagrad": lambda o: (ROWWISE_ADAGRADS[o.get("weight_decay_mode", "none")], ("eps", "initial_accumulator", "weight_decay")),
+    "adam": lambda o: ("Adam", ("beta1", "beta2", "eps")),
+    "adamw": lambda o: ("AdamW", ("beta1", "beta2", "eps", "weight_decay")),
+    "partial_rowwise_adam": lambda o: ("PartialRowWiseAdam", ("beta1", "beta2", "eps", "weight_decay")),
+    "ftrl": lambda o: ("Ftrl", ("beta", "l1", "l2", "initial_accumulator")),
 }
+
+
+def optimizer_value(o):
+    """The C++ expression that makes an optimizer."""
+    name, constants = OPTIMIZERS[o["kind"]](o)
+    members = ", ".join(f".{'epsilon' if c == 'eps' else c} = {number(o[c])}" for c in constants if c in o)
+    return f"ts::{name}{{{members}}}"
 
 
 def number(x):
@@ -98,7 +110,26 @@ using Plans = golden::PlanList<
     {plans}>;
 
 int run(int argc, char** argv) {{
-  return golden::run_embedding<Plans>(argc, argv, {OPTIMIZERS[optimizer['kind']](optimizer)}, {number(optimizer['lr'])}, {case['batch']}, {case['steps']});
+  return golden::run_embedding<Plans>(argc, argv, {optimizer_value(optimizer)}, {number(optimizer['lr'])}, {case['batch']}, {case['steps']});
+}}
+"""
+
+
+def accumulate(case):
+    source = Source(case["tables"])
+    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}}}" for f in case["features"])
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    clip = case["clip"] or {"kind": "global_norm", "max": float("inf")}
+    maximum = "" if clip["max"] == float("inf") else number(clip["max"])
+    clip_value = f"ts::{'ClipByValue' if clip['kind'] == 'value' else 'ClipByGlobalNorm'}{{{maximum}}}"
+    return f"""{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+
+int run(int argc, char** argv) {{
+  return golden::run_accumulate<Plans>(argc, argv, {optimizer_value(case['optimizer'])}, {number(case['optimizer']['lr'])}, {clip_value},
+      {{{', '.join(map(str, case['micro_batches']))}}}, {case['applies']});
 }}
 """
 
@@ -176,17 +207,17 @@ def hstu(case):
     return (f"int run(int argc, char** argv) {{\n  return golden::run_hstu<{case['heads']}, {case['attention_dim']}, {case['hidden_dim']}>(argc, argv, {case['width']}, {{{options}}});\n}}\n")
 
 
-WRITERS = {"embedding": embedding, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
+WRITERS = {"embedding": embedding, "accumulate": accumulate, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 
 def program_kind(case):
     """Which kind of program runs a case; None: the library cannot do yet what the case asks for."""
     kind = case["kind"]
-    if kind == "embedding":
+    if kind in ("embedding", "accumulate"):
         optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
-        single = "optimizer" in case and all(o["kind"] in OPTIMIZERS and not o.get("weight_decay") for o in optimizers)
-        return "embedding" if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
+        single = "optimizer" in case and all(o["kind"] in OPTIMIZERS for o in optimizers)
+        return kind if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
     return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
 
 

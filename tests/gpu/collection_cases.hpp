@@ -46,6 +46,8 @@ struct Training {
   /// of every rank's ids of each feature; with them under Options::equal_batches
   std::vector<std::int64_t> bounds{};
   bool equal_batches = false;
+  /// all batches make one step, clipped by the norm, which is then the last output
+  bool accumulates = false;
 
   template <class Backend, class Id, class O, class... Policies>
   Trace run() const {
@@ -94,7 +96,9 @@ struct Training {
             backend,
             std::span(gradients[step]).subspan(static_cast<std::size_t>(begin) * columns, count));
         const MatrixView<const float> gradient_view(gradient.data(), end - begin, layout.columns());
-        if (weighted) {
+        if (accumulates) {
+          embeddings.accumulate(pooled, gradient_view);
+        } else if (weighted) {
           const Array<float, Backend> of_weights(backend,
                                                  std::vector<float>(input.ids.size(), -1.0f));
           embeddings.backward(pooled, gradient_view, of_weights.span());
@@ -103,6 +107,12 @@ struct Training {
         } else {
           embeddings.backward(pooled, gradient_view);
         }
+      }
+      if (accumulates) {
+        const Array<float, Backend> dense(backend, std::vector<float>{0.5f});
+        trace.outputs.push_back(static_cast<float>(
+            embeddings.apply(ClipByGlobalNorm{1}, std::span<float>(dense.data(), 1))));
+        trace.outputs.push_back(read(backend, dense.data(), 1)[0]);
       }
       trace.bad_ids.assign(embeddings.bad_ids().begin(), embeddings.bad_ids().end());
       for (int rank = 0; rank < ranks; ++rank, host.barrier()) {
@@ -494,6 +504,45 @@ TEST_CASE(
     if (slow_run) break;
     compare_with_host<std::int64_t, Sgd, ZeroVector, Deduplicate, EncodeWith<Int8, Bf16>>(
         seed, seed % 2 == 0, seed >= 18, true);
+  }
+}
+
+namespace {
+
+template <class O, class Id>
+void compare_accumulations(unsigned seed) {
+  Random random(seed);
+  const random_layouts::Model model = random_layouts::random_model(random, true);
+  const int ranks = 1 + static_cast<int>(seed % 3);
+  const auto shape = static_cast<random_layouts::Shape>(seed / 3 % 4);
+  const Layout layout = random_layouts::random_layout(random, model, ranks, shape);
+  Training plain = random_training(random, model, layout, false, false);
+  plain.accumulates = true;
+  plain.model_parallel = false;
+  const bool equal = seed % 2 == 1 && std::ssize(plain.batches.front().front()) % ranks == 0;
+  const Training training = equal ? with_equal_batches(random, plain) : plain;
+  INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape));
+  const Trace expected = training.run<Host, Id, O>(), found = training.run<Cuda, Id, O>();
+  CHECK(nearly(found.outputs, expected.outputs, 2e-5f));
+  for (std::size_t t = 0; t < found.tables.size(); ++t)
+    CHECK(nearly(found.tables[t], expected.tables[t], 2e-5f));
+  if (shape == random_layouts::Shape::replicated) return;
+  const Layout one = random_layouts::random_layout(random, model, 1, random_layouts::Shape::whole);
+  Training alone{model, one, training.batches, training.gradients, training.one_hot};
+  alone.accumulates = true;
+  const Trace single = alone.run<Cuda, Id, O>();
+  CHECK((found.tables == single.tables));
+  CHECK(found.outputs.back() == single.outputs.back());
+}
+
+}  // namespace
+
+TEST_CASE("collection: accumulated batches, clipped by their norm; what LAMB measures of rows") {
+  for (unsigned seed = 0; seed < 12; seed += slow_run ? 5 : 1) {
+    if (seed % 2 == 0)
+      compare_accumulations<Lamb, std::int32_t>(seed);
+    else
+      compare_accumulations<Sgd, std::int64_t>(seed);
   }
 }
 

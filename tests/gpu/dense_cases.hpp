@@ -399,6 +399,32 @@ TEST_CASE("cross layers: an empty batch leaves zero gradients; wrong shapes are 
                        InvalidArgument);
 }
 
+TEST_CASE("dense gradients of several batches are summed, and then taken once") {
+  const Cuda backend;
+  CudaMlp mlp(backend, {3, 2});
+  CudaDenseParameters parameters(backend, 5, mlp);
+  const auto count = static_cast<std::size_t>(parameters.size());
+  const auto set = [&](float x) {
+    const std::vector<float> values(count, x);
+    backend.copy(parameters.gradients().data(), values.data(), count * sizeof(float));
+    backend.synchronize();
+  };
+  const auto get = [&] {
+    std::vector<float> values(count);
+    backend.copy(values.data(), parameters.gradients().data(), count * sizeof(float));
+    backend.synchronize();
+    return values;
+  };
+  for (const float x : {1.0f, 10.0f}) set(x), parameters.accumulate(backend);
+  set(1000);
+  parameters.take_accumulated(backend);
+  CHECK(get() == std::vector<float>(count, 11));
+  CHECK_THROWS_AS(parameters.take_accumulated(backend), InvalidArgument);
+  set(7), parameters.accumulate(backend);
+  parameters.take_accumulated(backend);
+  CHECK(get() == std::vector<float>(count, 7));
+}
+
 TEST_CASE("loss: value and gradient; large logits") {
   const Cuda backend;
   Random random(2);

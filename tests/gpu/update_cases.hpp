@@ -197,6 +197,11 @@ TEST_CASE("update: optimizers of the library, 32 and 16 bits") {
   check_optimizer<float>(Adam{});
   check_optimizer<BFloat16>(Adam{});
   check_optimizer<Half>(RowWiseAdagrad{});
+  check_optimizer<float>(Ftrl{.l1 = 0.1f});
+  check_optimizer<float>(PartialRowWiseAdam{});
+  check_optimizer<float>(Lamb{.weight_decay = 0.1f});
+  check_optimizer<float>(RowWiseAdagradL2{.weight_decay = 0.1f});
+  check_optimizer<float>(CountedRowWiseAdagrad{.half_life = 3});
 }
 
 TEST_CASE("update: too many rows for one arena is an error, no rows is not") {

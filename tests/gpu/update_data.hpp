@@ -180,7 +180,22 @@ void update_plainly(HostArena<T, O>& arena, int width, const typename O::Step& s
   for (const auto& [row, gradient] : merged) {
     std::array<float, O::row_states + 1> row_state{};
     for (int s = 0; s < O::row_states; ++s) row_state[s] = arena.row_state[s][row];
-    const auto shared = step.row(row_state.data(), mean_square(gradient.data(), width));
+    op::RowMeans means{mean_square(gradient.data(), width)};
+    if constexpr (op::measures_rows<O>) {
+      std::vector<float> measured, weights;
+      for (int c = 0; c < width; ++c) {
+        const std::size_t at = static_cast<std::size_t>(row * width + c);
+        std::array<float, O::element_states + 1> state{};
+        for (int s = 0; s < O::element_states; ++s) state[s] = arena.element_state[s][at];
+        weights.push_back(to_float(arena.weights[at]));
+        if constexpr (MeasuresUpdates<O>)
+          measured.push_back(
+              step.measured(weights.back(), gradient[static_cast<std::size_t>(c)], state.data()));
+      }
+      if constexpr (MeasuresUpdates<O>) means.square = mean_square(measured.data(), width);
+      means.weight_square = mean_square(weights.data(), width);
+    }
+    const auto shared = op::shared_by_row<O>(step, row_state.data(), means);
     for (int s = 0; s < O::row_states; ++s) arena.row_state[s][row] = row_state[s];
     const auto segment = std::find_if(arena.segments.begin(), arena.segments.end(),
                                       [r = row](const op::ArenaSegment& s) {

@@ -8,6 +8,7 @@
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/host/lanes.hpp>
+#include <tessera/op/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ void train(const O& optimizer, std::vector<std::uint32_t>& bits) {
     std::fill_n(states[s], count, optimizer.initial_state(s));
   for (int t = 1; t <= steps; ++t) {
     const typename O::Step step = optimizer.at(0.0371f, t);
-    const typename O::Step::Row row = step.row(row_state, 0.7f * static_cast<float>(t));
+    const typename O::Step::Row row =
+        op::shared_by_row<O>(step, row_state, {0.7f * static_cast<float>(t), 0.9f});
     for (int i = 0; i < count; i += lanes) {
       float gradient[lanes];
       for (int l = 0; l < lanes; ++l) gradient[l] = gradient_of(t, i + l);
@@ -78,6 +80,17 @@ std::vector<std::uint32_t> TESSERA_TEST_TRAINED() {
   train<float>(Adagrad{}, bits), train<Lanes>(Adagrad{}, bits);
   train<float>(RowWiseAdagrad{}, bits), train<Lanes>(RowWiseAdagrad{}, bits);
   train<float>(Adam{}, bits), train<Lanes>(Adam{}, bits);
+  train<float>(Momentum{}, bits), train<Lanes>(Momentum{.nesterov = true}, bits);
+  train<float>(Lion{.weight_decay = 0.1f}, bits), train<Lanes>(Lion{}, bits);
+  train<float>(AdamW{}, bits), train<Lanes>(AdamW{}, bits);
+  train<float>(PartialRowWiseAdam{}, bits), train<Lanes>(PartialRowWiseAdam{}, bits);
+  train<float>(Lamb{.weight_decay = 0.1f}, bits), train<Lanes>(Lamb{}, bits);
+  train<float>(Ftrl{.l1 = 0.1f}, bits), train<Lanes>(Ftrl{.l1 = 0.1f}, bits);
+  const RowWiseAdagradL2 l2{.weight_decay = 0.1f};
+  const RowWiseAdagradDecoupled decoupled{.weight_decay = 0.1f};
+  train<float>(l2, bits), train<Lanes>(l2, bits);
+  train<float>(decoupled, bits), train<Lanes>(decoupled, bits);
+  train<float>(CountedRowWiseAdagrad{.half_life = 3}, bits);
   train_dense<DenseSgd>(bits), train_dense<DenseAdagrad>(bits), train_dense<DenseAdam>(bits);
   return bits;
 }

@@ -53,35 +53,6 @@ struct Plain {
 };
 static_assert(explain_optimizer<Plain>());
 
-// clang-format off
-// [ftrl]
-/// FTRL-Proximal (McMahan et al. 2013). z is kept times the learning rate, so that no rate divides.
-struct Ftrl {
-  float beta = 1, l1 = 0.001f, l2 = 0;
-
-  static constexpr int element_states = 2, row_states = 0;
-  static constexpr bool needs_mean_square = false;
-  static constexpr std::array<std::string_view, 2> state_names{"z", "n"};
-  using initializer = tessera::Constant;  // of zero: the weight is what z and n say
-
-  struct Step {
-    float rate, beta, l1, l2;
-    struct Row {};
-    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
-    TESSERA_SIDE_OF_ARGUMENTS
-    template <class V>
-    TESSERA_HOST_DEVICE V element(V weight, V gradient, V* state, const Row&) const {
-      using tessera::absolute, tessera::maximum, tessera::sign, tessera::square_root;
-      state[0] = state[0] + rate * gradient - (square_root(state[1] + gradient * gradient) - square_root(state[1])) * weight;
-      state[1] = state[1] + gradient * gradient;
-      return -1.0f * sign(state[0]) * maximum(absolute(state[0]) - rate * l1, 0.0f) / (square_root(state[1]) + (beta + rate * l2));
-    }
-  };
-  constexpr float initial_state(int) const { return 0; }
-  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, beta, l1, l2}; }
-};
-// [ftrl end]
-// clang-format on
 static_assert(explain_optimizer<Ftrl>());
 
 using Rows = Plan<TableWise<Table<"t", 10, 4>>>;
@@ -123,7 +94,17 @@ void check_lanes(const O& optimizer) {
   std::memcpy(&state[1], s[1], sizeof(s[1]));
   const auto step = optimizer.at(0.1f, 3);
   float row_state[2] = {0.5f, 0.5f};
-  const auto row = step.row(row_state, 0.25f);
+  const auto row = op::shared_by_row<O>(step, row_state, {0.25f, 0.5f});
+  if constexpr (MeasuresUpdates<O>) {
+    Lanes copies[2] = {state[0], state[1]};
+    const Lanes measured = step.measured(weight, gradient, copies);
+    float several[lanes];
+    std::memcpy(several, &measured, sizeof(several));
+    for (int i = 0; i < lanes; ++i) {
+      float single[2] = {s[0][i], s[1][i]};
+      CHECK(several[i] == doctest::Approx(step.measured(w[i], g[i], single)).epsilon(1e-6));
+    }
+  }
   weight = step.element(weight, gradient, state, row);
   float results[lanes], first[lanes];
   std::memcpy(results, &weight, sizeof(results));
@@ -150,7 +131,27 @@ TEST_CASE("the laws hold for every optimizer") {
   CHECK(joined(laws::optimizer_laws(RowWiseAdagrad{})) == "");
   CHECK(joined(laws::optimizer_laws(Adam{})) == "");
   CHECK(joined(laws::optimizer_laws(Plain{})) == "");
-  CHECK(joined(laws::optimizer_laws(Ftrl{}, {.start_from_zero = true})) == "");
+  CHECK(joined(laws::optimizer_laws(Ftrl{.l1 = 0.001f}, {.start_from_zero = true})) == "");
+  const laws::OptimizerLawOptions decays{.zero_gradient_keeps_weight = false};
+  CHECK(joined(laws::optimizer_laws(Momentum{})) == "");
+  CHECK(joined(laws::optimizer_laws(Momentum{.nesterov = true})) == "");
+  CHECK(joined(laws::optimizer_laws(AdamW{.weight_decay = 0})) == "");
+  CHECK(joined(laws::optimizer_laws(PartialRowWiseAdam{})) == "");
+  CHECK(joined(laws::optimizer_laws(Lamb{})) == "");
+  CHECK(joined(laws::optimizer_laws(Lion{})) == "");
+  CHECK(joined(laws::optimizer_laws(RowWiseAdagradL2{})) == "");
+  CHECK(joined(laws::optimizer_laws(RowWiseAdagradDecoupled{})) == "");
+  using Rate = CountedRowWiseAdagrad::Rate;
+  for (const Rate rate : {Rate::faster, Rate::slower, Rate::by_count})
+    CHECK(joined(laws::optimizer_laws(
+              CountedRowWiseAdagrad{.rate = rate, .half_life = 5, .most = 8})) == "");
+  // with weight decay a small gradient may lose against it
+  std::vector<std::string> faults = laws::optimizer_laws(AdamW{.weight_decay = 0.1f}, decays);
+  std::erase_if(faults, [](const std::string& fault) {
+    return fault.find("along its gradient") != std::string::npos ||
+           fault.find("more like the last") != std::string::npos;
+  });
+  CHECK(joined(faults) == "");
 }
 
 TEST_CASE("the laws find a broken optimizer") {
@@ -171,6 +172,13 @@ TEST_CASE("columns of a register at once are single ones") {
   check_lanes(Adam{});
   check_lanes(Ftrl{});
   check_lanes(Ftrl{.beta = 0.5f, .l1 = 0.9f, .l2 = 0.1f});
+  check_lanes(Momentum{.nesterov = true});
+  check_lanes(AdamW{});
+  check_lanes(PartialRowWiseAdam{.weight_decay = 0.1f});
+  check_lanes(Lamb{.weight_decay = 0.1f});
+  check_lanes(Lion{.weight_decay = 0.1f});
+  check_lanes(RowWiseAdagradL2{.weight_decay = 0.1f});
+  check_lanes(RowWiseAdagradDecoupled{.weight_decay = 0.1f});
   Lanes x;
   constexpr int lanes = Lanes::count;
   float values[lanes], roots[lanes];
@@ -234,6 +242,42 @@ TEST_CASE("FTRL: small gradients leave zeros, larger ones shrunk weights") {
   CHECK(large[1] == 4.0f);
 }
 
+TEST_CASE(
+    "FTRL with a learning rate of zero rests, and beta and n of zero divide nothing by zero") {
+  float state[2] = {-2, 4};
+  CHECK(Ftrl{}.at(0, 1).element(0.5f, 3.0f, state, {}) == 0.5f);
+  CHECK(state[0] == -2);
+  CHECK(state[1] == 4);
+  float fresh[2] = {0, 0};
+  CHECK(Ftrl{.beta = 0}.at(0.1f, 1).element(0.0f, 0.0f, fresh, {}) == 0.0f);
+}
+
+TEST_CASE("the counter halves in half_life steps, and rates follow it") {
+  using Rate = CountedRowWiseAdagrad::Rate;
+  const CountedRowWiseAdagrad optimizer{.epsilon = 0, .half_life = 4, .power = 2, .threshold = 1};
+  float state[3] = {0, 0, 0};
+  CHECK(optimizer.at(0.1f, 3).row(state, 4.0f).rate == doctest::Approx(0.1 / 2));  // seen once
+  CHECK(state[1] == 1);
+  CHECK(state[2] == 3);
+  CHECK(optimizer.at(0.1f, 7).row(state, 5.0f).rate == doctest::Approx(0.1 / std::sqrt(2 * 1.5)));
+  CHECK(state[0] == 9);
+  CHECK(state[1] == 1.5f);
+  const auto rate = [](CountedRowWiseAdagrad counted, std::int64_t step) {
+    float row[3] = {0, 2, 0};
+    return counted.at(0.1f, step).row(row, 1.0f).rate;
+  };
+  CHECK(rate({.epsilon = 0, .rate = Rate::faster, .power = 0.5f, .most = 16}, 1) ==
+        doctest::Approx(0.1 * 2));
+  CHECK(rate({.epsilon = 0, .rate = Rate::faster, .power = 9, .most = 16}, 1) ==
+        doctest::Approx(0.1 * 10));
+  CHECK(rate({.epsilon = 0, .rate = Rate::slower, .power = 0.5f, .most = 16}, 1) ==
+        doctest::Approx(0.1 / 2));
+  CHECK(rate({.epsilon = 0, .rate = Rate::slower, .power = 9, .most = 16}, 1) ==
+        doctest::Approx(0.1 * 0.1));
+  CHECK(rate({.epsilon = 0, .rate = Rate::slower, .power = 9, .most = 16, .first_step = 2}, 2) ==
+        doctest::Approx(0.1));
+}
+
 TEST_CASE("first steps have their known values") {
   // Adam's first step moves every weight by the learning rate; Adagrad's too; row-wise Adagrad's by
   // it over the row's root mean square.
@@ -249,6 +293,29 @@ TEST_CASE("first steps have their known values") {
   const auto row = step.row(&row_sum, 4.0f);
   CHECK(row_sum == 4.0f);
   CHECK(step.element(1.0f, -3.0f, state, row) == doctest::Approx(1.15f));
+  // A row of LAMB moves by lr times its own length: here 0.1 * sqrt(9) along every sign.
+  const auto lamb = Lamb{}.at(0.1f, 1);
+  CHECK(lamb.element(3.0f, -2.0f, std::array{0.0f, 0.0f}.data(), lamb.row(nullptr, 1.0f, 9.0f)) ==
+        doctest::Approx(3.3));
+  // L2 adds weight decay to the gradient, decoupled decay shrinks the weight
+  row_sum = 0;
+  const auto l2 = RowWiseAdagradL2{.weight_decay = 0.5f}.at(0.1f, 1);
+  CHECK(l2.measured(2.0f, 3.0f, state) == 4.0f);
+  CHECK(l2.element(2.0f, 3.0f, state, l2.row(&row_sum, 16.0f)) == doctest::Approx(1.9));
+  row_sum = 0;
+  const auto decoupled = RowWiseAdagradDecoupled{.weight_decay = 0.5f}.at(0.1f, 1);
+  CHECK(decoupled.element(2.0f, 3.0f, state, decoupled.row(&row_sum, 9.0f)) ==
+        doctest::Approx(0.95 * 2 - 0.1));
+  // Lion moves by the rate, Nesterov's step looks ahead
+  float m = 0;
+  CHECK(Lion{}.at(0.1f, 1).element(1.0f, -3.0f, &m, {}) == doctest::Approx(1.1));
+  CHECK(m == doctest::Approx(-0.03));
+  m = 1;
+  CHECK(Momentum{.momentum = 0.5f}.at(0.1f, 1).element(1.0f, 2.0f, &m, {}) ==
+        doctest::Approx(1 - 0.1 * 2.5));
+  m = 1;
+  CHECK(Momentum{.momentum = 0.5f, .nesterov = true}.at(0.1f, 1).element(1.0f, 2.0f, &m, {}) ==
+        doctest::Approx(1 - 0.1 * (2 + 0.5 * 2.5)));
   CHECK(Sgd{}.at(0.5f, 7).element(1.0f, 2.0f, state, {}) == 0.0f);
 }
 

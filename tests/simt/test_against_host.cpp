@@ -103,6 +103,9 @@ TEST_CASE("update") {
   compare_updates<float, 16>(RowWiseAdagrad{});
   compare_updates<float, 20>(Adam{});
   compare_updates<Half, 16>(Sgd{});
+  compare_updates<float, 20>(Lamb{.weight_decay = 0.1f});
+  compare_updates<float, 1030>(Lamb{.weight_decay = 0.1f});  // wider than a warp's registers
+  compare_updates<BFloat16, 16>(RowWiseAdagradL2{.weight_decay = 0.1f});
 }
 
 TEST_CASE("gradients of weights") {

@@ -17,7 +17,9 @@
 
 namespace reference {
 
-enum class Rule { sgd, adagrad, rowwise_adagrad, adam };
+enum class Rule { sgd, adagrad, rowwise_adagrad, rowwise_adagrad_l2, adam, lamb };
+/// Weight decay of rowwise_adagrad_l2.
+inline constexpr double l2_decay = 0.25;
 
 /// One bag: ids and their weights.
 struct Bag {
@@ -126,9 +128,26 @@ class Embeddings {
   }
 
   void apply(Table& t, std::int64_t row, const std::vector<double>& g) {
-    double mean_square = 0;
-    for (const double x : g) mean_square += x * x / static_cast<double>(t.width);
-    if (rule_ == Rule::rowwise_adagrad) t.row_sum[row] += mean_square;
+    double mean_square = 0, ratio = 1;
+    std::vector<double> h = g;
+    if (rule_ == Rule::rowwise_adagrad_l2)
+      for (std::int64_t c = 0; c < t.width; ++c) h[c] += l2_decay * t.weights[row * t.width + c];
+    for (const double x : h) mean_square += x * x / static_cast<double>(t.width);
+    if (rule_ == Rule::rowwise_adagrad || rule_ == Rule::rowwise_adagrad_l2)
+      t.row_sum[row] += mean_square;
+    if (rule_ == Rule::lamb) {
+      double weights = 0, directions = 0;
+      for (std::int64_t c = 0; c < t.width; ++c) {
+        const std::size_t i = static_cast<std::size_t>(row * t.width + c);
+        t.first[i] = 0.9 * t.first[i] + 0.1 * g[c];
+        t.second[i] = 0.999 * t.second[i] + 0.001 * g[c] * g[c];
+        h[c] = t.first[i] / (1 - std::pow(0.9, step_)) /
+               (std::sqrt(t.second[i] / (1 - std::pow(0.999, step_))) + 1e-6);
+        weights += t.weights[i] * t.weights[i];
+        directions += h[c] * h[c];
+      }
+      if (weights > 0 && directions > 0) ratio = std::sqrt(weights / directions);
+    }
     for (std::int64_t c = 0; c < t.width; ++c) {
       const std::size_t i = static_cast<std::size_t>(row * t.width + c);
       double& w = t.weights[i];
@@ -140,8 +159,12 @@ class Embeddings {
           t.first[i] += g[c] * g[c];
           w -= learning_rate_ * g[c] / (std::sqrt(t.first[i]) + 1e-10);
           break;
+        case Rule::lamb:
+          w -= learning_rate_ * ratio * h[c];
+          break;
         case Rule::rowwise_adagrad:
-          w -= learning_rate_ * g[c] / (std::sqrt(t.row_sum[row]) + 1e-8);
+        case Rule::rowwise_adagrad_l2:
+          w -= learning_rate_ * h[c] / (std::sqrt(t.row_sum[row]) + 1e-8);
           break;
         case Rule::adam:
           t.first[i] = 0.9 * t.first[i] + 0.1 * g[c];

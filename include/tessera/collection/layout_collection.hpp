@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/collection/apply_accumulated.hpp>
 #include <tessera/collection/gradient_guard.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/concepts/communicator.hpp>
@@ -91,13 +92,7 @@ class LayoutCollection {
                 communicator.size() == 1 ? -1 : communicator.rank()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f)
       all_features_.push_back(static_cast<int>(f));
-    detail::checked_rate(options_.learning_rate);
-    require(!options_.deduplicate || Settings::deduplicates,
-            "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or "
-            "Deduplicate, which needs no option)");
-    require(!options_.equal_batches || !deduplicates(),
-            "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: "
-            "ranks have different numbers of ids left");
+    detail::require_sound<Settings>(options_);
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
@@ -190,6 +185,22 @@ class LayoutCollection {
     exchange_gradients(step);
     this->weight_gradients(step, gradient, weight_gradients);
     update(step, gradient);
+  }
+
+  /// As `backward`, but rows wait for `apply`: gradients of several batches are summed, for one step.
+  template <IdType Id>
+  void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
+    StepState<Id>& step = opened(pooled, gradient);
+    if (!split(step, gradient)) return;
+    exchange_gradients(step);
+    step.stage = StepStage::empty;
+    accumulator_.add(step, gradient);
+  }
+  /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
+  template <class Clip = KeepGradients>
+  double apply(const Clip& clip = {}, std::span<float> dense = {}) {
+    check_stage(communicator_, "apply");
+    return apply_accumulated(accumulator_, options_, steps_, clip, dense);
   }
 
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
@@ -345,6 +356,7 @@ class LayoutCollection {
   void update(StepState<Id>& step, MatrixView<const float> gradient) {
     if (step.rejected(this)) return;
     step.require_at(this, StepStage::received, "update");
+    accumulator_.require_none("update");
     check_shape("update: gradient", gradient, step.batch);
     check_stage(communicator_, "update");
     step.stage = StepStage::empty;
@@ -356,9 +368,9 @@ class LayoutCollection {
       if (updater_.shared(a))
         updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(),
                         options_.learning_rate);
-    updater_.exchange(step.most_entries);
+    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_ + 1);
+    updater_.exchange(step.most_entries, steps_ + 1, functor);
     ++steps_;
-    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_);
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();
@@ -394,9 +406,7 @@ class LayoutCollection {
   }
 
  private:
-  bool deduplicates() const {
-    return Settings::deduplicates && (!Settings::deduplicates_if_asked || options_.deduplicate);
-  }
+  bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
 
   template <class T>
   void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
@@ -489,6 +499,7 @@ class LayoutCollection {
   const Layout& layout_;
   const RankLayout& routing_;
   Updater<Store, O, Backend, Comm> updater_;
+  Accumulator<Store, O, Backend, Comm> accumulator_{backend_, communicator_, store_, updater_};
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
   VectorExchange<Backend, Comm, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>

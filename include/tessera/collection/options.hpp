@@ -215,5 +215,22 @@ struct CheckedPolicies : CollectionPolicies<Policies...> {
                 "DeduplicateIfAsked");
 };
 
+template <class Settings, class Options>
+constexpr bool deduplicates(const Options& options) {
+  return Settings::deduplicates && (!Settings::deduplicates_if_asked || options.deduplicate);
+}
+
+/// Throws InvalidArgument for options that no collection of these policies can have.
+template <class Settings, class Options>
+void require_sound(const Options& options) {
+  checked_rate(options.learning_rate);
+  require(!options.deduplicate || Settings::deduplicates,
+          "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or "
+          "Deduplicate, which needs no option)");
+  require(!options.equal_batches || !deduplicates<Settings>(options),
+          "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: "
+          "ranks have different numbers of ids left");
+}
+
 }  // namespace detail
 }  // namespace tessera::inline v0

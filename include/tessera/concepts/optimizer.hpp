@@ -22,7 +22,13 @@ namespace tessera::inline v0 {
 //
 // `element` may be a template on the value type, V element(V weight, V gradient, V* state, const
 // Row&), made of + - * /, comparisons and the functions of core/math.hpp: backends then run several
-// columns at once. An optimizer that needs certain first weights says so by `using initializer =
+// columns at once. A Step may have two more things, for optimizers whose rows share more than the
+// gradient's mean square (both need needs_mean_square):
+//
+//     HD float measured(float weight, float gradient, float* state) const;    // its mean square is the one that `row` gets; state: a copy
+//     HD Row row(float* row_state, float mean_square, float weight_mean_square) const;   // in place of `row` with two parameters
+//
+// An optimizer that needs certain first weights says so by `using initializer =
 // ...`, which collections use unless they are told otherwise.
 
 template <class O>
@@ -46,11 +52,25 @@ template <class O>
 concept HasStep = requires(const O& optimizer, float learning_rate, std::int64_t step) {
   { optimizer.at(learning_rate, step) } -> std::same_as<typename O::Step>;
 };
+/// The mean square that `row` gets is that of `measured`, not of the gradient.
 template <class O>
-concept HasRowMath = std::default_initializable<typename O::Step::Row> &&
-                     requires(const typename O::Step& step, float* state, float x) {
-                       { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
-                     };
+concept MeasuresUpdates =
+    requires(const typename O::Step& step, float weight, float gradient, float* state) {
+      { step.measured(weight, gradient, state) } -> std::same_as<float>;
+    };
+/// `row` gets the mean square of the row's weights, too.
+template <class O>
+concept MeasuresWeights = requires(const typename O::Step& step, float* state, float x) {
+  { step.row(state, x, x) } -> std::same_as<typename O::Step::Row>;
+};
+template <class O>
+concept HasRowMath =
+    std::default_initializable<typename O::Step::Row> &&
+    (MeasuresWeights<O> || requires(const typename O::Step& step, float* state, float x) {
+      { step.row(state, x) } -> std::same_as<typename O::Step::Row>;
+    });
+template <class O>
+concept HasMeasures = O::needs_mean_square || !(MeasuresUpdates<O> || MeasuresWeights<O>);
 template <class O>
 concept HasElementMath = requires(const typename O::Step& step, float* state, float x,
                                   const typename O::Step::Row& row) {
@@ -64,7 +84,7 @@ concept HasTrivialStep = std::is_trivially_copyable_v<typename O::Step>;
 template <class O>
 concept Optimizer =
     HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> &&
-    HasStep<O> && HasRowMath<O> && HasElementMath<O> && HasTrivialStep<O>;
+    HasStep<O> && HasRowMath<O> && HasElementMath<O> && HasTrivialStep<O> && HasMeasures<O>;
 
 /// Lists every requirement that `O` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
@@ -75,6 +95,7 @@ consteval bool explain_optimizer() {
   constexpr bool any = counts || mean_square || initial || step;
   constexpr bool names = !counts || HasStateNames<O>, trivial = !step || HasTrivialStep<O>,
                  row = !step || HasRowMath<O>;
+  constexpr bool measures = !step || !mean_square || HasMeasures<O>;
   constexpr bool element = !step || !row || HasElementMath<O>;
   static_assert(any,
                 "Optimizer: this type has no member of an optimizer (docs/concepts/optimizer.md)");
@@ -96,6 +117,9 @@ consteval bool explain_optimizer() {
   static_assert(row,
                 "Optimizer: Step needs Row row(float* row_state, float mean_square) const, and a "
                 "Row{} (docs/concepts/optimizer.md)");
+  static_assert(measures,
+                "Optimizer: measured, and row with three parameters, need needs_mean_square = true "
+                "(docs/concepts/optimizer.md)");
   static_assert(element,
                 "Optimizer: Step needs float element(float weight, float gradient, float* state, "
                 "const Row&) const (docs/concepts/optimizer.md)");

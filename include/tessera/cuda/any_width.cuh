@@ -55,18 +55,21 @@ void lookup_any_width(const Cuda& backend, const T* arena, int width,
       pool_any_width<T, Id>, arena, width);
 }
 
-/// The canonical mean square (op/mean_square.hpp) of a row of gradients in memory: a lane per block
-/// of columns, blocks added in order.
-__device__ inline float mean_square_any_width(const float* gradient, int width, int lane) {
+/// The canonical mean square (op/mean_square.hpp) of a row of `width` values, value(column) each: a
+/// lane per block of columns, blocks added in order.
+template <class Value>
+__device__ float mean_square_any_width(const Value& value, int width, int lane) {
   const int blocks = (width + mean_square_block - 1) / mean_square_block;
   float sum = 0;
   for (int first = 0; first < blocks; first += 32) {
     const int column = (first + lane) * mean_square_block;
     float block = 0;
-    if (column < width)
-      block =
-          block_square_sum(gradient + column,
-                           width - column < mean_square_block ? width - column : mean_square_block);
+    if (column < width) {
+      const int columns = width - column < mean_square_block ? width - column : mean_square_block;
+      float values[mean_square_block];
+      for (int i = 0; i < columns; ++i) values[i] = value(column + i);
+      block = block_square_sum(values, columns);
+    }
     for (int b = 0; b < 32; ++b) {
       const float next = __shfl_sync(0xffffffffu, block, b);
       if (first + b < blocks) sum += next;
@@ -75,12 +78,39 @@ __device__ inline float mean_square_any_width(const float* gradient, int width, 
   return sum / static_cast<float>(width);
 }
 
+/// What the optimizer measures of one element.
+template <Element T, Optimizer O>
+__device__ float measured_at(const DeviceArena<T, O>& to, const typename O::Step& step,
+                             std::int64_t at, float gradient) {
+  constexpr int states = O::element_states;
+  float state[states > 0 ? states : 1];
+  for (int s = 0; s < states; ++s) state[s] = to.element_state[s][at];
+  return step.measured(to_float(to.arena[at]), gradient, state);
+}
+
+/// op::Measure: a thread takes an element.
+template <Element T, Optimizer O>
+__global__ void __launch_bounds__(any_width_threads)
+    measure_rows(const DeviceArena<T, O> to, const typename O::Step step,
+                 const op::MergedGradients merged, const int width, float* measured,
+                 float* weights) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * any_width_threads + threadIdx.x;
+  if (i >= merged.count * width) return;
+  const std::int64_t row = merged.rows[i / width];
+  if (row < 0) return;
+  const std::int64_t at = row * width + i % width;
+  if constexpr (MeasuresUpdates<O>)
+    measured[i] = measured_at<T, O>(to, step, at, merged.gradients[i]);
+  if constexpr (MeasuresWeights<O>) weights[i] = to_float(to.arena[at]);
+}
+
 /// `count_at`: where the number of rows is, if the host does not know it.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
     apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step,
                          const op::MergedGradients merged, const int width,
-                         const std::uint32_t* count_at, const float* mean_squares) {
+                         const std::uint32_t* count_at, const float* mean_squares,
+                         const float* weight_mean_squares) {
   constexpr int states = O::element_states;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t k =
@@ -89,14 +119,30 @@ __global__ void __launch_bounds__(any_width_threads)
   const std::int64_t row = merged.rows[k];
   if (row < 0) return;
   const float* gradient = merged.gradients + k * width;
-  float mean_square = 0;
-  if constexpr (O::needs_mean_square)
-    mean_square =
-        mean_squares != nullptr ? mean_squares[k] : mean_square_any_width(gradient, width, lane);
+  op::RowMeans means;
+  if constexpr (O::needs_mean_square) {
+    if (mean_squares != nullptr) {
+      means.square = mean_squares[k];
+      if constexpr (MeasuresWeights<O>) means.weight_square = weight_mean_squares[k];
+    } else {
+      means.square = mean_square_any_width(
+          [&](int column) {
+            if constexpr (MeasuresUpdates<O>)
+              return measured_at<T, O>(to, step, row * width + column, gradient[column]);
+            else
+              return gradient[column];
+          },
+          width, lane);
+      if constexpr (MeasuresWeights<O>)
+        means.weight_square = mean_square_any_width(
+            [&](int column) { return to_float(to.arena[row * width + column]); }, width, lane);
+    }
+    __syncwarp();  // all lanes have read before one writes
+  }
   float row_state[O::row_states > 0 ? O::row_states : 1];
   for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
   if constexpr (O::row_states > 0) __syncwarp();  // all lanes have read before one writes
-  const typename O::Step::Row shared = step.row(row_state, mean_square);
+  const typename O::Step::Row shared = op::shared_by_row<O>(step, row_state, means);
   for (int s = 0; s < O::row_states; ++s)
     if (lane == 0) to.row_state[s][row] = row_state[s];
   std::uint64_t key = 0;
@@ -138,10 +184,11 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
 template <Element T, Optimizer O>
 void apply_any_width(const Cuda& backend, const op::ArenaState<T, O>& state,
                      const typename O::Step& step, const op::MergedGradients& merged,
-                     const std::uint32_t* count_at, const float* mean_squares) {
+                     const std::uint32_t* count_at, const float* mean_squares,
+                     const float* weight_mean_squares = nullptr) {
   backend.launch("apply_rows_any_width", ceil_divide(merged.count, any_width_threads / 32),
                  any_width_threads, apply_rows_any_width<T, O>, to_device(backend, state), step,
-                 merged, state.width, count_at, mean_squares);
+                 merged, state.width, count_at, mean_squares, weight_mean_squares);
 }
 
 }  // namespace tessera::inline v0::gpu

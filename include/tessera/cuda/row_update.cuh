@@ -99,18 +99,24 @@ struct ApplyOptimizer {
   __device__ __forceinline__ void store(std::int64_t row, [[maybe_unused]] std::uint32_t place,
                                         int lane, Loaded& loaded,
                                         const RowPart<Lanes>& gradient) const {
-    float mean_square = 0;
-    if constexpr (O::needs_mean_square) mean_square = mean_square_of<Lanes, Width>(gradient, lane);
-    apply(row, lane, loaded, gradient, mean_square);
+    op::RowMeans means;
+    if constexpr (MeasuresUpdates<O>)
+      means.square = mean_square_of<Lanes, Width>(measured(loaded, gradient, lane), lane);
+    else if constexpr (O::needs_mean_square)
+      means.square = mean_square_of<Lanes, Width>(gradient, lane);
+    if constexpr (MeasuresWeights<O>)
+      means.weight_square = mean_square_of<Lanes, Width>(loaded.weights, lane);
+    apply(row, lane, loaded, gradient, means);
   }
 
   __device__ __forceinline__ void apply(std::int64_t row, int lane, Loaded& loaded,
-                                        const RowPart<Lanes>& gradient, float mean_square) const {
+                                        const RowPart<Lanes>& gradient,
+                                        const op::RowMeans& means) const {
     float row_state[O::row_states > 0 ? O::row_states : 1];
     for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
     // all lanes have read before one writes
     if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());
-    const typename O::Step::Row shared = step.row(row_state, mean_square);
+    const typename O::Step::Row shared = op::shared_by_row<O>(step, row_state, means);
     for (int s = 0; s < O::row_states; ++s)
       if (lane == 0) to.row_state[s][row] = row_state[s];
 
@@ -130,6 +136,21 @@ struct ApplyOptimizer {
   }
 
  private:
+  __device__ __forceinline__ RowPart<Lanes> measured(const Loaded& loaded,
+                                                     const RowPart<Lanes>& gradient,
+                                                     int lane) const {
+    RowPart<Lanes> values;
+    for (int k = 0; k < Lanes::pieces; ++k) {
+      if (!Lanes::has(k, lane)) continue;
+      for (int i = 0; i < Lanes::vector; ++i) {
+        float state[states > 0 ? states : 1];
+        for (int s = 0; s < states; ++s) state[s] = loaded.state[s].x[k][i];
+        values.x[k][i] = step.measured(loaded.weights.x[k][i], gradient.x[k][i], state);
+      }
+    }
+    return values;
+  }
+
   __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
                                                 const RowPart<Lanes>& weights) const {
     std::uint64_t key = 0;

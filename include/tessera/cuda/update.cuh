@@ -14,7 +14,8 @@ namespace gpu {
 /// A group of lanes takes a merged row.
 template <class Sink>
 __global__ void __launch_bounds__(merge_threads)
-    apply_rows(const Sink sink, const op::MergedGradients merged, const float* mean_square) {
+    apply_rows(const Sink sink, const op::MergedGradients merged, const float* mean_square,
+               const float* weight_mean_square) {
   using Lanes = typename Sink::Lanes;
   const std::int64_t k =
       (static_cast<std::int64_t>(blockIdx.x) * merge_threads + threadIdx.x) / Lanes::lanes;
@@ -25,7 +26,9 @@ __global__ void __launch_bounds__(merge_threads)
   auto loaded = sink.load(row, lane);
   const float* gradient = merged.gradients + k * Sink::width;
   const RowPart<Lanes> part = load_float_row<Lanes>(gradient, Sink::width % 4 == 0, lane);
-  sink.apply(row, lane, loaded, part, mean_square == nullptr ? 0.0f : mean_square[k]);
+  sink.apply(row, lane, loaded, part,
+             {mean_square == nullptr ? 0.0f : mean_square[k],
+              weight_mean_square == nullptr ? 0.0f : weight_mean_square[k]});
 }
 
 }  // namespace gpu
@@ -70,10 +73,21 @@ struct op::Kernel<op::Apply<T, Width, O>, Cuda> {
       const std::int64_t rows_per_block = gpu::merge_threads / gpu::RowLanes<T, Width>::lanes;
       backend.launch("apply_rows", gpu::ceil_divide(p.merged.count, rows_per_block),
                      gpu::merge_threads, gpu::apply_rows<gpu::ApplyOptimizer<T, Width, O>>, sink,
-                     p.merged, p.mean_square);
+                     p.merged, p.mean_square, p.weight_mean_square);
     } else {
-      gpu::apply_any_width<T, O>(backend, p.state, p.step, p.merged, nullptr, p.mean_square);
+      gpu::apply_any_width<T, O>(backend, p.state, p.step, p.merged, nullptr, p.mean_square,
+                                 p.weight_mean_square);
     }
+  }
+};
+
+template <Element T, Optimizer O>
+struct op::Kernel<op::Measure<T, O>, Cuda> {
+  static void run(const Cuda& backend, const typename op::Measure<T, O>::Parameters& p) {
+    backend.launch(
+        "measure_rows", gpu::ceil_divide(p.merged.count * p.state.width, gpu::any_width_threads),
+        gpu::any_width_threads, gpu::measure_rows<T, O>, gpu::to_device(backend, p.state), p.step,
+        p.merged, p.state.width, p.measured, p.weights);
   }
 };
 

@@ -34,8 +34,25 @@ class CudaDenseParameters {
     return {gradients_.data(), static_cast<std::size_t>(gradients_.size())};
   }
 
+  /// As DenseParameters'.
+  void accumulate(const Cuda& backend) {
+    if (sum_.size() != size()) sum_ = backend.buffer<float>(size());
+    if (!accumulated_) backend.fill_zero(sum_.data(), sum_.bytes());
+    accumulated_ = true;
+    backend.launch("add_values", gpu::ceil_divide(size(), gpu::dense_threads), gpu::dense_threads,
+                   gpu::add_values<>, sum_.data(), static_cast<const float*>(gradients_.data()),
+                   size());
+  }
+  void take_accumulated(const Cuda& backend) {
+    require(accumulated_,
+            "take_accumulated: no gradients are accumulated; call accumulate after each backward");
+    backend.copy(gradients_.data(), sum_.data(), sum_.bytes());
+    accumulated_ = false;
+  }
+
  private:
-  gpu::DeviceBuffer<float> values_, gradients_;
+  gpu::DeviceBuffer<float> values_, gradients_, sum_;
+  bool accumulated_ = false;
 };
 
 /// Updates all dense parameters of a model by the formula of an optimizer without states per row:

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/error.hpp>
 #include <tessera/dense/mlp_layers.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -37,9 +39,24 @@ class DenseParameters {
   std::span<float> gradients() { return gradients_; }
   std::span<const float> gradients() const { return gradients_; }
 
+  /// Sets this batch's gradients aside, on top of those of the batches before.
+  void accumulate() {
+    sum_.resize(gradients_.size());
+    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += gradients_[i];
+  }
+  /// What was set aside, and nothing else, becomes the gradients. Throws InvalidArgument where
+  /// nothing was.
+  void take_accumulated() {
+    require(!sum_.empty() || gradients_.empty(),
+            "take_accumulated: no gradients are accumulated; call accumulate after each backward");
+    std::copy(sum_.begin(), sum_.end(), gradients_.begin());
+    sum_.clear();
+  }
+
  private:
   std::vector<float> values_;
   std::vector<float> gradients_;
+  std::vector<float> sum_;  ///< empty: nothing is set aside
 };
 
 }  // namespace tessera::inline v0

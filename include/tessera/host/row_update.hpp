@@ -35,7 +35,7 @@ struct StepMath {
     const float* gradient;
     States states;
     float* row_state[std::max(1, O::row_states)];
-    float mean_square;
+    op::RowMeans means;
     typename Step::Row shared;
   };
 
@@ -44,8 +44,36 @@ struct StepMath {
     for (int i = 0; i < count; ++i) {
       float row_state[std::max(1, O::row_states)] = {};
       for (int k = 0; k < O::row_states; ++k) row_state[k] = *rows[i].row_state[k];
-      rows[i].shared = step.row(row_state, rows[i].mean_square);
+      rows[i].shared = op::shared_by_row<O>(step, row_state, rows[i].means);
       for (int k = 0; k < O::row_states; ++k) *rows[i].row_state[k] = row_state[k];
+    }
+  }
+
+  /// What the optimizer measures, of `columns` columns; a multiple of Lanes::count.
+  [[gnu::noinline]] static void measure(const Step& caller_step, const Operands& row,
+                                        std::int64_t columns, float* measured)
+    requires MeasuresUpdates<O>
+  {
+    const Step step = caller_step;
+    constexpr int slots = std::max(1, O::element_states);
+    if constexpr (requires(Lanes x, Lanes* s) {
+                    { step.measured(x, x, s) } -> std::same_as<Lanes>;
+                  }) {
+      for (std::int64_t column = 0; column < columns; column += Lanes::count) {
+        Lanes w, g, state[slots] = {};
+        std::memcpy(&w, row.weights + column, sizeof(w));
+        std::memcpy(&g, row.gradient + column, sizeof(g));
+        unrolled<O::element_states>(
+            [&](auto k) { std::memcpy(&state[k()], row.states[k()] + column, sizeof(Lanes)); });
+        w = step.measured(w, g, state);
+        std::memcpy(measured + column, &w, sizeof(w));
+      }
+    } else {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        float state[slots] = {};
+        for (int k = 0; k < O::element_states; ++k) state[k] = row.states[k][column];
+        measured[column] = step.measured(row.weights[column], row.gradient[column], state);
+      }
     }
   }
 
@@ -103,12 +131,57 @@ class RowUpdate {
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
+  /// What the optimizer measures of a row's columns, and the weights: `width` floats each, or null.
+  void measure(std::int64_t row, const float* gradient, float* measured, float* weights) const {
+    const std::int64_t width = this->width();
+    for (std::int64_t column = 0; column < width; column += panel) {
+      const std::int64_t columns = std::min(panel, width - column),
+                         filled = (columns + block - 1) / block * block, at = row * width + column;
+      float w[panel], g[panel], out[panel], states[std::max(1, O::element_states)][panel];
+      typename Math::Operands operands{};
+      const auto fill = [&](const float* from, float* to) {
+        std::copy_n(from, columns, to);
+        std::fill(to + columns, to + filled, 0.0f);
+        return to;
+      };
+      widen(state_.arena + at, columns, w);
+      std::fill(w + columns, w + filled, 0.0f);
+      operands.weights = w;
+      if (weights != nullptr) std::copy_n(w, columns, weights + column);
+      if constexpr (MeasuresUpdates<O>) {
+        operands.gradient = fill(gradient + column, g);
+        for (int k = 0; k < O::element_states; ++k)
+          operands.states[k] = fill(state_.element_state[k] + at, states[k]);
+        Math::measure(step_, operands, filled, out);
+        std::copy_n(out, columns, measured + column);
+      }
+    }
+  }
+
+  /// The means of a row that the arena holds whole. `buffer`: room for two rows, where the optimizer
+  /// measures rows.
+  [[gnu::always_inline]] op::RowMeans means(std::int64_t row, const float* gradient,
+                                            float* buffer) const {
+    const int width = static_cast<int>(this->width());
+    if constexpr (op::measures_rows<O>) {
+      measure(row, gradient, buffer, buffer + width);
+      return {fast_mean_square(MeasuresUpdates<O> ? buffer : gradient, width),
+              MeasuresWeights<O> ? fast_mean_square(buffer + width, width) : 0.0f};
+    } else {
+      return {fast_mean_square(gradient, width)};
+    }
+  }
+  /// Floats that `means` needs in its buffer.
+  static constexpr std::int64_t means_buffer(std::int64_t width) {
+    return op::measures_rows<O> ? 2 * width : 0;
+  }
+
   /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient
-  /// at gradient_of(i) and its mean square mean_square_of(i). ask(i) is called before a row is read
+  /// at gradient_of(i) and its op::RowMeans means_of(i). ask(i) is called before a row is read
   /// and written: the place for prefetches, behind the arithmetic that needs the gradients only.
-  template <int Most, class RowOf, class GradientOf, class MeanOf, class Ask>
+  template <int Most, class RowOf, class GradientOf, class MeansOf, class Ask>
   [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of,
-                                    const MeanOf& mean_square_of, const Ask& ask) {
+                                    const MeansOf& means_of, const Ask& ask) {
     const std::int64_t width = this->width();
     typename Math::Operands rows[Most] = {};
     for (int i = 0; i < count; ++i) {
@@ -119,7 +192,7 @@ class RowUpdate {
       for (int k = 0; k < O::element_states; ++k)
         operands.states[k] = state_.element_state[k] + row * width;
       for (int k = 0; k < O::row_states; ++k) operands.row_state[k] = state_.row_state[k] + row;
-      operands.mean_square = O::needs_mean_square ? mean_square_of(i) : 0.0f;
+      if constexpr (O::needs_mean_square) operands.means = means_of(i);
     }
     Math::rows(step_, rows, count);
     if constexpr (is_float) {

@@ -95,8 +95,9 @@ template <int Width, class Prefetch, class F>
 template <Element T, int Width, Optimizer O>
 class SummedRows {
  public:
-  explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes)
-      : update_(update), distance_(prefetch_distance(row_bytes)) {}
+  /// `buffer`: of the worker, for means.
+  explicit SummedRows(RowUpdate<T, Width, O>& update, std::int64_t row_bytes, float* buffer)
+      : update_(update), distance_(prefetch_distance(row_bytes)), buffer_(buffer) {}
 
   void start(std::int64_t row_begin, const RowSums& summed, std::int64_t count) {
     row_begin_ = row_begin;
@@ -129,12 +130,13 @@ class SummedRows {
     const auto sum_of = [sums](int k) { return sums + k * std::int64_t{Width}; };
     update_.template apply<rows_at_once>(
         static_cast<int>(last - next_), [&](int k) { return row_begin_ + rows[k]; }, sum_of,
-        [&](int k) { return fast_mean_square(sum_of(k), Width); }, [](int) {});
+        [&](int k) { return update_.means(row_begin_ + rows[k], sum_of(k), buffer_); }, [](int) {});
     next_ = last;
   }
 
   RowUpdate<T, Width, O>& update_;
   std::int64_t distance_;
+  float* buffer_;
   std::int64_t row_begin_ = 0;
   RowSums summed_;
   std::int64_t ahead_ = 0, next_ = 0, count_ = 0;
@@ -188,12 +190,15 @@ class BucketWorkers {
   struct Arrays {
     BucketRows sorted;
     float* buffer = nullptr;  ///< gradients of rows_at_once rows
+    float* means = nullptr;   ///< for RowUpdate::means
     RowSums summed[2];
   };
 
-  /// `sums`: buckets that suit RowSums are summed there; the others are sorted.
-  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums)
-      : scaled_(partition.scaled()), width_(width) {
+  /// `sums`: buckets that suit RowSums are summed there; the others are sorted. `means`: floats that
+  /// RowUpdate::means needs.
+  BucketWorkers(const Host& backend, const RowPartition<Id>& partition, int width, bool sums,
+                std::int64_t means = 0)
+      : scaled_(partition.scaled()), width_(width), means_(means) {
     for (const RowBucket& bucket : partition.buckets()) {
       if (sums && RowSums::suits(bucket)) {
         summed_span_ = std::max(summed_span_, bucket.row_end - bucket.row_begin);
@@ -219,6 +224,7 @@ class BucketWorkers {
     Arrays arrays;
     arrays.sorted = BucketRows::cut(cutter, sorted_entries_, sorted_rows_, scaled_);
     arrays.buffer = cutter.array<float>(rows_at_once * std::int64_t{width_});
+    arrays.means = cutter.array<float>(means_);
     auto* const place_of = cutter.array<std::uint16_t>(summed_span_);
     for (RowSums& summed : arrays.summed)
       summed = {place_of, cutter.array<std::uint32_t>(summed_rows_ + 1),
@@ -227,6 +233,7 @@ class BucketWorkers {
   }
   bool scaled_;
   int width_;
+  std::int64_t means_;
   std::int64_t sorted_entries_ = 0, sorted_rows_ = 0, summed_span_ = 0, summed_rows_ = 0;
   std::size_t bytes_ = 0;
   std::byte* scratch_ = nullptr;
@@ -246,18 +253,19 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
     const RowPartition<Id> partition(backend, p.groups, p.state.rows,
                                      narrow ? RowSums::bucket_entries : sorted_bucket_entries);
     if (partition.entries() == 0) return;
-    const BucketWorkers<Id> workers(backend, partition, width, narrow);
+    const BucketWorkers<Id> workers(backend, partition, width, narrow,
+                                    RowUpdate<T, Width, O>::means_buffer(width));
     const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
                                    O::element_states * width * 4 + O::row_states * 64;
     const float* bag_means = nullptr;
-    if constexpr (O::needs_mean_square && !narrow)
+    if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow)
       bag_means = bag_mean_squares(backend, p.groups, partition, width);
     std::atomic<std::int64_t> next_bucket = 0;
     parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
-      const auto [sorted, buffer, summed] = workers[worker];
+      const auto arrays = workers[worker];
       const GradientSources& gradients = partition.gradients();
-      SummedRows<T, Width, O> pending(update, row_bytes);
+      SummedRows<T, Width, O> pending(update, row_bytes, arrays.means);
       int turn = 0;
       for (std::int64_t i = next_bucket++; i < std::ssize(partition.buckets()); i = next_bucket++) {
         const RowBucket& bucket =
@@ -266,7 +274,7 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
         const float* const coefficients = partition.coefficient(bucket.begin);
         if constexpr (narrow) {
           if (RowSums::suits(bucket)) {
-            const RowSums& into = summed[turn ^= 1];
+            const RowSums& into = arrays.summed[turn ^= 1];
             const auto ahead = [&] { pending.prefetch(); };
             const auto between = [&] { pending.step(); };
             const std::int64_t count =
@@ -279,11 +287,11 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
             continue;
           }
         }
-        BucketRows found = sorted;
+        BucketRows found = arrays.sorted;
         found.sort(partition, bucket);
         found.find(entries, bucket);
         for_merged_rows<Width>(
-            entries, coefficients, gradients, bucket, found, width, buffer, row_bytes,
+            entries, coefficients, gradients, bucket, found, width, arrays.buffer, row_bytes,
             [&](std::int64_t row) { update.prefetch(row); },
             [&](std::int64_t first, int count, const float* const* merged, const auto& ask) {
               update.template apply<sorted_rows_at_once>(
@@ -292,8 +300,10 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
                   [&](int k) {
                     const std::uint32_t begin = found.begins[first + k];
                     const bool single = found.begins[first + k + 1] - begin == 1;
-                    return single && bag_means != nullptr ? bag_means[entries[begin].source]
-                                                          : fast_mean_square(merged[k], width);
+                    return single && bag_means != nullptr
+                               ? op::RowMeans{bag_means[entries[begin].source]}
+                               : update.means(bucket.row_begin + found.rows[first + k], merged[k],
+                                              arrays.means);
                   },
                   ask);
             });
@@ -372,10 +382,30 @@ struct op::Kernel<op::Apply<T, Width, O>, Host> {
         update.template apply<detail::rows_at_once>(
             static_cast<int>(last - first), [&](int k) { return p.merged.rows[first + k]; },
             [&](int k) { return p.merged.gradients + (first + k) * width; },
-            [&](int k) { return p.mean_square[first + k]; },
+            [&](int k) {
+              return op::RowMeans{p.mean_square[first + k],
+                                  MeasuresWeights<O> ? p.weight_mean_square[first + k] : 0.0f};
+            },
             [&](int k) {
               if (first + k + distance < end) update.prefetch(p.merged.rows[first + k + distance]);
             });
+      }
+    });
+  }
+};
+
+template <Element T, Optimizer O>
+struct op::Kernel<op::Measure<T, O>, Host> {
+  static void run(const Host& backend, const typename op::Measure<T, O>::Parameters& p) {
+    const std::int64_t width = p.state.width;
+    const detail::RowUpdate<T, op::dynamic_width, O> rows(p.state, p.step);
+    const int threads = worthwhile_threads(backend.threads(), p.merged.count * width * 4);
+    parallel_for(threads, threads, [&](std::int64_t part, int) {
+      for (std::int64_t k = p.merged.count * part / threads;
+           k < p.merged.count * (part + 1) / threads; ++k) {
+        const auto at = [&](float* to) { return to != nullptr ? to + k * width : nullptr; };
+        rows.measure(p.merged.rows[k], p.merged.gradients + k * width, at(p.measured),
+                     at(p.weights));
       }
     });
   }

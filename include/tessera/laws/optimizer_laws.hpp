@@ -49,10 +49,23 @@ struct LawRow {
       row_states[static_cast<std::size_t>(k)] = optimizer.initial_state(O::element_states + k);
   }
   void step(const typename O::Step& step, const std::array<float, width>& gradient) {
-    float mean_square = 0;
-    for (const float g : gradient) mean_square += g * g / width;
-    const auto shared =
-        step.row(row_states.data(), O::needs_mean_square ? mean_square : std::nanf(""));
+    float mean_square = 0, weight_mean_square = 0;
+    for (std::size_t c = 0; c < width; ++c) {
+      float x = gradient[c];
+      if constexpr (MeasuresUpdates<O>) {
+        auto states = element_states[c];  // a copy
+        x = step.measured(weights[c], gradient[c], states.data());
+      }
+      mean_square += x * x / width;
+      weight_mean_square += weights[c] * weights[c] / width;
+    }
+    if (!O::needs_mean_square) mean_square = std::nanf("");
+    const auto shared = [&] {
+      if constexpr (MeasuresWeights<O>)
+        return step.row(row_states.data(), mean_square, weight_mean_square);
+      else
+        return step.row(row_states.data(), mean_square);
+    }();
     for (std::size_t c = 0; c < width; ++c)
       weights[c] = step.element(weights[c], gradient[c], element_states[c].data(), shared);
   }

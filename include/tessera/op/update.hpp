@@ -25,6 +25,27 @@ struct RowRange {
   constexpr bool empty() const { return begin == end; }
 };
 
+/// What an optimizer's `row` is told of a row, where it asks: mean squares over the whole table row,
+/// of what it measures and of the weights.
+struct RowMeans {
+  float square = 0;
+  float weight_square = 0;
+};
+
+/// Whether the means depend on weights or states, and so cannot be told from gradients alone.
+template <Optimizer O>
+inline constexpr bool measures_rows = MeasuresUpdates<O> || MeasuresWeights<O>;
+
+TESSERA_SIDE_OF_ARGUMENTS
+template <Optimizer O>
+TESSERA_HOST_DEVICE typename O::Step::Row shared_by_row(const typename O::Step& step,
+                                                        float* row_state, const RowMeans& means) {
+  if constexpr (MeasuresWeights<O>)
+    return step.row(row_state, means.square, means.weight_square);
+  else
+    return step.row(row_state, means.square);
+}
+
 /// Bags and the gradients of their pooled vectors: bag b's at gradient + b * gradient_stride,
 /// `width` floats.
 template <IdType Id>
@@ -139,9 +160,22 @@ struct Apply {
     ArenaState<T, O> state;
     typename O::Step step;
     MergedGradients merged;
-    /// Mean over the whole table row of the squared gradient, one per merged row, where
-    /// O::needs_mean_square; else null.
+    /// RowMeans of the merged rows where O asks for them, else null.
     const float* mean_square = nullptr;
+    const float* weight_mean_square = nullptr;
+  };
+};
+
+/// What O measures of distinct rows, and their weights, before Apply: where a table's columns are
+/// cut, ranks exchange the mean squares of these. Changes nothing. Rows of -1 are left out.
+template <Element T, Optimizer O>
+struct Measure {
+  struct Parameters {
+    ArenaState<T, O> state;
+    typename O::Step step;
+    MergedGradients merged;
+    float* measured = nullptr;  ///< [merged.count, width]; null: not needed, as for the next
+    float* weights = nullptr;
   };
 };
 

@@ -5,6 +5,11 @@
 #include <tessera/concepts/optimizer.hpp>
 #include <tessera/config.hpp>
 #include <tessera/core/math.hpp>
+#include <tessera/optimizer/adamw.hpp>
+#include <tessera/optimizer/ftrl.hpp>
+#include <tessera/optimizer/lion.hpp>
+#include <tessera/optimizer/momentum.hpp>
+#include <tessera/optimizer/rowwise_adagrad.hpp>
 
 #include <array>
 #include <cmath>

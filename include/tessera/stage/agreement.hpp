@@ -8,6 +8,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/op/initialize.hpp>
+#include <tessera/op/update.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
@@ -131,7 +132,8 @@ std::string describe_optimizer(const O& optimizer) {
   for (const int step : {1, 2}) {
     const float gradient = 0.25f * static_cast<float>(step);
     const typename O::Step functor = optimizer.at(0.5f, step);
-    const typename O::Step::Row of_row = functor.row(row.data(), 0.75f * gradient * gradient);
+    const typename O::Step::Row of_row =
+        op::shared_by_row<O>(functor, row.data(), {0.75f * gradient * gradient, weight * weight});
     weight = functor.element(weight, gradient, element.data(), of_row);
     require_number(weight, "a weight of 1 and small gradients");
     text += fmt::format("{}{}", step == 1 ? "takes 1 to " : ", ", weight);

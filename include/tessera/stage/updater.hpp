@@ -34,6 +34,7 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing()),
+        weight_mean_squares_(backend, communicator, store.layout(), store.routing()),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
@@ -65,9 +66,18 @@ class Updater {
   }
 
   /// After `gather` of every shared arena. Collective. No table changes. `most_entries`: as
-  /// MeanSquareExchange's.
-  void exchange(std::span<const std::int64_t> most_entries) {
-    if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
+  /// MeanSquareExchange's; `step` and `functor` as for `apply`.
+  void exchange(std::span<const std::int64_t> most_entries, std::int64_t step,
+                const typename O::Step& functor) {
+    if constexpr (splits && op::measures_rows<O>) {
+      measure(step, functor);
+      row_mean_squares_ =
+          mean_squares_.run_stage(MeasuresUpdates<O> ? measured_.rows : merged_, most_entries);
+      if constexpr (MeasuresWeights<O>)
+        row_weight_mean_squares_ = weight_mean_squares_.run_stage(weights_.rows, most_entries);
+    } else if constexpr (splits) {
+      row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
+    }
   }
 
   /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other
@@ -78,14 +88,44 @@ class Updater {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
-        if (routing_.arenas()[a].columns_split)
-          return op::run<op::Apply<T, Width, O>>(
-              backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
           return op::run<op::Update<T, std::int64_t, Width, O>>(
               backend_, {store_.state(a, step), functor, replicas_[a].groups});
       op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+    });
+  }
+
+  // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
+  // replicated, in place of `gather` and `apply` ----
+
+  static std::vector<op::GradientGroup<std::int64_t>> group_of(const op::MergedGradients& merged,
+                                                               std::int64_t width) {
+    if (merged.count == 0) return {};
+    op::Bags<std::int64_t> bags;
+    bags.ids = merged.rows;
+    bags.bags = bags.entry_bound = merged.count;
+    return {{bags, merged.gradients, width}};
+  }
+
+  /// A replicated arena's, of all ranks; lives until the next call. Collective.
+  op::MergedGradients merge_over_ranks(std::size_t a, const op::MergedGradients& own,
+                                       float learning_rate) {
+    gather_replicas<std::int64_t>(a, group_of(own, arenas_[a].width()), false, learning_rate);
+    return merge(a, replicas_[a].groups, false);
+  }
+  void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
+
+  /// After `exchange`.
+  void apply_merged(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+    const auto groups = group_of(merged_[a], arenas_[a].width());
+    if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
+    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+      if constexpr (splits)
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
+      op::run<op::Update<T, std::int64_t, Width, O>>(backend_,
+                                                     {store_.state(a, step), functor, groups});
     });
   }
 
@@ -105,6 +145,46 @@ class Updater {
     Buffer<float, Backend> gradients;
     std::vector<op::GradientGroup<std::int64_t>> groups;
   };
+
+  /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
+  /// the exchange of mean squares takes.
+  struct Measured {
+    std::vector<op::MergedGradients> rows;  // by arena
+    std::vector<Buffer<float, Backend>> values;
+
+    float* resize(const Backend& backend, const op::MergedGradients& merged, std::size_t a,
+                  std::size_t arenas, int width) {
+      rows.resize(arenas);
+      values.resize(arenas);
+      rows[a] = merged;
+      rows[a].gradients = values[a]
+                              .resize(backend, static_cast<std::size_t>(merged.count) *
+                                                   static_cast<std::size_t>(width))
+                              .data();
+      return rows[a].gradients;
+    }
+  };
+
+  void measure(std::int64_t step, const typename O::Step& functor) {
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      const auto room = [&](Measured& to) {
+        return to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
+      };
+      if (!routing_.arenas()[a].columns_split) continue;
+      op::run<op::Measure<T, O>>(backend_, {store_.state(a, step), functor, merged_[a],
+                                            MeasuresUpdates<O> ? room(measured_) : nullptr,
+                                            MeasuresWeights<O> ? room(weights_) : nullptr});
+    }
+    measured_.rows.resize(arenas_.size());
+    weights_.rows.resize(arenas_.size());
+  }
+
+  template <int Width>
+  void apply_split(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+    op::run<op::Apply<T, Width, O>>(
+        backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a],
+                   MeasuresWeights<O> ? row_weight_mean_squares_[a] : nullptr});
+  }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
     std::size_t sum = 0;
@@ -223,12 +303,13 @@ class Updater {
   const Store& store_;
   const RankLayout& routing_;
   const std::vector<Arena<T, O, Backend>>& arenas_;
-  MeanSquareExchange<Backend, Comm> mean_squares_;
+  MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
+  Measured measured_, weights_;
   std::vector<op::MergedGradients> merged_;  // by arena, as what follows
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
-  std::span<const float* const> row_mean_squares_;
+  std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/gradients.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+template <>
+struct op::Kernel<op::AddSquares, Host> {
+  static void run(const Host& backend, const op::AddSquares::Parameters& p) {
+    const int parts = worthwhile_threads(backend.threads(), p.count * 4);
+    std::vector<op::SquareDigits> sums(static_cast<std::size_t>(parts));
+    parallel_for(parts, parts, [&](std::int64_t part, int) {
+      op::SquareDigits sum{};
+      for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)
+        op::add_square(p.values[i], [&](int place, std::int64_t amount) { sum[place] += amount; });
+      sums[part] = sum;
+    });
+    for (const op::SquareDigits& sum : sums)
+      for (std::size_t k = 0; k < sum.size(); ++k) p.digits[k] += sum[k];
+  }
+};
+
+template <>
+struct op::Kernel<op::ClipValues, Host> {
+  static void run(const Host& backend, const op::ClipValues::Parameters& p) {
+    const int parts = worthwhile_threads(backend.threads(), p.count * 4);
+    parallel_for(parts, parts, [&](std::int64_t part, int) {
+      for (std::int64_t i = p.count * part / parts; i < p.count * (part + 1) / parts; ++i)
+        p.values[i] = op::ClipValues::clipped(p.values[i], p.factor, p.limit);
+    });
+  }
+};
+
+template <IdType Id>
+struct op::Kernel<op::RowsAsIds<Id>, Host> {
+  static void run(const Host&, const typename op::RowsAsIds<Id>::Parameters& p) {
+    for (std::int64_t i = 0; i < p.count; ++i) p.ids[i] = static_cast<Id>(p.rows[i]);
+  }
+};
+
+}  // namespace tessera::inline v0

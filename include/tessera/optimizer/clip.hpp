@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+
+namespace tessera::inline v0 {
+
+// How gradients are limited before an optimizer gets them: what LayoutCollection::apply takes.
+
+/// Not at all.
+struct KeepGradients {};
+
+/// All gradients of tables and dense layers times min(1, max / norm), their Euclidean norm together.
+/// As torch.nn.utils.clip_grad_norm_, without its 1e-6. The norm is exact up to one rounding: the
+/// same bits under any plan, on any number of ranks.
+struct ClipByGlobalNorm {
+  float max = std::numeric_limits<float>::infinity();
+};
+
+/// Every element is limited to [-max, max].
+struct ClipByValue {
+  float max = std::numeric_limits<float>::infinity();
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/op/gradients.hpp>
+#include <tessera/op/update.hpp>
+#include <tessera/stage/served_groups.hpp>
+#include <tessera/stage/updater.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
+/// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
+/// of them one after another. Memory: the rows so far and the ids of one batch, twice.
+template <class Store, Optimizer O, class Backend, class Comm>
+class Accumulator {
+  using T = typename Store::element;
+
+ public:
+  Accumulator(const Backend& backend, Comm& communicator, const Store& store,
+              Updater<Store, O, Backend, Comm>& updater)
+      : backend_(backend),
+        communicator_(communicator),
+        store_(store),
+        updater_(updater),
+        arenas_(store.arenas().size()) {}
+
+  void require_none(std::string_view call) const {
+    require(batches_ == 0,
+            "{}: gradients of {} batches are accumulated and wait for apply; call it first", call,
+            batches_);
+  }
+
+  /// A step whose gradients have come to the owners.
+  template <IdType Id>
+  void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
+    for (const bool check : {true, false})
+      for (std::size_t a = 0; a < arenas_.size(); ++a)
+        add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+    ++batches_;
+  }
+
+  /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does.
+  void finish(float learning_rate) {
+    require(batches_ != 0,
+            "apply: no gradients are accumulated; call accumulate for one batch at least");
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      PerArena& arena = arenas_[a];
+      if constexpr (Store::copies)
+        if (store_.routing().arenas()[a].replicated)
+          arena.merged = updater_.merge_over_ranks(a, arena.merged, learning_rate);
+    }
+  }
+
+  /// The norm of all tables' gradients, and of `dense`, which every rank has alike. Collective: one
+  /// all-reduce. After `finish`.
+  double norm(std::span<const float> dense) {
+    constexpr std::size_t at_once = std::size_t{1} << 29;
+    std::int64_t* const sum = digits_.resize(backend_, op::SquareDigits{}.size()).data();
+    op::SquareDigits all{};
+    const auto add = [&](std::span<const float> values) {
+      for (; !values.empty(); values = values.subspan(std::min(at_once, values.size()))) {
+        op::SquareDigits some{};
+        backend_.fill_zero(sum, sizeof(some));
+        op::run<op::AddSquares>(
+            backend_,
+            {values.data(), static_cast<std::int64_t>(std::min(at_once, values.size())), sum});
+        backend_.copy(some.data(), sum, sizeof(some));
+        backend_.synchronize();
+        for (std::size_t k = 0; k < some.size(); ++k) all[k] += some[k];
+        op::carry(all);
+      }
+    };
+    const bool first = store_.routing().rank() == 0;
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      if (first || !store_.routing().arenas()[a].replicated) add(gradients(a));
+    if (first) add(dense);
+    if (communicator_.size() > 1) communicator_.all_reduce(std::span<std::int64_t>(all));
+    return op::norm_of(all);
+  }
+
+  void clip(float factor, float limit) {
+    for (std::size_t a = 0; a < arenas_.size(); ++a) clip(gradients(a), factor, limit);
+  }
+  void clip(std::span<float> values, float factor, float limit) {
+    if (!values.empty())
+      op::run<op::ClipValues>(
+          backend_, {values.data(), static_cast<std::int64_t>(values.size()), factor, limit});
+  }
+
+  /// One optimizer step. Collective where columns are cut; no table changes before that is done.
+  void apply(std::int64_t step, const typename O::Step& functor) {
+    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
+    updater_.exchange({}, step, functor);
+    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.apply_merged(a, step, functor);
+    clear();
+  }
+
+  void clear() {
+    for (PerArena& arena : arenas_) arena.merged = {};
+    batches_ = 0;
+  }
+
+ private:
+  struct PerArena {
+    op::MergedGradients merged;
+    std::array<Buffer<std::int64_t, Backend>, 2> rows;
+    std::array<Buffer<float, Backend>, 2> gradients;
+    Buffer<std::int64_t, Backend> ids;
+    int turn = 0;  ///< which of two buffers the next sums go to
+  };
+
+  std::span<float> gradients(std::size_t a) const {
+    const op::MergedGradients& merged = arenas_[a].merged;
+    return {merged.gradients, static_cast<std::size_t>(merged.count * store_.arenas()[a].width())};
+  }
+
+  /// `check`: throws where there are too many, and does no more.
+  template <IdType Id>
+  void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check) {
+    PerArena& arena = arenas_[a];
+    const std::int64_t arena_rows = store_.arenas()[a].rows();
+    const int width = store_.arenas()[a].width();
+    std::vector<op::GradientGroup<Id>> groups;
+    if (arena.merged.count != 0) {
+      require(
+          arena_rows - 1 <= std::numeric_limits<Id>::max(),
+          "accumulate: {} rows of width {} on one rank, which ids of {} bits do not count; give "
+          "ids of 64 bits",
+          arena_rows, width, 8 * sizeof(Id));
+      Id* const ids = reinterpret_cast<Id*>(
+          arena.ids.resize(backend_, static_cast<std::size_t>(arena.merged.count)).data());
+      if (!check)
+        op::run<op::RowsAsIds<Id>>(backend_, {arena.merged.rows, arena.merged.count, ids});
+      op::Bags<Id> bags;
+      bags.ids = ids;
+      bags.bags = bags.entry_bound = arena.merged.count;
+      groups.push_back({bags, arena.merged.gradients, width});
+    }
+    groups.insert(groups.end(), added.begin(), added.end());
+    if (check) return op::require_countable<Id, Backend>(groups);
+    std::int64_t entries = 0;
+    for (const op::GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
+    const auto room = static_cast<std::size_t>(std::min(entries, arena_rows));
+    op::MergedGradients merged{0, arena.rows[arena.turn].resize(backend_, room).data(),
+                               arena.gradients[arena.turn]
+                                   .resize(backend_, room * static_cast<std::size_t>(width))
+                                   .data()};
+    Store::with_width(width, [&]<int Width>(std::integral_constant<int, Width>) {
+      op::run<op::Merge<Id, Width>>(backend_, {arena_rows, width, groups, &merged});
+    });
+    arena.merged = merged;
+    arena.turn ^= 1;
+  }
+
+  const Backend& backend_;
+  Comm& communicator_;
+  const Store& store_;
+  Updater<Store, O, Backend, Comm>& updater_;
+  std::vector<PerArena> arenas_;
+  Buffer<std::int64_t, Backend> digits_;
+  std::int64_t batches_ = 0;
+};
+
+}  // namespace tessera::inline v0
