@@ -7,7 +7,10 @@
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/data/metrics.hpp>
+#include <tessera/data/permutation.hpp>
+#include <tessera/data/schema.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/data/tabular_file.hpp>
 #include <tessera/sharding/policies.hpp>
 
 #include <algorithm>
@@ -81,32 +84,6 @@ class Synthetic final : public Clicks {
   std::int64_t test_, train_;
   std::uint64_t checksum_;
   std::vector<std::int64_t> rows_;
-};
-
-/// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power
-/// of four, walked until the value falls into the range.
-class Permutation {
- public:
-  Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
-    while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
-  }
-  std::int64_t operator()(std::int64_t i) const {
-    auto x = static_cast<std::uint64_t>(i);
-    do x = once(x);
-    while (x >= n_);
-    return static_cast<std::int64_t>(x);
-  }
-
- private:
-  std::uint64_t once(std::uint64_t x) const {
-    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
-    std::uint64_t left = x >> half_, right = x & mask;
-    for (int round = 0; round < 4; ++round)
-      left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
-    return left << half_ | right;
-  }
-  std::uint64_t n_, key_;
-  int half_ = 1;
 };
 
 /// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random
@@ -232,6 +209,93 @@ class CriteoFile final : public Clicks {
   std::vector<Sample> samples_;
 };
 
+/// A CSV or TSV file as a schema describes it, in the memory of some windows of it.
+class TabularClicks final : public Clicks {
+ public:
+  explicit TabularClicks(const Options& options)
+      : raw_(options.vocabulary),
+        file_(options.data, schema_for(options),
+              {.test_fraction = options.test_fraction,
+               .bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal,
+               .window = options.shuffle_window,
+               .threads = options.parser_threads,
+               .seed = options.seed,
+               .max_rows = options.max_rows,
+               .min_count = options.min_count,
+               .keys = options.vocabulary}),
+        path_(options.data),
+        rows_(file_.rows()) {
+    if (raw_)
+      for (std::size_t t = 0; t < rows_.size(); ++t)
+        if (file_.schema().tables[t].rows == 0) rows_[t] = options.max_rows;
+  }
+
+  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  std::int64_t train_samples() const override { return file_.train_samples(); }
+  std::int64_t test_samples() const override { return file_.test_samples(); }
+  std::string description() const override {
+    const std::string text = fmt::format("{} by {}", path_, file_.schema().name);
+    return file_.bad_lines() == 0 ? text
+                                  : fmt::format("{} ({} bad lines skipped; {})", text,
+                                                file_.bad_lines(), file_.first_bad_line());
+  }
+
+  void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
+    read(batch, [&](auto& to) { file_.train_batch(epoch, first, count, to); });
+  }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
+    read(batch, [&](auto& to) { file_.test_batch(first, count, to); });
+  }
+  double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+  std::uint64_t checksum() const override { return file_.checksum(); }
+
+ private:
+  /// What the model of this program takes: one id per category, tables of one width.
+  static Schema schema_for(const Options& options) {
+    Schema schema = read_schema(options.schema);
+    const auto refuse = [&](const std::string& column, std::string_view what) {
+      throw DataError(fmt::format("file '{}', column '{}': {}", schema.name, column, what));
+    };
+    require<DataError>(
+        std::ssize(schema.categorical) == kCriteoCategories &&
+            std::ssize(schema.numeric) == kCriteoIntegers,
+        "file '{}' names {} categorical and {} numeric columns; this model reads {} and {}",
+        schema.name, schema.categorical.size(), schema.numeric.size(), kCriteoCategories,
+        kCriteoIntegers);
+    for (std::size_t c = 0; c < schema.categorical.size(); ++c) {
+      const CategoricalColumn& column = schema.categorical[c];
+      const TableColumns& table = schema.tables[column.table];
+      if (column.list != 0) refuse(column.name, "this model reads no lists; remove 'list'");
+      if (column.table != c) refuse(column.name, "this model shares no tables; remove 'table'");
+      if (table.width != 0 && table.width != options.embedding_width)
+        refuse(column.name, fmt::format("width {} differs from --embedding-width {}, that of all "
+                                        "tables of this model",
+                                        table.width, options.embedding_width));
+      if (table.rows_by == RowsBy::vocabulary && !options.vocabulary)
+        refuse(column.name, "a vocabulary needs --vocabulary");
+    }
+    return schema;
+  }
+
+  template <class Read>
+  void read(Batch& batch, const Read& read_to) const {
+    if (!raw_) return read_to(static_cast<ClickBatch<std::int32_t>&>(batch));
+    ClickBatch<std::int64_t> keys;
+    read_to(keys);
+    batch.size = keys.size, batch.features = keys.features;
+    batch.dense_columns = keys.dense_columns;
+    batch.labels = std::move(keys.labels), batch.dense = std::move(keys.dense);
+    batch.offsets.clear();
+    batch.keys = std::move(keys.ids);
+    batch.ids.resize(batch.keys.size());
+  }
+
+  bool raw_;  // ids stay keys, for a vocabulary
+  TabularFile file_;
+  std::string path_;
+  std::vector<std::int64_t> rows_;
+};
+
 /// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches
 /// ask for it, in a random order.
 class BinaryFolder final : public Clicks {
@@ -310,6 +374,7 @@ std::unique_ptr<Clicks> make_clicks(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.data, ignored))
     return std::make_unique<BinaryFolder>(options);
+  if (!options.schema.empty()) return std::make_unique<TabularClicks>(options);
   return std::make_unique<CriteoFile>(options);
 }
 

@@ -153,6 +153,8 @@ TEST_CASE("what is wrong with a schema, and where") {
        "column 'b': rows differs"},
       {"label: y\nnumeric: [{name: x, transform: sqrt}]\ncategorical: [a]",
        "line 2, column 32: column 'x': transform 'sqrt' must be"},
+      {"label: y\nnumeric: [{name: x, empty: none}]\ncategorical: [a]",
+       "line 2, column 28: column 'x': empty 'none' must be a finite number"},
       {"label: y\ncategorical: [a]\ncolumns: [y, b]", "columns lacks 'a'"},
       {"label: y\ncategorical: [a]\nseparator: ab", "must be one ASCII character"},
       {"label: [y\ncategorical: [a]", "line 2"},
@@ -236,6 +238,23 @@ TEST_CASE("samples: columns in any order, lists, empty fields, numbers") {
   CHECK(skipping.read(10, block) == 1);
   CHECK(skipping.bad_lines() == 1);
   CHECK(skipping.first_bad_line().find("line 2, column 'clicked'") != std::string::npos);
+}
+
+TEST_CASE("empty numbers: 0 at the end, or a number of their own") {
+  const auto numbers = [](const std::string& empty) {
+    const Schema schema = parse_schema(
+        "label: y\nnumeric: [{name: x, transform: standardize" + empty + "}]\ncategorical: [a]",
+        "s.yaml");
+    TabularBlock block = block_of(schema, "y,x,a\n0,1,p\n1,,p\n1,3,p\n1,,p\n");
+    TabularStatistics statistics(schema);
+    statistics.add(block);
+    TabularEncoder(statistics).encode(block);
+    return block.numbers;
+  };
+  CHECK(numbers("") == std::vector<float>{-1, 0, 1, 0});
+  const std::vector<float> own = numbers(", empty: -1");  // of mean 0.5
+  CHECK(own[1] == own[3]);
+  CHECK(own[1] * 0.5f == doctest::Approx(-1.5f * own[0]));
 }
 
 TEST_CASE("unknown texts: shared row, bad id, error") {

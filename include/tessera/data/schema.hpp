@@ -9,12 +9,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
 #include <limits>
-#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,6 +38,8 @@ struct NumericColumn {
   std::string name;
   bool log1p = false;        ///< x becomes log(1 + max(x, 0)),
   bool standardize = false;  ///< and then gets mean 0 and deviation 1 over the training data
+  /// what an empty field counts as before it is standardized; else it is 0 after that
+  std::optional<float> empty{};
 };
 
 struct CategoricalColumn {
@@ -166,13 +169,21 @@ class SchemaParser {
     if (node.kind == YamlNode::Kind::scalar) {
       column.name = new_name(node);
     } else {
-      check_keys(node, "a numeric column", {"name", "transform"});
+      check_keys(node, "a numeric column", {"name", "transform", "empty"});
       column.name = new_name(member(node, "name", "the column's"));
       if (const YamlNode* transform = yaml_.find(node, "transform")) {
         if (transform->kind == YamlNode::Kind::sequence)
           for (const std::size_t item : transform->items) add_transform(yaml_[item], column);
         else
           add_transform(*transform, column);
+      }
+      if (const YamlNode* given = yaml_.find(node, "empty")) {
+        const std::string& text = scalar(*given, "empty");
+        float x = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+        if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(x))
+          fail(*given, "column '{}': empty '{}' must be a finite number", column.name, text);
+        column.empty = x;
       }
     }
     schema_.numeric.push_back(std::move(column));

@@ -202,7 +202,8 @@ class TabularReader {
     for (std::size_t c = 0; c < places_.numeric.size(); ++c) {
       const std::string_view field = fields[places_.numeric[c]];
       if (field.empty()) {
-        block.numbers.push_back(std::numeric_limits<float>::quiet_NaN());
+        block.numbers.push_back(
+            schema_->numeric[c].empty.value_or(std::numeric_limits<float>::quiet_NaN()));
         continue;
       }
       if (!parse(field, x))
