@@ -6,6 +6,7 @@
 #include <tessera/data/tabular_file.hpp>
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
@@ -380,4 +382,48 @@ TEST_CASE("compressed files, and files that are cut off or change") {
                        DataError);
   write(plain, 30);
   CHECK_THROWS_WITH_AS(epoch_of(file, 1, 50), doctest::Contains("changed while"), DataError);
+}
+
+TEST_CASE("a file ten times as large as the memory that may be used") {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0;
+  statm >> pages;
+  const std::int64_t now = pages * ::sysconf(_SC_PAGESIZE);
+  if (now > std::int64_t{1} << 33) {
+    MESSAGE("a sanitizer has reserved what a limit would take away");
+    return;
+  }
+  constexpr std::int64_t kAllowed = std::int64_t{28} << 20;  // two stacks of 8 MiB among it
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("tessera_large_" + std::to_string(::getpid()) + ".csv");
+  {
+    std::ofstream file(path);
+    file << "id,text,clicked,tags\n";
+    const std::string text(16'000, 'x');
+    for (int i = 0; i < 18'500; ++i) file << i << ",\"" << text << "\"," << i % 2 << ",a|b\n";
+  }
+  CHECK(static_cast<std::int64_t>(std::filesystem::file_size(path)) > 10 * kAllowed);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::mallopt(M_ARENA_MAX, 1);
+    const rlimit limit{static_cast<rlim_t>(now + kAllowed), static_cast<rlim_t>(now + kAllowed)};
+    ::setrlimit(RLIMIT_AS, &limit);
+    int status = 3;
+    try {
+      const TabularFile file(path, kTags, {.block = 128, .window = 1024});
+      double sum = 0;
+      for (const float id : epoch_of(file, 0, 50).ids) sum += id;
+      status = sum == 16'649.0 * 16'650 / 2 ? 0 : 1;
+    } catch (const std::bad_alloc&) {
+      status = 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    std::_Exit(status);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  std::filesystem::remove(path);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
