@@ -323,7 +323,8 @@ class BinaryFolder final : public Clicks {
     shape_.numbers = std::max<std::int64_t>(train_.dense_columns(), 1);
     for (std::size_t f = 0; f < train_.rows().size(); ++f) {
       shape_.tables.push_back({train_.names()[f], train_.rows()[f] + options.vocabulary});
-      shape_.features.push_back({train_.names()[f], f});
+      shape_.features.push_back(
+          {.name = train_.names()[f], .table = f, .list = train_.hotness()[f] != 1});
     }
     require<DataError>(!shape_.features.empty(),
                        "'{}' has no categorical features; this model needs one at least", path_);

@@ -191,7 +191,10 @@ TEST_CASE("what is wrong with a specification, and where") {
               "'auto' is not a whole number");
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"),
               "is not a whole number of 64 bits");
-  check_fault(replaced(kSpec, "cardinality: 126", "hotness: 3"), "hotness other than 1");
+  check_fault(replaced(kSpec, "cardinality: 126", "hotness: 0"), "hotness 0 is not in 1 ..");
+  check_fault(replaced(kSpec, "cardinality: 126", "hotness: x"), "'x' is not a whole number");
+  check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, hotness: 2}"),
+              "hotness 2 is for features of ids");
   for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
     check_fault(replaced(kSpec, "a/shop", file),
                 "line 33: files must be paths inside the specification's folder, without '..'");

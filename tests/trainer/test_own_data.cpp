@@ -76,9 +76,10 @@ TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and
   const TemporaryFolder folder;
   write_clicks(folder.path / "a.csv", 6000);
   std::ofstream(folder.path / "s.yaml") << kSchema;
-  const std::string data = "--data '" + (folder.path / "a.csv").string() + "' --schema '" +
-                           (folder.path / "s.yaml").string() +
-                           "' --bottom-mlp 8 --top-mlp 8 --embedding-width 8 --shuffle-window 3000";
+  const std::string data =
+      "--data '" + (folder.path / "a.csv").string() + "' --schema '" +
+      (folder.path / "s.yaml").string() +
+      "' --bottom-mlp 8 --top-mlp 32 --embedding-width 8 --shuffle-window 3000";
   const double one = results(data + " --ranks 1").at("auc").get<double>();
   CHECK(one > 0.7);
   for (const char* plan : {"table-wise", "row-wise", "auto"})
@@ -99,6 +100,38 @@ TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and
   check_fails(" --feature-check", "these data have lists");
   std::ofstream(folder.path / "s.yaml") << "label: z\ncategorical: [c]\n";
   check_fails("", "a.csv', line 1: there is no column 'z'");
+}
+
+TEST_CASE("a folder whose features have 1 and 3 ids per sample") {
+  const TemporaryFolder folder;
+  const std::string set = (folder.path / "set").string();
+  BinaryDatasetWriter writer(set, 0, {9, 200}, {1, 3});
+  ClickBatch<std::int32_t> batch;
+  batch.size = 512, batch.features = 2;
+  for (int i = 0; i < 512; ++i) batch.labels.push_back(static_cast<float>(i % 5 == 0));
+  for (int i = 0; i < 512; ++i) batch.ids.push_back(i % 9);
+  for (int i = 0; i < 512; ++i)
+    for (const int id : {i * 7 % 100, 150 + i % 5, i % 50}) batch.ids.push_back(id);
+  batch.offsets.push_back(0);
+  for (int bag = 0; bag < 1024; ++bag)
+    batch.offsets.push_back(batch.offsets.back() + (bag < 512 ? 1 : 3));
+  for (const char* part : {"train", "test"}) writer.add(part, batch);
+  writer.finish();
+  const BinaryDataset data(set, read_feature_spec(set), "test");
+  ClickBatch<std::int32_t> read;
+  data.read(0, 512, read);
+  CHECK(read.ids == batch.ids);
+  CHECK(read.offsets == batch.offsets);
+  const std::vector<std::int64_t> some{511, 3};
+  data.gather(some, read);
+  CHECK(read.ids == std::vector<std::int32_t>{511 % 9, 3, 511 * 7 % 100, 151, 11, 21, 153, 3});
+  CHECK(
+      results("--data '" + set + "' --epochs 40 --batch-size 64" + kSmall).at("auc").get<double>() >
+      0.95);
+  batch.offsets[1] = 0;
+  BinaryDatasetWriter other((folder.path / "other").string(), 0, {9, 200}, {1, 3});
+  CHECK_THROWS_WITH_AS(other.add("train", batch), doctest::Contains("whose hotness is 1"),
+                       InvalidArgument);
 }
 
 TEST_CASE("folders of other shapes: 4 and 31 categories, 0 and 20 numbers") {
