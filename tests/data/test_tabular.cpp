@@ -161,7 +161,8 @@ TEST_CASE("what is wrong with a schema, and where") {
       {"label: y\ncategorical: [a]\nseparator: ab", "must be one ASCII character"},
       {"label: [y\ncategorical: [a]", "line 2"},
   };
-  for (const auto& [text, part] : kFaults) {
+  for (const auto& item : kFaults) {
+    const std::string text = item.first, part = item.second;
     CAPTURE(text);
     const std::string found = fault(text);
     CAPTURE(found);
