@@ -33,6 +33,7 @@ ALLOWED = {
     "dense": VOCABULARY | {"op"},
     "vocabulary": VOCABULARY | {"op"},
     "sequence": VOCABULARY | {"op", "dense"},
+    "jagged": VOCABULARY | {"op"},
     # what is built from operations
     "tables": VOCABULARY | {"op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
