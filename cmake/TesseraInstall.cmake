@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # cmake --install puts the headers and the package "tessera" where find_package finds it. One export file per component, so that a
-# machine without oneDNN, MPI or NCCL can use the rest.
+# machine without oneDNN, yaml-cpp, MPI or NCCL can use the rest.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tessera")
 install(DIRECTORY include/tessera DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
-foreach(component IN ITEMS core dense mpi nccl)
+foreach(component IN ITEMS core dense data mpi nccl)
   set(target tessera_${component})
   if(component STREQUAL "core")
     set(target tessera)

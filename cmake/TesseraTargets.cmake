@@ -3,6 +3,7 @@
 #
 # tessera::tessera  the library: headers, fmt, OpenMP
 # tessera::dense    the same and oneDNN (linear layers)
+# tessera::data    the same as tessera::tessera, yaml-cpp, zlib and zstd (schema.hpp, csv_reader.hpp, feature_spec.hpp)
 # tessera::mpi      the same as tessera::tessera and MPI
 # tessera::nccl     the same as tessera::tessera, NCCL and the CUDA runtime
 add_library(tessera INTERFACE)
@@ -17,6 +18,12 @@ if(dnnl_FOUND)
   add_library(tessera::dense ALIAS tessera_dense)
   set_target_properties(tessera_dense PROPERTIES EXPORT_NAME dense)
   target_link_libraries(tessera_dense INTERFACE tessera DNNL::dnnl)
+endif()
+if(tessera_data_FOUND)
+  add_library(tessera_data INTERFACE)
+  add_library(tessera::data ALIAS tessera_data)
+  set_target_properties(tessera_data PROPERTIES EXPORT_NAME data)
+  target_link_libraries(tessera_data INTERFACE tessera yaml-cpp ZLIB::ZLIB zstd::libzstd_shared)
 endif()
 if(MPI_CXX_FOUND)
   add_library(tessera_mpi INTERFACE)

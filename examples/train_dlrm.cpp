@@ -77,7 +77,8 @@ void print(const Clicks& clicks, const Result& result) {
              grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
     fmt::print("test AUC without {:<8} {:.4f}\n",
-               f < kFeatures ? fmt::format("C{}", f + 1) : "C1..C26", result.auc_without[f]);
+               f < clicks.shape().features.size() ? clicks.shape().features[f].name : "all",
+               result.auc_without[f]);
   if (clicks.test_samples() > 0)
     fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
   fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));

@@ -20,9 +20,8 @@ class HostBackend final : public RankBackend {
   AnyCommunicator gradients() override { return any(gradients_); }
   AnyCommunicator routing() override { return any(routing_); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
-                                        const std::vector<std::int64_t>& rows,
-                                        std::int64_t max_batch) override {
-    return std::make_unique<Model>(communicators, options, rows, max_batch);
+                                        const DataShape& shape, std::int64_t max_batch) override {
+    return std::make_unique<Model>(communicators, options, shape, max_batch);
   }
 
  private:

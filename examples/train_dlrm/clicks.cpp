@@ -7,7 +7,10 @@
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/data/metrics.hpp>
+#include <tessera/data/permutation.hpp>
+#include <tessera/data/schema.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/data/tabular_file.hpp>
 #include <tessera/sharding/policies.hpp>
 
 #include <algorithm>
@@ -32,6 +35,14 @@ std::int64_t test_part(std::int64_t samples, double fraction) {
   return test;
 }
 
+/// Without numbers the bottom MLP's input is a 1: its output is a vector that is learned.
+template <IdType Id>
+void add_number(ClickBatch<Id>& batch) {
+  if (batch.dense_columns > 0) return;
+  batch.dense_columns = 1;
+  batch.dense.assign(static_cast<std::size_t>(batch.size), 1.0f);
+}
+
 /// Made on the fly by whoever needs them; each sample is seen once an epoch, the test samples are
 /// those behind the training samples.
 class Synthetic final : public Clicks {
@@ -43,11 +54,13 @@ class Synthetic final : public Clicks {
         train_(options.samples - test_),
         checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows,
                               options.seed)) {
+    std::vector<std::int64_t> rows;
     for (const SyntheticFeature& feature : generator_.features())
-      rows_.push_back(feature.rows + options.vocabulary);
+      rows.push_back(feature.rows + options.vocabulary);
+    shape_ = criteo_shape(rows);
   }
 
-  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  const DataShape& shape() const override { return shape_; }
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
@@ -80,33 +93,7 @@ class Synthetic final : public Clicks {
   bool with_keys_;
   std::int64_t test_, train_;
   std::uint64_t checksum_;
-  std::vector<std::int64_t> rows_;
-};
-
-/// A random order of [0, n) that any rank reads at any place: a Feistel network over the next power
-/// of four, walked until the value falls into the range.
-class Permutation {
- public:
-  Permutation(std::int64_t n, std::uint64_t key) : n_(static_cast<std::uint64_t>(n)), key_(key) {
-    while ((std::uint64_t{1} << (2 * half_)) < n_) ++half_;
-  }
-  std::int64_t operator()(std::int64_t i) const {
-    auto x = static_cast<std::uint64_t>(i);
-    do x = once(x);
-    while (x >= n_);
-    return static_cast<std::int64_t>(x);
-  }
-
- private:
-  std::uint64_t once(std::uint64_t x) const {
-    const std::uint64_t mask = (std::uint64_t{1} << half_) - 1;
-    std::uint64_t left = x >> half_, right = x & mask;
-    for (int round = 0; round < 4; ++round)
-      left = std::exchange(right, left ^ (random_word(key_, round, right) & mask));
-    return left << half_ | right;
-  }
-  std::uint64_t n_, key_;
-  int half_ = 1;
+  DataShape shape_;
 };
 
 /// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random
@@ -138,8 +125,9 @@ class CriteoFile final : public Clicks {
     if (!raw_)
       for (int f = 0; f < kCriteoCategories; ++f)
         for (const std::uint32_t value : encoder.values(f)) checksum_ = mix64(checksum_ ^ value);
-    rows_.assign(encoder.rows().begin(), encoder.rows().end());
-    if (raw_) rows_.assign(kCriteoCategories, options.max_rows);
+    std::vector<std::int64_t> rows(encoder.rows().begin(), encoder.rows().end());
+    if (raw_) rows.assign(kCriteoCategories, options.max_rows);
+    shape_ = criteo_shape(rows);
     samples_.reserve(static_cast<std::size_t>(lines));
     Batch batch;
     file.read([&](std::span<const CriteoRecord> records) {
@@ -155,7 +143,7 @@ class CriteoFile final : public Clicks {
     });
   }
 
-  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  const DataShape& shape() const override { return shape_; }
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
@@ -228,8 +216,97 @@ class CriteoFile final : public Clicks {
   std::string first_bad_line_;
   std::uint64_t checksum_ = 0;
   std::int64_t test_ = 0, train_ = 0;
-  std::vector<std::int64_t> rows_;
+  DataShape shape_;
   std::vector<Sample> samples_;
+};
+
+/// A CSV or TSV file as a schema describes it, in the memory of some windows of it.
+class TabularClicks final : public Clicks {
+ public:
+  explicit TabularClicks(const Options& options)
+      : raw_(options.vocabulary),
+        file_(options.data, schema_for(options),
+              {.test_fraction = options.test_fraction,
+               .bad_lines = options.skip_bad_lines ? BadLines::skip : BadLines::fatal,
+               .window = options.shuffle_window,
+               .threads = options.parser_threads,
+               .seed = options.seed,
+               .max_rows = options.max_rows,
+               .min_count = options.min_count,
+               .keys = options.vocabulary}),
+        path_(options.data) {
+    const Schema& schema = file_.schema();
+    shape_.numbers = std::max<std::int64_t>(std::ssize(schema.numeric), 1);
+    for (std::size_t t = 0; t < schema.tables.size(); ++t)
+      shape_.tables.push_back({schema.tables[t].name, raw_ && schema.tables[t].rows == 0
+                                                          ? options.max_rows
+                                                          : file_.rows()[t]});
+    for (const CategoricalColumn& column : schema.categorical)
+      shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0});
+  }
+
+  const DataShape& shape() const override { return shape_; }
+  std::int64_t train_samples() const override { return file_.train_samples(); }
+  std::int64_t test_samples() const override { return file_.test_samples(); }
+  std::string description() const override {
+    const std::string text = fmt::format("{} by {}", path_, file_.schema().name);
+    return file_.bad_lines() == 0 ? text
+                                  : fmt::format("{} ({} bad lines skipped; {})", text,
+                                                file_.bad_lines(), file_.first_bad_line());
+  }
+
+  void train_batch(int epoch, std::int64_t first, std::int64_t count, Batch& batch) const override {
+    read(batch, [&](auto& to) { file_.train_batch(epoch, first, count, to); });
+  }
+  void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
+    read(batch, [&](auto& to) { file_.test_batch(first, count, to); });
+  }
+  double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
+  std::uint64_t checksum() const override { return file_.checksum(); }
+
+ private:
+  /// What the model of this program takes: tables of one width.
+  static Schema schema_for(const Options& options) {
+    Schema schema = read_schema(options.schema);
+    const auto refuse = [&](const std::string& column, std::string_view what) {
+      throw DataError(fmt::format("file '{}', column '{}': {}", schema.name, column, what));
+    };
+    for (const CategoricalColumn& column : schema.categorical) {
+      const TableColumns& table = schema.tables[column.table];
+      if (table.unknown == UnknownCategory::bad_id)
+        refuse(column.name,
+               "this program's tables refuse bad ids; say 'unknown: shared' or 'error'");
+      if (table.width != 0 && table.width != options.embedding_width)
+        refuse(column.name, fmt::format("width {} differs from --embedding-width {}, that of all "
+                                        "tables of this model",
+                                        table.width, options.embedding_width));
+      if (table.rows_by == RowsBy::vocabulary && !options.vocabulary)
+        refuse(column.name, "a vocabulary needs --vocabulary");
+    }
+    return schema;
+  }
+
+  template <class Read>
+  void read(Batch& batch, const Read& read_to) const {
+    if (!raw_) {
+      read_to(static_cast<ClickBatch<std::int32_t>&>(batch));
+      return add_number(batch);
+    }
+    ClickBatch<std::int64_t> keys;
+    read_to(keys);
+    batch.size = keys.size, batch.features = keys.features;
+    batch.dense_columns = keys.dense_columns;
+    batch.labels = std::move(keys.labels), batch.dense = std::move(keys.dense);
+    batch.offsets = std::move(keys.offsets);
+    batch.keys = std::move(keys.ids);
+    batch.ids.resize(batch.keys.size());
+    add_number(batch);
+  }
+
+  bool raw_;  // ids stay keys, for a vocabulary
+  TabularFile file_;
+  std::string path_;
+  DataShape shape_;
 };
 
 /// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches
@@ -242,18 +319,20 @@ class BinaryFolder final : public Clicks {
         with_keys_(options.vocabulary),
         spec_(read_feature_spec(path_)),
         train_(path_, spec_, "train"),
-        test_(path_, spec_, "test"),
-        rows_(train_.rows()) {
-    for (std::int64_t& rows : rows_) rows += options.vocabulary;
-    require<DataError>(
-        std::ssize(train_.rows()) == kCriteoCategories && train_.dense_columns() == kCriteoIntegers,
-        "'{}' has {} categorical and {} numerical features; this model reads {} and {}", path_,
-        train_.rows().size(), train_.dense_columns(), kCriteoCategories, kCriteoIntegers);
+        test_(path_, spec_, "test") {
+    shape_.numbers = std::max<std::int64_t>(train_.dense_columns(), 1);
+    for (std::size_t f = 0; f < train_.rows().size(); ++f) {
+      shape_.tables.push_back({train_.names()[f], train_.rows()[f] + options.vocabulary});
+      shape_.features.push_back(
+          {.name = train_.names()[f], .table = f, .list = train_.hotness()[f] != 1});
+    }
+    require<DataError>(!shape_.features.empty(),
+                       "'{}' has no categorical features; this model needs one at least", path_);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
     checksum_ = checksum_of_training();
   }
 
-  const std::vector<std::int64_t>& rows() const override { return rows_; }
+  const DataShape& shape() const override { return shape_; }
   std::int64_t train_samples() const override { return train_.size(); }
   std::int64_t test_samples() const override { return test_.size(); }
   std::string description() const override { return path_; }
@@ -264,10 +343,12 @@ class BinaryFolder final : public Clicks {
     for (std::int64_t i = 0; i < count; ++i)
       samples[static_cast<std::size_t>(i)] = order(first + i);
     train_.gather(samples, batch);
+    add_number(batch);
     if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   void test_batch(std::int64_t first, std::int64_t count, Batch& batch) const override {
     test_.read(first, count, batch);
+    add_number(batch);
     if (with_keys_) batch.keys.assign(batch.ids.begin(), batch.ids.end());
   }
   double best_auc() const override { return std::numeric_limits<double>::quiet_NaN(); }
@@ -300,7 +381,7 @@ class BinaryFolder final : public Clicks {
   bool with_keys_;
   DatasetSpec spec_;
   BinaryDataset train_, test_;
-  std::vector<std::int64_t> rows_;
+  DataShape shape_;
 };
 
 }  // namespace
@@ -310,6 +391,7 @@ std::unique_ptr<Clicks> make_clicks(const Options& options) {
   std::error_code ignored;
   if (std::filesystem::is_directory(options.data, ignored))
     return std::make_unique<BinaryFolder>(options);
+  if (!options.schema.empty()) return std::make_unique<TabularClicks>(options);
   return std::make_unique<CriteoFile>(options);
 }
 

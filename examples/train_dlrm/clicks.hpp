@@ -3,6 +3,7 @@
 #pragma once
 
 #include "options.hpp"
+#include "shape.hpp"
 
 #include <tessera/core/jagged.hpp>
 #include <tessera/data/click_batch.hpp>
@@ -17,17 +18,16 @@ namespace dlrm {
 struct Batch : tessera::ClickBatch<std::int32_t> {
   std::vector<std::int64_t> keys;  ///< what a vocabulary maps to rows; parallel to ids
   tessera::KeyedJagged<std::int64_t> keyed_keys() const {
-    return {.features = features, .batch = size, .ids = keys, .offsets = {}, .weights = {}};
+    return {.features = features, .batch = size, .ids = keys, .offsets = offsets, .weights = {}};
   }
 };
 
-/// Clicks for training and for the test: 26 one-hot categories and 13 numbers a sample. Shared by
+/// Clicks for training and for the test. Shared by
 /// all ranks, which only read.
 class Clicks {
  public:
   virtual ~Clicks() = default;
-  /// Rows of the 26 tables.
-  virtual const std::vector<std::int64_t>& rows() const = 0;
+  virtual const DataShape& shape() const = 0;
   virtual std::int64_t train_samples() const = 0;
   virtual std::int64_t test_samples() const = 0;
   /// One line that says what it is.

@@ -93,7 +93,7 @@ class CrossOf final : public Interaction {
   std::span<float> values_, gradients_;
 };
 
-/// What --interaction names, on the host.
-std::unique_ptr<Interaction> make_interaction(const Options& options);
+/// What --interaction names, on the host, of so many vectors a sample.
+std::unique_ptr<Interaction> make_interaction(const Options& options, int vectors);
 
 }  // namespace dlrm

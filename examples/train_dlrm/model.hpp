@@ -37,17 +37,18 @@ namespace dlrm {
 /// (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as the
 /// plan says.
 ///
-///   numbers -> bottom MLP -> | vector 0 | vectors 1..26 | <- embeddings         one buffer [batch, 27*width]
+///   numbers -> bottom MLP -> | vector 0 | vectors 1..n | <- embeddings         one buffer [batch, (n+1)*width]
 ///                                       interaction -> top MLP -> logit
 class Model final : public RankModel {
  public:
-  Model(Communicators& communicators, const Options& options, const std::vector<std::int64_t>& rows,
+  Model(Communicators& communicators, const Options& options, const DataShape& shape,
         std::int64_t max_batch)
       : communicator_(communicators.main),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
-        interaction_(make_interaction(options)),
-        bottom_(sizes(13, options.bottom_mlp, width_),
+        features_(static_cast<std::int64_t>(shape.features.size())),
+        interaction_(make_interaction(options, static_cast<int>(features_) + 1)),
+        bottom_(sizes(shape.numbers, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .threads = threads_}),
         top_(sizes(interaction_->columns(), options.top_mlp, 1),
              {.precision = dense_precision(options), .threads = threads_}),
@@ -58,10 +59,10 @@ class Model final : public RankModel {
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                  options.bucket_kib * 1024)),
         embeddings_(make_embeddings(options.optimizer, communicator_,
-                                    make_layout(options, communicator_.size(), rows),
+                                    make_layout(options, communicator_.size(), shape),
                                     EmbeddingOptions(options, communicators.routing))),
-        vectors_(floats(max_batch * (kFeatures + 1) * width_)),
-        vector_gradients_(floats(max_batch * (kFeatures + 1) * width_)),
+        vectors_(floats(max_batch * (features_ + 1) * width_)),
+        vector_gradients_(floats(max_batch * (features_ + 1) * width_)),
         products_(floats(max_batch * interaction_->columns())),
         product_gradients_(floats(max_batch * interaction_->columns())),
         logits_(floats(max_batch)),
@@ -109,7 +110,7 @@ class Model final : public RankModel {
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); },
                optimizer_);
-    embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
+    embeddings_->backward(d_vectors.column_range(width_, features_ * width_), embedding_rate);
   }
 
   double take_loss() override { return std::exchange(loss_, 0.0); }
@@ -136,7 +137,7 @@ class Model final : public RankModel {
   void run_forward(const tessera::ClickBatch<std::int32_t>& batch,
                    const tessera::ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
-    const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
+    const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, features_ * width_);
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
     train ? embeddings_->forward(batch.keyed(), pooled)
           : embeddings_->evaluate(batch.keyed(), pooled);
@@ -153,7 +154,7 @@ class Model final : public RankModel {
     return buffer;
   }
   tessera::MatrixView<float> vectors(std::int64_t n) {
-    return {vectors_.data(), n, (kFeatures + 1) * width_};
+    return {vectors_.data(), n, (features_ + 1) * width_};
   }
   tessera::MatrixView<float> products(std::int64_t n) {
     return {products_.data(), n, interaction_->columns()};
@@ -162,13 +163,14 @@ class Model final : public RankModel {
   tessera::AnyCommunicator& communicator_;
   int threads_;
   int width_;
+  std::int64_t features_;  ///< categories; n below
   std::unique_ptr<Interaction> interaction_;
   tessera::Mlp<> bottom_, top_;
   tessera::DenseParameters parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
-  Floats vectors_, vector_gradients_;    // [batch, 27*width]
+  Floats vectors_, vector_gradients_;    // [batch, (n+1)*width]
   Floats products_, product_gradients_;  // [batch, columns of the interaction]
   Floats logits_, logit_gradients_;
   double loss_ = 0;

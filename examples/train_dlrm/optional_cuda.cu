@@ -98,9 +98,8 @@ class Outbox {
 /// host waits for nothing.
 class CudaModel final : public RankModel {
  public:
-  CudaModel(Communicators& communicators, const Options& options,
-            const std::vector<std::int64_t>& rows, std::int64_t max_batch, const Cuda& backend,
-            const Cuda& gradients, const Cuda& routing)
+  CudaModel(Communicators& communicators, const Options& options, const DataShape& shape,
+            std::int64_t max_batch, const Cuda& backend, const Cuda& gradients, const Cuda& routing)
       : communicator_(communicators.main),
         backend_(backend),
         width_(options.embedding_width),
@@ -116,7 +115,7 @@ class CudaModel final : public RankModel {
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                  options.bucket_kib * 1024, backend_, gradients)),
         embeddings_(make_cuda_embeddings(
-            options.optimizer, communicator_, make_layout(options, communicator_.size(), rows),
+            options.optimizer, communicator_, make_layout(options, communicator_.size(), shape),
             EmbeddingOptions(options, communicators.routing), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
@@ -294,9 +293,12 @@ class CudaBackend final : public RankBackend {
   AnyCommunicator gradients() override { return gradients_.communicator(); }
   AnyCommunicator routing() override { return routing_.communicator(); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
-                                        const std::vector<std::int64_t>& rows,
-                                        std::int64_t max_batch) override {
-    return std::make_unique<CudaModel>(communicators, options, rows, max_batch, main_.backend(),
+                                        const DataShape& shape, std::int64_t max_batch) override {
+    require(shape.is_criteo(),
+            "--backend cuda trains on 13 numbers and 26 categories of one id each; these data have "
+            "{} and {}: use --backend host",
+            shape.numbers, shape.features.size());
+    return std::make_unique<CudaModel>(communicators, options, shape, max_batch, main_.backend(),
                                        gradients_.handle(), routing_.backend());
   }
 

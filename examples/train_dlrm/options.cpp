@@ -127,6 +127,14 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
       "--json: '{}' is what --data reads; give another file", options.json);
+  tessera::require<CLI::ValidationError>(
+      options.json.empty() || options.schema.empty() ||
+          !std::filesystem::equivalent(options.json, options.schema, ignored),
+      "--json: '{}' is what --schema reads; give another file", options.json);
+  tessera::require<CLI::ValidationError>(
+      options.schema.empty() || !std::filesystem::is_directory(options.data, ignored),
+      "--schema is for files; '{}' is a folder, whose feature_spec.yaml says what it holds",
+      options.data);
   if (options.gradient_codec.empty()) options.gradient_codec = options.codec;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
@@ -172,6 +180,21 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                  "folder that convert_criteo or "
                  "NVIDIA's tools made")
       ->option_text("FILE|DIR [synthetic clicks]");
+  CLI::Option* schema =
+      add("--schema", options.schema,
+          "YAML file that says what the columns of --data mean, a CSV or TSV file with a header, "
+          "also of gzip or zstd (docs/your_own_data.md)")
+          ->option_text("FILE");
+  schema->needs("--data");
+  limit<std::int64_t>(add("--shuffle-window", options.shuffle_window,
+                          "Samples of a --schema's file that are in memory, in a random order; a "
+                          "larger file is read again every epoch"),
+                      1, kMost, "N")
+      ->needs(schema);
+  limit(app.add_option("--parser-threads", options.parser_threads,
+                       "That read a --schema's file ahead"),
+        1, 256, "T")
+      ->needs(schema);
   limit<std::int64_t>(
       add("--samples", options.samples, "Synthetic clicks, for training and test together"), 2,
       kMost, "N");

@@ -13,7 +13,10 @@ namespace dlrm {
 /// What the command line says. Rates and epochs that are not given depend on other options:
 /// `resolve` in options.cpp.
 struct Options {
-  std::string data;  ///< Criteo TSV file, or folder of a binary dataset; empty: synthetic clicks
+  std::string data;    ///< Criteo TSV file, or folder of a binary dataset; empty: synthetic clicks
+  std::string schema;  ///< YAML file that says what the columns of `data` mean; empty: Criteo's
+  std::int64_t shuffle_window = 1 << 18;  ///< samples of a schema's file in memory
+  int parser_threads = 1;
   std::int64_t samples = 3'000'000;
   double test_fraction = 0.1;
   bool skip_bad_lines = false;

@@ -117,25 +117,57 @@ Workload workload_of(const Options& options) {
           .memory = memory_cost(options.optimizer)};
 }
 
-Layout planned(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
+std::vector<TableSpec> tables_of(const Options& options, const DataShape& shape) {
   std::vector<TableSpec> tables;
-  for (std::size_t f = 0; f < kFeatures; ++f)
-    tables.push_back({.name = kNames[f], .rows = rows[f], .width = options.embedding_width});
-  return plan_layout(std::move(tables), {}, constants_of(options, ranks).cluster,
-                     workload_of(options));
+  for (const DataShape::Table& table : shape.tables)
+    tables.push_back({.name = table.name, .rows = table.rows, .width = options.embedding_width});
+  return tables;
+}
+std::vector<FeatureSpec> features_of(const DataShape& shape) {
+  std::vector<FeatureSpec> features;
+  for (const DataShape::Feature& feature : shape.features)
+    features.push_back({.name = feature.name,
+                        .table = shape.tables[feature.table].name,
+                        .pooling = feature.pooling});
+  return features;
+}
+
+Layout planned(const Options& options, int ranks, const DataShape& shape) {
+  return plan_layout(tables_of(options, shape), features_of(shape),
+                     constants_of(options, ranks).cluster, workload_of(options));
+}
+
+/// Of data that are not of Criteo's shape: what needs no plan that is compiled in.
+Layout layout_of_any(const Options& options, int ranks, const DataShape& shape) {
+  if (options.plan == "auto" || options.plan == "mixed") return planned(options, ranks, shape);
+  require(options.plan == "table-wise" || options.plan == "row-wise",
+          "--plan {} is for 26 categories with a table each; choose auto, table-wise or row-wise",
+          options.plan);
+  std::vector<Shard> shards;
+  for (int t = 0; t < std::ssize(shape.tables); ++t) {
+    const std::int64_t rows = shape.tables[static_cast<std::size_t>(t)].rows;
+    const std::int32_t width = options.embedding_width;
+    for (int r = 0; r < ranks; ++r) {
+      const std::int64_t begin = even_cut(rows, ranks, r), end = even_cut(rows, ranks, r + 1);
+      if (options.plan == "row-wise" && begin < end)
+        shards.push_back({t, {begin, end, 0, width}, r});
+    }
+    if (options.plan == "table-wise") shards.push_back({t, {0, rows, 0, width}, t % ranks});
+  }
+  return tessera::make_layout(Topology{ranks}, tables_of(options, shape), features_of(shape),
+                              std::move(shards));
 }
 
 }  // namespace
 
-Layout make_layout(const Options& options, int ranks, const std::vector<std::int64_t>& rows) {
-  require(rows.size() == kFeatures, "{} tables' rows are given, must be {}", rows.size(),
-          kFeatures);
+Layout make_layout(const Options& options, int ranks, const DataShape& shape) {
+  if (!shape.is_criteo()) return layout_of_any(options, ranks, shape);
   const std::string_view plan = options.plan;
   const int width = options.embedding_width;
   const Topology topology{ranks};
   std::vector<TableRows> named;
-  for (std::size_t f = 0; f < kFeatures; ++f) named.push_back({kNames[f], rows[f]});
-  if (plan == "auto") return planned(options, ranks, rows);
+  for (std::size_t f = 0; f < kFeatures; ++f) named.push_back({kNames[f], shape.tables[f].rows});
+  if (plan == "auto") return planned(options, ranks, shape);
   if (plan == "table-wise") return layout_of<AllTableWise>(width, topology, named);
   if (plan == "column-wise") return layout_of<AllColumnWise>(width, topology, named);
   if (plan == "row-wise") return layout_of<AllRowWise>(width, topology, named);

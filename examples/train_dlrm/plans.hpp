@@ -3,6 +3,7 @@
 #pragma once
 
 #include "options.hpp"
+#include "shape.hpp"
 
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
@@ -28,8 +29,7 @@ inline constexpr std::array<std::string_view, kFeatures> kNames{
 /// Works the plan of the options out: 26 tables with the given rows, on so many ranks. `auto`
 /// searches for the plan whose predicted step is shortest (docs/cost_model.md). Throws
 /// tessera::InvalidArgument for an unknown plan or width.
-tessera::Layout make_layout(const Options& options, int ranks,
-                            const std::vector<std::int64_t>& rows);
+tessera::Layout make_layout(const Options& options, int ranks, const DataShape& shape);
 
 /// Of plan `auto`: why each table is cut as it is, the predicted step by its parts, the next best
 /// plan, and where the constants of the prediction come from. Empty for other plans.

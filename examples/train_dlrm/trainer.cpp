@@ -50,11 +50,15 @@ class Rank {
         communicator_(communicators.main),
         data_(communicators.data),
         model_(communicators.backend.make_model(
-            communicators, options, clicks.rows(),
+            communicators, options, clicks.shape(),
             (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
+        features_(static_cast<int>(std::ssize(clicks.shape().features))),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
+    require(!options.feature_check || !clicks.shape().has_lists(),
+            "--feature-check exchanges single ids between samples; these data have lists: leave it "
+            "out");
     if (options.vocabulary)
-      vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.rows()));
+      vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.shape()));
   }
 
   void run(Result& result) {
@@ -75,7 +79,7 @@ class Rank {
         result.embedding_parameters += table.rows * table.width;
     }
     if (!options_.feature_check) return;
-    for (int f = 0; f <= kFeatures; ++f) {
+    for (int f = 0; f <= features_; ++f) {
       const double auc = test(f).auc;
       if (first()) result.auc_without.push_back(auc);
     }
@@ -84,8 +88,7 @@ class Rank {
  private:
   static constexpr int kNothing = -1;
 
-  static VocabularyOptions vocabulary_options(const Options& options,
-                                              const std::vector<std::int64_t>& rows) {
+  static VocabularyOptions vocabulary_options(const Options& options, const DataShape& shape) {
     const Eviction eviction = options.eviction == "none"     ? Eviction::none
                               : options.eviction == "oldest" ? Eviction::oldest
                                                              : Eviction::least_frequent;
@@ -95,7 +98,10 @@ class Rank {
                            .threads = options.threads_per_rank};
     const auto admit_after =
         static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
-    for (const std::int64_t r : rows) made.tables.push_back({r, admit_after, eviction});
+    for (const DataShape::Table& table : shape.tables)
+      made.tables.push_back({table.rows, admit_after, eviction});
+    for (const DataShape::Feature& feature : shape.features)
+      made.feature_table.push_back(static_cast<int>(feature.table));
     return made;
   }
 
@@ -200,7 +206,7 @@ class Rank {
   }
 
   /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's
-  /// ids between samples (kFeatures: all).
+  /// ids between samples (features_: all).
   Quality test(int without) {
     std::vector<float> logits, labels;
     for (std::int64_t begin = 0; begin < clicks_.test_samples(); begin += options_.batch_size) {
@@ -208,8 +214,8 @@ class Rank {
                       communicator_);
       clicks_.test_batch(part.first, part.count, batch_);
       to_rows(false);
-      for (int f = 0; f < kFeatures; ++f)
-        if (without == f || without == kFeatures) exchange_ids(f);
+      for (int f = 0; f < features_; ++f)
+        if (without == f || without == features_) exchange_ids(f);
       const std::span<const float> scores = model_->forward(batch_);
       logits.insert(logits.end(), scores.begin(), scores.end());
       labels.insert(labels.end(), batch_.labels.begin(), batch_.labels.end());
@@ -247,6 +253,7 @@ class Rank {
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
+  int features_;
   Saver saver_;
   std::int64_t last_report_ = 0;
   double loss_ = 0;  ///< the sum of the steps' since then, as far as it was looked at

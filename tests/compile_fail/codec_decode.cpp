@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's codec has no way back, and rows that are not whole words.
-// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every
-// width (docs/concepts/codec.md) expect: Codec: need static void decode(const std::byte* from, int
-// width, float* row) (docs/concepts/codec.md)
+// expect: Codec: need static constexpr std::size_t bytes(int width), a multiple of 4 for every width (docs/concepts/codec.md)
+// expect: Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)
 #include <tessera/concepts/codec.hpp>
 
 #include <cstring>

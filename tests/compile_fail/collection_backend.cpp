@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's backend cannot give memory back.
-// expect: Backend: need deallocate(void* memory, std::size_t bytes) const
-// (docs/concepts/backend.md) at most g++: 14 lines at most nvcc: 14 lines
+// expect: Backend: need deallocate(void* memory, std::size_t bytes) const (docs/concepts/backend.md)
+// at most g++: 14 lines
+// at most nvcc: 14 lines
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A collection encodes with a user's codec that lacks a member.
-// expect: Codec: need static void decode(const std::byte* from, int width, float* row)
-// (docs/concepts/codec.md) at most g++: 14 lines
+// expect: Codec: need static void decode(const std::byte* from, int width, float* row) (docs/concepts/codec.md)
+// at most g++: 14 lines
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

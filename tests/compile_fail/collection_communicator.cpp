@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A communicator lacks an exchange that the plan's policies need.
-// expect: EmbeddingCollection: the communicator lacks a collective that the plan needs;
-// explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)
+// expect: EmbeddingCollection: the communicator lacks a collective that the plan needs; explain_communicator<Comm, needs>() lists them
+// (docs/concepts/communicator.md)
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A collection's optimizer misspells a member: it is named, and nothing else is said of the
-// program. expect: Optimizer: Step needs float element(float weight, float gradient, float* state,
-// const Row&) const (docs/concepts/optimizer.md) at most g++: 14 lines at most nvcc: 14 lines
+// A collection's optimizer misspells a member: it is named, and nothing else is said of the program.
+// expect: Optimizer: Step needs float element(float weight, float gradient, float* state, const Row&) const (docs/concepts/optimizer.md)
+// at most g++: 14 lines
+// at most nvcc: 14 lines
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

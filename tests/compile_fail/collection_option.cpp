@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// An option is misspelt. Compilers do not name it in a braced list alone; the line that they print
-// says what to write, and then they do. expect: a misspelt option? Embeddings::Options{...} names
-// it expect: learning_rat at most: 24 lines
+// An option is misspelt. Compilers do not name it in a braced list alone; the line that they print says what to write, and then they do.
+// expect: a misspelt option? Embeddings::Options{...} names it
+// expect: learning_rat
+// at most: 24 lines
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A collection is given a policy that it does not know.
-// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap,
-// CountNonFiniteGradients,
+// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients,
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;

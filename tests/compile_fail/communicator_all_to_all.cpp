@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A communicator lacks an exchange that is needed, and others that are not.
-// expect: Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, span<T>
-// receive, span<const size_t> receive_counts) for every trivially copyable T
-// (docs/concepts/communicator.md)
+// expect: Communicator: need all_to_all(span<const T> send, span<const size_t> send_counts, span<T> receive, span<const size_t>
+// receive_counts) for every trivially copyable T (docs/concepts/communicator.md)
 #include <tessera/concepts/communicator.hpp>
 
 using namespace tessera;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The dot interaction of a plan whose features have different widths.
-// expect: DotFor: the features of the plan have different widths; a dot product needs one
-// (docs/concepts/interaction.md) at most: 14 lines
+// expect: DotFor: the features of the plan have different widths; a dot product needs one (docs/concepts/interaction.md)
+// at most: 14 lines
 #include <tessera/interaction/dot.hpp>
 #include <tessera/sharding/plan.hpp>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An operation is run on a backend whose kernels are not included.
-// expect: Kernel: no kernel of this operation for this backend is included; tessera/tessera.hpp has
-// those of Host, at most g++: 14 lines
+// expect: Kernel: no kernel of this operation for this backend is included; tessera/tessera.hpp has those of Host,
+// at most g++: 14 lines
 #include <tessera/host/backend.hpp>
 #include <tessera/op/mark_rows.hpp>
 #ifdef ALLOWED_TWIN

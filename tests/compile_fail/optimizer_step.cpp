@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's optimizer has no step.
-// expect: Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) const
-// (docs/concepts/optimizer.md)
+// expect: Optimizer: need struct Step and Step at(float learning_rate, std::int64_t step) const (docs/concepts/optimizer.md)
 #include <tessera/concepts/optimizer.hpp>
 
 using namespace tessera;

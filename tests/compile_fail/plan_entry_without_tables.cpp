@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A table stands in a plan without a policy.
-// expect: Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one
-// Features<...> (docs/concepts/plan.md)
+// expect: Plan: each argument is a sharding policy with tables, as in RowWise<Query>, or one Features<...> (docs/concepts/plan.md)
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A plan has a user's policy that lacks a member: it is named.
-// expect: ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int i)
-// (docs/concepts/sharding_policy.md) at most nvcc: 14 lines at most g++: 14 lines
+// expect: ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int i) (docs/concepts/sharding_policy.md)
+// at most nvcc: 14 lines
+// at most g++: 14 lines
 #include <tessera/sharding/plan.hpp>
 
 using namespace tessera;

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A user's sharding policy lacks every function: all faults are listed at once.
-// expect: ShardingPolicy: need static constexpr int count(TableSpec, Topology)
-// (docs/concepts/sharding_policy.md) expect: ShardingPolicy: need static constexpr ShardRequest
-// shard(TableSpec, Topology, int i) (docs/concepts/sharding_policy.md)
+// expect: ShardingPolicy: need static constexpr int count(TableSpec, Topology) (docs/concepts/sharding_policy.md)
+// expect: ShardingPolicy: need static constexpr ShardRequest shard(TableSpec, Topology, int i) (docs/concepts/sharding_policy.md)
 #include <tessera/concepts/sharding_policy.hpp>
 
 using namespace tessera;

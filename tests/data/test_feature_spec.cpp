@@ -191,7 +191,10 @@ TEST_CASE("what is wrong with a specification, and where") {
               "'auto' is not a whole number");
   check_fault(replaced(kSpec, "cardinality: 126", "cardinality: 99999999999999999999"),
               "is not a whole number of 64 bits");
-  check_fault(replaced(kSpec, "cardinality: 126", "hotness: 3"), "hotness other than 1");
+  check_fault(replaced(kSpec, "cardinality: 126", "hotness: 0"), "hotness 0 is not in 1 ..");
+  check_fault(replaced(kSpec, "cardinality: 126", "hotness: x"), "'x' is not a whole number");
+  check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, hotness: 2}"),
+              "hotness 2 is for features of ids");
   for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
     check_fault(replaced(kSpec, "a/shop", file),
                 "line 33: files must be paths inside the specification's folder, without '..'");
@@ -200,14 +203,15 @@ TEST_CASE("what is wrong with a specification, and where") {
   check_fault(replaced(kSpec, "  - 67yu.bin\n", "  - shoes\n"), "'shoes' is not in feature_spec");
   check_fault(replaced(kSpec, "{features: [shop]", "{features: [click]"),
               "'click' is in two chunks of source 'train'");
-  check_fault(replaced(kSpec, "metadata", "feature_spec"), "line 22: the key was there before");
-  check_fault(replaced(kSpec, "*id001", "*id002"), "no anchor of this name");
+  check_fault(replaced(kSpec, "metadata", "feature_spec"),
+              "line 22, column 1: the key was there before");
+  check_fault(replaced(kSpec, "*id001", "*id002"), "the referenced anchor is not defined");
   check_fault(replaced(kSpec, "    cardinality: 100000", "\tcardinality: 100000"),
-              "spaces, not tabs");
-  check_fault(replaced(kSpec, "  age:", "    age:"), "line 15: the key was there before");
+              "line 12, column 2");
+  check_fault(replaced(kSpec, "  age:", "    age:"), "line 15, column 5: the key was there before");
   check_fault(replaced(kSpec, "[click]", "[click"), "line 31");
-  check_fault(replaced(kSpec, "dtype: bool", "dtype: !!str bool"), "only plain and quoted scalars");
-  check_fault(replaced(kSpec, "dtype: bool", "dtype: 'bool"), "quote is not closed");
+  check_fault(replaced(kSpec, "dtype: bool", "dtype: !!str bool"), "tags are not read");
+  check_fault(replaced(kSpec, "dtype: bool", "dtype: 'bool"), "line 17");
   check_fault(kSpec + "---\na: b\n", "one document");
   check_fault(std::string(100, '[') + std::string(100, ']'), "nested too deeply");
   std::string deep;

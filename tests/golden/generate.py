@@ -200,7 +200,14 @@ def quantized(case):
     return f"int run(int argc, char** argv) {{ return golden::run_quantized(argc, argv, {case['width']}); }}\n"
 
 
-WRITERS = {"embedding": embedding, "accumulate": accumulate, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized}  # kinds of programs; <kind>_case.hpp runs them
+def hstu(case):
+    options = ", ".join([f".max_length = {case['max_seq_len']}", f".alpha = {number(case['alpha'])}", f".norm_epsilon = {number(case['norm_eps'])}",
+                         f".silu_all = {'true' if case['silu'] == 'uvqk' else 'false'}", f".concat_ux = {'true' if case['concat_ux'] else 'false'}",
+                         f".attention_window = {case['max_attn_len'] or 0}"])
+    return (f"int run(int argc, char** argv) {{\n  return golden::run_hstu<{case['heads']}, {case['attention_dim']}, {case['hidden_dim']}>(argc, argv, {case['width']}, {{{options}}});\n}}\n")
+
+
+WRITERS = {"embedding": embedding, "accumulate": accumulate, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 

@@ -7,6 +7,7 @@
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
 #include <tessera/cuda/initialize.cuh>
+#include <tessera/cuda/route.cuh>
 #include <tessera/tables/initializers.hpp>
 
 #include <doctest/doctest.h>
@@ -254,5 +255,108 @@ TEST_CASE_TEMPLATE(
         CHECK(to_float(got[static_cast<std::size_t>(row * 5 + column)]) ==
               doctest::Approx(to_float(from_float<T>(uniform(key)))));
       }
+  });
+}
+
+/// Bags cut at the rows of 11 blocks, which are more than one pass serves; plainly, and by the
+/// operation: sizes first, then everything that a block may ask for.
+TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly", Id, std::int32_t,
+                   std::int64_t) {
+  constexpr std::int64_t rows = 1000, bag_count = 700;
+  constexpr std::size_t block_count = 11;
+  using Pack = op::PackBags<Id>;
+  struct Expected {
+    std::vector<Id> ids;
+    std::vector<float> weights, scale;
+    std::vector<std::int64_t> positions;
+    std::vector<std::int32_t> samples;
+    std::vector<std::uint32_t> lengths;
+  };
+  Random random(11);
+  std::vector<Id> ids;
+  std::vector<std::int64_t> offsets{0};
+  for (std::int64_t bag = 0; bag < bag_count; ++bag) {
+    for (std::int64_t i = random_below(random, 7); i > 0; --i)
+      ids.push_back(
+          static_cast<Id>(random_below(random, 40) == 0 ? -1 : random_below(random, rows)));
+    offsets.push_back(std::ssize(ids));
+  }
+  const std::vector<float> weights = random_elements<float>(random, std::ssize(ids)),
+                           scale = random_elements<float>(random, bag_count);
+  // the third block is empty, and rows from 900 on belong to nobody
+  const std::vector<std::int64_t> cuts{0, 90, 180, 180, 300, 301, 420, 500, 600, 700, 800, 900};
+  std::vector<Expected> expected(block_count);
+  for (std::size_t b = 0; b < block_count; ++b)
+    for (std::int64_t bag = 0; bag < bag_count; ++bag) {
+      std::uint32_t length = 0;
+      for (std::int64_t i = offsets[static_cast<std::size_t>(bag)];
+           i < offsets[static_cast<std::size_t>(bag) + 1]; ++i) {
+        const Id id = ids[static_cast<std::size_t>(i)];
+        if (id < cuts[b] || id >= cuts[b + 1]) continue;
+        expected[b].ids.push_back(id);
+        expected[b].weights.push_back(weights[static_cast<std::size_t>(i)]);
+        expected[b].positions.push_back(i);
+        ++length;
+      }
+      if (length == 0) continue;
+      expected[b].samples.push_back(static_cast<std::int32_t>(bag));
+      expected[b].lengths.push_back(length);
+      expected[b].scale.push_back(scale[static_cast<std::size_t>(bag)]);
+    }
+  in_every_order([&] {
+    const Cuda backend;
+    const OnDevice<Id> device_ids(backend, ids), out_ids(backend, ids);
+    const OnDevice<std::int64_t> device_offsets(backend, offsets),
+        positions(backend, std::vector<std::int64_t>(ids.size()));
+    const OnDevice<float> device_weights(backend, weights), device_scale(backend, scale),
+        out_weights(backend, weights), out_scale(backend, std::vector<float>(ids.size()));
+    const OnDevice<std::int32_t> samples(backend, std::vector<std::int32_t>(ids.size()));
+    const OnDevice<std::uint32_t> lengths(backend, std::vector<std::uint32_t>(ids.size()));
+    std::vector<typename Pack::Block> blocks(block_count);
+    for (std::size_t b = 0; b < block_count; ++b)
+      blocks[b].row_begin = cuts[b], blocks[b].row_end = cuts[b + 1];
+    op::Bags<Id> bags;
+    bags.ids = device_ids.data(), bags.offsets = device_offsets.data();
+    bags.weights = device_weights.data(), bags.bags = bag_count;
+    bags.entry_bound = std::ssize(ids);
+    const std::vector<typename Pack::Job> jobs{{bags, blocks}};
+    op::run<Pack>(backend, {jobs, true});
+    std::int64_t entry = 0, bag = 0;
+    for (std::size_t b = 0; b < block_count; ++b) {
+      REQUIRE(blocks[b].entries == std::ssize(expected[b].ids));
+      REQUIRE(blocks[b].bags == std::ssize(expected[b].samples));
+      blocks[b].ids = out_ids.data() + entry, blocks[b].weights = out_weights.data() + entry;
+      blocks[b].positions = positions.data() + entry;
+      blocks[b].samples = samples.data() + bag, blocks[b].lengths = lengths.data() + bag;
+      entry += blocks[b].entries, bag += blocks[b].bags;
+    }
+    op::run<Pack>(backend, {jobs});
+    bags.weights = nullptr, bags.bag_scale = device_scale.data();
+    const std::vector<typename Pack::Job> scaled{{bags, blocks}};
+    bag = 0;
+    for (typename Pack::Block& block : blocks) {
+      block.weights = nullptr, block.bag_scale = out_scale.data() + bag;
+      bag += block.bags;
+    }
+    op::run<Pack>(backend, {scaled});
+    Expected all;
+    for (const Expected& e : expected) {
+      all.ids.insert(all.ids.end(), e.ids.begin(), e.ids.end());
+      all.weights.insert(all.weights.end(), e.weights.begin(), e.weights.end());
+      all.scale.insert(all.scale.end(), e.scale.begin(), e.scale.end());
+      all.positions.insert(all.positions.end(), e.positions.begin(), e.positions.end());
+      all.samples.insert(all.samples.end(), e.samples.begin(), e.samples.end());
+      all.lengths.insert(all.lengths.end(), e.lengths.begin(), e.lengths.end());
+    }
+    const auto same = [](auto got, const auto& want) {
+      got.resize(want.size());
+      return got == want;
+    };
+    CHECK(same(out_ids.read(), all.ids));
+    CHECK(same(out_weights.read(), all.weights));
+    CHECK(same(out_scale.read(), all.scale));
+    CHECK(same(positions.read(), all.positions));
+    CHECK(same(samples.read(), all.samples));
+    CHECK(same(lengths.read(), all.lengths));
   });
 }

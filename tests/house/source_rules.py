@@ -32,6 +32,7 @@ ALLOWED = {
     "interaction": VOCABULARY | {"op"},
     "dense": VOCABULARY | {"op"},
     "vocabulary": VOCABULARY | {"op"},
+    "sequence": VOCABULARY | {"op", "dense"},
     # what is built from operations
     "tables": VOCABULARY | {"op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},

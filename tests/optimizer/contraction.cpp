@@ -39,7 +39,7 @@ void train(const O& optimizer, std::vector<std::uint32_t>& bits) {
     std::fill_n(states[s], count, optimizer.initial_state(s));
   for (int t = 1; t <= steps; ++t) {
     const typename O::Step step = optimizer.at(0.0371f, t);
-    const typename O::Step::Row row = 
+    const typename O::Step::Row row =
         op::shared_by_row<O>(step, row_state, {0.7f * static_cast<float>(t), 0.9f});
     for (int i = 0; i < count; i += lanes) {
       float gradient[lanes];

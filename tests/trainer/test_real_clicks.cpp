@@ -8,6 +8,8 @@
 #include <data/shared_folder.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -37,7 +39,44 @@ void check(const char* name, double least_auc, double most_logloss) {
   CHECK(high - low < 0.005);
 }
 
+/// The columns of Criteo's files as a schema, with numbers as the reader of such files takes them.
+std::string criteo_schema() {
+  std::string numeric = "label: y\nnumeric:\n", categorical = "categorical: [",
+              columns = "columns: [y";
+  for (int i = 1; i <= 13; ++i) {
+    numeric += "- {name: I" + std::to_string(i) + ", transform: [log1p, standardize], empty: -1}\n";
+    columns += ", I" + std::to_string(i);
+  }
+  for (int i = 1; i <= 26; ++i) {
+    categorical += (i > 1 ? ", C" : "C") + std::to_string(i);
+    columns += ", C" + std::to_string(i);
+  }
+  return numeric + categorical + "]\n" + columns + "]\n";
+}
+
 }  // namespace
+
+TEST_CASE("the same files through a schema reach the same") {
+  const TemporaryFolder folder;
+  const std::string schema = (folder.path / "criteo.yaml").string();
+  std::ofstream(schema) << criteo_schema();
+  const std::string data = (shared_folder("data") / "criteo_kaggle_12k5.tsv").string();
+  const nlohmann::json direct = results("--data '" + data + "'"),
+                       described = results("--data '" + data + "' --schema '" + schema + "'");
+  const auto of = [](const nlohmann::json& json, const char* key) {
+    return json.at(key).get<double>();
+  };
+  MESSAGE("AUC " << of(direct, "auc") << ", through a schema " << of(described, "auc"));
+  CHECK(of(described, "train_samples") == of(direct, "train_samples"));
+  CHECK(of(described, "embedding_parameters") == of(direct, "embedding_parameters"));
+  CHECK(std::abs(of(described, "auc") - of(direct, "auc")) < 0.004);
+  CHECK(std::abs(of(described, "logloss") - of(direct, "logloss")) < 0.004);
+  // In small windows, whatever the number of ranks.
+  const std::string windows = "--data '" + data + "' --schema '" + schema +
+                              "' --shuffle-window 2048 --epochs 1 --max-rows 50 --plan row-wise";
+  CHECK(std::abs(of(results(windows + " --ranks 1"), "auc") -
+                 of(results(windows + " --ranks 3 --parser-threads 2"), "auc")) < 1e-3);
+}
 
 TEST_CASE("criteo_kaggle_12k5.tsv") { check("criteo_kaggle_12k5.tsv", 0.740, 0.540); }
 TEST_CASE("criteo_kaggle_45k_7cat.tsv") { check("criteo_kaggle_45k_7cat.tsv", 0.730, 0.505); }

@@ -14,8 +14,8 @@
 namespace tessera::inline v0 {
 namespace gpu {
 
-/// One block of rows of one feature's bags. Bags are taken in tiles, a thread each; `first_tile`
-/// counts through all groups.
+/// One block of rows of one feature's bags, of a whole job for count_tiles and write_tiles. Bags
+/// are taken in tiles, a thread each; `first_tile` counts through all groups.
 template <IdType Id>
 struct PackGroup {
   op::Bags<Id> bags;
@@ -27,17 +27,9 @@ struct PackGroup {
   __device__ bool holds(std::int64_t row) const {
     return row >= block.row_begin && row < block.row_end;
   }
-  __device__ bool takes(std::int64_t row) const { return whole || holds(row); }
-  /// Entries of a bag that belong to the block.
-  __device__ std::uint64_t count(std::int64_t bag) const {
-    const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
-    if (whole) return static_cast<std::uint64_t>(end - begin);
-    std::uint64_t entries = 0;
-    for (std::int64_t i = begin; i < end; ++i)
-      entries += takes(static_cast<std::int64_t>(bags.ids[i]));
-    return entries;
+  TESSERA_HOST_DEVICE std::int64_t tiles() const {
+    return (bags.bags + sum_threads - 1) / sum_threads;
   }
-  __device__ std::int64_t tiles() const { return (bags.bags + sum_threads - 1) / sum_threads; }
 };
 
 /// Bags and entries of a tile or of a group.
@@ -51,8 +43,8 @@ inline constexpr int entry_bits = 40;
 template <IdType Id>
 __device__ std::uint64_t tile_word(const PackGroup<Id>& group, std::int64_t bag) {
   if (bag >= group.bags.bags) return 0;
-  const std::uint64_t entries = group.count(bag);
-  return (group.whole || entries != 0 ? std::uint64_t{1} << entry_bits : 0) | entries;
+  return std::uint64_t{1} << entry_bits |
+         static_cast<std::uint64_t>(group.bags.end(bag) - group.bags.begin(bag));
 }
 __device__ inline PackCount unpack_word(std::uint64_t word) {
   return {static_cast<std::int64_t>(word >> entry_bits),
@@ -119,11 +111,134 @@ __global__ void __launch_bounds__(sum_threads)
   if (block.bag_scale != nullptr) block.bag_scale[at] = group.bags.bag_scale[bag];
   for (std::int64_t i = group.bags.begin(bag); to < end; ++i) {
     const Id id = group.bags.ids[i];
-    if (!group.takes(static_cast<std::int64_t>(id))) continue;
     block.ids[to] = group.holds(static_cast<std::int64_t>(id)) ? id : Id{-1};
     if (block.weights != nullptr) block.weights[to] = group.bags.weights[i];
     if (block.positions != nullptr) block.positions[to] = i;
     ++to;
+  }
+}
+
+inline constexpr int split_blocks = 8;  ///< blocks of rows that one pass over the ids serves
+
+/// Neighbouring blocks of rows of one feature's bags. Their counts are those of the PackGroups from
+/// `first_tile` on.
+template <IdType Id>
+struct SplitGroup {
+  op::Bags<Id> bags;
+  typename op::PackBags<Id>::Block blocks[split_blocks];
+  std::int64_t first_tile;
+  int count;
+
+  TESSERA_HOST_DEVICE std::int64_t tiles() const {
+    return (bags.bags + sum_threads - 1) / sum_threads;
+  }
+  /// The block that holds a row, or -1.
+  __device__ int block_of(std::int64_t row) const {
+    int b = 0;
+    while (b + 1 < count && row >= blocks[b + 1].row_begin) ++b;
+    return row >= blocks[b].row_begin && row < blocks[b].row_end ? b : -1;
+  }
+};
+
+/// Per block of rows and thread: bags and entries, as in tile_word; once summed, what stands before
+/// the thread, and all at the end.
+using SplitCells = std::uint64_t[split_blocks][sum_threads + 1];
+
+/// A thread counts its bag's entries by block. Returns the bag, which may be behind the last.
+template <IdType Id>
+__device__ std::int64_t count_bag(const SplitGroup<Id>& group, std::int64_t tile,
+                                  SplitCells& cells) {
+  const int t = static_cast<int>(threadIdx.x);
+  const std::int64_t bag = tile * sum_threads + t;
+  for (int b = 0; b < group.count; ++b) cells[b][t] = 0;
+  if (bag >= group.bags.bags) return bag;
+  for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i)
+    if (const int b = group.block_of(static_cast<std::int64_t>(group.bags.ids[i])); b >= 0)
+      ++cells[b][t];
+  for (int b = 0; b < group.count; ++b)
+    if (cells[b][t] != 0) cells[b][t] |= std::uint64_t{1} << entry_bits;
+  return bag;
+}
+
+/// Warp b replaces the cells of block b by the sums of those before, and writes their sum behind
+/// the last. The whole block calls it; ends behind a barrier.
+__device__ inline void sum_cells(int count, SplitCells& cells) {
+  static_assert(sum_threads / 32 >= split_blocks);
+  __syncthreads();
+  const int lane = static_cast<int>(threadIdx.x) % 32, b = static_cast<int>(threadIdx.x) / 32;
+  if (b < count) {
+    std::uint64_t before = 0;
+    for (int first = 0; first < sum_threads; first += 32) {
+      const std::uint64_t own = cells[b][first + lane];
+      std::uint64_t sum = own;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const std::uint64_t other = __shfl_up_sync(0xffffffffu, sum, distance);
+        if (lane >= distance) sum += other;
+      }
+      cells[b][first + lane] = before + sum - own;
+      before += __shfl_sync(0xffffffffu, sum, 31);
+    }
+    if (lane == 0) cells[b][sum_threads] = before;
+  }
+  __syncthreads();
+}
+
+/// As count_tiles, for all blocks of a group in one pass over its ids.
+template <IdType Id>
+__global__ void __launch_bounds__(sum_threads)
+    count_split(PackCount* tiles, const __grid_constant__ GroupBatch<SplitGroup<Id>> batch) {
+  auto& cells = block_shared<SplitCells>();
+  const int g = batch.find(blockIdx.x);
+  const SplitGroup<Id>& group = batch.groups[g];
+  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
+  count_bag(group, tile, cells);
+  sum_cells(group.count, cells);
+  if (const int b = static_cast<int>(threadIdx.x); b < group.count)
+    tiles[group.first_tile + b * group.tiles() + tile] = unpack_word(cells[b][sum_threads]);
+}
+
+/// As write_tiles, for all blocks of a group: a thread puts its bag's entries where each block's
+/// sums say.
+template <IdType Id>
+__global__ void __launch_bounds__(sum_threads)
+    write_split(const PackCount* tiles, const __grid_constant__ GroupBatch<SplitGroup<Id>> batch) {
+  auto& cells = block_shared<SplitCells>();
+  const int g = batch.find(blockIdx.x), t = static_cast<int>(threadIdx.x);
+  const SplitGroup<Id>& group = batch.groups[g];
+  const std::int64_t tile = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g],
+                     bag = count_bag(group, tile, cells);
+  sum_cells(group.count, cells);
+  std::int64_t to[split_blocks];
+  for (int b = 0; b < split_blocks; ++b) {
+    if (b >= group.count) continue;  // no break: unrolled, `to` stays in registers
+    const auto& block = group.blocks[b];
+    const PackCount before = tiles[group.first_tile + b * group.tiles() + tile],
+                    within = unpack_word(cells[b][t]),
+                    own = unpack_word(cells[b][t + 1] - cells[b][t]);
+    to[b] = before.entries + within.entries;
+    if (own.entries == 0) continue;
+    const std::int64_t at = before.bags + within.bags, room = block.entries - to[b];
+    if (block.samples != nullptr) block.samples[at] = static_cast<std::int32_t>(bag);
+    if (block.lengths != nullptr)
+      block.lengths[at] = static_cast<std::uint32_t>(room < 0             ? 0
+                                                     : room < own.entries ? room
+                                                                          : own.entries);
+    if (block.bag_scale != nullptr) block.bag_scale[at] = group.bags.bag_scale[bag];
+  }
+  __syncthreads();  // cells have been read; now they say where a thread's next entry goes
+  for (int b = 0; b < split_blocks; ++b)
+    if (b < group.count) cells[b][t] = static_cast<std::uint64_t>(to[b]);
+  if (bag >= group.bags.bags) return;
+  for (std::int64_t i = group.bags.begin(bag); i < group.bags.end(bag); ++i) {
+    const Id id = group.bags.ids[i];
+    const int b = group.block_of(static_cast<std::int64_t>(id));
+    if (b < 0) continue;
+    const auto& block = group.blocks[b];
+    const auto at = static_cast<std::int64_t>(cells[b][t]++);
+    if (at >= block.entries) continue;
+    block.ids[at] = id;
+    if (block.weights != nullptr) block.weights[at] = group.bags.weights[i];
+    if (block.positions != nullptr) block.positions[at] = i;
   }
 }
 
@@ -151,23 +266,16 @@ __global__ void __launch_bounds__(sum_threads)
 
 }  // namespace gpu
 
-/// Counts per tile of bags, sums of them, and a pass that writes; ids are read once per block of
-/// rows. Scratch slots 0 and 1.
+/// Counts per tile of bags, sums of them, and a pass that writes. Where a feature is cut by rows,
+/// its ids are read once for eight blocks to count, and once to write. Scratch slots 0 and 1.
 template <IdType Id>
 struct op::Kernel<op::PackBags<Id>, Cuda> {
   using Group = gpu::PackGroup<Id>;
+  using Split = gpu::SplitGroup<Id>;
 
   static void run(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p) {
     const bool known =
         std::all_of(p.jobs.begin(), p.jobs.end(), [](const auto& job) { return job.whole; });
-    std::vector<Group> groups;
-    std::int64_t tiles = 0;
-    for (const auto& job : p.jobs)
-      for (const auto& block : job.blocks) {
-        groups.push_back(
-            {job.bags, block, tiles, static_cast<std::int32_t>(groups.size()), job.whole});
-        tiles += tiles_of(groups.back());
-      }
     if (p.count_only && known) {
       for (const auto& job : p.jobs)
         for (auto& block : job.blocks) {
@@ -176,25 +284,38 @@ struct op::Kernel<op::PackBags<Id>, Cuda> {
         }
       return;
     }
+    std::vector<Group> groups;
+    std::vector<Split> splits;
+    std::int64_t tiles = 0;
+    for (const auto& job : p.jobs)
+      for (std::size_t b = 0; b < job.blocks.size(); ++b) {
+        groups.push_back(
+            {job.bags, job.blocks[b], tiles, static_cast<std::int32_t>(groups.size()), job.whole});
+        if (!job.whole) {
+          if (b % gpu::split_blocks == 0) splits.push_back({job.bags, {}, tiles, 0});
+          splits.back().blocks[splits.back().count++] = job.blocks[b];
+        }
+        tiles += groups.back().tiles();
+      }
     auto* counts = backend.scratch_for<gpu::PackCount>(0, tiles);
     auto* totals = backend.scratch_for<gpu::PackCount>(1, std::ssize(groups));
-    gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, tiles_of,
+    const auto whole_tiles = [](const Group& group) { return group.whole ? group.tiles() : 0; };
+    const auto split_tiles = [](const Split& split) { return split.tiles(); };
+    gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, whole_tiles,
                                 gpu::count_tiles<Id>, counts);
+    gpu::launch_by_group<Split>(backend, "count_split", gpu::sum_threads, splits, split_tiles,
+                                gpu::count_split<Id>, counts);
     gpu::launch_by_group<Group>(
         backend, "sum_tiles", gpu::sum_threads, groups, [](const Group&) { return 1; },
         gpu::sum_tiles<Id>, counts, totals);
-    if (p.count_only)
-      read_totals(backend, p, totals, groups.size());
-    else
-      gpu::launch_by_group<Group>(backend, "write_tiles", gpu::sum_threads, groups, tiles_of,
-                                  gpu::write_tiles<Id>, counts);
+    if (p.count_only) return read_totals(backend, p, totals, groups.size());
+    gpu::launch_by_group<Group>(backend, "write_tiles", gpu::sum_threads, groups, whole_tiles,
+                                gpu::write_tiles<Id>, counts);
+    gpu::launch_by_group<Split>(backend, "write_split", gpu::sum_threads, splits, split_tiles,
+                                gpu::write_split<Id>, counts);
   }
 
  private:
-  static std::int64_t tiles_of(const Group& group) {
-    return gpu::ceil_divide(group.bags.bags, gpu::sum_threads);
-  }
-
   static void read_totals(const Cuda& backend, const typename op::PackBags<Id>::Parameters& p,
                           const gpu::PackCount* totals, std::size_t count) {
     std::vector<gpu::PackCount> read(count);

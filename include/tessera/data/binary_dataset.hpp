@@ -58,7 +58,7 @@ T load(const std::byte* data, std::int64_t index) {
 
 /// One part ("train", "test") of a dataset in the layout of NVIDIA's DeepLearningExamples
 /// ("split_binary"): a file of ids per categorical feature, one file [samples, numerical features]
-/// of float16 or float32, one file of labels, bool. One-hot. The files are mapped, so that a
+/// of float16 or float32, one file of labels, bool. A feature has `hotness` ids per sample. The files are mapped, so that a
 /// dataset may be larger than memory; they must not shrink meanwhile. Reading is thread-safe.
 class BinaryDataset {
  public:
@@ -98,7 +98,8 @@ class BinaryDataset {
       column.file = MappedFile(column.path);
       column.data = column.file.bytes().data();
       const std::size_t bytes = column.file.bytes().size(),
-                        record = features.size() * static_cast<std::size_t>(size_of(column.type));
+                        record = features.size() * static_cast<std::size_t>(size_of(column.type)) *
+                                 static_cast<std::size_t>(spec.feature(features[0]).hotness);
       require<DataError>(bytes % record == 0,
                          "file '{}' has {} bytes, which is no multiple of {} bytes a sample",
                          column.path, bytes, record);
@@ -125,6 +126,8 @@ class BinaryDataset {
       categories_.push_back(open({&f, 1}));
       names_.push_back(f);
       rows_.push_back(spec.feature(f).cardinality);
+      hotness_.push_back(spec.feature(f).hotness);
+      ids_per_sample_ += hotness_.back();
     }
   }
 
@@ -134,8 +137,10 @@ class BinaryDataset {
   /// Names of the categorical features, and how many rows their tables need.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::int64_t>& rows() const { return rows_; }
+  /// Ids per sample of each.
+  const std::vector<std::int64_t>& hotness() const { return hotness_; }
 
-  /// Samples [first, first + count), one-hot. Throws DataError, with file and sample, for an id
+  /// Samples [first, first + count), without offsets where every feature has one id. Throws DataError, with file and sample, for an id
   /// outside its table, a label that is neither 0 nor 1, a number that is not finite;
   /// InvalidArgument for samples that are not there.
   template <IdType Id>
@@ -171,18 +176,24 @@ class BinaryDataset {
     batch.dense_columns = dense_columns_;
     batch.labels.resize(static_cast<std::size_t>(count));
     batch.dense.resize(static_cast<std::size_t>(count * dense_columns_));
-    batch.ids.resize(static_cast<std::size_t>(count * batch.features));
+    batch.ids.resize(static_cast<std::size_t>(count * ids_per_sample_));
     batch.offsets.clear();
+    if (ids_per_sample_ != batch.features) {
+      batch.offsets.push_back(0);
+      for (const std::int64_t hotness : hotness_)
+        for (std::int64_t i = 0; i < count; ++i)
+          batch.offsets.push_back(batch.offsets.back() + hotness);
+    }
     fill_labels(count, batch.labels.data(), sample_at);
     if (dense_.type == DatasetType::float16) fill_dense<Half>(count, batch.dense.data(), sample_at);
     if (dense_.type == DatasetType::float32)
       fill_dense<float>(count, batch.dense.data(), sample_at);
-    for (std::size_t f = 0; f < categories_.size(); ++f) {
+    Id* ids = batch.ids.data();
+    for (std::size_t f = 0; f < categories_.size(); ids += count * hotness_[f++]) {
       require(rows_[f] - 1 <= std::numeric_limits<Id>::max(),
               "BinaryDataset: feature '{}': {} rows need 64-bit ids", names_[f], rows_[f]);
-      detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
-        fill_ids<T>(f, count, batch.ids.data() + static_cast<std::int64_t>(f) * count, sample_at);
-      });
+      detail::with_integer_type(categories_[f].type,
+                                [&]<class T>(T) { fill_ids<T>(f, count, ids, sample_at); });
     }
   }
 
@@ -218,17 +229,22 @@ class BinaryDataset {
   template <class T, IdType Id, class SampleAt>
   void fill_ids(std::size_t f, std::int64_t count, Id* ids, const SampleAt& sample_at) const {
     const auto rows = static_cast<std::uint64_t>(rows_[f]);
+    const std::int64_t hotness = hotness_[f];
     bool good = true;
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t id = detail::load<T>(categories_[f].data, sample_at(i));
-      good &= static_cast<std::uint64_t>(id) < rows;
-      ids[i] = static_cast<Id>(id);
+      const std::int64_t begin = sample_at(i) * hotness;
+      for (std::int64_t k = 0; k < hotness; ++k) {
+        const std::int64_t id = detail::load<T>(categories_[f].data, begin + k);
+        good &= static_cast<std::uint64_t>(id) < rows;
+        ids[i * hotness + k] = static_cast<Id>(id);
+      }
     }
-    for (std::int64_t i = 0; !good && i < count; ++i) {
-      const std::int64_t id = detail::load<T>(categories_[f].data, sample_at(i));
+    for (std::int64_t i = 0; !good && i < count * hotness; ++i) {
+      const std::int64_t id =
+          detail::load<T>(categories_[f].data, sample_at(i / hotness) * hotness + i % hotness);
       require<DataError>(static_cast<std::uint64_t>(id) < rows,
                          "file '{}', sample {}: id {} of feature '{}' is not in [0, {})",
-                         categories_[f].path, sample_at(i), id, names_[f], rows);
+                         categories_[f].path, sample_at(i / hotness), id, names_[f], rows);
     }
   }
 
@@ -237,20 +253,25 @@ class BinaryDataset {
   Column label_, dense_;
   std::vector<Column> categories_;
   std::vector<std::string> names_;
-  std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> rows_, hotness_;
+  std::int64_t ids_per_sample_ = 0;
 };
 
 /// Writes a dataset in the layout that `make_feature_spec` describes, batch by batch, in constant
 /// memory. The specification is written last: a folder that has one is complete.
 class BinaryDatasetWriter {
  public:
-  /// Creates the folder and its files. Throws DataError if that can't be done.
+  /// Creates the folder and its files. `hotness` empty: 1 each. Throws DataError if that can't be done.
   BinaryDatasetWriter(std::filesystem::path folder, std::int64_t dense_columns,
-                      std::vector<std::int64_t> rows)
+                      std::vector<std::int64_t> rows, std::vector<std::int64_t> hotness = {})
       : folder_(std::move(folder)),
         dense_columns_(dense_columns),
         rows_(std::move(rows)),
-        spec_(make_feature_spec(static_cast<int>(dense_columns), rows_)) {
+        hotness_(hotness.empty() ? std::vector<std::int64_t>(rows_.size(), 1) : std::move(hotness)),
+        spec_(make_feature_spec(static_cast<int>(dense_columns), rows_, hotness_)) {
+    require(hotness_.size() == rows_.size(),
+            "BinaryDatasetWriter: {} features have rows, {} a hotness", rows_.size(),
+            hotness_.size());
     std::error_code error;
     std::filesystem::remove(folder_ / kSpecification, error);
     for (const auto& [source, chunks] : spec_.sources) {
@@ -265,14 +286,13 @@ class BinaryDatasetWriter {
     }
   }
 
-  /// Appends a one-hot batch to "train" or "test". Throws InvalidArgument for ids outside their
+  /// Appends a batch whose bags are as long as the features' hotness to "train" or "test". Throws InvalidArgument for ids outside their
   /// tables and for numbers beyond float16.
   template <IdType Id>
   void add(const std::string& source, const ClickBatch<Id>& batch) {
-    require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_ &&
-                batch.offsets.empty(),
+    require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_,
             "BinaryDatasetWriter: a batch of {} features and {} numbers does not fit the dataset's "
-            "{} one-hot features and {} numbers",
+            "{} features and {} numbers",
             batch.features, batch.dense_columns, rows_.size(), dense_columns_);
     scratch_.clear();
     for (const float label : batch.labels) append(static_cast<std::uint8_t>(label != 0.0f));
@@ -283,9 +303,12 @@ class BinaryDatasetWriter {
       append(from_float<Half>(x));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
+    std::int64_t begin = 0;
     for (std::size_t f = 0; f < rows_.size(); ++f) {
-      const std::span<const Id> ids(batch.ids.data() + static_cast<std::int64_t>(f) * batch.size,
-                                    static_cast<std::size_t>(batch.size));
+      check_bags(f, batch);
+      const std::span<const Id> ids(batch.ids.data() + begin,
+                                    static_cast<std::size_t>(batch.size * hotness_[f]));
+      begin += batch.size * hotness_[f];
       detail::with_integer_type(id_type_of(rows_[f]), [&]<class T>(T) {
         for (const Id id : ids) {
           require(id >= 0 && id < rows_[f],
@@ -319,6 +342,19 @@ class BinaryDatasetWriter {
  private:
   static constexpr const char* kSpecification = "feature_spec.yaml";
 
+  template <IdType Id>
+  void check_bags(std::size_t f, const ClickBatch<Id>& batch) const {
+    for (std::int64_t s = 0; s < batch.size; ++s) {
+      const std::size_t bag =
+          f * static_cast<std::size_t>(batch.size) + static_cast<std::size_t>(s);
+      const std::int64_t length =
+          batch.offsets.empty() ? 1 : batch.offsets[bag + 1] - batch.offsets[bag];
+      require(length == hotness_[f],
+              "BinaryDatasetWriter: sample {} has {} ids of feature {}, whose hotness is {}", s,
+              length, f, hotness_[f]);
+    }
+  }
+
   template <class T>
   void append(T value) {
     const std::size_t at = scratch_.size();
@@ -336,7 +372,7 @@ class BinaryDatasetWriter {
 
   std::filesystem::path folder_;
   std::int64_t dense_columns_;
-  std::vector<std::int64_t> rows_;
+  std::vector<std::int64_t> rows_, hotness_;
   DatasetSpec spec_;
   std::map<std::string, std::ofstream> files_;
   std::vector<char> scratch_;

@@ -7,6 +7,7 @@
 #include <tessera/core/random.hpp>
 #include <tessera/data/click_batch.hpp>
 #include <tessera/data/criteo.hpp>
+#include <tessera/data/value_map.hpp>
 
 #include <algorithm>
 #include <array>
@@ -20,62 +21,6 @@
 namespace tessera::inline v0 {
 
 namespace detail {
-
-/// A map from 32-bit values to counts or rows: open addressing with linear probing, never more than
-/// half full.
-class ValueMap {
- public:
-  /// The number kept for a value; 0 if it was never added.
-  std::uint32_t find(std::uint32_t value) const {
-    for (std::size_t i = place(value);; i = (i + 1) & (slots_.size() - 1))
-      if (slots_[i].number == 0 || slots_[i].value == value) return slots_[i].number;
-  }
-
-  /// Adds to a value's number (0 before).
-  void add(std::uint32_t value, std::uint32_t amount) {
-    if (2 * (used_ + 1) > slots_.size()) grow();
-    std::size_t i = place(value);
-    while (slots_[i].number != 0 && slots_[i].value != value) i = (i + 1) & (slots_.size() - 1);
-    used_ += slots_[i].number == 0;
-    slots_[i] = {value, slots_[i].number + amount};
-  }
-
-  std::size_t size() const { return used_; }
-
-  /// Calls visit(value, number) for each, in no useful order.
-  template <class Visit>
-  void for_each(Visit visit) const {
-    for (const Slot& slot : slots_)
-      if (slot.number != 0) visit(slot.value, slot.number);
-  }
-
- private:
-  struct Slot {
-    std::uint32_t value = 0;
-    std::uint32_t number = 0;  // 0: the slot is free
-  };
-
-  std::size_t place(std::uint32_t value) const { return mix64(value) & (slots_.size() - 1); }
-
-  void grow() {
-    const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(slots_.size() * 2));
-    for (const Slot& slot : old) {
-      if (slot.number == 0) continue;
-      std::size_t i = place(slot.value);
-      while (slots_[i].number != 0) i = (i + 1) & (slots_.size() - 1);
-      slots_[i] = slot;
-    }
-  }
-
-  std::vector<Slot> slots_ = std::vector<Slot>(16);
-  std::size_t used_ = 0;
-};
-
-/// Maps a hash to [0, n) evenly, by its upper half; n < 2^32.
-constexpr std::int64_t scale_hash(std::uint64_t hash, std::int64_t n) {
-  return static_cast<std::int64_t>(((hash >> 32) * static_cast<std::uint64_t>(n)) >> 32);
-}
-static_assert(scale_hash(~std::uint64_t{0}, 7) == 6 && scale_hash(0, 7) == 0);
 
 /// Integers span orders of magnitude: their logarithm is what models digest. Negative numbers count
 /// as 0; a missing one lies as far below 0 as 2 lies above 1.
@@ -130,7 +75,7 @@ class CriteoStatistics {
   }
 
  private:
-  std::array<detail::ValueMap, kCriteoCategories> counts_;
+  std::array<detail::ValueMap<std::uint32_t>, kCriteoCategories> counts_;
   std::array<double, kCriteoIntegers> sum_{};
   std::array<double, kCriteoIntegers> sum_of_squares_{};
   std::int64_t records_ = 0;
@@ -243,7 +188,7 @@ class CriteoEncoder {
   CriteoEncoderOptions options_;
   bool by_frequency_ = false;
   std::array<std::uint64_t, kCriteoCategories> streams_{};
-  std::array<detail::ValueMap, kCriteoCategories> vocabulary_;
+  std::array<detail::ValueMap<std::uint32_t>, kCriteoCategories> vocabulary_;
   std::array<std::int64_t, kCriteoCategories> rows_{};
   std::array<float, kCriteoIntegers> shift_{};
   std::array<float, kCriteoIntegers> scale_{};

@@ -54,6 +54,7 @@ static_assert(id_type_of(126) == DatasetType::int8 && id_type_of(127) == Dataset
 struct DatasetFeature {
   DatasetType type = DatasetType::float32;
   std::int64_t cardinality = 0;  ///< ids are in [0, cardinality); 0: not given
+  std::int64_t hotness = 1;      ///< ids per sample, side by side
 };
 
 /// Files that hold some features of one part of the data.
@@ -142,6 +143,7 @@ class FeatureSpecParser {
 
  private:
   static constexpr std::size_t kMaxSources = 64;
+  static constexpr std::int64_t kMaxHotness = 1 << 20;
 
   template <class... Args>
   [[noreturn]] void fail(const YamlNode& node, fmt::format_string<Args...> text,
@@ -195,9 +197,15 @@ class FeatureSpecParser {
         fail(*given, "feature '{}': cardinality {} is not in 1 .. {}, what {} can number", name,
              feature.cardinality, most, type);
     }
-    if (const YamlNode* given = yaml_.find(node, "hotness");
-        given != nullptr && number(*given, name, "hotness") != 1)
-      fail(*given, "feature '{}': a hotness other than 1 is not read", name);
+    if (const YamlNode* given = yaml_.find(node, "hotness")) {
+      feature.hotness = number(*given, name, "hotness");
+      if (feature.hotness < 1 || feature.hotness > kMaxHotness)
+        fail(*given, "feature '{}': hotness {} is not in 1 .. {}", name, feature.hotness,
+             kMaxHotness);
+      if (feature.hotness != 1 && !is_integer(feature.type))
+        fail(*given, "feature '{}': hotness {} is for features of ids; dtype {} has one value",
+             name, feature.hotness, type);
+    }
     return feature;
   }
 
@@ -298,6 +306,7 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
     append("\n  {}:", detail::yaml_text(name));
     if (feature.cardinality != 0) append("\n    cardinality: {}", feature.cardinality);
     append("\n    dtype: {}", name_of(feature.type));
+    if (feature.hotness != 1) append("\n    hotness: {}", feature.hotness);
   }
   out += "\nmetadata: {}\nsource_spec:";
   if (spec.sources.empty()) out += " {}";
@@ -316,18 +325,19 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
 }
 
 /// The specification that NVIDIA's tools write by default: features cat_0.bin .., num_0 .., label;
-/// files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test.
-inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t> cardinalities) {
+/// files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test. `hotness` empty: 1 each.
+inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t> cardinalities,
+                                     std::span<const std::int64_t> hotness = {}) {
   DatasetSpec spec;
   std::vector<std::string>& label = spec.channels["label"] = {"label"};
   std::vector<std::string>& numbers = spec.channels["numerical"];
   std::vector<std::string>& categories = spec.channels["categorical"];
-  spec.features["label"] = {DatasetType::boolean, 0};
+  spec.features["label"] = {DatasetType::boolean};
   for (int i = 0; i < numerical; ++i)
-    spec.features[numbers.emplace_back(fmt::format("num_{}", i))] = {DatasetType::float16, 0};
+    spec.features[numbers.emplace_back(fmt::format("num_{}", i))] = {DatasetType::float16};
   for (std::size_t f = 0; f < cardinalities.size(); ++f)
     spec.features[categories.emplace_back(fmt::format("cat_{}.bin", f))] = {
-        id_type_of(cardinalities[f]), cardinalities[f]};
+        id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f]};
   for (const char* part : {"train", "test"}) {
     std::vector<DatasetChunk>& chunks = spec.sources[part];
     if (numerical > 0)

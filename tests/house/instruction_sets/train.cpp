@@ -42,7 +42,7 @@ Outcome train() {
   for (int step = 1; step <= kSteps; ++step) {
     const ts::op::LookupGroup<std::int32_t> looked_up[]{{bags, pooled.data(), kWidth}};
     ts::op::run<ts::op::Lookup<float, std::int32_t, kWidth>>(host,
-                                                         {.arena = table, .groups = looked_up});
+                                                             {.arena = table, .groups = looked_up});
     std::vector<double> expected(pooled.size());
     for (int i = 0; i < kBags * kIds; ++i)
       for (int c = 0; c < kWidth; ++c)

@@ -1,0 +1,393 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/normal.hpp>
+#include <tessera/sequence/hstu_attention.hpp>
+#include <tessera/sequence/layer_norm.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct HstuOptions {
+  std::int64_t max_length = 0;  ///< of any sequence; attention is divided by it
+  float alpha = 0;              ///< of queries times keys; 0: 1 / sqrt(AttentionDim)
+  float norm_epsilon = 1e-6f;
+  /// SiLU of U, V, Q and K, as in the paper; else of U alone, as in the reference's STULayer
+  bool silu_all = true;
+  bool concat_ux = false;             ///< the output product reads U and the attention, too
+  std::int64_t attention_window = 0;  ///< how much of the history a position sees; 0: all
+  int threads = 0;  ///< 0: as many as OpenMP would use; results do not depend on it
+};
+
+/// The sequences of a batch, their positions one after another. Views of host memory.
+struct SequenceBatch {
+  std::span<const std::int64_t> offsets;  ///< sequences + 1, from 0, never decreasing
+  /// Per sequence, how many of its last positions are candidates to be ranked: each sees itself and
+  /// the history, and no position sees it. Empty: none.
+  std::span<const std::int64_t> targets{};
+};
+
+/// One HSTU block (Zhai et al. 2024, "Actions Speak Louder than Words"), as
+/// generative-recommenders computes it, without dropout, relative bias or group norm:
+///
+///     U, V, Q, K = silu(LN(x) W_uvqk^T + b)            heads side by side
+///     attention  = silu(alpha Q K^T) / max_length V    of positions that the mask allows
+///     y          = x + (U * LN(attention)) W_out^T     or [U, attention, U * LN(attention)]
+///
+/// Parameters in this order: norm weight and bias [width], uvqk weight [2 Heads (HiddenDim +
+/// AttentionDim), width] and bias, output norm weight and bias [Heads HiddenDim], output weight
+/// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
+template <int Heads, int AttentionDim, int HiddenDim>
+class HstuLayer {
+  static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
+                "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
+
+ public:
+  /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
+  explicit HstuLayer(std::int64_t width, HstuOptions options) : width_(width), options_(options) {
+    require(width > 0, "HstuLayer: width must be positive, got {}", width);
+    require(options.max_length > 0, "HstuLayer: max_length must be positive, got {}",
+            options.max_length);
+    require(options.norm_epsilon > 0, "HstuLayer: norm_epsilon must be positive, got {}",
+            options.norm_epsilon);
+    require(options.attention_window >= 0, "HstuLayer: attention_window is {}; 0 means no limit",
+            options.attention_window);
+    if (options_.alpha == 0) options_.alpha = 1.0f / std::sqrt(static_cast<float>(AttentionDim));
+  }
+
+  std::int64_t width() const { return width_; }
+  std::int64_t parameter_count() const { return output_offset() + width_ * gated_width(); }
+
+  /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
+  void bind(std::span<float> values, std::span<float> gradients) {
+    const auto count = static_cast<std::size_t>(parameter_count());
+    require(values.size() == count && gradients.size() == count,
+            "HstuLayer: bind needs {} parameters, got {} values and {} gradients", count,
+            values.size(), gradients.size());
+    values_ = values;
+    gradients_ = gradients;
+  }
+
+  /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
+  /// index). Returns the number of the next layer.
+  int initialize(std::uint64_t seed, int first_layer) {
+    require_bound();
+    std::fill(values_.begin(), values_.end(), 0.0f);
+    std::fill_n(values_.data(), width_, 1.0f);
+    std::fill_n(values_.data() + output_norm_offset(), hidden_columns, 1.0f);
+    const auto matrix = [&](std::int64_t at, std::int64_t out, std::int64_t in, int layer) {
+      fill_normal(values_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(out * in)),
+                  std::sqrt(2.0f / static_cast<float>(in + out)), seed,
+                  static_cast<std::uint64_t>(layer) * 2);
+    };
+    matrix(uvqk_offset(), uvqk_columns, width_, first_layer);
+    matrix(output_offset(), width_, gated_width(), first_layer + 1);
+    return first_layer + 2;
+  }
+
+  /// x, y: [positions, width]; both stay unchanged in their place until backward. Throws
+  /// InvalidArgument for shapes that do not fit, a sequence longer than max_length, or more targets
+  /// than positions; y is then as before.
+  void forward(MatrixView<const float> x, const SequenceBatch& batch, MatrixView<float> y) {
+    check_batch(x, batch, y);
+    x_ = x;
+    offsets_.assign(batch.offsets.begin(), batch.offsets.end());
+    targets_.assign(batch.targets.begin(), batch.targets.end());
+    const std::int64_t rows = x.rows;
+    resize(rows);
+    detail::transpose(value(uvqk_offset()), uvqk_columns, width_, uvqk_weight_.data());
+    detail::transpose(value(output_offset()), width_, gated_width(), output_weight_.data());
+    each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t r = first; r < first + count; ++r) {
+        moments_[static_cast<std::size_t>(r)] =
+            detail::layer_norm(x.row(r), value(0), value(width_), options_.norm_epsilon, width_,
+                               normed_.data() + r * width_);
+        std::copy_n(value(uvqk_bias_offset()), uvqk_columns, z_.data() + r * uvqk_columns);
+      }
+      detail::gemm(false, false, count, uvqk_columns, width_, 1, normed_.data() + first * width_,
+                   width_, uvqk_weight_.data(), uvqk_columns, 1, z_.data() + first * uvqk_columns,
+                   uvqk_columns);
+      for (std::int64_t r = first; r < first + count; ++r) {
+        const float* const z = z_.data() + r * uvqk_columns;
+        float* const s = uvqk_.data() + r * uvqk_columns;
+        detail::silu(z, s, activated());
+        std::copy(z + activated(), z + uvqk_columns, s + activated());
+      }
+    });
+    each_attention(detail::HstuAttention::query_block, [&](const detail::HstuAttention& attention,
+                                                           std::int64_t row, int head,
+                                                           std::int64_t first, float* scratch) {
+      attention.forward(first, attention_.data() + row * hidden_columns + head * HiddenDim,
+                        hidden_columns, scratch);
+    });
+    each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
+      for (std::int64_t r = first; r < first + count; ++r) {
+        const float* const u = uvqk_.data() + r * uvqk_columns;
+        const float* const attention = attention_.data() + r * hidden_columns;
+        float* gated = gated_.data() + r * gated_width();
+        if (options_.concat_ux) {
+          gated = std::copy_n(u, hidden_columns, gated);
+          gated = std::copy_n(attention, hidden_columns, gated);
+        }
+        output_moments_[static_cast<std::size_t>(r)] = detail::layer_norm(
+            attention, value(output_norm_offset()), value(output_norm_offset() + hidden_columns),
+            options_.norm_epsilon, hidden_columns, gated);
+        for (std::int64_t c = 0; c < hidden_columns; ++c) gated[c] *= u[c];
+        std::copy_n(x.row(r), width_, y.row(r));
+      }
+      detail::gemm(false, false, count, width_, gated_width(), 1,
+                   gated_.data() + first * gated_width(), gated_width(), output_weight_.data(),
+                   width_, 1, y.row(first), y.stride);
+    });
+  }
+
+  /// The attention of the last forward: [positions, Heads HiddenDim], before its normalization.
+  MatrixView<const float> attention() const { return {attention_.data(), x_.rows, hidden_columns}; }
+
+  /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward
+  /// of the same batch. Throws InvalidArgument for other shapes.
+  void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
+    const std::int64_t rows = x_.rows;
+    require(dy.rows == rows && dy.columns == width_,
+            "HstuLayer: gradient is {} x {}, must be {} x {} as the output of the last forward",
+            dy.rows, dy.columns, rows, width_);
+    require(dx.data == nullptr || (dx.rows == rows && dx.columns == width_),
+            "HstuLayer: gradient of the input is {} x {}, must be {} x {}", dx.rows, dx.columns,
+            rows, width_);
+    std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+    std::fill_n(d_uvqk_.begin(), rows * uvqk_columns, 0.0f);
+    const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
+    partial_.assign(static_cast<std::size_t>(chunks * 2 * std::max(hidden_columns, width_)), 0.0f);
+
+    each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
+      float* const sums = partial_.data() + first / chunk_rows * 2 * hidden_columns;
+      std::vector<float> d_gated(static_cast<std::size_t>(count * gated_width())),
+          d_normal(static_cast<std::size_t>(hidden_columns));
+      detail::gemm(false, false, count, gated_width(), width_, 1, dy.row(first), dy.stride,
+                   value(output_offset()), gated_width(), 0, d_gated.data(), gated_width());
+      for (std::int64_t r = first; r < first + count; ++r) {
+        const float* g = d_gated.data() + (r - first) * gated_width();
+        const float* const u = uvqk_.data() + r * uvqk_columns;
+        const float* const attention = attention_.data() + r * hidden_columns;
+        const detail::RowMoments moments = output_moments_[static_cast<std::size_t>(r)];
+        float* const du = d_uvqk_.data() + r * uvqk_columns;
+        float* const d_attention = d_attention_.data() + r * hidden_columns;
+        std::fill_n(d_attention, hidden_columns, 0.0f);
+        if (options_.concat_ux) {
+          std::copy_n(g, hidden_columns, du);
+          std::copy_n(g + hidden_columns, hidden_columns, d_attention);
+          g += 2 * hidden_columns;
+        }
+        const float* const weight = value(output_norm_offset());
+        const float* const bias = weight + hidden_columns;
+        for (std::int64_t c = 0; c < hidden_columns; ++c) {
+          du[c] += g[c] * ((attention[c] - moments.mean) * moments.scale * weight[c] + bias[c]);
+          d_normal[static_cast<std::size_t>(c)] = g[c] * u[c];
+        }
+        detail::layer_norm_backward(attention, weight, moments, d_normal.data(), hidden_columns,
+                                    d_attention, sums, sums + hidden_columns);
+      }
+    });
+    add_partials(chunks, 2 * hidden_columns, output_norm_offset());
+    weight_gradient(width_, gated_width(), rows, dy.data, dy.stride, gated_.data(), gated_width(),
+                    output_offset());
+
+    each_attention(
+        options_.max_length, [&](const detail::HstuAttention& attention, std::int64_t row, int head,
+                                 std::int64_t, float* scratch) {
+          float* const d = d_uvqk_.data() + row * uvqk_columns;
+          attention.backward(d_attention_.data() + row * hidden_columns + head * HiddenDim,
+                             hidden_columns, d + q_column + head * AttentionDim,
+                             d + k_column + head * AttentionDim, d + v_column + head * HiddenDim,
+                             scratch, scratch + detail::HstuAttention::scratch());
+        });
+
+    std::fill(partial_.begin(), partial_.end(), 0.0f);
+    each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
+      float* const sums = partial_.data() + first / chunk_rows * 2 * width_;
+      std::vector<float> d_normed(static_cast<std::size_t>(count * width_)),
+          d_row(static_cast<std::size_t>(width_));
+      for (std::int64_t r = first; r < first + count; ++r)
+        detail::silu_backward(z_.data() + r * uvqk_columns, d_uvqk_.data() + r * uvqk_columns,
+                              d_uvqk_.data() + r * uvqk_columns, activated());
+      detail::gemm(false, false, count, width_, uvqk_columns, 1,
+                   d_uvqk_.data() + first * uvqk_columns, uvqk_columns, value(uvqk_offset()),
+                   width_, 0, d_normed.data(), width_);
+      for (std::int64_t r = first; r < first + count; ++r) {
+        std::copy_n(dy.row(r), width_, d_row.data());
+        detail::layer_norm_backward(x_.row(r), value(0), moments_[static_cast<std::size_t>(r)],
+                                    d_normed.data() + (r - first) * width_, width_, d_row.data(),
+                                    sums, sums + width_);
+        if (dx.data != nullptr) std::copy_n(d_row.data(), width_, dx.row(r));
+      }
+    });
+    add_partials(chunks, 2 * width_, 0);
+    weight_gradient(uvqk_columns, width_, rows, d_uvqk_.data(), uvqk_columns, normed_.data(),
+                    width_, uvqk_offset());
+    float* const bias = gradients_.data() + uvqk_bias_offset();
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < uvqk_columns; ++c) bias[c] += d_uvqk_[r * uvqk_columns + c];
+  }
+
+ private:
+  static constexpr std::int64_t hidden_columns = Heads * HiddenDim,
+                                uvqk_columns = 2 * Heads * (HiddenDim + AttentionDim);
+  static constexpr std::int64_t v_column = hidden_columns, q_column = 2 * hidden_columns,
+                                k_column = q_column + Heads * AttentionDim;
+  static constexpr std::int64_t chunk_rows = 256;  ///< fixed, so that sums do not depend on threads
+
+  std::int64_t gated_width() const {
+    return options_.concat_ux ? 3 * hidden_columns : hidden_columns;
+  }
+  std::int64_t activated() const { return options_.silu_all ? uvqk_columns : hidden_columns; }
+  std::int64_t uvqk_offset() const { return 2 * width_; }
+  std::int64_t uvqk_bias_offset() const { return uvqk_offset() + uvqk_columns * width_; }
+  std::int64_t output_norm_offset() const { return uvqk_bias_offset() + uvqk_columns; }
+  std::int64_t output_offset() const { return output_norm_offset() + 2 * hidden_columns; }
+  const float* value(std::int64_t at) const { return values_.data() + at; }
+  int threads() const { return options_.threads > 0 ? options_.threads : omp_get_max_threads(); }
+
+  void require_bound() const {
+    require(values_.size() == static_cast<std::size_t>(parameter_count()),
+            "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
+  }
+
+  void check_batch(MatrixView<const float> x, const SequenceBatch& batch,
+                   MatrixView<float> y) const {
+    require_bound();
+    require(x.columns == width_ && y.columns == width_ && x.rows == y.rows,
+            "HstuLayer: input is {} x {}, output {} x {}; both must be positions x {}", x.rows,
+            x.columns, y.rows, y.columns, width_);
+    const auto& offsets = batch.offsets;
+    require(!offsets.empty() && offsets.front() == 0 && offsets.back() == x.rows,
+            "HstuLayer: offsets must begin with 0 and end with the {} positions of the input",
+            x.rows);
+    const std::size_t sequences = offsets.size() - 1;
+    require(batch.targets.empty() || batch.targets.size() == sequences,
+            "HstuLayer: {} numbers of targets for {} sequences", batch.targets.size(), sequences);
+    for (std::size_t s = 0; s < sequences; ++s) {
+      const std::int64_t length = offsets[s + 1] - offsets[s];
+      require(length >= 0, "HstuLayer: offsets decrease after sequence {}", s);
+      require(length <= options_.max_length,
+              "HstuLayer: sequence {} has {} positions; max_length is {}", s, length,
+              options_.max_length);
+      if (batch.targets.empty()) continue;
+      require(batch.targets[s] >= 0 && batch.targets[s] <= length,
+              "HstuLayer: sequence {} has {} targets and {} positions", s, batch.targets[s],
+              length);
+    }
+  }
+
+  void resize(std::int64_t rows) {
+    const auto size = [&](std::vector<float>& v, std::int64_t columns) {
+      v.resize(static_cast<std::size_t>(rows * columns));
+    };
+    size(normed_, width_);
+    for (std::vector<float>* v : {&z_, &uvqk_, &d_uvqk_}) size(*v, uvqk_columns);
+    for (std::vector<float>* v : {&attention_, &d_attention_}) size(*v, hidden_columns);
+    size(gated_, gated_width());
+    uvqk_weight_.resize(static_cast<std::size_t>(uvqk_columns * width_));
+    output_weight_.resize(static_cast<std::size_t>(width_ * gated_width()));
+    moments_.resize(static_cast<std::size_t>(rows));
+    output_moments_.resize(static_cast<std::size_t>(rows));
+  }
+
+  /// Calls f(first, count) for chunks of rows, on all threads.
+  template <class F>
+  void each_chunk(std::int64_t rows, const F& f) const {
+    const int workers = threads();
+    detail::for_each_worker(workers, [&](int worker) {
+      for (std::int64_t first = worker * chunk_rows; first < rows; first += workers * chunk_rows)
+        f(first, std::min(chunk_rows, rows - first));
+    });
+  }
+
+  /// Calls f(attention, first row of the sequence, head, position, scratch) for every `block`
+  /// positions of every head of every sequence, on all threads.
+  template <class F>
+  void each_attention(std::int64_t block, const F& f) {
+    struct Task {
+      std::size_t sequence;
+      int head;
+      std::int64_t first;
+    };
+    std::vector<Task> tasks;
+    for (std::size_t s = 0; s + 1 < offsets_.size(); ++s)
+      for (int head = 0; head < Heads; ++head)
+        for (std::int64_t first = 0; first < offsets_[s + 1] - offsets_[s]; first += block)
+          tasks.push_back({s, head, first});
+    const int workers = threads();
+    std::vector<float> scratch(
+        static_cast<std::size_t>(2 * detail::HstuAttention::scratch() * workers));
+    std::size_t next = 0;
+    detail::for_each_worker(workers, [&](int worker) {
+      float* const own = scratch.data() + 2 * detail::HstuAttention::scratch() * worker;
+      for (;;) {
+        std::size_t t = 0;
+#pragma omp atomic capture
+        t = next++;
+        if (t >= tasks.size()) return;
+        const Task& task = tasks[t];
+        const std::int64_t row = offsets_[task.sequence];
+        const float* const rows = uvqk_.data() + row * uvqk_columns;
+        const detail::HstuAttention attention{
+            .attention_dim = AttentionDim,
+            .hidden_dim = HiddenDim,
+            .alpha = options_.alpha,
+            .scale = 1.0f / static_cast<float>(options_.max_length),
+            .mask = {.length = offsets_[task.sequence + 1] - row,
+                     .targets = targets_.empty() ? 0 : targets_[task.sequence],
+                     .window = options_.attention_window},
+            .q = rows + q_column + task.head * AttentionDim,
+            .k = rows + k_column + task.head * AttentionDim,
+            .v = rows + v_column + task.head * HiddenDim,
+            .stride = uvqk_columns};
+        f(attention, row, task.head, task.first, own);
+      }
+    });
+  }
+
+  /// [out, in] at `offset` = g^T x over all rows. A slice of outputs is one product: its sums do
+  /// not depend on threads.
+  void weight_gradient(std::int64_t out, std::int64_t in, std::int64_t rows, const float* g,
+                       std::int64_t g_stride, const float* x, std::int64_t x_stride,
+                       std::int64_t offset) {
+    constexpr std::int64_t slice = 64;
+    if (rows == 0) return;
+    const int workers = threads();  // before OpenMP regions of one thread begin
+    detail::for_each_worker(workers, [&](int worker) {
+      for (std::int64_t first = worker * slice; first < out; first += workers * slice)
+        detail::gemm(true, false, std::min(slice, out - first), in, rows, 1, g + first, g_stride, x,
+                     x_stride, 0, gradients_.data() + offset + first * in, in);
+    });
+  }
+
+  /// Adds the chunks' sums, in order, to the gradients at `offset`.
+  void add_partials(std::int64_t chunks, std::int64_t columns, std::int64_t offset) {
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
+      for (std::int64_t c = 0; c < columns; ++c)
+        gradients_[static_cast<std::size_t>(offset + c)] +=
+            partial_[static_cast<std::size_t>(chunk * columns + c)];
+  }
+
+  std::int64_t width_;
+  HstuOptions options_;
+  std::span<float> values_, gradients_;
+  MatrixView<const float> x_;
+  std::vector<std::int64_t> offsets_, targets_;
+  std::vector<float> normed_, z_, uvqk_, attention_, gated_;  ///< of forward
+  std::vector<float> uvqk_weight_, output_weight_;            ///< transposed
+  std::vector<float> d_uvqk_, d_attention_, partial_;         ///< of backward
+  std::vector<detail::RowMoments> moments_, output_moments_;
+};
+
+}  // namespace tessera::inline v0

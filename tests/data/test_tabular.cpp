@@ -1,0 +1,430 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Schemas good and bad; CSV fields against values written out by hand, from whole and from single
+// bytes; files larger than the window, from any rank, against the same file read at once.
+#include <tessera/data/tabular_file.hpp>
+
+#include <doctest/doctest.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <support/temporary_folder.hpp>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+const std::string kSchema =
+    "label: clicked\n"
+    "numeric: [age, {name: price, transform: log1p}, {name: score, transform: standardize}]\n"
+    "categorical: [device, {name: city, rows: 1000}, {name: user, rows: 4096, width: 8},\n"
+    "  {name: tags, list: \"|\", pooling: mean, rows: 1024}, {name: last, list: \"|\", table: "
+    "tags}]\n";
+
+std::string fault(const std::string& text) {
+  try {
+    parse_schema(text, "s.yaml");
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+ByteSource bytes_of(std::string text, std::size_t at_a_time) {
+  return [text = std::move(text), at_a_time, at = std::size_t{0}](std::span<char> chunk) mutable {
+    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
+    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
+    at += count;
+    return count;
+  };
+}
+
+using Records = std::vector<std::vector<std::string>>;
+Records records(const std::string& text, std::size_t at_a_time, std::size_t chunk = 1) {
+  CsvReader reader(bytes_of(text, at_a_time), "a.csv", {.chunk_bytes = chunk});
+  Records all;
+  for (auto fields = reader.next(); !fields.empty(); fields = reader.next())
+    all.emplace_back(fields.begin(), fields.end());
+  return all;
+}
+void check_records(const std::string& text, const Records& expected) {
+  CAPTURE(text);
+  for (const std::size_t bytes : {1, 2, 3, 1000}) {
+    CHECK(records(text, bytes) == expected);
+    CHECK(records(text, bytes, 4096) == expected);
+  }
+}
+std::string csv_fault(const std::string& text) {
+  try {
+    records(text, 3);
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+TabularBlock block_of(const Schema& schema, const std::string& text) {
+  TabularReader reader(bytes_of(text, 7), "a.csv", schema, ',');
+  TabularBlock block;
+  reader.read(1 << 20, block);
+  return block;
+}
+std::string read_fault(const Schema& schema, const std::string& text) {
+  try {
+    block_of(schema, text);
+    return "";
+  } catch (const DataError& error) {
+    return error.what();
+  }
+}
+
+/// `lines` samples that can be told apart by their number; tags repeat.
+void write(const std::filesystem::path& path, int lines, int first = 0) {
+  std::ofstream file(path);
+  file << "id,clicked,tags\n";
+  for (int i = first; i < first + lines; ++i)
+    file << i << ',' << i % 2 << ",a" << i % 7 << (i % 3 == 0 ? "|b" : "") << '\n';
+}
+const Schema kTags =
+    parse_schema("label: clicked\nnumeric: [id]\ncategorical: [{name: tags, list: '|'}]", "t.yaml");
+
+struct Epoch {
+  std::vector<float> ids;
+  std::vector<std::int32_t> rows;
+};
+Epoch epoch_of(const TabularFile& file, int epoch, std::int64_t batch_size) {
+  Epoch all;
+  ClickBatch<std::int32_t> batch;
+  for (std::int64_t i = 0; i < file.train_samples(); i += batch_size) {
+    file.train_batch(epoch, i, std::min(batch_size, file.train_samples() - i), batch);
+    all.ids.insert(all.ids.end(), batch.dense.begin(), batch.dense.end());
+    all.rows.insert(all.rows.end(), batch.ids.begin(), batch.ids.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a schema") {
+  const Schema schema = parse_schema(kSchema, "s.yaml");
+  CHECK(schema.label == "clicked");
+  REQUIRE(schema.numeric.size() == 3);
+  CHECK((!schema.numeric[0].log1p && schema.numeric[1].log1p && schema.numeric[2].standardize));
+  REQUIRE(schema.categorical.size() == 5);
+  REQUIRE(schema.tables.size() == 4);
+  CHECK(schema.tables[0].rows_by == RowsBy::appearance);
+  CHECK(schema.tables[1].rows == 1000);
+  CHECK(schema.tables[2].width == 8);
+  CHECK(schema.categorical[3].list == '|');
+  CHECK(schema.categorical[3].pooling == Pooling::mean);
+  CHECK(schema.categorical[4].table == 3);
+}
+
+TEST_CASE("what is wrong with a schema, and where") {
+  const std::pair<const char*, const char*> kFaults[] = {
+      {"", "line 1, column 1: a schema must be a mapping"},
+      {"label: y\ncategorical: []", "line 2, column 14: there must be at least one"},
+      {"label: y\ncategorical: a", "column 14: 'categorical' must be a list"},
+      {"categorical: [a]", "'label' is missing"},
+      {"label: y", "'categorical' is missing"},
+      {"label: y\ncategorical: [a]\nnumbers: [b]", "line 3, column 10: a schema has no key"},
+      {"label: y\ncategorical: [a, a]", "line 2, column 18: column 'a' is given twice"},
+      {"label: y\ncategorical: [y]", "column 'y' is given twice"},
+      {"label: y\ncategorical: [{name: a, rows: ten}]",
+       "line 2, column 31: rows 'ten' must be a whole number from 3"},
+      {"label: y\ncategorical: [{name: a, rows: 99999999999999999999}]", "must be a whole number"},
+      {"label: y\ncategorical: [{name: a, width: 1025}]", "from 1 to 1024"},
+      {"label: y\ncategorical: [{name: a, list: '||'}]", "must be one ASCII character"},
+      {"label: y\ncategorical: [{name: a, pooling: max}]", "must be sum or mean"},
+      {"label: y\ncategorical: [{name: a, vocabulary: true}]", "a vocabulary needs 'rows'"},
+      {"label: y\ncategorical: [{name: a, unknown: huh}]", "must be shared, bad_id or error"},
+      {"label: y\ncategorical: [{name: a, rows: 5, unknown: error}]", "is for columns without"},
+      {"label: y\ncategorical: [{name: a, rows: 5}, {name: b, table: a, rows: 6}]",
+       "column 'b': rows differs"},
+      {"label: y\nnumeric: [{name: x, transform: sqrt}]\ncategorical: [a]",
+       "line 2, column 32: column 'x': transform 'sqrt' must be"},
+      {"label: y\nnumeric: [{name: x, empty: none}]\ncategorical: [a]",
+       "line 2, column 28: column 'x': empty 'none' must be a finite number"},
+      {"label: y\ncategorical: [a]\ncolumns: [y, b]", "columns lacks 'a'"},
+      {"label: y\ncategorical: [a]\nseparator: ab", "must be one ASCII character"},
+      {"label: [y\ncategorical: [a]", "line 2"},
+  };
+  for (const auto& item : kFaults) {
+    const std::string text = item.first, part = item.second;
+    CAPTURE(text);
+    const std::string found = fault(text);
+    CAPTURE(found);
+    CHECK(found.find(part) != std::string::npos);
+    CHECK(found.find("file 's.yaml', line ") == 0);
+  }
+}
+
+TEST_CASE("CSV: quotes, ends of lines, empty fields") {
+  check_records("", {});
+  check_records("a", {{"a"}});
+  check_records("a,b\n1,2\n", {{"a", "b"}, {"1", "2"}});
+  check_records("a,b\r\n\r\n1,\r\n,", {{"a", "b"}, {"1", ""}, {"", ""}});
+  check_records("\xef\xbb\xbf\"x,\"\"y\"\"\",\"two\nlines\"\n\"\",q\"q\n",
+                {{"x,\"y\"", "two\nlines"}, {"", "q\"q"}});
+  check_records("\"\"\n\"\"\"\"\r\n\"a\"\r", {{""}, {"\""}, {"a"}});
+  check_records("Z\xc3\xbcrich,\xe6\x9d\xb1\n", {{"Z\xc3\xbcrich", "\xe6\x9d\xb1"}});
+}
+
+TEST_CASE("CSV: what is wrong, and where") {
+  CHECK(csv_fault("a\n\"b\nc\"d\n") ==
+        "file 'a.csv', line 2: field 1: text behind the closing quote; write a quote inside quotes "
+        "twice");
+  CHECK(csv_fault("a\n1,\"b\n\n") ==
+        "file 'a.csv', line 2: field 2: the quote is not closed before the file ends");
+  CHECK(csv_fault("\xff\xfe\x41").find("UTF-16") != std::string::npos);
+  CsvReader small(bytes_of("a\n\"" + std::string(5000, 'x'), 100), "a.csv",
+                  {.chunk_bytes = 16, .max_record_bytes = 1000});
+  CHECK(small.next().size() == 1);
+  CHECK_THROWS_WITH_AS(small.next(),
+                       "file 'a.csv', line 2: the record is longer than 1000 bytes; is a quote not "
+                       "closed?",
+                       DataError);
+}
+
+TEST_CASE("samples: columns in any order, lists, empty fields, numbers") {
+  const Schema schema = parse_schema(kSchema, "s.yaml");
+  const std::string header = "tags,more,clicked,score,price,age,user,city,device,last\n";
+  TabularBlock block =
+      block_of(schema, header + "a|b||a,x,1,2,0,,u1,Rome,tv,b\n,x,0.5,4,-3,7,u2,,pc,\n");
+  CHECK(block.labels == std::vector<float>{1, 0.5f});
+  CHECK(std::isnan(block.numbers[0]));
+  CHECK(block.numbers[1] == 0.0f);
+  CHECK(block.numbers[4] == 0.0f);  // of -3, which counts as 0
+  CHECK(block.ends == std::vector<std::size_t>{1, 2, 3, 6, 7, 8, 9, 10, 10, 10});
+  TabularStatistics statistics(schema);
+  statistics.add(block);
+  const TabularEncoder encoder(statistics);
+  CHECK(encoder.rows() == std::vector<std::int64_t>{4, 1000, 4096, 1024});
+  encoder.encode(block);
+  CHECK(block.numbers == std::vector<float>{0, 0, -1, 7, 0, 1});
+  ClickBatch<std::int32_t> batch;
+  to_batch(block, 5, batch);
+  CHECK(batch.offsets == std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 9, 9, 10, 10});
+  CHECK(batch.ids[0] == 2);
+  CHECK(batch.ids[1] == 3);
+  CHECK(batch.ids[3] == TabularEncoder::kMissingRow);
+  CHECK(batch.ids[6] == batch.ids[8]);
+  CHECK(batch.ids[7] == batch.ids[9]);  // one table, one text
+
+  const auto check_fault = [&](const std::string& text, const char* part) {
+    const std::string found = read_fault(schema, text);
+    CAPTURE(found);
+    CHECK(found.find(part) != std::string::npos);
+  };
+  check_fault("", "is empty; it needs a line of column names");
+  check_fault("clicked,age\n", "line 1: there is no column 'price', which 's.yaml' names");
+  check_fault("age," + header, "two columns are named 'age'");
+  check_fault(header + ",x,1,2,0,,u1,Rome\n", "line 2: the record has 8 fields, the header has 10");
+  for (const char* label : {"2", "-0.1", "yes", "", "nan"})
+    check_fault(header + ",x," + label + ",2,0,,u1,Rome,tv,\n", "line 2, column 'clicked': '");
+  for (const char* number : {"1e99", "inf", "nan", "1,5", "x"})
+    check_fault(header + ",x,1,2,0,\"" + number + "\",u1,Rome,tv,\n", "line 2, column 'age': '");
+  TabularReader skipping(bytes_of(header + ",x,7,2,0,,u,R,t,\n,x,1,2,0,,u,R,t,\n", 50), "a.csv",
+                         schema, ',', BadLines::skip);
+  CHECK(skipping.read(10, block) == 1);
+  CHECK(skipping.bad_lines() == 1);
+  CHECK(skipping.first_bad_line().find("line 2, column 'clicked'") != std::string::npos);
+}
+
+TEST_CASE("empty numbers: 0 at the end, or a number of their own") {
+  const auto numbers = [](const std::string& empty) {
+    const Schema schema = parse_schema(
+        "label: y\nnumeric: [{name: x, transform: standardize" + empty + "}]\ncategorical: [a]",
+        "s.yaml");
+    TabularBlock block = block_of(schema, "y,x,a\n0,1,p\n1,,p\n1,3,p\n1,,p\n");
+    TabularStatistics statistics(schema);
+    statistics.add(block);
+    TabularEncoder(statistics).encode(block);
+    return block.numbers;
+  };
+  CHECK(numbers("") == std::vector<float>{-1, 0, 1, 0});
+  const std::vector<float> own = numbers(", empty: -1");  // of mean 0.5
+  CHECK(own[1] == own[3]);
+  CHECK(own[1] * 0.5f == doctest::Approx(-1.5f * own[0]));
+}
+
+TEST_CASE("unknown texts: shared row, bad id, error") {
+  const auto encoded = [](const std::string& unknown) {
+    const Schema schema =
+        parse_schema("label: y\ncategorical: [{name: a, min_count: 2" + unknown + "}]", "s.yaml");
+    TabularStatistics statistics(schema);
+    statistics.add(block_of(schema, "y,a\n0,p\n1,p\n1,rare\n"));
+    TabularBlock block = block_of(schema, "y,a\n0,p\n1,rare\n0,new\n1,\n");
+    TabularEncoder(statistics).encode(block, "file 'a.csv'");
+    return std::vector<std::int64_t>(block.keys.begin(), block.keys.end());
+  };
+  CHECK(encoded("") == std::vector<std::int64_t>{2, 1, 1, 0});
+  CHECK(encoded(", unknown: bad_id") == std::vector<std::int64_t>{2, -1, -1, 0});
+  CHECK_THROWS_WITH_AS(encoded(", unknown: error"),
+                       doctest::Contains("file 'a.csv', sample 1, column 'a': the text is not in"),
+                       DataError);
+}
+
+TEST_CASE("a list of ten million entries") {
+  std::string text = "clicked,id,tags\n1,0,";
+  for (int i = 0; i < 10'000'000; ++i) text += "1|";
+  text += '\n';
+  TabularReader reader(bytes_of(text, std::size_t{1} << 20), "a.csv", kTags, ',');
+  TabularBlock block;
+  CHECK(reader.read(2, block) == 1);
+  CHECK(block.keys.size() == 10'000'000);
+}
+
+TEST_CASE("a file in windows: each sample once an epoch, the same for any batches and threads") {
+  const TemporaryFolder folder;
+  write(folder.path / "a.csv", 1000);
+  const TabularFileOptions small{.block = 16, .window = 64, .seed = 5};
+  const TabularFile file(folder.path / "a.csv", kTags, small);
+  CHECK(file.train_samples() == 900);
+  CHECK(file.test_samples() == 100);
+  const Epoch first = epoch_of(file, 0, 50), second = epoch_of(file, 1, 50);
+  CHECK(first.ids != second.ids);
+  std::vector<float> sorted = first.ids;
+  std::sort(sorted.begin(), sorted.end());
+  for (int i = 0; i < 900; ++i)
+    REQUIRE(sorted[static_cast<std::size_t>(i)] == static_cast<float>(i));
+  CHECK(std::abs(first.ids[0] - first.ids[1]) + std::abs(first.ids[1] - first.ids[63]) > 64);
+  TabularFileOptions threads = small;
+  threads.threads = 3;
+  const TabularFile again(folder.path / "a.csv", kTags, threads);
+  const Epoch same = epoch_of(again, 0, 7);
+  CHECK(same.ids == first.ids);
+  ClickBatch<std::int32_t> batch;
+  file.test_batch(10, 90, batch);
+  for (int i = 0; i < 90; ++i)
+    CHECK(batch.dense[static_cast<std::size_t>(i)] == static_cast<float>(910 + i));
+  // Ranks that ask at once for parts of the same batches.
+  std::vector<std::vector<float>> parts(4);
+  std::vector<std::thread> ranks;
+  for (std::size_t r = 0; r < 4; ++r)
+    ranks.emplace_back([&, r] {
+      ClickBatch<std::int64_t> part;
+      for (std::int64_t i = static_cast<std::int64_t>(r) * 5; i < 900; i += 20) {
+        again.train_batch(0, i, 5, part);
+        parts[r].insert(parts[r].end(), part.dense.begin(), part.dense.end());
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (std::size_t i = 0; i < 900; ++i)
+    REQUIRE(parts[i / 5 % 4][i / 20 * 5 + i % 5] == first.ids[i]);
+  // As a whole in memory.
+  const TabularFile whole(folder.path / "a.csv", kTags, {.block = 16, .seed = 5});
+  CHECK(whole.checksum() == file.checksum());
+  CHECK(epoch_of(whole, 0, 50).ids != epoch_of(whole, 1, 50).ids);
+}
+
+TEST_CASE("compressed files, and files that are cut off or change") {
+  const TemporaryFolder folder;
+  const std::filesystem::path plain = folder.path / "a.csv";
+  write(plain, 1000);
+  const TabularFileOptions small{.block = 16, .window = 64};
+  const std::uint64_t checksum = TabularFile(plain, kTags, small).checksum();
+  const auto compressed = [&](const char* name, std::string (*compress)(const std::string&)) {
+    std::ifstream in(plain);
+    const std::string text{std::istreambuf_iterator<char>(in), {}},
+        half = text.substr(0, text.size() / 2);
+    // two parts behind each other
+    const std::string bytes = compress(half) + compress(text.substr(half.size()));
+    const std::filesystem::path path = folder.path / name;
+    std::ofstream(path) << bytes;
+    const TabularFile file(path, kTags, small);
+    CHECK(file.checksum() == checksum);
+    CHECK(epoch_of(file, 1, 50).ids.size() == 900);
+    std::ofstream(path) << bytes.substr(0, bytes.size() - 9);
+    CHECK_THROWS_WITH_AS(TabularFile(path, kTags, small), doctest::Contains("is cut off"),
+                         DataError);
+    std::string damaged = bytes;
+    for (std::size_t i = 40; i < 60; ++i) damaged[i] = static_cast<char>(~damaged[i]);
+    std::ofstream(path) << damaged;
+    CHECK_THROWS_AS(TabularFile(path, kTags, small), DataError);
+  };
+  compressed("a.csv.gz", [](const std::string& text) {
+    std::string out(compressBound(text.size()) + 64, '\0');
+    z_stream stream{};
+    REQUIRE(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+    stream.avail_in = static_cast<uInt>(text.size());
+    stream.next_out = reinterpret_cast<Bytef*>(out.data());
+    stream.avail_out = static_cast<uInt>(out.size());
+    CHECK(deflate(&stream, Z_FINISH) == Z_STREAM_END);
+    out.resize(stream.total_out);
+    deflateEnd(&stream);
+    return out;
+  });
+  compressed("a.csv.zst", [](const std::string& text) {
+    std::string out(ZSTD_compressBound(text.size()), '\0');
+    out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+    return out;
+  });
+  std::ofstream(folder.path / "b.csv") << "BZh91AY&SY";
+  CHECK_THROWS_WITH_AS(TabularFile(folder.path / "b.csv", kTags),
+                       doctest::Contains("compressed by bzip2"), DataError);
+  const TabularFile file(plain, kTags, small);
+  write(plain, 1000, 1000);
+  ClickBatch<std::int32_t> batch;
+  CHECK_THROWS_WITH_AS(file.train_batch(0, 0, 50, batch), doctest::Contains("changed while"),
+                       DataError);
+  write(plain, 30);
+  CHECK_THROWS_WITH_AS(epoch_of(file, 1, 50), doctest::Contains("changed while"), DataError);
+}
+
+TEST_CASE("a file ten times as large as the memory that may be used") {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0;
+  statm >> pages;
+  const std::int64_t now = pages * ::sysconf(_SC_PAGESIZE);
+  if (now > std::int64_t{1} << 33) {
+    MESSAGE("a sanitizer has reserved what a limit would take away");
+    return;
+  }
+  constexpr std::int64_t kAllowed = std::int64_t{28} << 20;  // two stacks of 8 MiB among it
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("tessera_large_" + std::to_string(::getpid()) + ".csv");
+  {
+    std::ofstream file(path);
+    file << "id,text,clicked,tags\n";
+    const std::string text(16'000, 'x');
+    for (int i = 0; i < 18'500; ++i) file << i << ",\"" << text << "\"," << i % 2 << ",a|b\n";
+  }
+  CHECK(static_cast<std::int64_t>(std::filesystem::file_size(path)) > 10 * kAllowed);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::mallopt(M_ARENA_MAX, 1);
+    const rlimit limit{static_cast<rlim_t>(now + kAllowed), static_cast<rlim_t>(now + kAllowed)};
+    ::setrlimit(RLIMIT_AS, &limit);
+    int status = 3;
+    try {
+      const TabularFile file(path, kTags, {.block = 128, .window = 1024});
+      double sum = 0;
+      for (const float id : epoch_of(file, 0, 50).ids) sum += id;
+      status = sum == 16'649.0 * 16'650 / 2 ? 0 : 1;
+    } catch (const std::bad_alloc&) {
+      status = 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+    std::_Exit(status);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  std::filesystem::remove(path);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// No input may do more harm than a DataError, and how the bytes come in changes nothing: neither
+// the fields nor the error. Samples that are read have labels, finite numbers and keys in order.
+#include <tessera/data/tabular.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+using namespace tessera;
+
+namespace {
+
+ByteSource source(std::string_view text, std::size_t at_a_time) {
+  return [=, at = std::size_t{0}](std::span<char> chunk) mutable {
+    const std::size_t count = std::min({chunk.size(), at_a_time, text.size() - at});
+    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(at), count, chunk.begin());
+    at += count;
+    return count;
+  };
+}
+
+/// Every field with its length, or what was wrong.
+std::string fields(std::string_view text, std::size_t at_a_time, std::size_t chunk) {
+  std::string all;
+  try {
+    CsvReader reader(source(text, at_a_time), "fuzz", {.chunk_bytes = chunk});
+    for (auto record = reader.next(); !record.empty(); record = reader.next()) {
+      all += fmt::format("\n{}", reader.line());
+      for (const std::string_view field : record) all += fmt::format(" {}:{}", field.size(), field);
+    }
+  } catch (const DataError& error) {
+    all += error.what();
+  }
+  return all;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const Schema schema =
+      parse_schema("label: y\nnumeric: [x]\ncategorical: [c, {name: tags, list: '|'}]", "schema");
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (fields(text, 1, 1) != fields(text, 1 << 16, 1 << 16)) std::abort();
+  try {
+    TabularReader reader(source(text, 5), "fuzz", schema, ',', BadLines::skip);
+    TabularBlock block;
+    while (reader.read(3, block) > 0) {
+      if (block.labels.size() != static_cast<std::size_t>(block.size) ||
+          block.ends.size() != 2 * block.labels.size() || block.ends.back() != block.keys.size() ||
+          !std::is_sorted(block.ends.begin(), block.ends.end()))
+        std::abort();
+      for (const float label : block.labels)
+        if (!(label >= 0 && label <= 1)) std::abort();
+      for (const float number : block.numbers)
+        if (std::isinf(number)) std::abort();
+    }
+  } catch (const DataError&) {
+  }
+  return 0;
+}

@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include <tessera/core/random.hpp>
+#include <tessera/dense/parameters.hpp>
+#include <tessera/sequence/hstu.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+
+constexpr int kHeads = 2, kAttention = 4, kHidden = 3, kWidth = 5;
+using Layer = HstuLayer<kHeads, kAttention, kHidden>;
+
+float number(std::uint64_t stream, std::uint64_t i) {
+  return static_cast<float>(random_word(7, stream, i) >> 40) * 0x1p-23f - 1.0f;
+}
+
+/// One block in double, position by position, as the class's comment has it.
+struct Plain {
+  HstuOptions options;
+  std::vector<double> p, x;
+  std::vector<std::int64_t> offsets, targets;
+
+  static std::vector<double> norm(const double* a, std::int64_t n, const double* w, const double* b,
+                                  double epsilon) {
+    double mean = 0, variance = 0;
+    for (std::int64_t c = 0; c < n; ++c) mean += a[c] / static_cast<double>(n);
+    for (std::int64_t c = 0; c < n; ++c)
+      variance += (a[c] - mean) * (a[c] - mean) / static_cast<double>(n);
+    std::vector<double> y(static_cast<std::size_t>(n));
+    for (std::int64_t c = 0; c < n; ++c)
+      y[c] = (a[c] - mean) / std::sqrt(variance + epsilon) * w[c] + b[c];
+    return y;
+  }
+  static double silu(double a) { return a / (1.0 + std::exp(-a)); }
+
+  std::vector<double> output() const {
+    constexpr int hv = kHeads * kHidden, ha = kHeads * kAttention, columns = 2 * (hv + ha);
+    const std::int64_t rows = std::ssize(x) / kWidth;
+    const double* const uvqk = p.data() + 2 * kWidth;
+    const double* const uvqk_bias = uvqk + columns * kWidth;
+    const double* const output_norm = uvqk_bias + columns;
+    const double* const out = output_norm + 2 * hv;
+    std::vector<double> z(static_cast<std::size_t>(rows * columns)), y = x;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const auto a =
+          norm(&x[r * kWidth], kWidth, p.data(), p.data() + kWidth, options.norm_epsilon);
+      for (int c = 0; c < columns; ++c) {
+        double sum = uvqk_bias[c];
+        for (int i = 0; i < kWidth; ++i) sum += a[i] * uvqk[c * kWidth + i];
+        z[r * columns + c] = options.silu_all || c < hv ? silu(sum) : sum;
+      }
+    }
+    for (std::size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const std::int64_t n = offsets[s + 1] - offsets[s], t = targets.empty() ? 0 : targets[s];
+      const auto place = [&](std::int64_t i) { return std::min(i, n - t); };
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double* const zi = &z[(offsets[s] + i) * columns];
+        std::vector<double> attention(hv);
+        for (std::int64_t j = 0; j < n; ++j) {
+          const std::int64_t back = place(i) - place(j);
+          const bool sees =
+              i == j ||
+              (back > 0 && (options.attention_window == 0 || back <= options.attention_window));
+          if (!sees) continue;
+          const double* const zj = &z[(offsets[s] + j) * columns];
+          for (int h = 0; h < kHeads; ++h) {
+            double dot = 0;
+            for (int a = 0; a < kAttention; ++a)
+              dot += zi[2 * hv + h * kAttention + a] * zj[2 * hv + ha + h * kAttention + a];
+            const double score =
+                silu(options.alpha * dot) / static_cast<double>(options.max_length);
+            for (int v = 0; v < kHidden; ++v)
+              attention[h * kHidden + v] += score * zj[hv + h * kHidden + v];
+          }
+        }
+        const auto normal =
+            norm(attention.data(), hv, output_norm, output_norm + hv, options.norm_epsilon);
+        std::vector<double> gated;
+        if (options.concat_ux) {
+          gated.assign(zi, zi + hv);
+          gated.insert(gated.end(), attention.begin(), attention.end());
+        }
+        for (int c = 0; c < hv; ++c) gated.push_back(zi[c] * normal[c]);
+        for (int o = 0; o < kWidth; ++o)
+          for (std::size_t c = 0; c < gated.size(); ++c)
+            y[(offsets[s] + i) * kWidth + o] += gated[c] * out[o * gated.size() + c];
+      }
+    }
+    return y;
+  }
+};
+
+struct Run {
+  std::vector<float> y, dx, gradients;
+};
+
+Run run(Layer& layer, DenseParameters& parameters, const std::vector<float>& x,
+        const std::vector<float>& dy, const SequenceBatch& batch) {
+  const std::int64_t rows = std::ssize(x) / kWidth;
+  Run result{std::vector<float>(x.size()), std::vector<float>(x.size()), {}};
+  layer.forward({x.data(), rows, kWidth}, batch, {result.y.data(), rows, kWidth});
+  layer.backward({dy.data(), rows, kWidth}, {result.dx.data(), rows, kWidth});
+  result.gradients.assign(parameters.gradients().begin(), parameters.gradients().end());
+  return result;
+}
+
+void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
+           const std::vector<std::int64_t>& targets) {
+  std::vector<std::int64_t> offsets{0};
+  for (const std::int64_t length : lengths) offsets.push_back(offsets.back() + length);
+  options.max_length = 700;
+  options.alpha = 0.6f;
+  options.norm_epsilon = 1e-3f;
+  options.threads = 1;
+  Layer layer(kWidth, options);
+  DenseParameters parameters(3, layer);
+  for (std::size_t i = 0; i < parameters.values().size(); ++i)
+    parameters.values()[i] = 0.7f * number(1, i) + (i < kWidth ? 1.0f : 0.0f);
+  std::vector<float> x(static_cast<std::size_t>(offsets.back() * kWidth)), dy(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = number(2, i), dy[i] = number(3, i);
+  const SequenceBatch batch{offsets, targets};
+  const Run found = run(layer, parameters, x, dy, batch);
+
+  Plain plain{options,
+              {parameters.values().begin(), parameters.values().end()},
+              {x.begin(), x.end()},
+              offsets,
+              targets};
+  const std::vector<double> y = plain.output();
+  double worst = 0;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    worst = std::max(worst, std::abs(y[i] - found.y[i]) / (1 + std::abs(y[i])));
+  CHECK(worst < 1e-4);
+
+  // the gradient along random directions, of the parameters and of the input
+  for (std::uint64_t direction = 0; direction < 4; ++direction) {
+    double expected = 0, slope = 0;
+    const double h = 1e-5;
+    std::vector<double> of_p(plain.p.size()), of_x(plain.x.size());
+    for (std::size_t i = 0; i < of_p.size(); ++i)
+      of_p[i] = direction < 2 ? number(10 + direction, i) : 0.0f;
+    for (std::size_t i = 0; i < of_x.size(); ++i)
+      of_x[i] = direction < 2 ? 0.0f : number(10 + direction, i);
+    const auto value = [&](double step) {
+      Plain moved = plain;
+      for (std::size_t i = 0; i < of_p.size(); ++i) moved.p[i] += step * of_p[i];
+      for (std::size_t i = 0; i < of_x.size(); ++i) moved.x[i] += step * of_x[i];
+      const std::vector<double> at = moved.output();
+      double sum = 0;
+      for (std::size_t i = 0; i < at.size(); ++i) sum += at[i] * dy[i];
+      return sum;
+    };
+    slope = (value(h) - value(-h)) / (2 * h);
+    double size = 1;
+    for (std::size_t i = 0; i < of_p.size(); ++i)
+      expected += of_p[i] * found.gradients[i], size += std::abs(of_p[i] * found.gradients[i]);
+    for (std::size_t i = 0; i < of_x.size(); ++i)
+      expected += of_x[i] * found.dx[i], size += std::abs(of_x[i] * found.dx[i]);
+    INFO("direction ", direction);
+    CHECK(std::abs(slope - expected) < 2e-4 * size);
+  }
+
+  for (const int threads : {2, 5}) {
+    options.threads = threads;
+    Layer again(kWidth, options);
+    DenseParameters same(3, again);
+    std::copy(parameters.values().begin(), parameters.values().end(), same.values().begin());
+    const Run other = run(again, same, x, dy, batch);
+    CHECK((other.y == found.y));
+    CHECK((other.dx == found.dx));
+    CHECK((other.gradients == found.gradients));
+  }
+}
+
+std::string message(const auto& f) {
+  try {
+    f();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("HSTU: value and gradients of sequences over several blocks; any threads, same bits") {
+  SUBCASE("causal") { check({}, {600, 0, 1, 300}, {}); }
+  SUBCASE("targets, some sequences of nothing else") {
+    check({.concat_ux = true}, {290, 7, 140}, {150, 7, 0});
+  }
+  SUBCASE("a window, SiLU of U alone") {
+    check({.silu_all = false, .attention_window = 50}, {520, 130}, {3, 0});
+  }
+}
+
+TEST_CASE("HSTU: no sequences, and sequences of nothing") {
+  Layer layer(kWidth, {.max_length = 4});
+  DenseParameters parameters(3, layer);
+  const std::vector<std::int64_t> none{0}, empty{0, 0, 0};
+  for (const auto& offsets : {none, empty}) {
+    layer.forward({nullptr, 0, kWidth}, {offsets}, {nullptr, 0, kWidth});
+    layer.backward({nullptr, 0, kWidth});
+    for (const float g : parameters.gradients()) CHECK(g == 0.0f);
+  }
+}
+
+TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
+  Layer layer(kWidth, {.max_length = 4});
+  std::vector<float> x(6 * kWidth, 1.0f), y(6 * kWidth, 9.0f);
+  const auto forward = [&](std::vector<std::int64_t> offsets, std::vector<std::int64_t> targets,
+                           std::int64_t columns = kWidth) {
+    return message(
+        [&] { layer.forward({x.data(), 6, columns}, {offsets, targets}, {y.data(), 6, kWidth}); });
+  };
+  CHECK(forward({0, 6}, {}) ==
+        "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
+  DenseParameters parameters(3, layer);
+  CHECK(forward({0, 3, 6}, {}, 4) ==
+        "HstuLayer: input is 6 x 4, output 6 x 5; both must be positions x 5");
+  CHECK(forward({0, 3, 5}, {}) ==
+        "HstuLayer: offsets must begin with 0 and end with the 6 positions of the input");
+  CHECK(forward({}, {}) ==
+        "HstuLayer: offsets must begin with 0 and end with the 6 positions of the input");
+  CHECK(forward({0, 4, 3, 6}, {}) == "HstuLayer: offsets decrease after sequence 1");
+  CHECK(forward({0, 1, 6}, {}) == "HstuLayer: sequence 1 has 5 positions; max_length is 4");
+  CHECK(forward({0, 3, 6}, {1}) == "HstuLayer: 1 numbers of targets for 2 sequences");
+  CHECK(forward({0, 3, 6}, {1, 4}) == "HstuLayer: sequence 1 has 4 targets and 3 positions");
+  CHECK((y == std::vector<float>(6 * kWidth, 9.0f)));
+  CHECK(forward({0, 3, 6}, {}).empty());
+  CHECK(message([&] { layer.backward({x.data(), 5, kWidth}); }) ==
+        "HstuLayer: gradient is 5 x 5, must be 6 x 5 as the output of the last forward");
+  CHECK(message([&] { Layer(0, {.max_length = 4}); }) ==
+        "HstuLayer: width must be positive, got 0");
+  CHECK(message([&] { Layer(4, {}); }) == "HstuLayer: max_length must be positive, got 0");
+}

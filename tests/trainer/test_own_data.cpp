@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The commands of docs/your_own_data.md as they stand; data of other shapes than Criteo's.
+#include <trainer/command.hpp>
+
+#include <tessera/core/random.hpp>
+#include <tessera/data/binary_dataset.hpp>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+const std::string kSmall = " --ranks 1 --bottom-mlp 8 --top-mlp 8 --embedding-width 8";
+
+std::string document() {
+  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe");
+  while (folder = folder.parent_path(), folder.has_relative_path())
+    if (const auto found = folder / "docs" / "your_own_data.md"; std::filesystem::exists(found))
+      return text_of(found);
+  std::printf("skipped: there is no docs/your_own_data.md above the test\n");
+  std::exit(77);
+}
+
+/// The blocks of commands, one after the other.
+std::string commands() {
+  const std::string text = document(), begin = "```bash\n";
+  std::string all = "set -e\n";
+  for (std::size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
+    at += begin.size();
+    const std::size_t end = text.find("```", at);
+    all += text.substr(at, end - at);
+    at = end;
+  }
+  return all;
+}
+
+/// Clicks that depend on a category of 20 and on one of the tags.
+void write_clicks(const std::filesystem::path& path, int lines) {
+  std::ofstream file(path);
+  file << "y,c,tags\n";
+  std::uint64_t random = 1;
+  for (int i = 0; i < lines; ++i) {
+    random = mix64(random);
+    const auto c = random % 20, a = random / 20 % 9, b = random / 200 % 9;
+    const int percent = 10 + 50 * (c % 4 == 0) + 30 * (a == 0 || b == 0);
+    const bool y = static_cast<int>(random / 4000 % 100) < percent;
+    file << y << ",c" << c << ",t" << a << "|t" << b << '\n';
+  }
+}
+const std::string kSchema = "label: y\ncategorical: [c, {name: tags, list: '|'}]\n";
+
+}  // namespace
+
+TEST_CASE("the commands of the page") {
+  const TemporaryFolder folder;
+  const std::string script = (folder.path / "commands.sh").string();
+  const std::filesystem::path bin = std::filesystem::path(train_dlrm_path()).parent_path();
+  std::ofstream(script) << commands();
+  const std::string command = "cd '" + folder.path.string() + "' && PATH='" + bin.string() +
+                              "':\"$PATH\" bash commands.sh >out 2>err";
+  const int status = std::system(command.c_str());
+  INFO(text_of(folder.path / "err"));
+  REQUIRE(status == 0);
+  const auto json = nlohmann::json::parse(text_of(folder.path / "result.json"));
+  CHECK(json.at("train_samples") == 18'000);
+  CHECK(json.at("auc").get<double>() > 0.68);  // the truth itself reaches about 0.73
+}
+
+TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and plan") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "a.csv", 6000);
+  std::ofstream(folder.path / "s.yaml") << kSchema;
+  const std::string data =
+      "--data '" + (folder.path / "a.csv").string() + "' --schema '" +
+      (folder.path / "s.yaml").string() +
+      "' --bottom-mlp 8 --top-mlp 32 --embedding-width 8 --shuffle-window 3000";
+  const double one = results(data + " --ranks 1").at("auc").get<double>();
+  CHECK(one > 0.7);
+  for (const char* plan : {"table-wise", "row-wise", "auto"})
+    CHECK(std::abs(results(data + " --ranks 3 --plan " + plan).at("auc").get<double>() - one) <
+          2e-3);
+  CHECK(results(data + " --interaction cross --ranks 2").at("auc").get<double>() > 0.7);
+  CHECK(results(data + " --loader first-rank --overlap --ranks 2").at("auc").get<double>() > 0.7);
+  CHECK(results(data + " --vocabulary --max-rows 64 --min-count 1 --ranks 2")
+            .at("auc")
+            .get<double>() > 0.7);
+  const auto check_fails = [&](const std::string& more, const char* part) {
+    const Outcome outcome = train_dlrm(data + more, false);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find(part) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  };
+  check_fails(" --plan grid", "--plan grid is for 26 categories");
+  check_fails(" --feature-check", "these data have lists");
+  std::ofstream(folder.path / "s.yaml") << "label: z\ncategorical: [c]\n";
+  check_fails("", "a.csv', line 1: there is no column 'z'");
+}
+
+TEST_CASE("a folder whose features have 1 and 3 ids per sample") {
+  const TemporaryFolder folder;
+  const std::string set = (folder.path / "set").string();
+  BinaryDatasetWriter writer(set, 0, {9, 200}, {1, 3});
+  ClickBatch<std::int32_t> batch;
+  batch.size = 512, batch.features = 2;
+  for (int i = 0; i < 512; ++i) batch.labels.push_back(static_cast<float>(i % 5 == 0));
+  for (int i = 0; i < 512; ++i) batch.ids.push_back(i % 9);
+  for (int i = 0; i < 512; ++i)
+    for (const int id : {i * 7 % 100, 150 + i % 5, i % 50}) batch.ids.push_back(id);
+  batch.offsets.push_back(0);
+  for (int bag = 0; bag < 1024; ++bag)
+    batch.offsets.push_back(batch.offsets.back() + (bag < 512 ? 1 : 3));
+  for (const char* part : {"train", "test"}) writer.add(part, batch);
+  writer.finish();
+  const BinaryDataset data(set, read_feature_spec(set), "test");
+  ClickBatch<std::int32_t> read;
+  data.read(0, 512, read);
+  CHECK(read.ids == batch.ids);
+  CHECK(read.offsets == batch.offsets);
+  const std::vector<std::int64_t> some{511, 3};
+  data.gather(some, read);
+  CHECK(read.ids == std::vector<std::int32_t>{511 % 9, 3, 511 * 7 % 100, 151, 11, 21, 153, 3});
+  CHECK(
+      results("--data '" + set + "' --epochs 40 --batch-size 64" + kSmall).at("auc").get<double>() >
+      0.95);
+  batch.offsets[1] = 0;
+  BinaryDatasetWriter other((folder.path / "other").string(), 0, {9, 200}, {1, 3});
+  CHECK_THROWS_WITH_AS(other.add("train", batch), doctest::Contains("whose hotness is 1"),
+                       InvalidArgument);
+}
+
+TEST_CASE("folders of other shapes: 4 and 31 categories, 0 and 20 numbers") {
+  for (const auto& [categories, numbers] : {std::pair(4, 0), std::pair(31, 20), std::pair(10, 2)}) {
+    const TemporaryFolder folder;
+    const std::string set = (folder.path / "set").string();
+    BinaryDatasetWriter writer(set, numbers, std::vector<std::int64_t>(categories, 9));
+    ClickBatch<std::int32_t> batch;
+    batch.size = 512, batch.features = categories, batch.dense_columns = numbers;
+    for (int i = 0; i < 512; ++i) batch.labels.push_back(static_cast<float>(i % 9 < 3));
+    batch.dense.assign(static_cast<std::size_t>(512 * numbers), 0.5f);
+    for (int f = 0; f < categories; ++f)
+      for (int i = 0; i < 512; ++i) batch.ids.push_back((i + f) % 9);
+    for (const char* part : {"train", "test"}) writer.add(part, batch);
+    writer.finish();
+    CHECK(results("--data '" + set + "' --epochs 40 --batch-size 64 --feature-check" + kSmall)
+              .at("auc")
+              .get<double>() > 0.95);
+  }
+}
