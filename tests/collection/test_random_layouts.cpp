@@ -356,6 +356,32 @@ TEST_CASE("accumulation: the norm is the definition's; errors change nothing") {
   embeddings.tables().get("t", {found.data(), 3, 4});
   CHECK(found == std::vector<float>{0, -2, 0, 0, 0, 0, 0, 0, -2.5, 0, 0, -1.5});
 }
+TEST_CASE("accumulation: a batch that is refused is left out, and a step of such batches alone") {
+  SelfCommunicator self;
+  LayoutCollection<Widths<4>, Sgd, Host, SelfCommunicator, RejectNonFiniteGradients> embeddings{
+      self,
+      Host{},
+      make_layout({1}, {{"t", 3, 4}}, {{"f", "t"}}, {{0, {0, 3, 0, 4}, 0}}),
+      {.learning_rate = 1}};
+  std::vector<float> table(12);
+  embeddings.tables().set("t", {table.data(), 3, 4});
+  const std::vector<std::int64_t> ids{1}, offsets{0, 1};
+  const auto add = [&](float x) {
+    const std::vector<float> gradient(4, x);
+    embeddings.accumulate(embeddings.forward(KeyedJagged<std::int64_t>{1, 1, ids, offsets, {}}),
+                          {gradient.data(), 1, 4});
+  };
+  add(std::nanf(""));
+  CHECK(std::isnan(embeddings.apply(ClipByGlobalNorm{1})));
+  CHECK(embeddings.steps() == 0);
+  for (const float x : {0.25f, std::nanf(""), 0.5f}) add(x);
+  CHECK(embeddings.apply(ClipByGlobalNorm{9}) == 1.5);
+  CHECK(embeddings.steps() == 1);
+  CHECK(embeddings.rejected_steps() == 2);
+  embeddings.tables().get("t", {table.data(), 3, 4});
+  CHECK(table[4] == -0.75f);
+  CHECK_THROWS_AS(embeddings.apply(), InvalidArgument);
+}
 TEST_CASE("exact sums of squares: any float, any order") {
   const float values[] = {1e-45f, 3e38f, -3e38f, 1.5f, 1e-20f, 0.0f, -0.0f, 3.4e38f, 7e-39f};
   op::SquareDigits forth{}, back{};

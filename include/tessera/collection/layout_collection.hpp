@@ -191,7 +191,7 @@ class LayoutCollection {
   template <IdType Id>
   void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
     StepState<Id>& step = opened(pooled, gradient);
-    if (!split(step, gradient)) return;
+    if (!split(step, gradient)) return accumulator_.skip();
     exchange_gradients(step);
     step.stage = StepStage::empty;
     accumulator_.add(step, gradient);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/primitives.cuh>
 #include <tessera/op/gradients.hpp>
 

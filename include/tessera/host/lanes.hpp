@@ -276,7 +276,9 @@ struct Lanes {
   template <class A, class B, class C>
     requires(std::is_same_v<A, Lanes> || std::is_same_v<B, Lanes> || std::is_same_v<C, Lanes>)
   [[gnu::always_inline]] friend inline Lanes multiply_add(const A& a, const B& b, const C& c) {
-    return {detail::multiply_add<count>(all(a).values, all(b).values, all(c).values)};
+    Lanes result;  // nvcc makes no Lanes of braces in a template
+    result.values = detail::multiply_add<count>(all(a).values, all(b).values, all(c).values);
+    return result;
   }
 
   /// Correctly rounded. Compilers make a vector instruction of a loop over std::sqrt only if told

@@ -51,16 +51,23 @@ class Accumulator {
     ++batches_;
   }
 
-  /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does.
-  void finish(float learning_rate) {
-    require(batches_ != 0,
+  /// A step whose gradients were refused.
+  void skip() { skipped_ = true; }
+
+  /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
+  /// where there is nothing to apply, as all gradients were refused.
+  bool finish(float learning_rate) {
+    require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
+    skipped_ = false;
+    if (batches_ == 0) return false;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       PerArena& arena = arenas_[a];
       if constexpr (Store::copies)
         if (store_.routing().arenas()[a].replicated)
           arena.merged = updater_.merge_over_ranks(a, arena.merged, learning_rate);
     }
+    return true;
   }
 
   /// The norm of all tables' gradients, and of `dense`, which every rank has alike. Collective: one
@@ -171,6 +178,7 @@ class Accumulator {
   std::vector<PerArena> arenas_;
   Buffer<std::int64_t, Backend> digits_;
   std::int64_t batches_ = 0;
+  bool skipped_ = false;
 };
 
 }  // namespace tessera::inline v0
