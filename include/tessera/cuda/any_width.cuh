@@ -78,7 +78,7 @@ __device__ inline float mean_square_any_width(const float* gradient, int width, 
 /// `count_at`: where the number of rows is, if the host does not know it.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
-    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step,
+    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step given,
                          const op::MergedGradients merged, const int width,
                          const std::uint32_t* count_at, const float* mean_squares) {
   constexpr int states = O::element_states;
@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(any_width_threads)
   float row_state[O::row_states > 0 ? O::row_states : 1];
   for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
   if constexpr (O::row_states > 0) __syncwarp();  // all lanes have read before one writes
+  const typename O::Step step = to.step(given);
   const typename O::Step::Row shared = step.row(row_state, mean_square);
   for (int s = 0; s < O::row_states; ++s)
     if (lane == 0) to.row_state[s][row] = row_state[s];
@@ -103,8 +104,7 @@ __global__ void __launch_bounds__(any_width_threads)
   std::int64_t first_column = 0;
   if constexpr (!std::is_same_v<T, float>) {
     const op::ArenaSegment& segment = to.segment_of(row);
-    key = rounding_key(to.rounding_seed, segment.table_key,
-                       row - segment.row_offset + segment.row_begin);
+    key = rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
     first_column = segment.column_begin;
   }
   for (int column = lane; column < width; column += 32) {
@@ -125,6 +125,7 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
   arena.arena = state.arena;
   for (int s = 0; s < O::element_states; ++s) arena.element_state[s] = state.element_state[s];
   for (int s = 0; s < O::row_states; ++s) arena.row_state[s] = state.row_state[s];
+  arena.now = state.now;
   if constexpr (!std::is_same_v<T, float>) {
     auto* segments = backend.scratch_for<op::ArenaSegment>(7, std::ssize(state.segments));
     upload<op::ArenaSegment>(backend, state.segments, segments);

@@ -70,22 +70,22 @@ class Updater {
     if constexpr (splits) row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
   }
 
-  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other
+  /// `now`: as in op::ArenaState. Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other
   /// rank.
   template <IdType Id>
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor,
-             const std::vector<op::GradientGroup<Id>>& groups) {
+             const op::StepValues<O>* now, const std::vector<op::GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
         if (routing_.arenas()[a].columns_split)
           return op::run<op::Apply<T, Width, O>>(
-              backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a]});
+              backend_, {store_.state(a, step, now), functor, merged_[a], row_mean_squares_[a]});
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
           return op::run<op::Update<T, std::int64_t, Width, O>>(
-              backend_, {store_.state(a, step), functor, replicas_[a].groups});
-      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+              backend_, {store_.state(a, step, now), functor, replicas_[a].groups});
+      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step, now), functor, groups});
     });
   }
 
