@@ -21,6 +21,7 @@
 #include <tessera/cuda/non_finite.cuh>
 #include <tessera/cuda/route.cuh>
 #include <tessera/cuda/row_statistics.cuh>
+#include <tessera/cuda/step_counter.cuh>
 #include <tessera/cuda/stream.cuh>
 #include <tessera/cuda/update.cuh>
 #include <tessera/cuda/weight_gradients.cuh>

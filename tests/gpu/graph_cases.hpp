@@ -191,3 +191,71 @@ TEST_CASE(
     compare(std::type_identity<WithWeights>{}, batches, false);
   }
 }
+
+namespace {
+
+/// Steps of Adam on 16-bit tables and on dense parameters, with two learning rates.
+struct Counted {
+  std::vector<float> tables, parameters;
+  std::int64_t steps = 0, dense_steps = 0;
+  friend bool operator==(const Counted&, const Counted&) = default;
+};
+Counted count_steps(bool captured, int steps) {
+  using One = BasicSelfCommunicator<CudaTransfer>;
+  constexpr std::int64_t batch = 6;
+  const gpu::Stream stream;
+  const Cuda backend({.stream = stream.get()});
+  One self{CudaTransfer(backend)};
+  EmbeddingCollection<Plan<TableWise<Table<"a", 10, width>>>, Adam, Cuda, One, Storage<BFloat16>>
+      embeddings{self, backend, {.learning_rate = 0.01f, .seed = 3}};
+  CudaMlp layer(backend, {3, 2});
+  const CudaDenseParameters parameters(backend, 5, layer);
+  CudaDenseOptimizer dense(backend, Adam{});
+  dense.set_learning_rate(0.01f);
+  const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{0, 3, 3, 7, 9, 1});
+  const Array<float, Cuda> output(backend, std::vector<float>(batch * width));
+  std::vector<float> values;
+  for (int i = 0; i < batch * width; ++i)
+    values.push_back(static_cast<float>(i % 11) * 0.13f - 0.6f);
+  const Array<float, Cuda> gradient(backend, values);
+  backend.copy(parameters.gradients().data(), gradient.data(), parameters.gradients().size_bytes());
+  const auto step = [&] {
+    const auto pooled = embeddings.forward(KeyedJagged<std::int32_t>{1, batch, ids.span(), {}, {}},
+                                           {output.data(), batch, width});
+    embeddings.backward(pooled, {gradient.data(), batch, width});
+    dense.step(parameters);
+  };
+  const auto all_steps = [&](const auto& one) {
+    for (int s = 0; s < steps; ++s) {
+      if (s == steps / 2) embeddings.set_learning_rate(0.003f), dense.set_learning_rate(0.002f);
+      one();
+    }
+  };
+  step();
+  if (captured) {
+    const Graph graph(stream, step);
+    all_steps([&] { graph.launch(); });
+  } else {
+    all_steps(step);
+  }
+  Counted result{std::vector<float>(10 * width),
+                 std::vector<float>(static_cast<std::size_t>(parameters.size())),
+                 embeddings.steps(), dense.steps()};
+  step();  // goes on from what the replays counted
+  embeddings.tables().get("a", {result.tables.data(), 10, width});
+  backend.copy(result.parameters.data(), parameters.values().data(),
+               result.parameters.size() * sizeof(float));
+  backend.synchronize();
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "Adam and 16-bit tables: 100 replays count their steps and follow the learning rate, with the "
+    "bits of steps that are called") {
+  const Counted called = count_steps(false, 100);
+  CHECK(called.steps == 101);
+  CHECK(called.dense_steps == 101);
+  CHECK((count_steps(true, 100) == called));
+}

@@ -57,7 +57,7 @@ UMBRELLAS = {"tessera.hpp", "tessera.cuh"}
 # Settings of other libraries, and the one file whose attributes depend on the compiler.
 FOREIGN_MACROS = {("config.hpp", "FMT_USE_CONSTEXPR")}
 MAY_ASK_FOR_NVCC = {"config.hpp"}
-MAX_LINES = 520
+MAX_LINES = 530
 MAX_MACROS = 9
 SOURCE_SUFFIXES = {".hpp", ".cuh", ".cpp", ".cu", ".cmake", ".sh", ".py", ".in"}
 

@@ -41,7 +41,7 @@ PLANTED = [
     ("include/tessera/core/view.hpp", "#include <tessera/core/view.hpp>\n", "headers include each other"),
     ("include/tessera/config.hpp", "#include <tessera/core/view.hpp>\n", "the base must not include core/view.hpp"),
     ("include/tessera/core/other.hpp", HEADER + '#include "view.hpp"\n', "write #include <tessera/...>"),
-    ("include/tessera/core/long.hpp", HEADER + "\n" * 520, "a header has at most 520"),
+    ("include/tessera/core/long.hpp", HEADER + "\n" * 530, "a header has at most 530"),
     ("include/tessera/core/detail/x.hpp", HEADER, "no detail folder"),
     ("include/tessera/news/x.hpp", HEADER, "folder 'news' has no line"),
     ("include/tessera/more.hpp", HEADER, "only version.hpp, config.hpp and the umbrellas"),

@@ -16,8 +16,10 @@
 
 #include <unistd.h>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -530,4 +532,38 @@ TEST_CASE("groups: an exception inside one aborts, and host memory has no place 
     CHECK(texts[static_cast<std::size_t>(rank)] ==
           fmt::format("broadcast on rank {}: buffers in host memory cannot be part of a group",
                       rank));
+}
+
+TEST_CASE("a communicator that ends before its graphs says so in seconds, and is aborted") {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("tessera_nccl_end_" + std::to_string(getpid()));
+  std::fflush(stderr);
+  const int kept = dup(2);
+  nccl_double::graph_lives = true;
+  REQUIRE(std::freopen(file.c_str(), "w", stderr) != nullptr);
+  const auto begin = std::chrono::steady_clock::now();
+  const Texts texts = on_ranks(2, [](auto&, auto) {}, {.timeout = 300s, .end_timeout = 100ms});
+  std::fflush(stderr);
+  dup2(kept, 2);
+  close(kept);
+  nccl_double::graph_lives = false;
+  CHECK(std::chrono::steady_clock::now() - begin < 60s);
+  CHECK(texts == Texts(2));
+  std::ifstream in(file);
+  const std::string told((std::istreambuf_iterator<char>(in)), {});
+  CHECK(has(told, "rank 1 of 2: ending: late: waited 100 ms; a CUDA graph that captured the"));
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("buffers of the host pass through plain device memory where a GPU has no memory pools") {
+  cuda_double::memory_pools = false;
+  const Texts texts = on_ranks(2, [](auto& c, auto) {
+    std::vector<float> values(100, 1.0f);
+    c.all_reduce(std::span(values));
+    CHECK(values == std::vector<float>(100, 2.0f));
+    CHECK(cuda_double::plain_allocations > 0);
+  });
+  cuda_double::memory_pools = true;
+  CHECK(texts == Texts(2));
+  CHECK(cuda_double::plain_allocations == 0);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -208,7 +209,32 @@ class CudaDoubleMemory {
   std::map<std::byte*, std::size_t> blocks_;
 };
 
+namespace cuda_double {
+inline std::atomic<bool> memory_pools{true};
+inline std::atomic<int> plain_allocations{0};  ///< of cudaMalloc, not yet freed
+}  // namespace cuda_double
+
+enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported = 115 };
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = cuda_double::memory_pools ? 1 : 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaMalloc(void** p, std::size_t bytes) {
+  ++cuda_double::plain_allocations;
+  *p = CudaDoubleMemory::instance().allocate(bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaFree(void* p) {
+  --cuda_double::plain_allocations;
+  CudaDoubleMemory::instance().free(p);
+  return cudaSuccess;
+}
 inline cudaError_t cudaMallocAsync(void** p, std::size_t bytes, cudaStream_t) {
+  if (!cuda_double::memory_pools) return cudaErrorStreamCaptureUnsupported;
   *p = CudaDoubleMemory::instance().allocate(bytes);
   return cudaSuccess;
 }

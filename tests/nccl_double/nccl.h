@@ -61,6 +61,8 @@ inline thread_local Faults faults;
 inline thread_local std::vector<std::string> log;  ///< every call of this thread
 inline std::atomic<int> version{NCCL_VERSION_CODE};
 inline std::atomic<int> polls{2};  ///< how often a non-blocking call answers "in progress"
+/// A graph that captured a communicator: none ends while it lives.
+inline std::atomic<bool> graph_lives{false};
 inline std::atomic<bool> sums_in_reverse{false};
 inline std::atomic<bool> aborts_reach_peers{false};
 /// Blocks of bytes that were sent or received from a place that is no multiple of 16 bytes, of all ranks. NCCL moves a call's bytes 16 at
@@ -427,6 +429,8 @@ inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) 
   } else if (!comm->joined) {
     comm->joined = comm->hub->complete();
     *state = comm->joined ? ncclSuccess : ncclInProgress;
+  } else if (comm->finalized && nccl_double::graph_lives) {
+    *state = ncclInProgress;
   } else if (comm->polls > 0) {
     if (--comm->polls == 0) nccl_double::release(comm);
     *state = comm->polls > 0 ? ncclInProgress : ncclSuccess;

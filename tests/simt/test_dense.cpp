@@ -130,3 +130,62 @@ TEST_CASE(
   CHECK(counting.live == 0);
   CHECK(simt::DeviceHeap::instance().count() == others);
 }
+
+TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, layer by layer") {
+  constexpr std::int64_t batch = 9;
+  const std::vector<std::int64_t> sizes{8, 16, 7, 24, 8, 3};
+  struct Run {
+    std::vector<float> y, dx, gradients;
+    std::vector<CudaMlp::Epilogues> epilogues;
+  };
+  const auto run = [&](bool epilogues, int multiple, DensePrecision precision) {
+    simt::gradient_epilogue_multiple = multiple;
+    const Cuda backend;
+    CudaMlp mlp(backend, sizes, {.precision = precision, .gradient_epilogues = epilogues});
+    const CudaDenseParameters parameters(backend, 5, mlp);
+    std::vector<float> values;
+    for (int i = 0; i < batch * 8; ++i) values.push_back(static_cast<float>(i % 13) * 0.25f - 1.5f);
+    const OnDevice<float> x(backend, values), dx(backend, values), y(backend, values);
+    const OnDevice<float> dy(backend,
+                             std::vector<float>(values.begin(), values.begin() + batch * 3));
+    mlp.forward({x.data(), batch, 8}, {y.data(), batch, 3});
+    mlp.backward({dy.data(), batch, 3}, {dx.data(), batch, 8});
+    Run result{
+        y.read(), dx.read(), std::vector<float>(static_cast<std::size_t>(parameters.size())), {}};
+    result.y.resize(batch * 3);
+    backend.copy(result.gradients.data(), parameters.gradients().data(),
+                 result.gradients.size() * sizeof(float));
+    for (int l = 0; l < mlp.layers(); ++l) result.epilogues.push_back(mlp.epilogues(l));
+    simt::gradient_epilogue_multiple = 1;
+    return result;
+  };
+  const auto close = [](const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](float x, float y) {
+      return std::abs(x - y) <= tolerance * (1 + std::abs(y));
+    });
+  };
+  for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16}) {
+    const float tolerance = precision == DensePrecision::float32 ? 1e-5f : 2e-2f;
+    const Run kernels = run(false, 1, precision), some = run(true, 8, precision),
+              all = run(true, 1, precision);
+    for (const Run* other : {&some, &all}) {
+      CHECK((other->y == kernels.y));
+      CHECK(close(other->dx, kernels.dx, tolerance));
+      CHECK(close(other->gradients, kernels.gradients, tolerance));
+    }
+    // widths 16, 7, 24, 8, 3 come out of the layers, 8, 16, 7, 24, 8 go in
+    using E = CudaMlp::Epilogues;
+    CHECK((kernels.epilogues == std::vector<E>(5)));
+    CHECK((some.epilogues == std::vector<E>{{true, true, true},
+                                            {false, false, false},
+                                            {true, true, false},
+                                            {true, true, true},
+                                            {false, false, false}}));
+    const bool last_sums = precision == DensePrecision::float32;
+    CHECK((all.epilogues == std::vector<E>{{true, true, true},
+                                           {true, true, true},
+                                           {true, true, true},
+                                           {true, true, true},
+                                           {false, false, last_sums}}));
+  }
+}

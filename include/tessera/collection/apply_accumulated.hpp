@@ -45,19 +45,20 @@ double clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cli
   return std::nan("");
 }
 
-/// One optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
+/// One optimizer step with what an Accumulator has; `counter` counts it. `clip`: KeepGradients,
 /// ClipByGlobalNorm or ClipByValue. `dense`: gradients of dense layers in the backend's memory, alike
 /// on all ranks; they count in the norm, and are clipped in place. Returns the norm of all gradients
 /// before clipping; NaN but under ClipByGlobalNorm. Does nothing where RejectNonFiniteGradients
 /// refused every batch. Throws InvalidArgument where nothing was
 /// accumulated, or where the norm is not finite. Collective.
-template <class Accumulated, class Options, class Clip>
-double apply_accumulated(Accumulated& gradients, const Options& options, std::int64_t& steps,
-                         const Clip& clip, std::span<float> dense) {
+template <class Accumulated, class Options, class Counter, class Clip>
+double apply_accumulated(Accumulated& gradients, const Options& options, Counter& counter,
+                         std::uint64_t seed, const Clip& clip, std::span<float> dense) {
   if (!gradients.finish(options.learning_rate)) return std::nan("");
   const double norm = clip_accumulated(gradients, clip, dense);
-  gradients.apply(steps + 1, options.optimizer.at(options.learning_rate, steps + 1));
-  ++steps;
+  const std::int64_t step = counter.called() + 1;
+  gradients.apply(step, options.optimizer.at(options.learning_rate, step),
+                  [&] { return counter.advance(options.optimizer, seed); });
   return norm;
 }
 

@@ -105,15 +105,19 @@ class LayoutCollection {
   float learning_rate() const { return options_.learning_rate; }
   /// Of later updates; every rank sets the same one. Throws InvalidArgument unless it is finite and
   /// not negative.
-  void set_learning_rate(float rate) { options_.learning_rate = detail::checked_rate(rate); }
-  /// Updates so far.
-  std::int64_t steps() const { return steps_; }
+  void set_learning_rate(float rate) {
+    options_.learning_rate = detail::checked_rate(rate);
+    counter_.set_learning_rate(rate);
+  }
+  /// Updates so far. Once a step was captured in a CUDA graph the host waits and reads the number
+  /// back, for only the GPU knows how often the graph ran.
+  std::int64_t steps() const { return counter_.all(); }
   /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it
   /// could not be counted on.
   void set_steps(std::int64_t steps) {
     require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62",
             steps);
-    steps_ = steps;
+    counter_.set(steps);
   }
   /// Batches of this rank that were looked up and never updated, until the next batch took their
   /// step. Batches of `evaluate`, and steps given to `end`, do not count: so, in a trainer that
@@ -200,7 +204,7 @@ class LayoutCollection {
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     check_stage(communicator_, "apply");
-    return apply_accumulated(accumulator_, options_, steps_, clip, dense);
+    return apply_accumulated(accumulator_, options_, counter_, store_.seed(), clip, dense);
   }
 
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
@@ -368,14 +372,15 @@ class LayoutCollection {
       if (updater_.shared(a))
         updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(),
                         options_.learning_rate);
-    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, steps_ + 1);
-    updater_.exchange(step.most_entries, steps_ + 1, functor);
-    ++steps_;
+    const std::int64_t number = counter_.called() + 1;
+    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, number);
+    updater_.exchange(step.most_entries, number, functor);
+    const op::StepValues<O>* const now = counter_.advance(options_.optimizer, store_.seed());
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       step.gradients.clear();
       updater_.apply(
-          a, steps_, functor,
+          a, number, functor, now,
           updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
     }
   }
@@ -418,7 +423,7 @@ class LayoutCollection {
 
   void check_stage(Comm& communicator, std::string_view stage) const {
     if (options_.check_stages)
-      require_same_stage(communicator, stage, steps_, options_.learning_rate);
+      require_same_stage(communicator, stage, counter_.called(), options_.learning_rate);
   }
 
   template <IdType Id>
@@ -507,7 +512,7 @@ class LayoutCollection {
                typename Settings::backward_codecs(options_.backward_codec)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
-  std::int64_t steps_ = 0;
+  StepCounter<O, Backend> counter_{backend_, options_.learning_rate};
   GradientGuard<Settings::non_finite, Backend> guard_{backend_};
   mutable EqualBatches equal_batches_;
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;

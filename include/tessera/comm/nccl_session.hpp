@@ -14,6 +14,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -27,8 +28,8 @@
 
 namespace tessera::inline v0 {
 
-/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync),
-/// or a memory resource as the CUDA backend's (gpu::MemoryResource), which must outlive the
+/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
+/// cudaMalloc where the GPU has none), or a memory resource as the CUDA backend's (gpu::MemoryResource), which must outlive the
 /// communicator.
 class NcclMemory {
  public:
@@ -51,16 +52,32 @@ class NcclMemory {
   void* allocate(std::size_t bytes, cudaStream_t stream) const {
     if (allocate_ != nullptr) return allocate_(resource_, bytes, stream);
     void* p = nullptr;
-    return cudaMallocAsync(&p, bytes, stream) == cudaSuccess ? p : nullptr;
+    const cudaError_t result =
+        has_pools() ? cudaMallocAsync(&p, bytes, stream) : cudaMalloc(&p, bytes);
+    return result == cudaSuccess ? p : nullptr;
   }
   void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
-    if (deallocate_ != nullptr)
+    if (deallocate_ != nullptr) {
       deallocate_(resource_, p, bytes, stream);
-    else
+    } else if (has_pools()) {
       cudaFreeAsync(p, stream);
+    } else {
+      cudaStreamSynchronize(stream);
+      cudaFree(p);
+    }
   }
 
  private:
+  /// Of the GPU of the calling thread. True where CUDA does not say: the allocation does.
+  static bool has_pools() noexcept {
+    int device = 0, pools = 1;
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
+      return pools != 0;
+    static_cast<void>(cudaGetLastError());
+    return true;
+  }
+
   void* resource_ = nullptr;
   void* (*allocate_)(void*, std::size_t, cudaStream_t) = nullptr;
   void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept = nullptr;
@@ -70,6 +87,10 @@ struct NcclOptions {
   cudaStream_t stream = nullptr;
   /// How long a wait may take before the communicator is aborted; zero: for ever.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// How long the end of the communicator may take before it is aborted, with a line on the
+  /// standard error; zero: as `timeout`. NCCL waits there for CUDA graphs that captured the
+  /// communicator.
+  std::chrono::nanoseconds end_timeout = std::chrono::seconds(10);
   /// Before each call outside a group, ranks tell each other what it is and throw where they
   /// disagree, which NCCL itself does not notice. Costs a small all-gather and a wait per call, and
   /// cannot be captured in a graph: for debugging.
@@ -196,9 +217,14 @@ class NcclSession {
     try {
       begin_clock();
       doing_ = "ending";
+      if (options_.end_timeout.count() != 0) options_.timeout = options_.end_timeout;
+      late_ =
+          "a CUDA graph that captured the communicator lives (destroy graphs first), or a peer "
+          "does not end its own";
       settle("ncclCommFinalize", ncclCommFinalize(nccl_));
       ncclCommDestroy(nccl_);
-    } catch (const CommunicatorError&) {  // it has been aborted
+    } catch (const CommunicatorError& error) {  // it has been aborted
+      std::fprintf(stderr, "tessera: %s\n", error.what());
     }
   }
 
@@ -314,9 +340,8 @@ class NcclSession {
     const auto waited = Clock::now() - begin_;
     if (options_.timeout.count() != 0 && waited > options_.timeout)
       fail(fmt::format(
-          "late: waited {} ms; a peer has failed, or makes other calls, or raise "
-          "NcclOptions::timeout",
-          std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count()));
+          "late: waited {} ms; {}",
+          std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), late_));
     if (waited < std::chrono::milliseconds(2)) {
       std::this_thread::yield();
     } else {
@@ -429,6 +454,7 @@ class NcclSession {
   std::uint64_t calls_ = 0;
   std::string_view collective_ = "ncclCommInitRankConfig";
   std::string doing_, failure_;
+  std::string_view late_ = "a peer has failed, or makes other calls, or raise NcclOptions::timeout";
   Clock::time_point begin_;
   std::byte* scratch_ = nullptr;  // device memory for buffers of the host
   std::size_t scratch_bytes_ = 0;

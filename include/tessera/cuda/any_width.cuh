@@ -100,17 +100,18 @@ __global__ void __launch_bounds__(any_width_threads)
   if (row < 0) return;
   const std::int64_t at = row * width + i % width;
   if constexpr (MeasuresUpdates<O>)
-    measured[i] = measured_at<T, O>(to, step, at, merged.gradients[i]);
+    measured[i] = measured_at<T, O>(to, to.step(step), at, merged.gradients[i]);
   if constexpr (MeasuresWeights<O>) weights[i] = to_float(to.arena[at]);
 }
 
 /// `count_at`: where the number of rows is, if the host does not know it.
 template <Element T, Optimizer O>
 __global__ void __launch_bounds__(any_width_threads)
-    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step step,
+    apply_rows_any_width(const DeviceArena<T, O> to, const typename O::Step given,
                          const op::MergedGradients merged, const int width,
                          const std::uint32_t* count_at, const float* mean_squares,
                          const float* weight_mean_squares) {
+  const typename O::Step step = to.step(given);
   constexpr int states = O::element_states;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t k =
@@ -149,8 +150,7 @@ __global__ void __launch_bounds__(any_width_threads)
   std::int64_t first_column = 0;
   if constexpr (!std::is_same_v<T, float>) {
     const op::ArenaSegment& segment = to.segment_of(row);
-    key = rounding_key(to.rounding_seed, segment.table_key,
-                       row - segment.row_offset + segment.row_begin);
+    key = rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
     first_column = segment.column_begin;
   }
   for (int column = lane; column < width; column += 32) {
@@ -171,6 +171,7 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
   arena.arena = state.arena;
   for (int s = 0; s < O::element_states; ++s) arena.element_state[s] = state.element_state[s];
   for (int s = 0; s < O::row_states; ++s) arena.row_state[s] = state.row_state[s];
+  arena.now = state.now;
   if constexpr (!std::is_same_v<T, float>) {
     auto* segments = backend.scratch_for<op::ArenaSegment>(7, std::ssize(state.segments));
     upload<op::ArenaSegment>(backend, state.segments, segments);

@@ -47,6 +47,9 @@ class Cuda {
     memory_.deallocate(p, bytes == 0 ? 1 : bytes, stream_);
   }
 
+  /// Whether the stream is captured: what is given to it now runs when the graph does.
+  bool recording() const { return gpu::capturing(stream_); }
+
   /// Throws while the stream is captured. Asked before memory is freed in order to grow.
   void before_growth(std::size_t bytes) const { gpu::refuse_growth_of_capture(stream_, bytes); }
 

@@ -56,6 +56,14 @@ struct DeviceArena {
   const op::ArenaSegment* segments;
   int segment_count;
   std::uint64_t rounding_seed;
+  const op::StepValues<O>* now;  ///< or null: what the host gave
+
+  __device__ std::uint64_t seed() const {
+    return now != nullptr ? now->rounding_seed : rounding_seed;
+  }
+  __device__ typename O::Step step(const typename O::Step& given) const {
+    return now != nullptr ? now->step : given;
+  }
 
   /// The segment of an arena row.
   __device__ const op::ArenaSegment& segment_of(std::int64_t row) const {
@@ -116,7 +124,8 @@ struct ApplyOptimizer {
     for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
     // all lanes have read before one writes
     if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());
-    const typename O::Step::Row shared = op::shared_by_row<O>(step, row_state, means);
+    const typename O::Step now = to.step(step);
+    const typename O::Step::Row shared = op::shared_by_row<O>(now, row_state, means);
     for (int s = 0; s < O::row_states; ++s)
       if (lane == 0) to.row_state[s][row] = row_state[s];
 
@@ -126,7 +135,7 @@ struct ApplyOptimizer {
         float state[states > 0 ? states : 1];
         for (int s = 0; s < states; ++s) state[s] = loaded.state[s].x[k][i];
         loaded.weights.x[k][i] =
-            step.element(loaded.weights.x[k][i], gradient.x[k][i], state, shared);
+            now.element(loaded.weights.x[k][i], gradient.x[k][i], state, shared);
         for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
       }
     }
@@ -145,7 +154,7 @@ struct ApplyOptimizer {
       for (int i = 0; i < Lanes::vector; ++i) {
         float state[states > 0 ? states : 1];
         for (int s = 0; s < states; ++s) state[s] = loaded.state[s].x[k][i];
-        values.x[k][i] = step.measured(loaded.weights.x[k][i], gradient.x[k][i], state);
+        values.x[k][i] = to.step(step).measured(loaded.weights.x[k][i], gradient.x[k][i], state);
       }
     }
     return values;
@@ -157,8 +166,8 @@ struct ApplyOptimizer {
     std::int64_t first_column = 0;
     if constexpr (!std::is_same_v<T, float>) {
       const op::ArenaSegment& segment = to.segment_of(row);
-      key = rounding_key(to.rounding_seed, segment.table_key,
-                         row - segment.row_offset + segment.row_begin);
+      key =
+          rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
       first_column = segment.column_begin;
     }
     for (int k = 0; k < Lanes::pieces; ++k) {

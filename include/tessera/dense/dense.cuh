@@ -77,24 +77,45 @@ class CudaDenseOptimizer {
                          static_cast<std::size_t>(parameters.size())}});
     return states;
   }
-  /// Updates so far: part of the state of Adam and its like, which correct moments by it.
+  /// Updates so far: part of the state of Adam and its like, which correct moments by it. What is
+  /// written there counts from the next call of this or of `step` on. Once a step was captured in
+  /// a CUDA graph the host waits, for only the GPU knows how often the graph ran.
   std::int64_t& steps()
     requires requires(O optimizer) { optimizer.beta1; }
   {
+    tell_steps();
+    step_ = told_ = counter_.all();
     return step_;
   }
+  /// Of later steps, of a graph's replays too.
+  void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
 
+  /// A step that is captured takes this learning rate in every replay.
   void step(const CudaDenseParameters& parameters, float learning_rate) {
+    set_learning_rate(learning_rate);
+    step(parameters);
+  }
+  /// With the learning rate that was set last: one that is captured takes what is set before a
+  /// replay.
+  void step(const CudaDenseParameters& parameters) {
     const std::int64_t count = parameters.size();
     make_states(count);
+    tell_steps();
+    const op::StepValues<O>* const now = counter_.advance(optimizer_, 0);
+    step_ = told_ = counter_.called();
     backend_.launch("update_parameters", gpu::ceil_divide(count, gpu::dense_threads),
                     gpu::dense_threads, gpu::update_parameters<O>,
-                    optimizer_.at(learning_rate, ++step_), parameters.values().data(),
+                    optimizer_.at(counter_.learning_rate(), step_), now, parameters.values().data(),
                     static_cast<const float*>(parameters.gradients().data()), states_.data(), count,
                     weight_decay_);
   }
 
  private:
+  /// What was written to steps().
+  void tell_steps() {
+    if (step_ != told_) counter_.set(step_);
+    told_ = step_;
+  }
   void make_states(std::int64_t count) {
     if (states_.size() == O::element_states * count) return;
     std::vector<float> first;
@@ -109,7 +130,8 @@ class CudaDenseOptimizer {
   O optimizer_;
   float weight_decay_;
   gpu::DeviceBuffer<float> states_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, told_ = 0;  ///< told_: as counter_ knows it
+  StepCounter<O, Cuda> counter_{backend_, 0.0f};
 };
 
 /// BinaryCrossEntropyWithLogits on a GPU: gradient [batch, 1] becomes (sigmoid(x) - y) / normalizer

@@ -7,7 +7,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/math.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/cuda/backend.cuh>
+#include <tessera/cuda/step_counter.cuh>
 
 #include <cstdint>
 #include <span>
@@ -245,10 +245,12 @@ __global__ void __launch_bounds__(dense_threads)
 /// The optimizer's formula for every element of a whole array of parameters.
 template <Optimizer O>
 __global__ void __launch_bounds__(dense_threads)
-    update_parameters(const typename O::Step step, float* values, const float* gradients,
-                      float* states, const std::int64_t count, const float weight_decay) {
+    update_parameters(const typename O::Step given, const op::StepValues<O>* now, float* values,
+                      const float* gradients, float* states, const std::int64_t count,
+                      const float weight_decay) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
   if (i >= count) return;
+  const typename O::Step step = now != nullptr ? now->step : given;
   const typename O::Step::Row row = step.row(nullptr, 0.0f);
   float state[O::element_states > 0 ? O::element_states : 1];
   for (int s = 0; s < O::element_states; ++s) state[s] = states[s * count + i];

@@ -56,6 +56,17 @@ class Gemm {
     handle_.reset(handle);
   }
 
+  /// Whether cuBLASLt has an algorithm for what `run` with these arguments would do; pointers
+  /// matter as far as they are aligned. It has not every epilogue for every shape.
+  template <Element In, Element Out>
+  bool offers(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias,
+              Out* c, std::byte* mask = nullptr) {
+    if (s.rows == 0 || s.columns == 0) return true;
+    if (alignment(bias) < 16) bias = nullptr;  // `run` moves it
+    return plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, c, c, mask).offered;
+  }
+
+  /// Throws Error where cuBLASLt has no algorithm.
   template <Element In, Element Out>
   void run(const GemmShape& s, const In* a, const In* b, const std::type_identity_t<Out>* bias,
            Out* c, const std::type_identity_t<Out>* addend = nullptr, std::byte* mask = nullptr) {
@@ -75,6 +86,8 @@ class Gemm {
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
     const Plan& plan =
         plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
+    require<Error>(plan.offered, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]",
+                   s.rows, s.inner, s.inner, s.columns);
     if (s.bias || s.sum_a)
       check(cublasLtMatmulDescSetAttribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                            sizeof(bias)),
@@ -103,6 +116,7 @@ class Gemm {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
+    bool offered = false;  ///< there is an algorithm
 
     Plan() = default;
     Plan(const Plan&) = delete;
@@ -184,7 +198,7 @@ class Gemm {
     layout(plan->c, key.types.out, s.columns, s.rows,
            s.addend_stride != 0 ? s.addend_stride : s.c_stride);
     layout(plan->d, key.types.out, s.columns, s.rows, s.c_stride);
-    choose(*plan, key, s);
+    choose(*plan, key);
     return plan;
   }
 
@@ -196,7 +210,7 @@ class Gemm {
     return s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   }
 
-  void choose(Plan& plan, const Key& key, const GemmShape& s) const {
+  void choose(Plan& plan, const Key& key) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "asking for an algorithm");
     const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
@@ -213,11 +227,11 @@ class Gemm {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[3]);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c,
-                                         plan.d, preference, 1, &found, &count),
-          "asking for an algorithm");
-    require<Error>(count > 0, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]",
-                   s.rows, s.inner, s.inner, s.columns);
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c,
+                                       plan.d, preference, 1, &found, &count);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "asking for an algorithm");
+    plan.offered = status == CUBLAS_STATUS_SUCCESS && count > 0;
     plan.algorithm = found.algo;
   }
 

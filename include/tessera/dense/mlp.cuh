@@ -26,8 +26,8 @@ struct CudaMlpOptions {
   DensePrecision precision = DensePrecision::float32;
   bool tf32 = false;  ///< products of floats rounded to 10 bits of mantissa, on the tensor cores
   /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of
-  /// this library; of floats alone. Not every version has them for every shape; where it has none
-  /// an Error says so.
+  /// this library. Not every version has them for every shape: where it has none, the kernels take
+  /// over, layer by layer (`epilogues`).
   bool gradient_epilogues = false;
 };
 
@@ -37,14 +37,12 @@ struct CudaMlpOptions {
 class CudaMlp : public MlpLayers {
  public:
   /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
-  /// there are two or more, all positive, and for gradient_epilogues in bfloat16.
+  /// there are two or more, all positive.
   CudaMlp(const Cuda& backend, std::vector<std::int64_t> sizes, CudaMlpOptions options = {})
       : MlpLayers("CudaMlp", std::move(sizes), options.bias),
         backend_(backend),
         options_(options),
         gemm_(backend, options.tf32) {
-    require(options.precision == DensePrecision::float32 || !options.gradient_epilogues,
-            "CudaMlp: gradient_epilogues are for float32; leave them or bfloat16 out");
     for (int l = 1; l < layers(); ++l) {
       activations_.push_back(backend.buffer<std::byte>(0));
       masks_.push_back(backend.buffer<std::byte>(0));
@@ -59,6 +57,18 @@ class CudaMlp : public MlpLayers {
     backend_.copy(values_.data(), values.data(), values_.size_bytes());
     backend_.synchronize();
     return first_layer + layers();
+  }
+
+  /// What cuBLASLt's products did for a layer in the last forward and backward, under
+  /// gradient_epilogues; the rest was done by kernels.
+  struct Epilogues {
+    bool kept_mask = false;     ///< forward: kept where the layer's ReLU let numbers through
+    bool applied_mask = false;  ///< backward: the product of the layer above applied it
+    bool summed = false;        ///< backward: the bias gradient
+    friend bool operator==(const Epilogues&, const Epilogues&) = default;
+  };
+  const Epilogues& epilogues(int layer) const {
+    return epilogues_.at(static_cast<std::size_t>(layer));
   }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
@@ -110,19 +120,23 @@ class CudaMlp : public MlpLayers {
   template <class T, class Out>
   void forward_layer(int l, MatrixView<Out> out, const Out* bias) {
     const MatrixView<const T> in = input<T>(l);
-    const bool masked = options_.gradient_epilogues && l + 1 < layers();
-    gemm_.run({.rows = in.rows,
-               .columns = size(l + 1),
-               .inner = size(l),
-               .a_stride = in.stride,
-               .b_stride = size(l),
-               .c_stride = out.stride,
-               .b_transposed = true,
-               .bias = options_.bias,
-               .relu = relu(l),
-               .keep_mask = masked},
-              in.data, parameters<T>() + offset(l), bias, out.data, nullptr,
-              masked ? mask(l + 1) : nullptr);
+    gpu::GemmShape product{.rows = in.rows,
+                           .columns = size(l + 1),
+                           .inner = size(l),
+                           .a_stride = in.stride,
+                           .b_stride = size(l),
+                           .c_stride = out.stride,
+                           .b_transposed = true,
+                           .bias = options_.bias,
+                           .relu = relu(l)};
+    const T* const weight = parameters<T>() + offset(l);
+    bool& masked = at(l).kept_mask;
+    if (options_.gradient_epilogues && l + 1 < layers()) {
+      product.keep_mask = true;
+      masked = gemm_.offers(product, in.data, weight, bias, out.data, mask(l + 1));
+      product.keep_mask = masked;
+    }
+    gemm_.run(product, in.data, weight, bias, out.data, nullptr, masked ? mask(l + 1) : nullptr);
   }
 
   template <class T>
@@ -142,44 +156,55 @@ class CudaMlp : public MlpLayers {
   template <class T, class Above>
   void backward_layer(int l, MatrixView<const Above> above, MatrixView<const Above> output,
                       MatrixView<float> dx, const Ready& ready) {
-    const bool epilogues = options_.gradient_epilogues;
     float* const sums = options_.bias ? gradients_.data() + bias_offset(l) : nullptr;
     // else the product of the layer above has done it
-    const bool masks = relu(l) && !(epilogues && l + 1 < layers());
+    const bool masks = relu(l) && !at(l).applied_mask;
     MatrixView<const T> g;
     if constexpr (std::is_same_v<T, Above>) g = above;
-    if (masks || !std::is_same_v<T, Above>) {
-      const MatrixView<T> masked = gradient<T>(l, above.rows);
-      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(), masked,
-                        epilogues ? nullptr : sums);
-      g = masked;
-    } else if (sums != nullptr && !epilogues) {
-      gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
-    }
+    const bool copies = masks || !std::is_same_v<T, Above>;
+    if (copies) g = MatrixView<const T>(gradient<T>(l, above.rows));
     const MatrixView<const T> in = input<T>(l);
-    gemm_.run({.rows = size(l + 1),
-               .columns = size(l),
-               .inner = above.rows,
-               .a_stride = g.stride,
-               .b_stride = in.stride,
-               .c_stride = size(l),
-               .a_transposed = true,
-               .sum_a = epilogues && sums != nullptr},
-              g.data, in.data, sums, gradients_.data() + offset(l));
+    gpu::GemmShape product{.rows = size(l + 1),
+                           .columns = size(l),
+                           .inner = above.rows,
+                           .a_stride = g.stride,
+                           .b_stride = in.stride,
+                           .c_stride = size(l),
+                           .a_transposed = true};
+    float* const weights = gradients_.data() + offset(l);
+    bool& summed = at(l).summed;
+    // of what is narrowed here, the kernel adds the floats
+    if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
+      product.sum_a = true;
+      summed = gemm_.offers(product, g.data, in.data, sums, weights);
+      product.sum_a = summed;
+    }
+    if (copies)
+      gpu::mask_and_sum(backend_, above, masks ? output : MatrixView<const Above>(),
+                        gradient<T>(l, above.rows), summed ? nullptr : sums);
+    else if (sums != nullptr && !summed)
+      gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
+    gemm_.run(product, g.data, in.data, sums, weights);
     announce(ready, l);
-    const auto pass_down = [&](auto below, bool masked) {
-      gemm_.run({.rows = above.rows,
-                 .columns = size(l),
-                 .inner = size(l + 1),
-                 .a_stride = g.stride,
-                 .b_stride = size(l),
-                 .c_stride = below.stride,
-                 .apply_mask = masked},
-                g.data, parameters<T>() + offset(l), nullptr, below.data, nullptr,
-                masked ? mask(l) : nullptr);
+    const auto pass_down = [&](auto below, bool may_mask) {
+      gpu::GemmShape down{.rows = above.rows,
+                          .columns = size(l),
+                          .inner = size(l + 1),
+                          .a_stride = g.stride,
+                          .b_stride = size(l),
+                          .c_stride = below.stride};
+      const T* const weight = parameters<T>() + offset(l);
+      if (may_mask) {
+        down.apply_mask = true;
+        down.apply_mask = at(l - 1).applied_mask =
+            gemm_.offers(down, g.data, weight, nullptr, below.data, mask(l));
+      }
+      gemm_.run(down, g.data, weight, nullptr, below.data, nullptr,
+                down.apply_mask ? mask(l) : nullptr);
     };
     if (l > 0) {
-      pass_down(gradient<T>(l - 1, above.rows), epilogues);
+      at(l - 1).applied_mask = false;
+      pass_down(gradient<T>(l - 1, above.rows), at(l - 1).kept_mask);
     } else if (dx.data != nullptr) {
       pass_down(dx, false);
     }
@@ -190,6 +215,7 @@ class CudaMlp : public MlpLayers {
       ready(gradients_.subspan(static_cast<std::size_t>(offset(layer)),
                                static_cast<std::size_t>(offset(layer + 1) - offset(layer))));
   }
+  Epilogues& at(int layer) { return epilogues_[static_cast<std::size_t>(layer)]; }
   bool bfloat16() const { return options_.precision == DensePrecision::bfloat16; }
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
@@ -228,6 +254,7 @@ class CudaMlp : public MlpLayers {
   std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
   /// with gradient_epilogues: of their ReLUs
   std::vector<gpu::DeviceBuffer<std::byte>> masks_;
+  std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
   gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
                                             backend_.buffer<std::byte>(0)};
   gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0),

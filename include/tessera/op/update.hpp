@@ -8,6 +8,7 @@
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
 #include <tessera/op/mean_square.hpp>
+#include <tessera/op/step_counter.hpp>
 
 #include <algorithm>
 #include <array>
@@ -110,6 +111,9 @@ struct ArenaState {
   std::array<float*, O::row_states> row_state{};          ///< each rows
   std::span<const ArenaSegment> segments{};               ///< for stochastic rounding (16-bit T)
   std::uint64_t rounding_seed = 0;                        ///< of this step
+  /// Where it is given, in the backend's memory: the step's functor and seed, in place of those
+  /// that the host gives. For backends that CountsSteps.
+  const StepValues<O>* now = nullptr;
 };
 
 /// The optimizer's update, fused with the merging of gradients. For every distinct arena row among

@@ -20,8 +20,8 @@ struct AdamConstants {
   float learning_rate, beta1, beta2, one_minus_beta1, one_minus_beta2, epsilon;
   float mean, root;  ///< 1/(1-beta1^t), 1/sqrt(1-beta2^t)
 
-  static AdamConstants at(float beta1, float beta2, float epsilon, float learning_rate,
-                          std::int64_t step) {
+  TESSERA_HOST_DEVICE static AdamConstants at(float beta1, float beta2, float epsilon,
+                                              float learning_rate, std::int64_t step) {
     const double t = static_cast<double>(step);
     return {learning_rate,
             beta1,
@@ -61,6 +61,7 @@ struct AdamW {
   float weight_decay = 0.01f;
 
   static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
@@ -78,7 +79,7 @@ struct AdamW {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t step) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     return {detail::AdamConstants::at(beta1, beta2, epsilon, learning_rate, step),
             static_cast<float>(1 - static_cast<double>(learning_rate) * weight_decay)};
   }
@@ -92,6 +93,7 @@ struct PartialRowWiseAdam {
   float weight_decay = 0;
 
   static constexpr int element_states = 1, row_states = 1;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
@@ -113,7 +115,7 @@ struct PartialRowWiseAdam {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t step) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     return {detail::AdamConstants::at(beta1, beta2, epsilon, learning_rate, step),
             static_cast<float>(1 - static_cast<double>(learning_rate) * weight_decay)};
   }

@@ -25,6 +25,7 @@ struct Ftrl {
   float initial_accumulator = 0;
 
   static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"z", "n"};
   using initializer = Constant;
@@ -55,7 +56,7 @@ struct Ftrl {
     }
   };
   constexpr float initial_state(int i) const { return i == 0 ? 0 : initial_accumulator; }
-  constexpr Step at(float learning_rate, std::int64_t) const {
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
     const bool still = learning_rate == 0;
     return {learning_rate,
             still ? 0.0f : 1 / learning_rate,

@@ -20,6 +20,7 @@ struct Lion {
   float weight_decay = 0;
 
   static constexpr int element_states = 1, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 1> state_names{"m"};
 
@@ -43,7 +44,7 @@ struct Lion {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t) const {
     return {learning_rate,
             static_cast<float>(1 - static_cast<double>(learning_rate) * weight_decay),
             beta1,

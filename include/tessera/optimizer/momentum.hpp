@@ -20,6 +20,7 @@ struct Momentum {
   bool nesterov = false;
 
   static constexpr int element_states = 1, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 1> state_names{"m"};
 
@@ -36,7 +37,7 @@ struct Momentum {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  constexpr Step at(float learning_rate, std::int64_t) const {
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
     return {learning_rate, momentum, nesterov ? 1.0f : 0.0f, nesterov ? momentum : 1.0f};
   }
 };

@@ -24,6 +24,7 @@ namespace tessera::inline v0 {
 /// w -= lr * g.
 struct Sgd {
   static constexpr int element_states = 0, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 0> state_names{};
 
@@ -38,7 +39,9 @@ struct Sgd {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate}; }
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
+    return {learning_rate};
+  }
 };
 
 /// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon). Duchi, Hazan, Singer 2011; constants as in
@@ -48,6 +51,7 @@ struct Adagrad {
   float initial_accumulator = 0;
 
   static constexpr int element_states = 1, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
@@ -63,7 +67,9 @@ struct Adagrad {
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
-  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
+    return {learning_rate, epsilon};
+  }
 };
 
 /// One sum per row: sum += mean(g^2); w -= lr * g / (sqrt(sum) + epsilon). FBGEMM's
@@ -73,6 +79,7 @@ struct RowWiseAdagrad {
   float initial_accumulator = 0;
 
   static constexpr int element_states = 0, row_states = 1;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
@@ -92,7 +99,9 @@ struct RowWiseAdagrad {
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
-  constexpr Step at(float learning_rate, std::int64_t) const { return {learning_rate, epsilon}; }
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
+    return {learning_rate, epsilon};
+  }
 };
 
 /// Lazy Adam (touched rows only): w -= lr * sqrt(1-b2^t)/(1-b1^t) * m / (sqrt(v) + epsilon), t the
@@ -103,6 +112,7 @@ struct Adam {
   float epsilon = 1e-8f;
 
   static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = false;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
@@ -119,7 +129,7 @@ struct Adam {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t step) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     const double t = static_cast<double>(step);
     const double rate = learning_rate * std::sqrt(1 - std::pow(static_cast<double>(beta2), t)) /
                         (1 - std::pow(static_cast<double>(beta1), t));

@@ -21,6 +21,7 @@ struct RowWiseAdagradL2 {
   float weight_decay = 0;
 
   static constexpr int element_states = 0, row_states = 1;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
@@ -45,7 +46,7 @@ struct RowWiseAdagradL2 {
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
-  constexpr Step at(float learning_rate, std::int64_t) const {
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
     return {learning_rate, epsilon, weight_decay};
   }
 };
@@ -58,6 +59,7 @@ struct RowWiseAdagradDecoupled {
   float weight_decay = 0;
 
   static constexpr int element_states = 0, row_states = 1;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
@@ -77,7 +79,7 @@ struct RowWiseAdagradDecoupled {
     }
   };
   constexpr float initial_state(int) const { return initial_accumulator; }
-  constexpr Step at(float learning_rate, std::int64_t) const {
+  TESSERA_HOST_DEVICE constexpr Step at(float learning_rate, std::int64_t) const {
     return {learning_rate, epsilon,
             static_cast<float>(1 - static_cast<double>(learning_rate) * weight_decay)};
   }
@@ -101,6 +103,7 @@ struct CountedRowWiseAdagrad {
   std::int64_t first_step = 0;
 
   static constexpr int element_states = 0, row_states = 3;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 3> state_names{"sum", "counter", "last_step"};
 
@@ -131,7 +134,7 @@ struct CountedRowWiseAdagrad {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t step) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     return {learning_rate,
             epsilon,
             static_cast<float>(step),

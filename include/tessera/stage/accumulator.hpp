@@ -107,10 +107,12 @@ class Accumulator {
   }
 
   /// One optimizer step. Collective where columns are cut; no table changes before that is done.
-  void apply(std::int64_t step, const typename O::Step& functor) {
+  /// `advance()` begins the step then, and gives what op::ArenaState calls `now`.
+  void apply(std::int64_t step, const typename O::Step& functor, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
     updater_.exchange({}, step, functor);
-    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.apply_merged(a, step, functor);
+    const op::StepValues<O>* const now = advance();
+    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.apply_merged(a, step, functor, now);
     clear();
   }
 

@@ -80,20 +80,20 @@ class Updater {
     }
   }
 
-  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. Asks no other
-  /// rank.
+  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. `now`: as in
+  /// op::ArenaState. Asks no other rank.
   template <IdType Id>
   void apply(std::size_t a, std::int64_t step, const typename O::Step& functor,
-             const std::vector<op::GradientGroup<Id>>& groups) {
+             const op::StepValues<O>* now, const std::vector<op::GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
-        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor, now);
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
           return op::run<op::Update<T, std::int64_t, Width, O>>(
-              backend_, {store_.state(a, step), functor, replicas_[a].groups});
-      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step), functor, groups});
+              backend_, {store_.state(a, step, now), functor, replicas_[a].groups});
+      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step, now), functor, groups});
     });
   }
 
@@ -118,14 +118,15 @@ class Updater {
   void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
 
   /// After `exchange`.
-  void apply_merged(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+  void apply_merged(std::size_t a, std::int64_t step, const typename O::Step& functor,
+                    const op::StepValues<O>* now) {
     const auto groups = group_of(merged_[a], arenas_[a].width());
     if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       if constexpr (splits)
-        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor);
+        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor, now);
       op::run<op::Update<T, std::int64_t, Width, O>>(backend_,
-                                                     {store_.state(a, step), functor, groups});
+                                                     {store_.state(a, step, now), functor, groups});
     });
   }
 
@@ -180,9 +181,10 @@ class Updater {
   }
 
   template <int Width>
-  void apply_split(std::size_t a, std::int64_t step, const typename O::Step& functor) {
+  void apply_split(std::size_t a, std::int64_t step, const typename O::Step& functor,
+                   const op::StepValues<O>* now) {
     op::run<op::Apply<T, Width, O>>(
-        backend_, {store_.state(a, step), functor, merged_[a], row_mean_squares_[a],
+        backend_, {store_.state(a, step, now), functor, merged_[a], row_mean_squares_[a],
                    MeasuresWeights<O> ? row_weight_mean_squares_[a] : nullptr});
   }
 

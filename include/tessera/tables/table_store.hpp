@@ -147,8 +147,11 @@ class TableStore {
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
   /// Arena `a` as the update of step `step` sees it.
-  op::ArenaState<T, O> state(std::size_t a, std::int64_t step) const {
-    return arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
+  op::ArenaState<T, O> state(std::size_t a, std::int64_t step,
+                             const op::StepValues<O>* now = nullptr) const {
+    auto state = arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
+    state.now = now;
+    return state;
   }
 
   template <class F>

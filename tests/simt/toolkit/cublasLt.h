@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };
+enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
@@ -122,9 +122,22 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
   std::memcpy(&preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, 4);
   return CUBLAS_STATUS_SUCCESS;
 }
-inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t preference,
+namespace simt {
+/// Epilogues of gradients are refused where a width of the result is no multiple of this.
+inline int gradient_epilogue_multiple = 1;
+}  // namespace simt
+
+inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                                     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
                                                      int, cublasLtMatmulHeuristicResult_t* result, int* count) {
+  const auto multiple = static_cast<std::uint64_t>(simt::gradient_epilogue_multiple);
+  const bool sums = desc->epilogue == CUBLASLT_EPILOGUE_BGRADB;
+  const bool masks = desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX || desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS ||
+                     desc->epilogue == CUBLASLT_EPILOGUE_DRELU;
+  if (((sums || masks) && d->rows % multiple != 0) || (sums && d->columns % multiple != 0)) {
+    *count = 0;
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   std::memcpy(result->algo.alignment, preference->alignment, sizeof(preference->alignment));
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
