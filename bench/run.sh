@@ -8,11 +8,11 @@
 #   bash bench/run.sh --quick    one shape of each kind, one repetition (some minutes)
 #   bash bench/run.sh --peers    also beside PyTorch's C++ library, side by side in one process (installs libtorch-dev)
 #                                the first run of sharding also measures the machine's constants (two minutes) and keeps them in the user's cache
-#   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data peers
+#   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular peers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-benches=(limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data)
+benches=(limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular)
 quick=false peers=false only=
 while [ $# -gt 0 ]; do
   case $1 in
