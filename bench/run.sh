@@ -59,7 +59,7 @@ declare -A quick_filter=(
   [limits]='multiply_add|copy|row_bytes:(64|512)/threads:2'
   [lookup]='lookup/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
   [update]='update/(sgd|rowwise_adagrad)/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
-  [interaction]='.*' [dense]='.*' [exchange]='.*' [exchange_policies]='traffic' [sharding]='ranks:2/width:16' [data]='.*'
+  [interaction]='.*' [dense]='.*' [exchange]='.*' [exchange_policies]='traffic' [sharding]='ranks:2/width:16' [data]='.*' [tabular]='.*'
   [dlrm_step]='<16>.*large_top:0' [peers]='dlrm.*/width:16/batch:2048/top:small|width:(16|128)/bag:10/.*threads:2'
 )
 mkdir -p build/bench
