@@ -156,6 +156,10 @@ void to_tsv(const Options& options) {
         std::ssize(data.rows()) == kCriteoCategories && data.dense_columns() == kCriteoIntegers,
         "'{}' has {} categories and {} numbers; Criteo's have {} and {}", options.from,
         data.rows().size(), data.dense_columns(), kCriteoCategories, kCriteoIntegers);
+    for (std::size_t f = 0; f < data.hotness().size(); ++f)
+      require<DataError>(data.hotness()[f] == 1,
+                         "'{}': feature '{}' has {} ids per sample; Criteo's have one",
+                         options.from, data.names()[f], data.hotness()[f]);
     for (std::int64_t first = 0; first < data.size(); first += kBlock) {
       data.read(first, std::min<std::int64_t>(kBlock, data.size() - first), batch);
       std::string text;

@@ -188,7 +188,7 @@ TEST_CASE("to binary files and back") {
     std::filesystem::remove(dir + "/train/cat_3.bin");
     fails("cannot open");
     std::ofstream(dir + "/feature_spec.yaml") << "channel_spec: [\n";
-    fails("line 1: a bracket is not closed");
+    fails("line 2, column 1: end of sequence");
     std::filesystem::remove(dir + "/feature_spec.yaml");
     fails("has no feature_spec.yaml");
   }

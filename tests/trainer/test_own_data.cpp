@@ -102,6 +102,53 @@ TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and
   check_fails("", "a.csv', line 1: there is no column 'z'");
 }
 
+TEST_CASE(
+    "convert_dataset: to a folder and back, what training may hold, and what a folder may not") {
+  const TemporaryFolder folder;
+  const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  const auto run = [&](const std::string& arguments) {
+    return train_dlrm(arguments, false, "", "convert_dataset");
+  };
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path / name) << text;
+  };
+  write("s.yaml",
+        "label: y\nnumeric: [{name: x, transform: [log1p, standardize]}]\n"
+        "categorical: [c, {name: tags, list: '|'}, {name: d, table: c}]\n");
+  std::string in = "c,more,y,x,tags,d\n", expected = "\"y\",\"x\",\"c\",\"tags\",\"d\"\n";
+  for (int i = 0; i < 4000; ++i) {
+    const std::string c = "\"a, \"\"" + std::to_string(i % 9) + "\"\"\"",
+                      tags = "t" + std::to_string(i % 5) + "|t" + std::to_string(i % 4);
+    in += c + ",z," + std::to_string(i % 2) + ",3," + tags + "," + (i % 3 == 0 ? "" : c) + "\n";
+    expected +=
+        std::to_string(i % 2) + ",3," + c + ",\"" + tags + "\"," + (i % 3 == 0 ? "" : c) + "\n";
+  }
+  write("in.csv", in);
+  Outcome outcome =
+      run("to-binary " + path("in.csv") + " " + path("set") + " --schema " + path("s.yaml"));
+  INFO(outcome.err);
+  REQUIRE(outcome.status == 0);
+  REQUIRE(run("to-csv " + path("set") + " " + path("out.csv")).status == 0);
+  CHECK(text_of(folder.path / "out.csv") == expected);
+  CHECK(results("--data " + path("set") + " --epochs 1" + kSmall).at("train_samples") == 3600);
+
+  const auto check_fails = [&](const char* schema, const char* text, const char* part) {
+    write("s.yaml", schema);
+    write("in.csv", text);
+    outcome =
+        run("to-binary " + path("in.csv") + " " + path("bad") + " --schema " + path("s.yaml"));
+    INFO(outcome.err);
+    CHECK(outcome.status == 1);
+    CHECK(outcome.err.find(part) != std::string::npos);
+    CHECK(!std::filesystem::exists(folder.path / "bad" / "feature_spec.yaml"));
+  };
+  check_fails("label: y\ncategorical: [{name: t, list: '|'}]", "y,t\n0,a|b\n1,a\n",
+              "sample 1, column 't': a list of 1 entries, the first has 2");
+  check_fails("label: y\ncategorical: [t]", "y,t\n0.5,a\n", "the label 0.5 is neither 0 nor 1");
+  check_fails("label: y\ncategorical: [{name: t, rows: 9, vocabulary: true}]", "y,t\n0,a\n",
+              "remove 'vocabulary'");
+}
+
 TEST_CASE("a folder whose features have 1 and 3 ids per sample") {
   const TemporaryFolder folder;
   const std::string set = (folder.path / "set").string();

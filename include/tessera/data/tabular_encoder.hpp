@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -153,6 +154,14 @@ class TabularEncoder {
       key = static_cast<std::uint64_t>(id);
       ++visited;
     });
+  }
+  /// The row of a text in a table; -1 and -2 where an unknown text is a bad id or an error.
+  std::int64_t row_of(std::size_t table, std::string_view text) const {
+    return row(table, text.empty() ? TabularBlock::kMissing : category_key(text));
+  }
+  /// What is subtracted from the numbers of a column, after log1p, and by what they are multiplied.
+  std::pair<float, float> shift_and_scale(std::size_t column) const {
+    return {shift_[column], scale_[column]};
   }
   /// Transforms the numbers alone: ids stay keys.
   void encode_numbers(TabularBlock& block) const {

@@ -1,0 +1,377 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// CSV and TSV files that a schema describes to the binary dataset layout of NVIDIA's
+// DeepLearningExamples, and back.
+//   convert_dataset --help
+#include <tessera/data/binary_dataset.hpp>
+#include <tessera/data/tabular.hpp>
+#include <tessera/data/tabular_encoder.hpp>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+
+constexpr std::int64_t kBlock = 2048;
+/// Beside the layout's files: the schema, the text that each row stands for, and how numbers were
+/// shifted and scaled.
+constexpr const char *kSchema = "schema.yaml", *kTexts = "texts.csv", *kNumbers = "numbers.csv";
+
+struct Options {
+  std::string from, to, schema;
+  double test_fraction = 0.1;
+  std::int64_t max_rows = 1'000'000, min_count = 10;
+  bool skip_bad_lines = false;
+};
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
+/// A new file; `done` throws if not all of it was written.
+class OutFile {
+ public:
+  explicit OutFile(std::filesystem::path path) : path_(std::move(path)) {
+    file_.open(path_, std::ios::binary | std::ios::trunc);
+    require<DataError>(file_.is_open(), "cannot create '{}': {}", path_.string(),
+                       std::strerror(errno));
+  }
+  void write(std::string_view text) { file_ << text; }
+  void done() {
+    file_.close();
+    require<DataError>(file_.good(), "cannot write '{}': {}", path_.string(), std::strerror(errno));
+  }
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+/// Blocks of the whole file, as often as asked; each pass must find what the first one found.
+class Passes {
+ public:
+  Passes(const Options& options, const Schema& schema) : options_(options), schema_(schema) {}
+
+  template <class Visit>
+  void read(Visit visit) {
+    TabularReader reader(options_.from, schema_,
+                         options_.skip_bad_lines ? BadLines::skip : BadLines::fatal);
+    TabularBlock block;
+    std::uint64_t sum = 0;
+    while (reader.read(kBlock, block) > 0) {
+      sum = checksum(block, sum);
+      visit(block);
+    }
+    require<DataError>(!again_ || sum == sum_,
+                       "file '{}' changed while it was read; read a copy that nobody writes to",
+                       options_.from);
+    sum_ = sum;
+    again_ = true;
+  }
+
+ private:
+  const Options& options_;
+  const Schema& schema_;
+  bool again_ = false;
+  std::uint64_t sum_ = 0;
+};
+
+/// Samples [first, first + count) of a block.
+TabularBlock part_of(const TabularBlock& block, std::int64_t first, std::int64_t count,
+                     std::size_t columns) {
+  TabularBlock part;
+  part.size = count;
+  const auto numbers =
+      static_cast<std::ptrdiff_t>(block.numbers.size() / static_cast<std::size_t>(block.size));
+  part.labels.assign(block.labels.begin() + first, block.labels.begin() + first + count);
+  part.numbers.assign(block.numbers.begin() + first * numbers,
+                      block.numbers.begin() + (first + count) * numbers);
+  const auto key = [&](std::int64_t sample) {
+    const std::size_t bag = static_cast<std::size_t>(sample) * columns;
+    return static_cast<std::ptrdiff_t>(block.ends.empty() ? bag
+                                       : bag == 0         ? 0
+                                                          : block.ends[bag - 1]);
+  };
+  part.keys.assign(block.keys.begin() + key(first), block.keys.begin() + key(first + count));
+  for (std::size_t bag = static_cast<std::size_t>(first) * columns;
+       !block.ends.empty() && bag < static_cast<std::size_t>(first + count) * columns; ++bag)
+    part.ends.push_back(block.ends[bag] - static_cast<std::size_t>(key(first)));
+  return part;
+}
+
+/// The text of each row that has one, as rows come up.
+void write_texts(const Options& options, const Schema& schema, const TabularEncoder& encoder) {
+  OutFile file(std::filesystem::path(options.to) / kTexts);
+  file.write("table,row,text\n");
+  std::vector<std::vector<bool>> seen;
+  for (const std::int64_t rows : encoder.rows()) seen.emplace_back(static_cast<std::size_t>(rows));
+  CsvReader csv(open_bytes(options.from), options.from,
+                {.separator = separator_of(schema, options.from)});
+  std::vector<std::string_view> names(schema.columns.begin(), schema.columns.end());
+  if (names.empty())
+    for (const std::string_view name : csv.next()) names.push_back(name);
+  const ColumnPlaces places(schema, names, options.from);
+  for (auto fields = csv.next(); !fields.empty(); fields = csv.next()) {
+    if (fields.size() != places.fields) continue;  // a bad line that was skipped
+    for (std::size_t c = 0; c < places.categorical.size(); ++c) {
+      const CategoricalColumn& column = schema.categorical[c];
+      for (std::string_view rest = fields[places.categorical[c]]; !rest.empty();) {
+        const std::size_t end =
+            column.list == 0 ? rest.size() : std::min(rest.find(column.list), rest.size());
+        const std::string_view text = rest.substr(0, end);
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+        const std::int64_t row = encoder.row_of(column.table, text);
+        if (text.empty() || row < 0 ||
+            (schema.tables[column.table].rows_by == RowsBy::appearance &&
+             row == TabularEncoder::kUnknownRow) ||
+            seen[column.table][static_cast<std::size_t>(row)])
+          continue;
+        seen[column.table][static_cast<std::size_t>(row)] = true;
+        file.write(fmt::format("{},{},{}\n", column.table, row, in_quotes(text)));
+      }
+    }
+  }
+  file.done();
+}
+
+void to_binary(const Options& options) {
+  const Schema schema = read_schema(options.schema);
+  for (const TableColumns& table : schema.tables) {
+    require<DataError>(table.rows_by != RowsBy::vocabulary,
+                       "file '{}', table '{}': a folder holds rows, which a vocabulary gives in "
+                       "training only; remove 'vocabulary'",
+                       schema.name, table.name);
+    require<DataError>(table.unknown != UnknownCategory::bad_id,
+                       "file '{}', table '{}': a folder holds no bad ids; choose another 'unknown'",
+                       schema.name, table.name);
+  }
+  const std::size_t columns = schema.categorical.size();
+  std::vector<std::int64_t> hotness(columns, 1);
+  std::int64_t samples = 0;
+  Passes file(options, schema);
+  file.read([&](const TabularBlock& block) {
+    for (const float label : block.labels)
+      require<DataError>(label == 0 || label == 1,
+                         "file '{}': the label {} is neither 0 nor 1, all that a folder can hold",
+                         options.from, label);
+    std::size_t begin = 0;
+    for (std::size_t bag = 0; bag < block.ends.size(); ++bag) {
+      const auto length = static_cast<std::int64_t>(block.ends[bag] - begin);
+      begin = block.ends[bag];
+      std::int64_t& known = hotness[bag % columns];
+      if (samples == 0 && bag < columns) known = length;
+      require<DataError>(
+          length == known && length > 0,
+          "file '{}', sample {}, column '{}': a list of {} entries, the first has {}; in a folder "
+          "all samples have as many ids, one at least",
+          options.from, samples + static_cast<std::int64_t>(bag / columns),
+          schema.categorical[bag % columns].name, length, known);
+    }
+    samples += block.size;
+  });
+  const std::int64_t train =
+      samples - std::llround(static_cast<double>(samples) * options.test_fraction);
+  require<DataError>(train > 0, "file '{}' holds no samples to train on", options.from);
+  TabularStatistics statistics(schema);
+  std::int64_t left = train;
+  file.read([&](const TabularBlock& block) {
+    const std::int64_t count = std::min(left, block.size);
+    if (count > 0) statistics.add(part_of(block, 0, count, columns));
+    left -= count;
+  });
+  const TabularEncoder encoder(statistics,
+                               {.max_rows = options.max_rows, .min_count = options.min_count});
+  std::vector<std::int64_t> rows;
+  for (const CategoricalColumn& column : schema.categorical)
+    rows.push_back(encoder.rows()[column.table]);
+  BinaryDatasetWriter writer(options.to, std::ssize(schema.numeric), rows, hotness);
+  ClickBatch<std::int32_t> batch;
+  left = train;
+  file.read([&](const TabularBlock& block) {
+    const std::int64_t count = std::min(left, block.size);
+    for (const auto& [name, first, size] : {std::tuple("train", std::int64_t{0}, count),
+                                            std::tuple("test", count, block.size - count)}) {
+      if (size == 0) continue;
+      TabularBlock part = part_of(block, first, size, columns);
+      encoder.encode(part, fmt::format("file '{}'", options.from));
+      to_batch(part, columns, batch);
+      writer.add(name, batch);
+    }
+    left -= count;
+  });
+  const std::filesystem::path folder = options.to;
+  write_texts(options, schema, encoder);
+  OutFile numbers(folder / kNumbers);
+  numbers.write("shift,scale\n");
+  for (std::size_t c = 0; c < schema.numeric.size(); ++c) {
+    const auto [shift, scale] = encoder.shift_and_scale(c);
+    numbers.write(fmt::format("{},{}\n", shift, scale));
+  }
+  numbers.done();
+  std::filesystem::copy_file(options.schema, folder / kSchema,
+                             std::filesystem::copy_options::overwrite_existing);
+  writer.finish();
+  fmt::print("{} training and {} test samples in '{}'\n", train, samples - train, options.to);
+}
+
+template <class T>
+T number_of(const CsvReader& csv, std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require<DataError>(error == std::errc() && end == text.data() + text.size(),
+                     "file '{}', line {}: '{}' is not a number", csv.name(), csv.line(), text);
+  return value;
+}
+
+/// Calls visit(reader, fields) for each record behind the header.
+template <class Visit>
+void for_each_record(const std::filesystem::path& path, std::size_t fields, Visit visit) {
+  CsvReader csv(open_bytes(path), path.string());
+  csv.next();
+  for (auto record = csv.next(); !record.empty(); record = csv.next()) {
+    require<DataError>(record.size() == fields, "file '{}', line {}: {} fields must be {}",
+                       csv.name(), csv.line(), record.size(), fields);
+    visit(csv, record);
+  }
+}
+
+void to_csv(const Options& options) {
+  const std::filesystem::path folder = options.from;
+  const DatasetSpec spec = read_feature_spec(folder);
+  const Schema schema = read_schema(folder / kSchema);
+  std::vector<std::vector<std::string>> texts(schema.tables.size());
+  for_each_record(folder / kTexts, 3, [&](const CsvReader& csv, auto record) {
+    const auto table = number_of<std::size_t>(csv, record[0]),
+               row = number_of<std::size_t>(csv, record[1]);
+    require<DataError>(table < texts.size() && row < std::size_t{1} << 31,
+                       "file '{}', line {}: there is no such row", csv.name(), csv.line());
+    if (texts[table].size() <= row) texts[table].resize(row + 1);
+    texts[table][row] = record[2];
+  });
+  std::vector<std::pair<double, double>> numbers;
+  for_each_record(folder / kNumbers, 2, [&](const CsvReader& csv, auto record) {
+    numbers.emplace_back(number_of<double>(csv, record[0]), number_of<double>(csv, record[1]));
+  });
+  OutFile file(options.to);
+  const char separator = separator_of(schema, options.to);
+  std::string header = in_quotes(schema.label);
+  for (const NumericColumn& column : schema.numeric) header += separator + in_quotes(column.name);
+  for (const CategoricalColumn& column : schema.categorical)
+    header += separator + in_quotes(column.name);
+  file.write(header + '\n');
+  ClickBatch<std::int32_t> batch;
+  std::int64_t written = 0;
+  for (const char* part : {"train", "test"}) {
+    const BinaryDataset data(folder, spec, part);
+    require<DataError>(std::ssize(data.rows()) == std::ssize(schema.categorical) &&
+                           data.dense_columns() == std::ssize(schema.numeric) &&
+                           numbers.size() == schema.numeric.size(),
+                       "'{}' does not hold the columns that its {} names", options.from, kSchema);
+    for (std::int64_t first = 0; first < data.size(); first += kBlock) {
+      data.read(first, std::min(kBlock, data.size() - first), batch);
+      std::string lines;
+      for (std::int64_t s = 0; s < batch.size; ++s) {
+        lines += batch.labels[static_cast<std::size_t>(s)] != 0 ? '1' : '0';
+        for (std::size_t c = 0; c < numbers.size(); ++c) {
+          const double x = batch.dense_view()(s, static_cast<std::int64_t>(c)) / numbers[c].second +
+                           numbers[c].first;
+          lines += fmt::format("{}{:.6g}", separator, schema.numeric[c].log1p ? std::expm1(x) : x);
+        }
+        std::int64_t begin = 0;
+        for (std::size_t c = 0; c < schema.categorical.size(); ++c) {
+          const std::int64_t hotness = data.hotness()[c];
+          const std::vector<std::string>& known = texts[schema.categorical[c].table];
+          std::string field;
+          for (std::int64_t k = 0; k < hotness; ++k) {
+            const auto row = static_cast<std::size_t>(
+                batch.ids[static_cast<std::size_t>(begin + s * hotness + k)]);
+            if (k > 0) field += schema.categorical[c].list;
+            if (row < known.size()) field += known[row];
+          }
+          lines += separator + (field.empty() ? field : in_quotes(field));
+          begin += batch.size * hotness;
+        }
+        lines += '\n';
+      }
+      file.write(lines);
+    }
+    written += data.size();
+  }
+  file.done();
+  fmt::print("{} samples in '{}'\n", written, options.to);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  Options options;
+  CLI::App app(
+      "CSV and TSV files that a schema describes to the binary dataset layout of NVIDIA's "
+      "DeepLearningExamples, and back (docs/your_own_data.md). Criteo's files: convert_criteo.",
+      "convert_dataset");
+  app.require_subcommand(1);
+  CLI::App* binary = app.add_subcommand("to-binary", "FILE, CSV or TSV, to the folder DIR");
+  binary->add_option("FILE", options.from)->required();
+  binary->add_option("DIR", options.to)->required();
+  binary->add_option("--schema", options.schema, "YAML file that says what the columns mean")
+      ->required();
+  binary
+      ->add_option("--test-fraction", options.test_fraction,
+                   "Share of the samples, the last ones, for the test")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  binary
+      ->add_option("--max-rows", options.max_rows,
+                   "Cap of tables that the schema gives no rows; texts beyond it share rows")
+      ->check(CLI::Range(std::int64_t{3}, std::int64_t{2147483646}))
+      ->capture_default_str();
+  binary
+      ->add_option("--min-count", options.min_count,
+                   "Texts that training holds less often share row 1 of their table")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
+      ->capture_default_str();
+  binary->add_flag("--skip-bad-lines", options.skip_bad_lines, "Leave bad lines out");
+  CLI::App* csv = app.add_subcommand(
+      "to-csv",
+      "The folder DIR, made by to-binary, to FILE. Unknown texts come back empty, numbers nearly, "
+      "of texts that share a row the first, empty numbers as what they counted as");
+  csv->add_option("DIR", options.from)->required();
+  csv->add_option("FILE", options.to)->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::Error& error) {
+    fmt::print(stderr, "convert_dataset: {} (see --help)\n", error.what());
+    return 2;
+  }
+  *binary ? to_binary(options) : to_csv(options);
+  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                 "cannot write to standard output: {}", std::strerror(errno));
+  return 0;
+} catch (const std::exception& error) {
+  std::fflush(stdout);
+  fmt::print(stderr, "convert_dataset: {}\n", error.what());
+  return 1;
+}
