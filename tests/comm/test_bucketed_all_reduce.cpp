@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/comm/counting_communicator.hpp>
+#include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace ts = tessera;
@@ -80,4 +82,46 @@ TEST_CASE("parts out of order, and a step that is not whole") {
   CHECK_THROWS_WITH_AS(buckets.wait(),
                        "BucketedAllReduce: the first 6 gradients have not been announced",
                        ts::InvalidArgument);
+}
+
+namespace {
+
+/// A communicator whose calls go to a stream, and two streams, as far as the order of calls shows.
+struct Queue {
+  std::vector<std::string>* log;
+  const char* name;
+  void wait_for(const Queue& other) const {
+    log->push_back(std::string(name) + " waits for " + other.name);
+  }
+};
+struct QueuedCommunicator : ts::SelfCommunicator {
+  static constexpr bool queues_calls = true;
+  std::vector<std::string> log;
+  std::thread::id caller;
+  template <class T>
+  void all_reduce(std::span<T> values, ts::Reduction = ts::Reduction::sum) {
+    if (log.size() > 6) throw ts::Error("the link is down");
+    caller = std::this_thread::get_id();
+    log.push_back("sum " + std::to_string(values.size()));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("where calls go to a stream, the announcing thread makes them, an event per bucket") {
+  QueuedCommunicator c;
+  std::vector<float> gradients(10);
+  const Queue computing{&c.log, "one"}, communicating{&c.log, "two"};
+  ts::BucketedAllReduce buckets(c, std::span(gradients), 4, computing, communicating);
+  const std::span<const float> all(gradients);
+  buckets.ready(all.last(4));
+  CHECK((c.log == std::vector<std::string>{"two waits for one", "sum 4"}));
+  CHECK(c.caller == std::this_thread::get_id());
+  buckets.ready(all.first(6));
+  buckets.wait();
+  CHECK((c.log == std::vector<std::string>{"two waits for one", "sum 4", "two waits for one",
+                                           "sum 6", "one waits for two"}));
+  buckets.ready(all.last(4));
+  buckets.ready(all.first(6));
+  CHECK_THROWS_WITH_AS(buckets.wait(), "the link is down", ts::Error);
 }

@@ -5,6 +5,7 @@
 // stream, between which bytes move.
 #include <nccl_double/nccl.h>
 
+#include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/nccl_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
@@ -566,4 +567,24 @@ TEST_CASE("buffers of the host pass through plain device memory where a GPU has 
   cuda_double::memory_pools = true;
   CHECK(texts == Texts(2));
   CHECK(cuda_double::plain_allocations == 0);
+}
+
+TEST_CASE("another thread ends a wait for peers that may not come, as RouteAhead does") {
+  static_assert(ts::Interruptible<ts::NcclCommunicator>);
+  const Texts texts = on_ranks(2, [](ts::NcclCommunicator& c, auto) {
+    if (c.rank() == 1) return;
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      c.interrupt("the batch was given up");
+    });
+    std::vector<float> values(100);
+    try {
+      c.all_reduce(std::span(values));
+    } catch (...) {
+      other.join();
+      throw;
+    }
+    other.join();
+  });
+  CHECK(has(texts[0], "it was interrupted: the batch was given up"));
 }

@@ -23,7 +23,8 @@ namespace tessera::inline v0 {
 /// `bucket_bytes` to a thread that all-reduces one after the other. Sums are those of one
 /// all-reduce of the whole buffer, to the bit. `communicator` is used by that thread alone: give it
 /// one of its own. Every rank announces the same parts in the same order. One step is: ready,
-/// ready, ..., wait.
+/// ready, ..., wait. A communicator whose calls go to a stream and return (`queues_calls`, NCCL's) is
+/// called by the announcing thread instead, in the announced order, and can be captured in a graph.
 template <Communicator<Collective::all_reduce> C>
 class BucketedAllReduce {
  public:
@@ -36,7 +37,8 @@ class BucketedAllReduce {
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
                     const Backend& computing, const Backend& communicating)
-      : BucketedAllReduce(thread_setup(communicating), communicator, gradients, bucket_bytes) {
+      : BucketedAllReduce(queues_calls ? std::function<void()>() : thread_setup(communicating),
+                          communicator, gradients, bucket_bytes) {
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }
@@ -71,6 +73,8 @@ class BucketedAllReduce {
   }
 
  private:
+  static constexpr bool queues_calls = requires { requires C::queues_calls; };
+
   BucketedAllReduce(std::function<void()> setup, C& communicator, std::span<float> gradients,
                     std::size_t bucket_bytes)
       : communicator_(communicator),
@@ -78,6 +82,7 @@ class BucketedAllReduce {
         least_(bucket_bytes / sizeof(float)),
         begin_(gradients.size()),
         end_(begin_) {
+    if (!setup) return;
     worker_ = std::jthread([this, setup = std::move(setup)](std::stop_token stop) {
       setup();
       work(stop);
@@ -87,6 +92,17 @@ class BucketedAllReduce {
   void send() {
     if (begin_ == end_) return;
     if (await_gradients_) await_gradients_();
+    if (!worker_.joinable()) {
+      // behind the buckets before it and the gradients before it: nothing later holds it up
+      const std::span<float> bucket = gradients_.subspan(begin_, end_ - begin_);
+      end_ = begin_;
+      try {
+        if (!failure_) communicator_.all_reduce(bucket);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       buckets_.push_back(gradients_.subspan(begin_, end_ - begin_));

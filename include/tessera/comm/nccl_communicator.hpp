@@ -15,6 +15,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -54,6 +55,11 @@ class NcclCommunicator {
   /// ranks here, with the options and the stream of this one. A collective call (NCCL 2.18). It has
   /// a life of its own: a failure in one is seen by the other as a late peer.
   NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
+
+  /// Calls on device memory go to the stream and return.
+  static constexpr bool queues_calls = true;
+  /// From any thread: the wait under way, or the next call, aborts and throws `text`.
+  void interrupt(const std::string& text) { session_->interrupt(text); }
 
   int rank() const { return session_->rank(); }
   int size() const { return session_->size(); }

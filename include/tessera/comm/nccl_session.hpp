@@ -10,6 +10,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <concepts>
 #include <cstddef>
@@ -20,6 +21,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -235,6 +237,14 @@ class NcclSession {
   cudaStream_t stream() const { return options_.stream; }
   void set_stream(cudaStream_t stream) { options_.stream = stream; }
 
+  /// From any thread: the wait under way, or the next call, aborts and throws `text`.
+  void interrupt(const std::string& text) {
+    const std::lock_guard lock(interrupting_);
+    if (interrupted_.load()) return;
+    interruption_ = text;
+    interrupted_.store(true);
+  }
+
   void begin_group() {
     throw_if_failed();
     check("ncclGroupStart", ncclGroupStart());
@@ -259,6 +269,7 @@ class NcclSession {
            std::span<const std::size_t> from_peers, std::span<const std::byte> send,
            std::span<std::byte> receive, Issue issue) {
     throw_if_failed();
+    fail_if_interrupted();
     header.call = ++calls_;
     collective_ = name_of(header.collective);
     doing_ = fmt::format("{} (call {}), {} bytes to send and {} to receive", collective_, calls_,
@@ -336,6 +347,7 @@ class NcclSession {
   void begin_clock() { begin_ = Clock::now(); }
   /// One turn of a wait. The longer it lasts, the more of the core it leaves to others.
   void pause(std::uint64_t turn) {
+    fail_if_interrupted();
     if (turn < 64) return;
     const auto waited = Clock::now() - begin_;
     if (options_.timeout.count() != 0 && waited > options_.timeout)
@@ -349,6 +361,9 @@ class NcclSession {
     }
   }
 
+  void fail_if_interrupted() {
+    if (interrupted_.load()) fail("it was interrupted: " + interruption_);
+  }
   [[noreturn]] void fail(const std::string& why) {
     abort(why);
     throw CommunicatorError(-1, collective_, failure_);
@@ -456,6 +471,9 @@ class NcclSession {
   std::string doing_, failure_;
   std::string_view late_ = "a peer has failed, or makes other calls, or raise NcclOptions::timeout";
   Clock::time_point begin_;
+  std::mutex interrupting_;
+  std::string interruption_;  // complete once this is true:
+  std::atomic<bool> interrupted_{false};
   std::byte* scratch_ = nullptr;  // device memory for buffers of the host
   std::size_t scratch_bytes_ = 0;
 };
