@@ -98,7 +98,7 @@ std::vector<float> train(int ranks) {
       ids[s] = static_cast<std::int32_t>((first + s) * (first + s) % 1000);
       ids[count + s] = static_cast<std::int32_t>((first + s) % 40);
     }
-    std::vector<float> gradient(count * kColumns);
+    ts::Matrix<float> gradient(count, kColumns);
     for (int step = 0; step < kSteps; ++step) {
       // features, batch, ids
       const auto pooled = embeddings.forward(ts::KeyedJagged<std::int32_t>{2, count, ids, {}, {}});
@@ -107,12 +107,12 @@ std::vector<float> train(int ranks) {
         for (int c = 0; c < 8; ++c) {
           const float miss = pooled.values(s, c) + pooled.values(s, 8 + c) -
                              0.1f * static_cast<float>((first + s + c) % 5);
-          gradient[s * kColumns + c] = gradient[s * kColumns + 8 + c] = miss;
+          gradient.view()(s, c) = gradient.view()(s, 8 + c) = miss;
           error += miss * miss;
         }
       rank.all_reduce(std::span<double>(&error, 1));
       errors[step] = static_cast<float>(error);
-      embeddings.backward(pooled, ts::MatrixView<const float>{gradient.data(), count, kColumns});
+      embeddings.backward(pooled, gradient.view());
     }
   });
   return errors;

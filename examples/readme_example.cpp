@@ -14,7 +14,6 @@
 
 #include <cstdio>
 #include <span>
-#include <vector>
 
 // [readme]
 namespace ts = tessera;
@@ -43,20 +42,20 @@ void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int 
   ts::DenseParameters parameters(42, top);
   // [model end]
   // [buffers]
-  std::vector<float> z(n * Dot::columns()), dz(z), y(n), dy(n), gradient(n * 48);
+  ts::Matrix<float> z(n, Dot::columns()), dz(n, Dot::columns()), y(n, 1), dy(n, 1), gradient(n, 48);
   ts::ClickBatch<int> batch;
   double loss = 0;
   // [buffers end]
   // [dense]
   const auto model = [&](ts::MatrixView<const float> pooled) -> ts::MatrixView<const float> {
-    Dot::forward(pooled, {z.data(), n, Dot::columns()});
-    top.forward({z.data(), n, Dot::columns()}, {y.data(), n, 1});
-    loss = ts::BinaryCrossEntropyWithLogits{n * comm.size()}.forward_backward({y.data(), n, 1}, batch.labels, {dy.data(), n, 1});
-    top.backward({dy.data(), n, 1}, {dz.data(), n, Dot::columns()});
-    Dot::backward(pooled, {dz.data(), n, Dot::columns()}, {gradient.data(), n, 48});
+    Dot::forward(pooled, z.view());
+    top.forward(z.view(), y.view());
+    loss = ts::BinaryCrossEntropyWithLogits{n * comm.size()}.forward_backward(y.view(), batch.labels, dy.view());
+    top.backward(dy.view(), dz.view());
+    Dot::backward(pooled, dz.view(), gradient.view());
     comm.all_reduce(parameters.gradients());
     ts::DenseSgd().step(parameters, 0.1f);
-    return {gradient.data(), n, 48};
+    return gradient.view();
   };
   // [dense end]
   // [loop]

@@ -26,3 +26,4 @@
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/auto_plan.hpp>
 #include <tessera/sharding/plan.hpp>
+#include <tessera/tables/matrix.hpp>
