@@ -78,10 +78,10 @@ class Saver {
       if (!latest) return;
       tessera::Manifest manifest = tessera::read_manifest(*latest).first;
       auto& texts = manifest.texts;
-      check_data(*latest, texts);
       const std::string position = texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
                        latest->string(), position, position_);
+      check_data(*latest, texts);
       tessera::require<tessera::DataError>(manifest.step <= steps,
                                            "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
