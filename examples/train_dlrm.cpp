@@ -30,6 +30,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -37,8 +38,10 @@ using namespace dlrm;
 
 nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks,
                                const Result& result) {
-  nlohmann::ordered_json json{{"auc", result.auc},
-                              {"logloss", result.logloss},
+  nlohmann::ordered_json json{{"auc", result.quality.auc},
+                              {"logloss", result.quality.logloss},
+                              {"normalized_entropy", result.quality.normalized_entropy},
+                              {"calibration", result.quality.calibration},
                               {"samples_per_second", result.samples_per_second},
                               {"seconds", result.seconds},
                               {"steps", result.steps},
@@ -68,11 +71,22 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"dense_parameters", result.dense_parameters},
                               {"embedding_parameters", result.embedding_parameters}};
   if (std::isfinite(result.best_auc)) json["best_auc"] = result.best_auc;
+  json["mode"] = options.mode;
+  json["evaluations"] = nlohmann::ordered_json::array();
+  for (const auto& [step, quality] : result.evaluations)
+    json["evaluations"].push_back({{"step", step},
+                                   {"auc", quality.auc},
+                                   {"logloss", quality.logloss},
+                                   {"normalized_entropy", quality.normalized_entropy},
+                                   {"calibration", quality.calibration}});
+  if (options.mode == "inference")
+    for (std::size_t i = 0; i < kPercentiles.size(); ++i)
+      json["latency_ms"][fmt::format("p{}", kPercentiles[i])] = 1e3 * result.latencies[i];
   if (!result.auc_without.empty()) json["auc_without"] = result.auc_without;
   return json;
 }
 
-void print(const Clicks& clicks, const Result& result) {
+void print(const Options& options, const Clicks& clicks, const Result& result) {
   fmt::print("{} parameters in embeddings, {} in linear layers\n",
              grouped(result.embedding_parameters), grouped(result.dense_parameters));
   for (std::size_t f = 0; f < result.auc_without.size(); ++f)
@@ -80,18 +94,43 @@ void print(const Clicks& clicks, const Result& result) {
                f < clicks.shape().features.size() ? clicks.shape().features[f].name : "all",
                result.auc_without[f]);
   if (clicks.test_samples() > 0)
-    fmt::print("test AUC {:.4f}, log loss {:.4f}, ", result.auc, result.logloss);
-  fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
+    fmt::print("normalized entropy {:.4f}, calibration {:.4f}\n", result.quality.normalized_entropy,
+               result.quality.calibration);
+  if (options.mode == "inference")
+    fmt::print("{} samples at once: {:.3f} ms (median), {:.3f} ms (95 %), {:.3f} ms (99 %)\n",
+               options.eval_batch_size, 1e3 * result.latencies[0], 1e3 * result.latencies[1],
+               1e3 * result.latencies[2]);
+  if (clicks.test_samples() > 0)
+    fmt::print("test AUC {:.4f}, log loss {:.4f}{}", result.quality.auc, result.quality.logloss,
+               options.mode == "eval" ? "\n" : ", ");
+  if (options.mode != "eval")
+    fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
   if (std::isfinite(result.best_auc))
     fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
+}
+
+/// A numpy file of one dimension: a header of a multiple of 64 bytes, then the numbers.
+std::string npy_of(const std::vector<float>& values) {
+  std::string header =
+      fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({},), }}", values.size());
+  header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
+  header += '\n';
+  std::string text("\x93NUMPY\x01\x00", 8);
+  text += static_cast<char>(header.size() % 256);
+  text += static_cast<char>(header.size() / 256);
+  text += header;
+  text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return text;
 }
 
 /// What this process does; only that of rank 0 speaks.
 void run(const Options& options, Ranks& ranks) {
   const bool speaks = ranks.first_is_here();
-  std::optional<ResultFile> json;
+  std::optional<ResultFile> json, predictions;
   // before the training, so that a bad path costs no time
   if (speaks && !options.json.empty()) json.emplace(options.json);
+  if (speaks && !options.predictions.empty())
+    predictions.emplace(options.predictions, "--predictions");
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
   if (speaks)
     fmt::print(
@@ -103,7 +142,8 @@ void run(const Options& options, Ranks& ranks) {
   check_output();
   const Result result = train(options, *clicks, ranks);
   if (!speaks) return;
-  print(*clicks, result);
+  print(options, *clicks, result);
+  if (predictions) predictions->write(npy_of(result.predictions));
   // A file's name may be bytes that are no UTF-8.
   if (json)
     json->write(to_json(options, ranks.size(), *clicks, result)

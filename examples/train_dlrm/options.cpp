@@ -6,6 +6,7 @@
 #include "plans.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/optimizer/schedule.hpp>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -37,6 +38,8 @@ constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
 constexpr std::array<std::string_view, 2> kInteractions{"dot", "cross"};
+constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
+constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
 
 /// more than any machine has; beyond it OpenMP ends the process
 constexpr int kMostThreads = 4096;
@@ -109,6 +112,14 @@ std::string text_of(const std::vector<std::int64_t>& sizes) {
   return fmt::format("{}", fmt::join(sizes, ","));
 }
 
+/// "" where this is a schedule, else what is wrong.
+std::string check_schedule(const std::string& text) try {
+  static_cast<void>(tessera::Schedule::parse(text, 1));
+  return {};
+} catch (const tessera::InvalidArgument& error) {
+  return error.what();
+}
+
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
 /// are endless and seen once.
 void resolve(Options& options, bool rate_given, bool dense_rate_given) {
@@ -137,6 +148,16 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
       options.data);
   if (options.gradient_codec.empty()) options.gradient_codec = options.codec;
   if (options.batch_size == 0) options.batch_size = file ? 256 : 2048;
+  if (options.eval_batch_size == 0) options.eval_batch_size = options.batch_size;
+  if (options.stop_at_auc > 0 && options.evals_per_epoch == 0) options.evals_per_epoch = 1;
+  tessera::require<CLI::ValidationError>(
+      options.mode == "train" || options.resume,
+      "--mode {}: add --save DIR --resume, which name the checkpoint", options.mode);
+  tessera::require<CLI::ValidationError>(
+      options.predictions.empty() ||
+          (options.predictions != options.json &&
+           !std::filesystem::equivalent(options.predictions, options.data, ignored)),
+      "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   if (!rate_given) {
     if (options.optimizer == "sgd") options.learning_rate = 10.0f;
@@ -292,12 +313,26 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit(add("--weight-decay", options.weight_decay, "Of the linear layers"), 0.0f, kMostRate, "R");
   limit(add("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"),
         0.0f, kMostRate, "B");
-  flag("--constant-rates", options.constant_rates,
-       "Keep the learning rates; else they fall in a straight line to 0");
+  CLI::Option* constant = flag("--constant-rates", options.constant_rates,
+                               "Keep the learning rates; else they fall in a straight line to 0");
+  const auto stages = [&](const char* name, std::string& value, const char* what) {
+    return add(name, value, what)->check(check_schedule)->excludes(constant);
+  };
+  CLI::Option* schedule =
+      stages("--schedule", options.schedule,
+             "Stages of the learning rates, as warmup:8000,hold:40000,poly:24000:2; kinds are "
+             "constant, hold:STEPS, warmup:STEPS, poly:STEPS[:POWER[:END]], cosine:STEPS[:END], "
+             "inverse-sqrt:WARMUP, step:EVERY:FACTOR");
+  schedule->option_text("STAGE,STAGE... [a straight line to 0]");
+  stages("--dense-schedule", options.dense_schedule, "The same, of the linear layers alone")
+      ->option_text("STAGE,STAGE... [as --schedule]");
   limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"),
                       1, 1 << 30, "B", "file 256, synthetic 2048");
   limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
         "file 3, synthetic 1");
+  limit<std::int64_t>(add("--max-steps", options.max_steps,
+                          "End after so many steps; the rates stay those of all --epochs"),
+                      1, kMost, "N", "all of --epochs");
   limit<std::uint64_t>(
       add("--seed", options.seed, "Of first values, orders of samples, and synthetic clicks"), 0,
       std::numeric_limits<std::uint64_t>::max(), "N");
@@ -326,7 +361,31 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
        "begin")
       ->needs(save);
 
+  app.option_defaults()->group("Evaluation");
+  choose(add("--mode", options.mode,
+             "eval: test the last checkpoint in --save; inference: measure its speed, too"),
+         kModes);
+  limit<std::int64_t>(add("--evals-per-epoch", options.evals_per_epoch,
+                          "Test so often in each epoch; with --save the best model is kept in "
+                          "DIR/best"),
+                      1, kMost, "N", "at the end only");
+  limit<std::int64_t>(add("--eval-batch-size", options.eval_batch_size,
+                          "Samples that are tested at once, over all ranks"),
+                      1, 1 << 30, "B", "as --batch-size");
+  limit(add("--stop-at-auc", options.stop_at_auc, "End when a test reaches this AUC"), 0.0, 1.0,
+        "X", "never");
+  choose(add("--auc", options.auc,
+             "exact: from all test samples, in memory; binned: from 8,000 thresholds"),
+         kAucs);
+  app.add_option("--predictions", options.predictions,
+                 "Write the test samples' probabilities, in their order, as float32")
+      ->option_text("FILE.npy");
+
   app.option_defaults()->group("Results");
+  limit<std::int64_t>(add("--print-every", options.print_every,
+                          "Print progress every so many "
+                          "steps"),
+                      1, kMost, "N", "now and then");
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");

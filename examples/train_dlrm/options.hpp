@@ -56,6 +56,9 @@ struct Options {
   std::int64_t batch_size = 0;
   int epochs = 0;
   bool constant_rates = false;  ///< else they fall in a straight line to 0
+  /// stages of the rates, as Schedule::parse reads them; empty: as above, dense: as the tables'
+  std::string schedule, dense_schedule;
+  std::int64_t max_steps = 0;
   std::uint64_t seed = 1;
 
   std::string save;  ///< directory of checkpoints; empty: none
@@ -64,6 +67,14 @@ struct Options {
   bool resume = false;
   bool save_async = false;
   int save_increments = 0;
+
+  std::string mode = "train";
+  std::int64_t evals_per_epoch = 0;  ///< 0: at the end only
+  std::int64_t eval_batch_size = 0;
+  double stop_at_auc = 0;
+  std::string auc = "exact";
+  std::int64_t print_every = 0;
+  std::string predictions;  ///< npy file of the test samples' probabilities
 
   bool feature_check = false;
   std::string json;

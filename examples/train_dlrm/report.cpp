@@ -77,7 +77,8 @@ void check_output() {
   require<Error>(good, "cannot write to standard output: {}", std::strerror(errno));
 }
 
-ResultFile::ResultFile(const std::filesystem::path& path) : path_(path) {
+ResultFile::ResultFile(const std::filesystem::path& path, const char* option)
+    : option_(option), path_(path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
@@ -119,10 +120,11 @@ void ResultFile::write(const std::string& text) {
 
 void ResultFile::fail(int error) const {
   throw DataError(
-      fmt::format("--json: cannot write '{}': {}", path_.string(), std::strerror(error)));
+      fmt::format("{}: cannot write '{}': {}", option_, path_.string(), std::strerror(error)));
 }
 
-Progress::Progress(std::int64_t steps) : steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {}
+Progress::Progress(std::int64_t steps, bool every_call)
+    : steps_(steps), every_call_(every_call), terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 double Progress::seconds() const {
   return std::chrono::duration<double>(Clock::now() - begin_).count();
@@ -131,7 +133,7 @@ double Progress::seconds() const {
 void Progress::show(std::int64_t step, std::int64_t samples, double loss) {
   const auto now = Clock::now();
   const auto pause = terminal_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(5000);
-  if (now - shown_ < pause && step != steps_) return;
+  if (!every_call_ && now - shown_ < pause && step != steps_) return;
   shown_ = now;
   const double elapsed = seconds(), done = static_cast<double>(step) / static_cast<double>(steps_);
   const std::string state = fmt::format(

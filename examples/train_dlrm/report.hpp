@@ -32,8 +32,8 @@ void check_output();
 /// it under another name. Pipes and devices are written to as they are. Throws tessera::DataError.
 class ResultFile {
  public:
-  /// Shows whether it can be written.
-  explicit ResultFile(const std::filesystem::path& path);
+  /// Shows whether it can be written. `option` names the file in errors.
+  explicit ResultFile(const std::filesystem::path& path, const char* option = "--json");
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
   ~ResultFile();
@@ -42,6 +42,7 @@ class ResultFile {
  private:
   [[noreturn]] void fail(int error) const;
 
+  const char* option_;
   std::filesystem::path path_, partial_;  ///< partial_ is empty where there is none to remove
   int file_ = -1;
 };
@@ -49,7 +50,8 @@ class ResultFile {
 /// The state of a run: a bar that redraws itself on a terminal, a line now and then elsewhere.
 class Progress {
  public:
-  explicit Progress(std::int64_t steps);
+  /// `every_call`: each call of `show` prints.
+  Progress(std::int64_t steps, bool every_call);
 
   /// After `step` steps and `samples` samples; `loss`: mean since the last call.
   void show(std::int64_t step, std::int64_t samples, double loss);
@@ -60,7 +62,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
 
   std::int64_t steps_;
-  bool terminal_;
+  bool every_call_, terminal_;
   Clock::time_point begin_ = Clock::now(), shown_ = begin_;
 };
 

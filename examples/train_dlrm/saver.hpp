@@ -44,6 +44,7 @@ class Saver {
       : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
     if (options.save.empty()) return;
     tessera::on_all_ranks(communicator, [&] {
+      if (options.mode != "train") return;
       check_folder(options.save);
       if (communicator.rank() != 0) return;
       lock_.emplace(options.save);
@@ -64,7 +65,7 @@ class Saver {
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
-    if (options.save_increments > 0) changed_.emplace(contents_);
+    if (options.save_increments > 0 && options.mode == "train") changed_.emplace(contents_);
   }
 
   /// Loads the last checkpoint where that is asked for and there is one. Answers the steps done, of
@@ -80,25 +81,60 @@ class Saver {
       const std::string position = texts["position"];
       tessera::require(position == position_, "--resume: '{}' was saved with {}; now there are {}",
                        latest->string(), position, position_);
-      // Checkpoints of earlier versions do not say what data they are of.
-      tessera::require(!texts.contains("data") || texts["data"] == data_,
-                       "--resume: '{}' was saved while training on other data (checksum {}; now "
-                       "{}); give it its --data, --max-rows, "
-                       "--min-count and --power again",
-                       latest->string(), texts["data"], data_);
+      check_data(*latest, texts);
       tessera::require<tessera::DataError>(manifest.step <= steps,
                                            "--resume: '{}' is of step {}, and this training has {}",
                                            latest->string(), manifest.step, steps);
     });
     if (!latest) return 0;
-    const Whole whole(contents_, vocabulary_);
-    const std::int64_t step = tessera::load_checkpoint(communicator_, *latest, whole.contents).step;
-    if (vocabulary_)
-      tessera::on_all_ranks(communicator_,
-                            [&] { tessera::load_vocabulary(*latest, *vocabulary_); });
-    if (communicator_.rank() == 0) fmt::print("resumed from {}\n", latest->string());
+    const std::int64_t step = load(*latest);
     unproven_ = step;
     return step;
+  }
+
+  /// Loads the last checkpoint to test it. Answers its step.
+  std::int64_t load() {
+    std::optional<std::filesystem::path> latest;
+    tessera::on_all_ranks(communicator_, [&] {
+      latest = tessera::latest_checkpoint(options_.save);
+      tessera::require<tessera::DataError>(
+          latest.has_value(), "--mode {}: the folder '{}' of --save holds no checkpoint",
+          options_.mode, options_.save);
+      check_data(*latest, tessera::read_manifest(*latest).first.texts);
+    });
+    return load(*latest);
+  }
+
+  /// Keeps the model in the folder `best` if its AUC is above those before, also of the training
+  /// that this one goes on with. All ranks give the same AUC.
+  void keep_best(std::int64_t step, double auc) {
+    if (options_.save.empty()) return;
+    const std::filesystem::path folder = std::filesystem::path(options_.save) / "best";
+    tessera::on_all_ranks(communicator_, [&] {
+      if (best_) return;
+      best_ = -1;
+      if (const auto last = options_.resume ? tessera::latest_checkpoint(folder) : std::nullopt) {
+        auto texts = tessera::read_manifest(*last).first.texts;
+        best_ = std::stod(texts.contains("auc") ? texts["auc"] : "-1");
+      }
+    });
+    // all have looked before one writes
+    communicator_.barrier();
+    if (!(auc > *best_)) return;
+    best_ = auc;
+    if (running_) {
+      running_->finish(communicator_);
+      running_.reset();
+      unproven_ = running_step_;
+    }
+    tessera::on_all_ranks(communicator_, [&] {
+      if (communicator_.rank() == 0) check_folder(folder);
+    });
+    Whole whole(contents_, vocabulary_);
+    whole.contents.set_text("auc", fmt::format("{}", auc));
+    tessera::save_checkpoint(communicator_, folder, whole.contents, step,
+                             {.finite = true, .locked = true});
+    if (communicator_.rank() == 0) tessera::remove_old_checkpoints(folder, 1, step);
   }
 
   /// Whether the loss must be looked at after this step: before a model is saved, and as soon as a
@@ -143,6 +179,26 @@ class Saver {
   }
 
  private:
+  void check_data(const std::filesystem::path& checkpoint, const auto& texts) const {
+    // Checkpoints of earlier versions do not say what data they are of.
+    const auto data = texts.find("data");
+    tessera::require(data == texts.end() || data->second == data_,
+                     "--resume: '{}' was saved while training on other data (checksum {}; now "
+                     "{}); give it its --data, --max-rows, --min-count and --power again",
+                     checkpoint.string(), data == texts.end() ? "" : data->second, data_);
+  }
+
+  std::int64_t load(const std::filesystem::path& checkpoint) {
+    const Whole whole(contents_, vocabulary_);
+    const std::int64_t step =
+        tessera::load_checkpoint(communicator_, checkpoint, whole.contents).step;
+    if (vocabulary_)
+      tessera::on_all_ranks(communicator_,
+                            [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
+    if (communicator_.rank() == 0) fmt::print("resumed from {}\n", checkpoint.string());
+    return step;
+  }
+
   bool due(std::int64_t step, bool last) const {
     return !options_.save.empty() &&
            (last || (options_.save_every > 0 && step % options_.save_every == 0));
@@ -211,6 +267,7 @@ class Saver {
   std::optional<tessera::ChangedRows> changed_;  ///< since base_ was saved
   std::optional<tessera::CheckpointBase> base_;
   int increments_ = 0;
+  std::optional<double> best_;  ///< AUC of the model in the folder `best`; -1: there is none
 };
 
 }  // namespace dlrm

@@ -9,14 +9,17 @@
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/data/binned_auc.hpp>
 #include <tessera/data/broadcasting_loader.hpp>
 #include <tessera/data/metrics.hpp>
+#include <tessera/optimizer/schedule.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -37,10 +40,6 @@ struct Part {
         count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
 };
 
-struct Quality {
-  double auc, logloss;
-};
-
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
@@ -51,7 +50,9 @@ class Rank {
         data_(communicators.data),
         model_(communicators.backend.make_model(
             communicators, options, clicks.shape(),
-            (options.batch_size + communicators.main.size() - 1) / communicators.main.size())),
+            (std::max(options.batch_size, options.eval_batch_size) + communicators.main.size() -
+             1) /
+                communicators.main.size())),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
@@ -68,12 +69,19 @@ class Rank {
       print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
     }
-    train(result);
-    const Quality quality = test(kNothing);
+    std::int64_t loaded_step = 0;
+    if (options_.mode == "train")
+      train(result);
+    else
+      loaded_step = saver_.load();
+    if (options_.mode == "inference") measure(result);
+    if (!tested_) {
+      const Quality quality = test(kNothing, &result);
+      if (first()) result.quality = quality;
+    }
     if (first()) {
-      if (clicks_.test_samples() == 0 || std::isfinite(quality.logloss)) saver_.proven();
-      result.auc = quality.auc;
-      result.logloss = quality.logloss;
+      if (clicks_.test_samples() == 0 || std::isfinite(result.quality.logloss)) saver_.proven();
+      if (options_.mode != "train") result.steps = loaded_step;
       result.dense_parameters = model_->dense_parameters();
       for (const TableSpec& table : model_->embeddings().layout().tables)
         result.embedding_parameters += table.rows * table.width;
@@ -126,9 +134,12 @@ class Rank {
   void train(Result& result) {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size,
                        per_epoch = (samples + batch - 1) / batch;
-    const std::int64_t steps = per_epoch * options_.epochs,
-                       interval = std::max<std::int64_t>(1, steps / 400);
-    Progress progress(steps);
+    const std::int64_t whole = per_epoch * options_.epochs;
+    std::int64_t steps = options_.max_steps > 0 ? std::min(whole, options_.max_steps) : whole;
+    const std::int64_t interval =
+        options_.print_every > 0 ? options_.print_every : std::max<std::int64_t>(1, steps / 400);
+    const Rates rates(options_, whole);
+    Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
     const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
@@ -148,22 +159,39 @@ class Rank {
       const Part part(begin_of(at), size_of(at), communicator_);
       clicks_.train_batch(static_cast<int>(at / per_epoch), part.first, part.count, to);
     };
-    if (options_.overlap && step < steps) {
+    // Tests that are due after so many steps; the last step has its own.
+    const auto test_due = [&](std::int64_t at) {
+      const std::int64_t n = std::min(options_.evals_per_epoch, per_epoch);
+      return at < steps && at * n / per_epoch != (at - 1) * n / per_epoch;
+    };
+    const auto start = [&] {
+      if (!options_.overlap || step >= steps) return;
       fetch(step, batch_);
       model_->start(batch_);
-    }
+    };
+    start();
     while (step < steps) {
-      const bool ahead = options_.overlap && step + 1 < steps;
+      const bool tests = test_due(step + 1);
+      // a test in between would take the place of a batch that was routed ahead
+      const bool ahead = options_.overlap && step + 1 < steps && !tests;
       if (ahead) fetch(step + 1, next_batch_);
       if (!options_.overlap) fetch(step, batch_);
       to_rows(true);
-      const float rate = schedule(step, steps);
-      model_->train(batch_, size_of(step), rate * options_.dense_learning_rate,
-                    rate * options_.learning_rate, ahead ? &next_batch_ : nullptr);
+      model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
+                    ahead ? &next_batch_ : nullptr);
       seen += size_of(step);
       // ids keep their addresses, as the routed step needs
       if (ahead) std::swap(batch_, next_batch_);
-      const bool last = ++step == steps;
+      ++step;
+      if (tests) {
+        look(step);
+        saver_.proven();
+        if (evaluate(step, result) >= options_.stop_at_auc && options_.stop_at_auc > 0) {
+          steps = step;
+          tested_ = true;
+        }
+      }
+      const bool last = step == steps;
       if (saver_.wants_look(step, last)) {
         look(step);
         saver_.proven();
@@ -174,6 +202,11 @@ class Rank {
         last_report_ = step;
       }
       saver_.after_step(step, last);
+      if (tests) start();
+    }
+    if (!tested_ && options_.evals_per_epoch > 0) {
+      evaluate(step, result);
+      tested_ = true;
     }
     if (!first()) return;
     result.seconds = progress.seconds();
@@ -181,11 +214,50 @@ class Rank {
     result.steps = steps;
   }
 
-  /// Rates fall in a straight line to nothing, which averages the last steps' noise out.
-  float schedule(std::int64_t step, std::int64_t steps) const {
-    return options_.constant_rates
-               ? 1.0f
-               : 1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(steps));
+  /// The learning rates of every step.
+  class Rates {
+   public:
+    Rates(const Options& options, std::int64_t steps) : options_(options), steps_(steps) {
+      const std::string& dense =
+          options.dense_schedule.empty() ? options.schedule : options.dense_schedule;
+      if (!options.schedule.empty())
+        tables_ = Schedule::parse(options.schedule, options.learning_rate);
+      if (!dense.empty()) dense_ = Schedule::parse(dense, options.dense_learning_rate);
+    }
+    float tables(std::int64_t step) const {
+      return tables_ ? tables_->at(step) : share(step) * options_.learning_rate;
+    }
+    float dense(std::int64_t step) const {
+      return dense_ ? dense_->at(step) : share(step) * options_.dense_learning_rate;
+    }
+
+   private:
+    /// Without a schedule rates fall in a straight line to nothing, which averages the last steps'
+    /// noise out.
+    float share(std::int64_t step) const {
+      return options_.constant_rates ? 1.0f
+                                     : 1.0f - static_cast<float>(static_cast<double>(step) /
+                                                                 static_cast<double>(steps_));
+    }
+
+    const Options& options_;
+    std::int64_t steps_;
+    std::optional<Schedule> tables_, dense_;
+  };
+
+  /// Tests the model in the middle of a training and keeps it if none was better. Answers the AUC,
+  /// on all ranks.
+  double evaluate(std::int64_t step, Result& result) {
+    const Quality quality = test(kNothing, &result);
+    double auc = first() ? quality.auc : 0;
+    communicator_.all_reduce(std::span<double>(&auc, 1));
+    if (first()) {
+      result.quality = quality;
+      result.evaluations.emplace_back(step, quality);
+      fmt::print("step {}: test AUC {:.4f}, log loss {:.4f}\n", step, quality.auc, quality.logloss);
+    }
+    saver_.keep_best(step, auc);
+    return auc;
   }
 
   /// Adds the losses since the last look up; ends a training that diverged.
@@ -205,28 +277,69 @@ class Rank {
     return std::exchange(loss_, 0.0) / static_cast<double>(step - last_report_);
   }
 
-  /// AUC and log loss of the test samples, on the first rank. `without`: exchange this category's
-  /// ids between samples (features_: all).
-  Quality test(int without) {
-    std::vector<float> logits, labels;
-    for (std::int64_t begin = 0; begin < clicks_.test_samples(); begin += options_.batch_size) {
-      const Part part(begin, std::min(options_.batch_size, clicks_.test_samples() - begin),
-                      communicator_);
-      clicks_.test_batch(part.first, part.count, batch_);
-      to_rows(false);
+  /// What the test samples say, on the first rank. `without`: exchange this category's ids between
+  /// samples (features_: all). `result`, if given, gets the predictions, if asked for.
+  Quality test(int without, Result* result = nullptr) {
+    std::vector<float>* const probabilities =
+        first() && result != nullptr && !options_.predictions.empty() ? &result->predictions
+                                                                      : nullptr;
+    if (probabilities != nullptr) probabilities->clear();
+    Auc auc;
+    BinnedAuc binned;
+    LogLoss loss;
+    NormalizedEntropy entropy;
+    Calibration calibration;
+    for (std::int64_t begin = 0; begin < clicks_.test_samples();
+         begin += options_.eval_batch_size) {
+      read_test_batch(begin);
       for (int f = 0; f < features_; ++f)
         if (without == f || without == features_) exchange_ids(f);
-      const std::span<const float> scores = model_->forward(batch_);
-      logits.insert(logits.end(), scores.begin(), scores.end());
-      labels.insert(labels.end(), batch_.labels.begin(), batch_.labels.end());
+      // per batch, so that samples come in their order however many ranks there are
+      const std::vector<float> logits = gather(model_->forward(batch_)),
+                               labels = gather(batch_.labels);
+      if (!first()) continue;
+      loss.add(logits, labels);
+      entropy.add(logits, labels);
+      calibration.add(logits, labels);
+      if (options_.auc == "exact") auc.add(logits, labels);
+      if (options_.auc == "exact" && probabilities == nullptr) continue;
+      std::vector<float> scores = logits;
+      for (float& score : scores) score = static_cast<float>(1 / (1 + std::exp(-double{score})));
+      if (options_.auc == "binned") binned.add(scores, labels);
+      if (probabilities != nullptr)
+        probabilities->insert(probabilities->end(), scores.begin(), scores.end());
     }
-    const std::vector<float> all_logits = gather(logits), all_labels = gather(labels);
-    if (!first()) return {};
-    Auc auc;
-    LogLoss loss;
-    auc.add(all_logits, all_labels);
-    loss.add(all_logits, all_labels);
-    return {auc.value(), loss.value()};
+    return {options_.auc == "exact" ? auc.value() : binned.value(), loss.value(), entropy.value(),
+            calibration.value()};
+  }
+
+  void read_test_batch(std::int64_t begin) {
+    const Part part(begin, std::min(options_.eval_batch_size, clicks_.test_samples() - begin),
+                    communicator_);
+    clicks_.test_batch(part.first, part.count, batch_);
+    to_rows(false);
+  }
+
+  /// Speed of forward passes on the test samples, from before the look-up until all ranks have
+  /// their logits.
+  void measure(Result& result) {
+    using Clock = std::chrono::steady_clock;
+    std::vector<double> seconds;
+    for (std::int64_t begin = 0; begin < clicks_.test_samples();
+         begin += options_.eval_batch_size) {
+      read_test_batch(begin);
+      communicator_.barrier();
+      const auto start = Clock::now();
+      model_->forward(batch_);
+      communicator_.barrier();
+      seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    }
+    if (!first() || seconds.empty()) return;
+    result.seconds = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    result.samples_per_second = static_cast<double>(clicks_.test_samples()) / result.seconds;
+    std::sort(seconds.begin(), seconds.end());
+    for (std::size_t i = 0; i < kPercentiles.size(); ++i)
+      result.latencies[i] = seconds[(seconds.size() - 1) * kPercentiles[i] / 100];
   }
 
   /// Each sample gets the category of another: with its distribution unchanged, only its bearing on
@@ -237,13 +350,13 @@ class Rank {
                 begin + batch_.size);
   }
 
-  std::vector<float> gather(const std::vector<float>& own) {
+  std::vector<float> gather(std::span<const float> own) {
     const std::size_t ranks = static_cast<std::size_t>(communicator_.size()), count = own.size();
     std::vector<std::size_t> counts(ranks);
     communicator_.all_gather(std::span<const std::size_t>(&count, 1),
                              std::span<std::size_t>(counts), std::vector<std::size_t>(ranks, 1));
     std::vector<float> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
-    communicator_.all_gather(std::span<const float>(own), std::span<float>(all), counts);
+    communicator_.all_gather(own, std::span<float>(all), counts);
     return all;
   }
 
@@ -255,6 +368,7 @@ class Rank {
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   int features_;
   Saver saver_;
+  bool tested_ = false;  ///< result.quality is that of the model at the end
   std::int64_t last_report_ = 0;
   double loss_ = 0;  ///< the sum of the steps' since then, as far as it was looked at
 };

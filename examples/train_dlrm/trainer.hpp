@@ -8,13 +8,27 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace dlrm {
 
-struct Result {
+/// What `Result::latencies` holds.
+inline constexpr std::array<std::size_t, 3> kPercentiles{50, 95, 99};
+
+/// What the test samples say about the model.
+struct Quality {
   double auc = 0, logloss = 0;
-  double best_auc = 0;  ///< what no model can surpass; NaN if unknown
+  double normalized_entropy = 0;  ///< log loss over that of the mean label; NaN without both labels
+  double calibration = 0;  ///< sum of probabilities over sum of labels; NaN without positives
+};
+
+struct Result {
+  Quality quality;
+  std::vector<std::pair<std::int64_t, Quality>> evaluations;  ///< of the training, by step
+  std::vector<float> predictions;     ///< of the test samples in their order, if asked for
+  std::array<double, 3> latencies{};  ///< --mode inference: percentiles 50, 95, 99, in seconds
+  double best_auc = 0;                ///< what no model can surpass; NaN if unknown
   double seconds = 0, samples_per_second = 0;
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;

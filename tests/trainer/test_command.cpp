@@ -163,6 +163,16 @@ TEST_CASE("help names every option") {
                              "--deduplicate",
                              "--seed",
                              "--json",
+                             "--schedule",
+                             "--dense-schedule",
+                             "--max-steps",
+                             "--mode",
+                             "--evals-per-epoch",
+                             "--eval-batch-size",
+                             "--stop-at-auc",
+                             "--auc",
+                             "--predictions",
+                             "--print-every",
                              "--feature-check"}) {
     CAPTURE(option);
     CHECK(outcome.out.find(option) != std::string::npos);
@@ -225,6 +235,14 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--ranks 256 --threads-per-rank 256",
               "--ranks 256 with --threads-per-rank 256 needs 65536 threads");
   check_fails("--timeout -1", "--timeout");
+  check_fails("--schedule hold:3,ramp:4", "schedule 'hold:3,ramp:4', stage 'ramp:4'");
+  check_fails("--dense-schedule warmup:0", "stage 'warmup:0'");
+  check_fails("--schedule hold:3 --constant-rates", "--constant-rates");
+  check_fails("--mode eval", "--mode eval: add --save DIR --resume");
+  check_fails("--stop-at-auc 2", "--stop-at-auc");
+  check_fails("--auc rough", "--auc");
+  check_fails("--predictions x --json x", "--predictions: 'x' is the file of --json");
+  check_fails("--predictions /no/such/folder/file", "--predictions: cannot write", 1);
   check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");
   check_fails("--eviction oldest", "--eviction requires --vocabulary");

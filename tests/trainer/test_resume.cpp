@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <random>
@@ -377,4 +378,125 @@ TEST_CASE("a limit of file sizes is an error like a full disk") {
   CHECK(outcome.status == 1);
   CHECK(outcome.err.find("-dense.safetensors': File too large") != std::string::npos);
   CHECK(std::filesystem::is_empty(folder.path / "c"));
+}
+
+namespace {
+
+const std::string kSmall =
+    "--samples 4000 --test-fraction 0.2 --max-rows 100 --batch-size 100 --epochs 2 "
+    "--embedding-width 8 --bottom-mlp 16 --top-mlp 16 ";
+
+}  // namespace
+
+TEST_CASE("schedules: the rates of each step, and the same bits after a stop within a ramp") {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return (folder.path / name).string(); };
+  const std::string base = kSmall + "--ranks 2 ",
+                    ramps = base +
+                            "--schedule warmup:24,hold:20,poly:16:2 "
+                            "--dense-schedule warmup:9,cosine:30:0.1 ";
+  const std::filesystem::path last = checkpoint_name(64);
+  results(ramps + "--save " + at("whole"));
+  CHECK(results(ramps + "--max-steps 10 --save " + at("cut"))["steps"] == 10);
+  CHECK(std::filesystem::exists(folder.path / "cut" / checkpoint_name(10)));
+  results(ramps + "--resume --max-steps 50 --save " + at("cut"));
+  results(ramps + "--resume --save " + at("cut"));
+  check_same_files(folder.path / "whole" / last, folder.path / "cut" / last);
+  results(base + "--constant-rates --save " + at("constant"));
+  results(base + "--schedule constant --save " + at("named"));
+  check_same_files(folder.path / "constant" / last, folder.path / "named" / last);
+  results(base + "--schedule constant --dense-schedule hold:9,poly:9 --save " + at("dense"));
+  CHECK(difference(folder.path / "constant" / last, folder.path / "dense" / last) > 0);
+  CHECK(difference(folder.path / "constant" / last, folder.path / "whole" / last) > 0);
+}
+
+TEST_CASE("tests within epochs change nothing, the best model is kept, and tests again alike") {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return (folder.path / name).string(); };
+  const std::string tested = "--evals-per-epoch 3 --eval-batch-size 70 ";
+  for (const std::string how :
+       {"--ranks 3", "--ranks 2 --overlap --loader first-rank", "--ranks 2 --save-async"}) {
+    CAPTURE(how);
+    for (const char* name : {"plain", "tested"}) std::filesystem::remove_all(folder.path / name);
+    const std::string base = kSmall + how + " --keep 1 --save-every 9 ";
+    results(base + "--save " + at("plain"));
+    const nlohmann::json training = results(base + tested + "--save " + at("tested"));
+    check_same_files(folder.path / "plain" / checkpoint_name(64),
+                     folder.path / "tested" / checkpoint_name(64));
+    const nlohmann::json& tests = training["evaluations"];
+    REQUIRE(tests.size() == 6);
+    CHECK(tests[0]["step"] == 11);
+    CHECK(tests[2]["step"] == 32);
+    CHECK(tests[5]["step"] == 64);
+    CHECK(tests[5]["auc"] == training["auc"]);
+    const auto best = std::max_element(tests.begin(), tests.end(),
+                                       [](auto& a, auto& b) { return a["auc"] < b["auc"]; });
+    CHECK(checkpoint_steps(folder.path / "tested" / "best") ==
+          std::vector<std::int64_t>{(*best)["step"]});
+    // a model as good is not above the best one
+    const auto kept = std::filesystem::last_write_time(folder.path / "tested" / "best");
+    results(base + tested + "--resume --save " + at("tested"));
+    CHECK(std::filesystem::last_write_time(folder.path / "tested" / "best") == kept);
+    for (const std::string ranks :
+         {"--ranks 1 --plan row-wise", "--ranks 4 --plan grid --eval-batch-size 333"}) {
+      CAPTURE(ranks);
+      const std::string test = kSmall + ranks + " --mode eval --resume --save ";
+      const nlohmann::json last = results(test + at("tested")),
+                           top = results(test + at("tested") + "/best");
+      for (const char* key : {"auc", "logloss", "normalized_entropy", "calibration"}) {
+        CHECK(last[key] == training[key]);
+        CHECK(top[key] == (*best)[key]);
+      }
+      CHECK(last["steps"] == 64);
+    }
+  }
+}
+
+TEST_CASE("predictions, speed, thresholds, and an end at an AUC") {
+  const TemporaryFolder folder;
+  const auto at = [&](const char* name) { return (folder.path / name).string(); };
+  const std::string base = kSmall + "--ranks 2 --save " + at("saved");
+  const Outcome printed = train_dlrm(base + " --print-every 16 --predictions " + at("a.npy"));
+  REQUIRE(printed.status == 0);
+  for (const char* step : {"step 16/64", "step 32/64", "step 48/64", "step 64/64"})
+    CHECK(printed.out.find(step) != std::string::npos);
+  const nlohmann::json speed =
+      results(kSmall +
+              "--ranks 3 --eval-batch-size 50 --mode inference --auc binned --resume "
+              "--save " +
+              at("saved") + " --predictions " + at("b.npy"));
+  const std::string predictions = text_of(folder.path / "a.npy");
+  CHECK(predictions == text_of(folder.path / "b.npy"));
+  CHECK(predictions.starts_with("\x93NUMPY\x01"));
+  CHECK(predictions.find("'<f4'") != std::string::npos);
+  CHECK(predictions.find("(800,)") != std::string::npos);
+  REQUIRE(predictions.size() == 128 + 800 * sizeof(float));
+  double sum = 0;
+  for (std::size_t i = 128; i < predictions.size(); i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, predictions.data() + i, sizeof value);
+    CHECK((value > 0 && value < 1));
+    sum += static_cast<double>(value);
+  }
+  CHECK(sum > 1);
+  const double p50 = speed["latency_ms"]["p50"], p99 = speed["latency_ms"]["p99"];
+  CHECK((p50 > 0 && p99 >= p50));
+  CHECK(speed["samples_per_second"] > 0);
+  const double exact = printed.json["auc"], binned = speed["auc"];
+  CHECK(binned != exact);
+  CHECK(binned == doctest::Approx(exact).epsilon(1e-3));
+  CHECK(speed["logloss"] == printed.json["logloss"]);
+
+  const nlohmann::json stopped =
+      results(kSmall +
+              "--ranks 2 --overlap --loader first-rank --evals-per-epoch 4 "
+              "--stop-at-auc 0.01 --save " +
+              at("stopped"));
+  CHECK(stopped["steps"] == 8);
+  CHECK(stopped["evaluations"].size() == 1);
+  CHECK(checkpoint_steps(folder.path / "stopped") == std::vector<std::int64_t>{8});
+  const Outcome empty =
+      train_dlrm(kSmall + "--ranks 2 --mode eval --resume --save " + at("nothing"), false);
+  CHECK(empty.status == 1);
+  CHECK(empty.err.find("/nothing' of --save holds no checkpoint") != std::string::npos);
 }
