@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels whose machine code tests/gpu/machine_code.py reads, in the shapes of the benchmarks.
+#include <tessera/cuda/lookup.cuh>
+#include <tessera/cuda/route.cuh>
+#include <tessera/cuda/update.cuh>
+#include <tessera/dense/dense_kernels.cuh>
+#include <tessera/interaction/dot_kernels.cuh>
+#include <tessera/optimizer/optimizers.hpp>
+
+namespace tessera::inline v0::gpu {
+
+template <class Id>
+using Lookups = GroupBatch<op::LookupGroup<Id>>;
+template __global__ void copy_rows<float, std::int32_t, 128>(
+    const float*, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void copy_rows<float, std::int64_t, 16>(
+    const float*, const __grid_constant__ Lookups<std::int64_t>);
+template __global__ void copy_rows<BFloat16, std::int32_t, 128>(
+    const BFloat16*, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void pool_rows<float, std::int32_t, 128>(
+    const float*, int, const __grid_constant__ Lookups<std::int32_t>);
+template __global__ void pool_rows<float, std::int64_t, 16>(
+    const float*, int, const __grid_constant__ Lookups<std::int64_t>);
+
+template <class T, class O>
+using Update128 = ApplyOptimizer<T, 128, O>;
+using Sorted = const SortedEntries<std::uint32_t>;
+template __global__ void merge_windows<Update128<float, Sgd>>(Sorted, const Update128<float, Sgd>,
+                                                              const PartialSums);
+template __global__ void merge_windows<Update128<float, RowWiseAdagrad>>(
+    Sorted, const Update128<float, RowWiseAdagrad>, const PartialSums);
+template __global__ void merge_windows<Update128<float, Adam>>(Sorted, const Update128<float, Adam>,
+                                                               const PartialSums);
+template __global__ void merge_windows<Update128<BFloat16, RowWiseAdagrad>>(
+    Sorted, const Update128<BFloat16, RowWiseAdagrad>, const PartialSums);
+
+template __global__ void write_split<std::int32_t>(
+    const PackCount*, const __grid_constant__ GroupBatch<SplitGroup<std::int32_t>>);
+
+using Criteo = DotShape<27, 128, 16>;
+template __global__ void dot_forward_16bit<Criteo, BFloat16>(const MatrixView<const BFloat16>,
+                                                             const MatrixView<BFloat16>);
+template __global__ void dot_backward_16bit<Criteo, BFloat16>(const MatrixView<const BFloat16>,
+                                                              const MatrixView<const BFloat16>,
+                                                              const MatrixView<BFloat16>);
+template __global__ void mask_and_sum_rows<BFloat16, BFloat16, BFloat16, 8>(
+    const MatrixView<const BFloat16>, const MatrixView<const BFloat16>, const MatrixView<BFloat16>,
+    float*, const int);
+
+}  // namespace tessera::inline v0::gpu
