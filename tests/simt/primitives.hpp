@@ -24,6 +24,11 @@ T* dynamic_shared() {
   return static_cast<T*>(simt::Engine::instance().shared.dynamic());
 }
 
+template <class T>
+T* in_global(T* p) {
+  return p;
+}
+
 namespace detail {
 
 struct MatrixFragments {

@@ -15,6 +15,20 @@ namespace gpu {
 
 inline constexpr int lookup_threads = 256;
 
+/// The rows of `ids`; zeros for negative ones. No row waits for another: the condition is a
+/// predicate of the load, not a branch around it.
+template <class T, int Width, class Id, int Flight>
+__device__ __forceinline__ void load_flight(const T* __restrict__ arena, std::int64_t row_bias,
+                                            const Id (&ids)[Flight], int lane,
+                                            RowPart<RowLanes<T, Width>> (&rows)[Flight]) {
+  for (int r = 0; r < Flight; ++r) {
+    rows[r] = zero_row<RowLanes<T, Width>>();
+    if (ids[r] >= 0)
+      rows[r] = load_row<T, RowLanes<T, Width>>(
+          arena + (static_cast<std::int64_t>(ids[r]) + row_bias) * Width, lane);
+  }
+}
+
 /// Rows go from table to output unchanged: a group of lanes copies rows_in_flight rows at a time,
 /// all loaded before the first is stored. Neighbouring groups take neighbouring bags, so a warp
 /// writes one piece of memory:
@@ -28,7 +42,7 @@ __global__ void __launch_bounds__(lookup_threads)
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::LookupGroup<Id> group = batch.groups[g];
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t warp =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * (lookup_threads / 32) +
@@ -36,14 +50,13 @@ __global__ void __launch_bounds__(lookup_threads)
   const std::int64_t first =
       warp * (Lanes::groups * flight) + static_cast<int>(threadIdx.x) % 32 / Lanes::lanes;
   const bool aligned = rows_aligned(group.output, group.output_stride);
-  RowPart<Lanes> rows[flight];
+  Id ids[flight];
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
-    if (bag >= group.bags.bags) continue;
-    const std::int64_t id = group.bags.ids[bag];
-    rows[r] = id < 0 ? zero_row<Lanes>()
-                     : load_row<T, Lanes>(arena + (id + group.bags.row_bias) * Width, lane);
+    ids[r] = bag < group.bags.bags ? group.bags.ids[bag] : Id{-1};
   }
+  RowPart<Lanes> rows[flight];
+  load_flight<T, Width>(arena, group.bags.row_bias, ids, lane, rows);
   for (int r = 0; r < flight; ++r) {
     const std::int64_t bag = first + r * Lanes::groups;
     if (bag < group.bags.bags)
@@ -64,7 +77,7 @@ __global__ void __launch_bounds__(lookup_threads)
   using Lanes = RowLanes<T, Width>;
   constexpr int flight = Lanes::rows_in_flight;
   const int g = batch.find(blockIdx.x);
-  const op::LookupGroup<Id>& group = batch.groups[g];
+  const op::LookupGroup<Id> group = batch.groups[g];
   const op::Bags<Id>& bags = group.bags;
   const int lane = static_cast<int>(threadIdx.x) % Lanes::lanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g];
@@ -82,14 +95,16 @@ __global__ void __launch_bounds__(lookup_threads)
     sum = zero_row<Lanes>();
     if (++bag < last) bag_end = bags.end(bag);
   };
-  for (std::int64_t i = bags.begin(bag); i < end; i += flight) {
+  Id ids[flight];
+  const auto read_ids = [&](std::int64_t i) {
+    for (int r = 0; r < flight; ++r) ids[r] = i + r < end ? bags.ids[i + r] : Id{-1};
+  };
+  std::int64_t i = bags.begin(bag);
+  read_ids(i);
+  for (; i < end; i += flight) {
     RowPart<Lanes> rows[flight];
-    for (int r = 0; r < flight; ++r) {
-      if (i + r >= end) continue;
-      const std::int64_t id = bags.ids[i + r];
-      rows[r] = id < 0 ? zero_row<Lanes>()
-                       : load_row<T, Lanes>(arena + (id + bags.row_bias) * Width, lane);
-    }
+    load_flight<T, Width>(arena, bags.row_bias, ids, lane, rows);
+    read_ids(i + flight);  // while the rows are on their way
     for (int r = 0; r < flight; ++r) {
       if (i + r >= end) break;
       while (bag_end <= i + r) finish_bag();

@@ -76,7 +76,8 @@ __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entri
   for (int i = 0; i < count; i += flight) {
     RowPart<Lanes> rows[flight];
     for (int r = 0; r < flight; ++r)
-      if (i + r < count) rows[r] = load_float_row<Lanes>(entries[i + r].gradient, aligned, lane);
+      if (i + r < count)
+        rows[r] = load_float_row<Lanes>(in_global(entries[i + r].gradient), aligned, lane);
     for (int r = 0; r < flight; ++r)
       if (i + r < count) multiply_add_row(sum, entries[i + r].coefficient, rows[r]);
   }

@@ -31,6 +31,14 @@ __device__ __forceinline__ T* dynamic_shared() {
   return reinterpret_cast<T*>(tessera_dynamic_shared_memory);
 }
 
+/// The pointer, of which the compiler learns that it is one to global memory: what came through
+/// shared memory it would load from as if it could be anywhere.
+template <class T>
+__device__ __forceinline__ T* in_global(T* p) {
+  __builtin_assume(__isGlobal(p));
+  return p;
+}
+
 /// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
 /// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
 /// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c

@@ -89,6 +89,7 @@ struct ApplyOptimizer {
   struct Loaded {
     RowPart<Lanes> weights;
     RowPart<Lanes> state[states > 0 ? states : 1];
+    float row_state[O::row_states > 0 ? O::row_states : 1];
   };
 
   DeviceArena<T, O> to;
@@ -96,6 +97,7 @@ struct ApplyOptimizer {
 
   __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
     Loaded loaded;
+    for (int s = 0; s < O::row_states; ++s) loaded.row_state[s] = to.row_state[s][row];
     loaded.weights = load_row<T, Lanes>(to.arena + row * Width, lane);
     for (int s = 0; s < states; ++s)
       loaded.state[s] =
@@ -120,14 +122,12 @@ struct ApplyOptimizer {
   __device__ __forceinline__ void apply(std::int64_t row, int lane, Loaded& loaded,
                                         const RowPart<Lanes>& gradient,
                                         const op::RowMeans& means) const {
-    float row_state[O::row_states > 0 ? O::row_states : 1];
-    for (int s = 0; s < O::row_states; ++s) row_state[s] = to.row_state[s][row];
     // all lanes have read before one writes
     if constexpr (O::row_states > 0) __syncwarp(row_mask<Lanes>());
     const typename O::Step now = to.step(step);
-    const typename O::Step::Row shared = op::shared_by_row<O>(now, row_state, means);
+    const typename O::Step::Row shared = op::shared_by_row<O>(now, loaded.row_state, means);
     for (int s = 0; s < O::row_states; ++s)
-      if (lane == 0) to.row_state[s][row] = row_state[s];
+      if (lane == 0) to.row_state[s][row] = loaded.row_state[s];
 
     for (int k = 0; k < Lanes::pieces; ++k) {
       if (!Lanes::has(k, lane)) continue;
