@@ -160,6 +160,21 @@ struct ApplyOptimizer {
     return values;
   }
 
+  /// rounding_bits of neighbouring columns. Four share a word: where they begin at a multiple of
+  /// four, as all but oddly cut ones do, it is hashed once.
+  __device__ __forceinline__ static void draw_bits(std::uint64_t key, std::int64_t column,
+                                                   std::uint32_t (&bits)[Lanes::vector]) {
+    if (Lanes::vector % 4 == 0 && column % 4 == 0) {
+      for (int q = 0; q + 4 <= Lanes::vector; q += 4) {
+        const std::uint64_t word = rounding_word(key, column + q);
+        for (int i = 0; i < 4; ++i)
+          bits[q + i] = static_cast<std::uint32_t>(word >> (16 * i)) & 0xffffu;
+      }
+    } else {
+      for (int i = 0; i < Lanes::vector; ++i) bits[i] = rounding_bits(key, column + i);
+    }
+  }
+
   __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
                                                 const RowPart<Lanes>& weights) const {
     std::uint64_t key = 0;
@@ -173,11 +188,11 @@ struct ApplyOptimizer {
     for (int k = 0; k < Lanes::pieces; ++k) {
       if (!Lanes::has(k, lane)) continue;
       const int column = Lanes::column(k, lane);
+      std::uint32_t bits[Lanes::vector] = {};
+      if constexpr (!std::is_same_v<T, float>) draw_bits(key, first_column + column, bits);
       Packed<T, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<T>(
-            weights.x[k][i],
-            std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column + i));
+        packed.x[i] = round_stochastic<T>(weights.x[k][i], bits[i]);
       *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
     }
   }
