@@ -13,6 +13,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 namespace simt {
@@ -101,12 +102,22 @@ class Engine {
     tsan::acquire(tag);
   }
 
+  /// By words, as compilers may call memcpy for an assignment, which the thread sanitizer watches: to
+  /// it, fibers of two launches are threads that nothing orders.
+  SIMT_RUNTIME static void copy_unwatched(Operand& to, const Operand& from) {
+    using Word [[gnu::may_alias]] = std::uint64_t;
+    static_assert(sizeof(Operand) % sizeof(Word) == 0 && std::is_trivially_copyable_v<Operand>);
+    const auto* source = reinterpret_cast<const volatile Word*>(&from);
+    auto* target = reinterpret_cast<volatile Word*>(&to);
+    for (std::size_t i = 0; i < sizeof(Operand) / sizeof(Word); ++i) target[i] = source[i];
+  }
+
   /// A warp intrinsic: waits for every lane of the mask and returns this lane's result.
   SIMT_RUNTIME std::uint64_t collective(const Operand& operand) {
     const unsigned w = warp();
     const std::uint32_t mask = operand.mask;
     Lane& self = lane();
-    self.operand = operand;
+    copy_unwatched(self.operand, operand);
     if ((mask & bit()) == 0)
       fail("a lane calls a warp intrinsic with a mask that does not name it");
     if ((mask & exited_[w]) != 0)
