@@ -45,8 +45,8 @@ class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsO
 
   /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot
   /// carry out.
-  EmbeddingCollection(Comm& communicator, Backend backend,
-                      Options options)  // a misspelt option? Embeddings::Options{...} names it
+  EmbeddingCollection(Comm& communicator,  // a misspelt option? Embeddings::Options{...} names it
+                      Backend backend, Options options)
       : Base(communicator, std::move(backend),
              PlanT::layout(Topology{communicator.size(), options.ranks_per_node}, options.rows),
              options) {}
