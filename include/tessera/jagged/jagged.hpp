@@ -64,6 +64,22 @@ inline void check_matrix(const char* function, const char* what, std::int64_t ro
           function, what, rows, columns, need_rows, need_columns);
 }
 
+/// Two parts, sequence by sequence, and the matrix that holds both.
+template <class Backend, class T>
+void check_parts(const Backend& backend, const char* function, const char* what,
+                 const JaggedView<T>& first, const JaggedView<T>& second,
+                 MatrixView<const float> joined) {
+  check_jagged(backend, function, first);
+  check_jagged(backend, function, second);
+  require(first.sequences() == second.sequences(), "{}: {} and {} sequences; both need the same",
+          function, first.sequences(), second.sequences());
+  require(first.values.columns == second.values.columns,
+          "{}: {} and {} columns; both need the same", function, first.values.columns,
+          second.values.columns);
+  check_matrix(function, what, joined.rows, joined.columns, first.values.rows + second.values.rows,
+               first.values.columns);
+}
+
 }  // namespace detail
 
 /// padded [sequences * max_length, columns] = each sequence's rows, then zeros; of a longer one the
@@ -107,15 +123,7 @@ template <class Backend>
 void concat_jagged(const Backend& backend, JaggedView<const float> first,
                    JaggedView<const float> second, MatrixView<float> joined) {
   constexpr const char* name = "concat_jagged";
-  detail::check_jagged(backend, name, first);
-  detail::check_jagged(backend, name, second);
-  require(first.sequences() == second.sequences(), "{}: {} and {} sequences; both need the same",
-          name, first.sequences(), second.sequences());
-  require(first.values.columns == second.values.columns,
-          "{}: {} and {} columns; both need the same", name, first.values.columns,
-          second.values.columns);
-  detail::check_matrix(name, "the result", joined.rows, joined.columns,
-                       first.values.rows + second.values.rows, first.values.columns);
+  detail::check_parts(backend, name, "the result", first, second, joined);
   using Scatter = op::ScatterJagged<op::ConcatPlace>;
   op::run<Scatter>(backend, {first.shape(), {second.offsets.data(), false}, first.values, joined});
   op::run<Scatter>(backend, {second.shape(), {first.offsets.data(), true}, second.values, joined});
@@ -126,15 +134,7 @@ template <class Backend>
 void split_jagged(const Backend& backend, MatrixView<const float> joined, JaggedView<float> first,
                   JaggedView<float> second) {
   constexpr const char* name = "split_jagged";
-  detail::check_jagged(backend, name, first);
-  detail::check_jagged(backend, name, second);
-  require(first.sequences() == second.sequences(), "{}: {} and {} sequences; both need the same",
-          name, first.sequences(), second.sequences());
-  require(first.values.columns == second.values.columns,
-          "{}: {} and {} columns; both need the same", name, first.values.columns,
-          second.values.columns);
-  detail::check_matrix(name, "the joined matrix", joined.rows, joined.columns,
-                       first.values.rows + second.values.rows, first.values.columns);
+  detail::check_parts(backend, name, "the joined matrix", first, second, joined);
   using Gather = op::GatherJagged<op::ConcatPlace>;
   op::run<Gather>(backend, {first.shape(), {second.offsets.data(), false}, joined, first.values});
   op::run<Gather>(backend, {second.shape(), {first.offsets.data(), true}, joined, second.values});
