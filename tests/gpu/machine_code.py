@@ -110,6 +110,8 @@ def readable(names):
 
 
 def read_table():
+    if not TABLE.exists():
+        sys.exit(f"{TABLE} is missing; machine_code.py --write makes it")
     lines = [l for l in TABLE.read_text().splitlines() if l and not l.startswith("#")]
     version, table = lines[0].split()[1], {}
     for line in lines[2:]:
