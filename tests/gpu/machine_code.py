@@ -41,7 +41,7 @@ def find_tools():
 
 def compile_kernels(nvcc, cubin):
     """Registers and spills by mangled name."""
-    command = [nvcc, "-std=c++20", "-O3", "-arch=sm_90", "--expt-relaxed-constexpr", "--extended-lambda", f"-I{ROOT / 'include'}", "-Xptxas", "-v",
+    command = [nvcc, "-std=c++20", "-O3", "-arch=sm_90", f"-I{ROOT / 'include'}", "-Xptxas", "-v",
                "-cubin", "-o", cubin, str(ROOT / "tests/gpu/machine_code.cu")]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

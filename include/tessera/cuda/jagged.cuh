@@ -100,20 +100,18 @@ template <int = 0>
 __global__ void __launch_bounds__(jagged_threads)
     position_ids(const op::PositionIds::Parameters p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * jagged_threads + threadIdx.x;
-  if (row < static_cast<std::int64_t>(p.to.size()))
-    p.to.data()[row] = op::bounded_position(p, p.sequences.of(row), row);
+  if (row < p.rows) p.to[row] = op::bounded_position(p, p.sequences.of(row), row);
 }
 
 template <int = 0>
 __global__ void __launch_bounds__(jagged_threads)
     time_bucket_ids(const op::TimeBucketIds::Parameters p) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * jagged_threads + threadIdx.x;
-  if (row >= static_cast<std::int64_t>(p.to.size())) return;
+  if (row >= p.rows) return;
   const std::int64_t last = p.sequences.offsets[p.sequences.of(row) + 1] - 1;
-  const double apart =
-      fabs(static_cast<double>(p.times.data()[last]) - static_cast<double>(p.times.data()[row]));
+  const double apart = fabs(static_cast<double>(p.times[last]) - static_cast<double>(p.times[row]));
   const auto bucket = static_cast<std::int64_t>(log(fmax(1.0, apart)) / p.divisor);
-  p.to.data()[row] = bucket < p.buckets ? bucket : p.buckets - 1;
+  p.to[row] = bucket < p.buckets ? bucket : p.buckets - 1;
 }
 
 template <int = 0>
@@ -127,18 +125,17 @@ __global__ void __launch_bounds__(jagged_threads)
 template <int = 0>
 __global__ void __launch_bounds__(sum_threads)
     offsets_from_sequence_lengths(const op::OffsetsFromSequenceLengths::Parameters p) {
-  const auto count = static_cast<std::int64_t>(p.lengths.size());
   std::uint64_t before = 0;
-  for (std::int64_t first = 0; first < count; first += sum_threads) {
+  for (std::int64_t first = 0; first < p.count; first += sum_threads) {
     const std::int64_t s = first + threadIdx.x;
     std::uint64_t total;
     const std::uint64_t own =
-        s < count ? static_cast<std::uint64_t>(p.lengths.data()[s]) : std::uint64_t{0};
+        s < p.count ? static_cast<std::uint64_t>(p.lengths[s]) : std::uint64_t{0};
     const std::uint64_t sum = before + sum_before(own, total);
-    if (s < count) p.offsets[s] = static_cast<std::int64_t>(sum);
+    if (s < p.count) p.offsets[s] = static_cast<std::int64_t>(sum);
     before += total;
   }
-  if (threadIdx.x == 0) p.offsets[count] = static_cast<std::int64_t>(before);
+  if (threadIdx.x == 0) p.offsets[p.count] = static_cast<std::int64_t>(before);
 }
 
 inline void launch_jagged(const Cuda& backend, const char* name, std::int64_t threads, auto kernel,
@@ -198,13 +195,13 @@ struct op::Kernel<op::SegmentSoftmaxBackward, Cuda> {
 template <>
 struct op::Kernel<op::PositionIds, Cuda> {
   static void run(const Cuda& backend, const op::PositionIds::Parameters& p) {
-    gpu::launch_jagged(backend, "position_ids", std::ssize(p.to), gpu::position_ids<>, p);
+    gpu::launch_jagged(backend, "position_ids", p.rows, gpu::position_ids<>, p);
   }
 };
 template <>
 struct op::Kernel<op::TimeBucketIds, Cuda> {
   static void run(const Cuda& backend, const op::TimeBucketIds::Parameters& p) {
-    gpu::launch_jagged(backend, "time_bucket_ids", std::ssize(p.to), gpu::time_bucket_ids<>, p);
+    gpu::launch_jagged(backend, "time_bucket_ids", p.rows, gpu::time_bucket_ids<>, p);
   }
 };
 template <>

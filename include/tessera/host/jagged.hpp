@@ -140,26 +140,21 @@ struct op::Kernel<op::SegmentSoftmaxBackward, Host> {
 template <>
 struct op::Kernel<op::PositionIds, Host> {
   static void run(const Host& backend, const op::PositionIds::Parameters& p) {
-    const std::int64_t rows = std::ssize(p.to);
-    detail::each_jagged_row(backend, p.sequences, true, rows, rows * 8,
-                            [&](std::int64_t s, std::int64_t row) {
-                              p.to[static_cast<std::size_t>(row)] = op::bounded_position(p, s, row);
-                            });
+    detail::each_jagged_row(
+        backend, p.sequences, true, p.rows, p.rows * 8,
+        [&](std::int64_t s, std::int64_t row) { p.to[row] = op::bounded_position(p, s, row); });
   }
 };
 
 template <>
 struct op::Kernel<op::TimeBucketIds, Host> {
   static void run(const Host& backend, const op::TimeBucketIds::Parameters& p) {
-    const std::int64_t rows = std::ssize(p.to);
     detail::each_jagged_row(
-        backend, p.sequences, true, rows, rows * 16, [&](std::int64_t s, std::int64_t row) {
-          const auto time = [&](std::int64_t r) {
-            return static_cast<double>(p.times[static_cast<std::size_t>(r)]);
-          };
+        backend, p.sequences, true, p.rows, p.rows * 16, [&](std::int64_t s, std::int64_t row) {
+          const auto time = [&](std::int64_t r) { return static_cast<double>(p.times[r]); };
           const double apart = std::abs(time(p.sequences.offsets[s + 1] - 1) - time(row));
           const auto bucket = static_cast<std::int64_t>(std::log(std::max(1.0, apart)) / p.divisor);
-          p.to[static_cast<std::size_t>(row)] = std::min(bucket, p.buckets - 1);
+          p.to[row] = std::min(bucket, p.buckets - 1);
         });
   }
 };
@@ -175,8 +170,7 @@ template <>
 struct op::Kernel<op::OffsetsFromSequenceLengths, Host> {
   static void run(const Host&, const op::OffsetsFromSequenceLengths::Parameters& p) {
     p.offsets[0] = 0;
-    for (std::size_t s = 0; s < p.lengths.size(); ++s)
-      p.offsets[s + 1] = p.offsets[s] + p.lengths[s];
+    for (std::int64_t s = 0; s < p.count; ++s) p.offsets[s + 1] = p.offsets[s] + p.lengths[s];
   }
 };
 

@@ -233,7 +233,8 @@ void position_ids(const Backend& backend, std::span<const std::int64_t> offsets,
                            {{offsets.data(), static_cast<std::int64_t>(offsets.size()) - 1},
                             from == Keep::last,
                             positions,
-                            to});
+                            static_cast<std::int64_t>(to.size()),
+                            to.data()});
 }
 
 /// to[r] = floor(log(max(1, time of the sequence's last row - times[r])) / divisor), at most
@@ -249,10 +250,11 @@ void time_bucket_ids(const Backend& backend, std::span<const std::int64_t> offse
   detail::check_offsets(backend, "time_bucket_ids", offsets, static_cast<std::int64_t>(to.size()));
   op::run<op::TimeBucketIds>(backend,
                              {{offsets.data(), static_cast<std::int64_t>(offsets.size()) - 1},
-                              times,
+                              times.data(),
                               divisor,
                               buckets,
-                              to});
+                              static_cast<std::int64_t>(to.size()),
+                              to.data()});
 }
 
 /// lengths[s] = offsets[s + 1] - offsets[s].
@@ -274,7 +276,8 @@ void lengths_to_offsets(const Backend& backend, std::span<const std::int64_t> le
   if constexpr (Backend::host_readable)
     for (std::size_t s = 0; s < lengths.size(); ++s)
       require(lengths[s] >= 0, "lengths_to_offsets: lengths[{}] is {}", s, lengths[s]);
-  op::run<op::OffsetsFromSequenceLengths>(backend, {lengths, offsets.data()});
+  op::run<op::OffsetsFromSequenceLengths>(
+      backend, {lengths.data(), static_cast<std::int64_t>(lengths.size()), offsets.data()});
 }
 
 }  // namespace tessera::inline v0

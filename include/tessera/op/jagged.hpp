@@ -7,7 +7,6 @@
 #include <tessera/op/kernel.hpp>
 
 #include <cstdint>
-#include <span>
 
 namespace tessera::inline v0::op {
 
@@ -141,7 +140,8 @@ struct PositionIds {
     Sequences sequences;
     bool from_last = false;
     std::int64_t bound = 0;
-    std::span<std::int64_t> to;
+    std::int64_t rows = 0;
+    std::int64_t* to = nullptr;
   };
 };
 
@@ -150,10 +150,11 @@ struct PositionIds {
 struct TimeBucketIds {
   struct Parameters {
     Sequences sequences;
-    std::span<const std::int64_t> times;
+    const std::int64_t* times = nullptr;
     double divisor = 0.301;
     std::int64_t buckets = 0;
-    std::span<std::int64_t> to;
+    std::int64_t rows = 0;
+    std::int64_t* to = nullptr;
   };
 };
 
@@ -166,8 +167,9 @@ struct LengthsFromOffsets {
 };
 struct OffsetsFromSequenceLengths {
   struct Parameters {
-    std::span<const std::int64_t> lengths;
-    std::int64_t* offsets = nullptr;  ///< one more than lengths
+    const std::int64_t* lengths = nullptr;
+    std::int64_t count = 0;
+    std::int64_t* offsets = nullptr;  ///< count + 1
   };
 };
 
