@@ -4,6 +4,7 @@
 
 #include <tessera/cuda/backend.cuh>
 #include <tessera/cuda/block_sum.cuh>
+#include <tessera/cuda/exchange.cuh>
 #include <tessera/op/jagged.hpp>
 
 #include <cstddef>

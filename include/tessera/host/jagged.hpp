@@ -4,6 +4,7 @@
 
 #include <tessera/core/copy_bytes.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/exchange.hpp>
 #include <tessera/host/parallel.hpp>
 #include <tessera/op/jagged.hpp>
 

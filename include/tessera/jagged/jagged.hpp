@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/op/exchange.hpp>
 #include <tessera/op/jagged.hpp>
 
 #include <cstdint>
@@ -93,12 +94,8 @@ void jagged_to_padded_dense(const Backend& backend, JaggedView<const float> jagg
   detail::check_jagged(backend, name, jagged);
   detail::check_matrix(name, "the padded matrix", padded.rows, padded.columns,
                        jagged.sequences() * max_length, jagged.values.columns);
-  if (padded.contiguous()) {
-    backend.fill_zero(padded.data, static_cast<std::size_t>(padded.rows * padded.columns) * 4);
-  } else {
-    for (std::int64_t row = 0; row < padded.rows; ++row)
-      backend.fill_zero(padded.row(row), static_cast<std::size_t>(padded.columns) * 4);
-  }
+  op::run<op::ZeroRows>(
+      backend, {padded.data, padded.stride, padded.rows, static_cast<int>(padded.columns)});
   op::run<op::ScatterJagged<op::PaddedPlace>>(
       backend, {jagged.shape(), {max_length, keep == Keep::last}, jagged.values, padded});
 }
