@@ -45,6 +45,16 @@ struct HotRowsReplicated {
 static_assert(ts::ShardingPolicy<HotRowsReplicated<8>>);
 // [policy end]
 
+// [planned]
+/// The compiler cuts each table by the policy where that is faster than the cuts of the library.
+using Query = ts::Table<"query", 40'000'000, 64>;
+using User = ts::Table<"user", 3'000'000, 64>;
+using Planned =
+    ts::AutoPlan<ts::TableList<Query, User>, ts::dgx_a100(8), ts::Workload{.sorted_ids = true},
+                 ts::Consider<HotRowsReplicated<100'000>, "hot rows">>;
+static_assert(Planned::layout(ts::Topology{8}).fault.ok());
+// [planned end]
+
 /// Momentum: v = beta v + g; w -= lr v. Only rows that a batch touches move.
 struct Momentum {
   float beta = 0.9f;

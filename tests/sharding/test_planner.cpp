@@ -316,3 +316,183 @@ TEST_CASE("the compiler's plan is the one that runs") {
   CHECK(Dynamic::layout({4}, given).fault.ok());
   CHECK(Dynamic::layout({4}).fault.kind == PlanFault::Kind::no_rows);
 }
+
+// ---- policies of the user's ----
+
+namespace {
+
+/// A copy of the first rows everywhere, the others by rows.
+template <std::int64_t HotRows>
+struct HotRowsReplicated {
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return 1 + topology.ranks;
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const std::int64_t hot = std::min(HotRows, table.rows), rest = table.rows - hot;
+    if (i == 0) return {{0, hot, 0, table.width}, {.kind = Place::Kind::every}};
+    return {{hot + even_cut(rest, topology.ranks, i - 1), hot + even_cut(rest, topology.ranks, i),
+             0, table.width},
+            {.kind = Place::Kind::rank, .index = i - 1}};
+  }
+};
+
+/// A third of the rows on any rank, the others in two columns over the ranks of a node each, the
+/// columns' rectangles in turn.
+struct AllPlaces {
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return 1 + 2 * topology.node_size();
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    const std::int64_t first = table.rows / 3, rest = table.rows - first;
+    if (i == 0) return {{0, first, 0, table.width}, {}};
+    const int member = (i - 1) / 2, column = (i - 1) % 2, size = topology.node_size();
+    return {{first + even_cut(rest, size, member), first + even_cut(rest, size, member + 1),
+             column * (table.width / 2), column == 0 ? table.width / 2 : table.width},
+            {.kind = Place::Kind::node_member, .index = member, .group = 7 - column}};
+  }
+};
+
+/// Leaves the last row out.
+struct LastRowMissing {
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) {
+    return {{0, table.rows - 1, 0, table.width}, {}};
+  }
+};
+
+struct OnRank99 {
+  static constexpr int count(const TableSpec&, const Topology&) { return 1; }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int) {
+    return {{0, table.rows, 0, table.width}, {.kind = Place::Kind::rank, .index = 99}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a policy asked for its rectangles costs what the plain cut of its name costs") {
+  const RandomModel model(7, 12);
+  for (const bool sorted : {false, true}) {
+    const Cluster cluster = host(8, 4);
+    const Workload workload{.batch = 4096, .sorted_ids = sorted};
+    const Layout layout = uncut_layout(cluster.topology(), model.tables, model.features);
+    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+    const auto same = [&](int t, Cut cut, int parts, const PlannedPolicy& policy) {
+      // even blocks: of equal rows, which the plain cut's price supposes
+      if (layout.tables[t].rows % 8 != 0 && !sorted) return;
+      const CutOption plain = cut_option(layout, t, costs, cut, parts);
+      const CutOption asked =
+          option_of_pieces(layout, t, costs, {.cut = Cut::own, .policy = policy});
+      CAPTURE(to_string(cut));
+      CAPTURE(layout.tables[t].rows);
+      CHECK(asked.total == doctest::Approx(plain.total).epsilon(1e-9));
+      CHECK(asked.seconds == doctest::Approx(plain.seconds).epsilon(1e-9));
+      CHECK(asked.bytes == plain.bytes);
+      if (cut != Cut::replicated)
+        CHECK(asked.shared == doctest::Approx(plain.shared).epsilon(1e-9));
+    };
+    for (int t = 0; t < 12; ++t) {
+      same(t, Cut::table_wise, 1, planned_policy<TableWise<>>("whole"));
+      same(t, Cut::replicated, 1, planned_policy<Replicated<>>("copies"));
+      same(t, Cut::row_wise, 1, planned_policy<RowWise<>>("rows"));
+      if (layout.tables[t].width % 2 == 0)
+        same(t, Cut::column_wise, 2, planned_policy<ColumnWise<2>>("columns"));
+      same(t, Cut::grid, 1, planned_policy<Grid<1>>("grid"));
+    }
+  }
+}
+
+TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan chose") {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    const RandomModel model(seed, 9);
+    const Cluster cluster = host(8, 4);
+    const Workload workload{.batch = 4096, .sorted_ids = seed % 2 == 0};
+    for (std::size_t pinned = 0; pinned < 9; pinned += 4) {
+      const TableSpec& table = model.tables[pinned];
+      const PlannedPolicy policy = seed % 3 == 0 ? planned_policy<HotRowsReplicated<5>>("hot")
+                                                 : planned_policy<AllPlaces>("all places");
+      const PlanConstraints constraints{
+          .pins = {{.table = table.name, .cut = Cut::own, .policy = policy}}, .effort = 100'000};
+      const Layout layout =
+          plan_layout(model.tables, model.features, cluster, workload, constraints);
+      REQUIRE(describe(layout.fault) == "no fault");
+      CHECK(describe(check_cover(layout)) == "no fault");
+      std::vector<Shard> own;
+      for (const Shard& s : layout.shards)
+        if (layout.tables[s.table].name == table.name) own.push_back(s);
+      CHECK(cuts_into(policy, table, layout.topology, own));
+      if (seed % 3 == 0) continue;
+      // A column's members: consecutive ranks of one node.
+      for (const Shard& s : own)
+        for (const Shard& other : own)
+          if (s.rectangle.row_begin > 0 && other.rectangle.row_begin > 0 &&
+              s.rectangle.column_begin == other.rectangle.column_begin)
+            CHECK(s.rank / 4 == other.rank / 4);
+    }
+  }
+}
+
+TEST_CASE("a policy that may be considered is chosen where it is fastest") {
+  // A few rows take most lookups of a table that is too large for copies.
+  const std::vector<TableSpec> tables{
+      {.name = "query", .rows = 40'000'000, .width = 64, .hotness = 20, .skew = 1.4},
+      {.name = "country", .rows = 250, .width = 64}};
+  Cluster cluster = host(8);
+  cluster.memory_per_rank = 3'000'000'000;
+  const Workload workload{.batch = 16384, .sorted_ids = true};
+  const PlannedPolicy hot = planned_policy<HotRowsReplicated<100'000>>("hot rows");
+  const PlanConstraints with{.policies = {hot}};
+  const Layout plain = plan_layout(tables, {}, cluster, workload);
+  const Layout chosen = plan_layout(tables, {}, cluster, workload, with);
+  REQUIRE(describe(chosen.fault) == "no fault");
+  const CostModel costs(chosen.tables, chosen.features, chosen.feature_table, cluster, workload);
+  CHECK(predict(chosen, costs).step_seconds < predict(plain, costs).step_seconds);
+  std::vector<Shard> query;
+  for (const Shard& s : chosen.shards)
+    if (s.table == 0) query.push_back(s);
+  CHECK(cuts_into(hot, tables[0], chosen.topology, query));
+  CHECK(predict(chosen, costs).most_bytes() <= cluster.memory_per_rank);
+  const std::vector<CutReason> reasons = explain_cuts(chosen, costs, with, {0, 1});
+  CHECK(describe(reasons[0].cut) == "hot rows");
+  CHECK(describe(reasons[0].best.cut) != "hot rows");
+  CHECK(reasons[0].best.step_seconds > 0);
+}
+
+TEST_CASE("what is wrong with a policy is said before anything is planned") {
+  const std::vector<TableSpec> tables{{"a", 100, 8}, {"b", 50, 8}};
+  const auto fault = [&](const PlanConstraints& c) {
+    return describe(plan_layout(tables, {}, host(4), {.batch = 64}, c).fault);
+  };
+  CHECK(fault({.policies = {planned_policy<LastRowMissing>("x")}}).find("'a'") !=
+        std::string::npos);
+  CHECK(fault({.pins = {{.table = "b",
+                         .cut = Cut::own,
+                         .policy = planned_policy<LastRowMissing>("x")}}}) ==
+        "Plan: the shards of table 'b' cover 392 of its 400 elements; a column policy's parts must "
+        "divide the width");
+  CHECK(fault({.policies = {planned_policy<OnRank99>("x")}}).find("rank 99") != std::string::npos);
+  CHECK(fault({.pins = {{.table = "b", .cut = Cut::own}}}) ==
+        "AutoPlan: table 'b' is pinned to Cut::own without a policy; give one as "
+        "TablePin::policy (planned_policy<P>(name))");
+}
+
+using WithPolicies =
+    AutoPlan<Model, kCluster, Workload{.batch = 8192}, PinTo<"user", AllPlaces, "all places">,
+             Consider<HotRowsReplicated<1000>>>;
+static_assert(check_cover(WithPolicies::layout({8})).ok() && WithPolicies::replicates);
+
+TEST_CASE("the compiler plans with policies of the user's") {
+  constexpr std::size_t shards = WithPolicies::layout({8}).shards.size();
+  const Layout layout = WithPolicies::layout({8});
+  CHECK(layout.shards.size() == shards);
+  for (const int ranks : {1, 3, 8, 16}) {
+    const Layout other = WithPolicies::layout({ranks});
+    CHECK(describe(check_cover(other)) == "no fault");
+    std::vector<Shard> user;
+    for (const Shard& s : other.shards)
+      if (other.tables[s.table].name == "user") user.push_back(s);
+    CHECK(cuts_into(planned_policy<AllPlaces>("x"), other.tables[1], other.topology, user));
+  }
+  CHECK(std::find(WithPolicies::widths.begin(), WithPolicies::widths.end(), 32) !=
+        WithPolicies::widths.end());
+}

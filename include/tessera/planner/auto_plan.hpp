@@ -22,6 +22,7 @@ namespace tessera::inline v0 {
 /// table_wise, -1 leaves it open.
 template <FixedString Table, Cut How, int Parts = 0, int Rank = -1>
 struct Pin {
+  static_assert(How != Cut::own, "Pin: a policy of your own stands in PinTo<table, policy>");
   static constexpr auto table = Table;
   static constexpr void apply(PlanConstraints& c) {
     c.pins.push_back({table.view(), How, Parts, Rank});
@@ -31,6 +32,22 @@ struct Pin {
 template <Cut... Cuts>
 struct Forbid {
   static constexpr void apply(PlanConstraints& c) { (c.forbidden.push_back(Cuts), ...); }
+};
+/// Cuts a table by a policy of the user's, without tables: `PinTo<"query",
+/// HotRowsReplicated<1000>>`. `Name` stands in explanations.
+template <FixedString Table, class Policy, FixedString Name = "own policy">
+struct PinTo {
+  static constexpr void apply(PlanConstraints& c) {
+    c.pins.push_back(
+        {.table = Table.view(), .cut = Cut::own, .policy = planned_policy<Policy>(Name.view())});
+  }
+};
+/// Lets the planner cut any table by a policy of the user's, where that is faster.
+template <class Policy, FixedString Name = "own policy">
+struct Consider {
+  static constexpr void apply(PlanConstraints& c) {
+    c.policies.push_back(planned_policy<Policy>(Name.view()));
+  }
 };
 /// Bytes of every rank that tables may not use: activations, dense layers, other programs.
 template <std::int64_t Bytes>
@@ -54,6 +71,8 @@ template <std::size_t Tables, std::size_t MaxParts>
 struct StoredPlan {
   std::array<Cut, Tables> cuts{};
   std::array<std::int16_t, Tables> parts{};
+  std::array<PlannedPolicy, Tables> policies{};
+  std::array<std::int16_t, Tables> place_count{};
   std::array<std::array<std::int16_t, MaxParts>, Tables> places{};
   bool fits = true;
 
@@ -61,8 +80,8 @@ struct StoredPlan {
     PlanChoice c;
     c.tables.reserve(Tables);
     for (std::size_t t = 0; t < Tables; ++t) {
-      TableCut cut{.cut = cuts[t], .parts = parts[t]};
-      for (int k = 0; k < parts[t]; ++k) cut.places.push_back(places[t][k]);
+      TableCut cut{.cut = cuts[t], .parts = parts[t], .policy = policies[t]};
+      for (int k = 0; k < place_count[t]; ++k) cut.places.push_back(places[t][k]);
       c.tables.push_back(std::move(cut));
     }
     return c;
@@ -72,14 +91,14 @@ struct StoredPlan {
 }  // namespace detail
 
 /// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch
-/// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, Forbid, Reserve, BalanceMemory;
-/// Features<...> as in a Plan. For the cluster's ranks the plan is part of the program; for other
+/// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
+/// BalanceMemory; Features<...> as in a Plan. For the cluster's ranks the plan is part of the program; for other
 /// ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
   static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>) && ...),
-                "AutoPlan: after tables, cluster, workload come Pin, Forbid, Reserve, "
-                "BalanceMemory and one Features<...> (docs/concepts/plan.md)");
+                "AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, "
+                "Reserve, BalanceMemory and one Features<...> (docs/concepts/plan.md)");
   static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1,
                 "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
@@ -154,14 +173,22 @@ class AutoPlan {
       if (std::find_if(tables.begin(), tables.end(),
                        [&](const TableSpec& t) { return t.name == pin.table; }) == tables.end())
         fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
-    return fault;
+    return fault.ok() ? check_policies(uncut(), constraints()) : fault;
   }
   static_assert(SoundPlan<check_names()>::value);
 
   static constexpr std::size_t max_parts = [] {
     int most = 1;
-    for (const TableSpec& table : tables)
+    for (const TableSpec& table : tables) {
       most = std::max(most, std::min<int>(C.ranks, table.width));
+      if (table.rows == dynamic_rows) continue;
+      const PlanConstraints all = constraints();
+      for (const PlannedPolicy& policy : all.policies)
+        most = std::max(most, policy.count(table, C.topology()));
+      for (const TablePin& pin : all.pins)
+        if (pin.policy.given() && pin.table == table.name)
+          most = std::max(most, pin.policy.count(table, C.topology()));
+    }
     return static_cast<std::size_t>(most);
   }();
 
@@ -177,6 +204,8 @@ class AutoPlan {
         const TableCut& cut = choice.tables[t];
         stored.cuts[t] = cut.cut;
         stored.parts[t] = static_cast<std::int16_t>(cut.parts);
+        stored.policies[t] = cut.policy;
+        stored.place_count[t] = static_cast<std::int16_t>(cut.places.size());
         for (std::size_t k = 0; k < cut.places.size(); ++k)
           stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);
       }
@@ -197,12 +226,17 @@ class AutoPlan {
 
   static constexpr std::vector<int> shard_widths() {
     std::vector<int> found;
-    for (std::size_t t = 0; t < table_count; ++t)
-      if (const int width = tables[t].width / std::max<int>(chosen.parts[t], 1);
-          std::find(found.begin(), found.end(), width) == found.end())
-        found.push_back(width);
+    if constexpr (is_dynamic) {
+      for (const TableSpec& table : tables) add_width(found, table.width);
+    } else {
+      for (const Shard& shard : stored_layout().shards) add_width(found, shard.rectangle.width());
+    }
     std::sort(found.begin(), found.end());
     return found;
+  }
+
+  static constexpr void add_width(std::vector<int>& widths, int width) {
+    if (std::find(widths.begin(), widths.end(), width) == widths.end()) widths.push_back(width);
   }
 
   static constexpr std::size_t width_count() { return shard_widths().size(); }
@@ -214,8 +248,8 @@ class AutoPlan {
   /// Whether a rectangle may have a copy on every rank, on any number of ranks.
   static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {
     for (const TablePin& pin : constraints().pins)
-      if (pin.cut == Cut::replicated) return true;
-    return false;
+      if (pin.cut == Cut::replicated || pin.cut == Cut::own) return true;
+    return !constraints().policies.empty();
   }();
 
   /// Whether ids and vectors pass between ranks: what is chosen for other numbers of ranks may need

@@ -17,22 +17,32 @@ namespace tessera::inline v0 {
 struct TablePin {
   std::string_view table;
   Cut cut = Cut::table_wise;
-  int parts = 0;  ///< columns of column_wise and grid; 0: open
-  int rank = -1;  ///< of table_wise; negative: open
+  int parts = 0;           ///< columns of column_wise and grid; 0: open
+  int rank = -1;           ///< of table_wise; negative: open
+  PlannedPolicy policy{};  ///< of Cut::own
 };
 
 /// What a planner must respect.
 struct PlanConstraints {
   std::vector<TablePin> pins{};
   std::vector<Cut> forbidden{};  ///< for tables without a pin
-  std::int64_t reserve = 0;      ///< bytes of each rank that tables may not use
-  int min_width = 4;             ///< of column parts
+  /// the user's, which any table without a pin may be cut by
+  std::vector<PlannedPolicy> policies{};
+  std::int64_t reserve = 0;  ///< bytes of each rank that tables may not use
+  int min_width = 4;         ///< of column parts
   /// a fullest rank of 1.05 + x even shares counts as a step slower by this times x
   double memory_balance = 1;
   /// no rank holds more even shares than this, where a plan can do so; 0: no such limit
   double memory_share = 0;
   std::int64_t effort = 60'000'000;  ///< places tried before the search ends
 
+  /// The last pin of a table; null where there is none.
+  constexpr const TablePin* pin_of(std::string_view table) const {
+    const TablePin* found = nullptr;
+    for (const TablePin& pin : pins)
+      if (pin.table == table) found = &pin;
+    return found;
+  }
   constexpr bool allows(Cut cut) const {
     return std::find(forbidden.begin(), forbidden.end(), cut) == forbidden.end();
   }
@@ -56,21 +66,59 @@ struct StageLoad {
   constexpr double total() const { return route + lookup + exchange + update; }
 };
 
+/// What one rectangle costs on its rank, and where the policy wants it.
+struct PartCost {
+  StageLoad load{};
+  double seconds = 0;
+  std::int64_t bytes = 0;
+  Place place{};
+};
+
 /// One way to cut a table, and what it costs.
 struct CutOption {
   StageLoad load{};  // of one part, on its rank; of a grid, on each rank of its node
   Cut cut = Cut::table_wise;
   int parts = 1;
-  double seconds = 0;                // its sum
-  double shared = 0;                 // on every rank
-  std::int64_t bytes = 0;            // of one part
-  double total = 0;                  // over all ranks
-  int rank = -1;                     // pinned
-  std::vector<StageLoad> by_rank{};  // row_wise, where frequent rows stand first
+  double seconds = 0;              // its sum
+  double shared = 0;               // on every rank
+  std::int64_t bytes = 0;          // of one part
+  double total = 0;                // over all ranks
+  int rank = -1;                   // pinned
+  PlannedPolicy policy{};          // of Cut::own
+  std::vector<PartCost> pieces{};  // where parts differ: each; `seconds`, `bytes`: the largest
+
+  constexpr PartCost part() const { return {.load = load, .seconds = seconds, .bytes = bytes}; }
 };
+
+/// What a table costs in rectangles that differ: those of `cut`, each by itself.
+constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostModel& model,
+                                     const TableCut& cut) {
+  const TableSpec& table = layout.tables[t];
+  const int ranks = layout.ranks(), count = shard_count(cut, table, layout.topology);
+  CutOption o{.cut = cut.cut, .parts = cut.parts, .policy = cut.policy};
+  for (int i = 0; i < count; ++i) {
+    const ShardRequest request = shard_request(cut, table, layout.topology, i);
+    if (request.rectangle.empty()) continue;
+    const bool everywhere = request.place.kind == Place::Kind::every;
+    const ShardCost cost = model.cost(t, request.rectangle, everywhere);
+    o.pieces.push_back({.load = StageLoad(cost),
+                        .seconds = cost.seconds(),
+                        .bytes = model.workload().memory.of(request.rectangle),
+                        .place = request.place});
+    const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
+    o.shared += shared;
+    o.total += (everywhere ? cost.seconds() * ranks : cost.seconds()) + shared * ranks;
+    o.seconds = std::max(o.seconds, cost.seconds());
+    o.bytes = std::max(o.bytes, o.pieces.back().bytes);
+  }
+  return o;
+}
 
 constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
                                int parts, int rank = -1) {
+  // frequent rows stand first
+  if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
+    return option_of_pieces(layout, t, model, {.cut = cut, .parts = parts});
   const TableSpec& table = layout.tables[t];
   const int all = layout.ranks();
   const int blocks = cut == Cut::row_wise ? all
@@ -88,17 +136,6 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
   // of its own rank, which is anyone
   o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
   o.total = (cut == Cut::replicated ? o.seconds * ranks : o.seconds * count) + o.shared * ranks;
-  if (cut == Cut::row_wise && model.workload().sorted_ids) {
-    o.shared = o.total = 0;
-    for (int r = 0; r < all; ++r) {
-      const ShardCost c = model.cost(
-          t, {even_cut(table.rows, all, r), even_cut(table.rows, all, r + 1), 0, table.width},
-          false);
-      o.by_rank.push_back(StageLoad(c));
-      o.shared += c.shared_seconds();
-      o.total += c.seconds() + c.shared_seconds() * ranks;
-    }
-  }
   return o;
 }
 
@@ -112,9 +149,7 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
   };
-  const TablePin* pin = nullptr;
-  for (const TablePin& p : constraints.pins)
-    if (p.table == table.name) pin = &p;
+  const TablePin* pin = constraints.pin_of(table.name);
   const auto wanted = [&](Cut cut) {
     return pin != nullptr ? pin->cut == cut : constraints.allows(cut);
   };
@@ -134,6 +169,11 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
     if (nodes > 1 && even_nodes && k <= nodes && table.rows >= size && wanted(Cut::grid))
       add(Cut::grid, k);
   }
+  if (pin != nullptr && pin->cut == Cut::own)
+    options.push_back(option_of_pieces(layout, t, model, {.cut = Cut::own, .policy = pin->policy}));
+  if (pin == nullptr && constraints.allows(Cut::own))
+    for (const PlannedPolicy& policy : constraints.policies)
+      options.push_back(option_of_pieces(layout, t, model, {.cut = Cut::own, .policy = policy}));
   // Too few ranks for what was pinned or left over: the table stays whole.
   if (first == options.size()) add(Cut::table_wise, 1);
 }

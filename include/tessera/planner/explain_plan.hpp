@@ -69,8 +69,28 @@ inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   return {.cut = one_column_range ? Cut::row_wise : Cut::grid, .parts = parts};
 }
 
-/// "row-wise", "column-wise 4".
+/// Whether a policy cuts the table into these rectangles, those of any rank wherever they are.
+inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const Topology& topology,
+                      const std::vector<Shard>& shards) {
+  std::size_t found = 0;
+  const int count = policy.count(table, topology);
+  for (int i = 0; i < count; ++i) {
+    const auto [rectangle, place] = policy.shard(table, topology, i);
+    if (rectangle.empty()) continue;
+    const bool everywhere = place.kind == Place::Kind::every,
+               fixed = place.kind == Place::Kind::rank;
+    found += static_cast<std::size_t>(
+        std::count_if(shards.begin(), shards.end(), [&, r = rectangle, p = place](const Shard& s) {
+          return s.rectangle == r && (s.rank == every_rank) == everywhere &&
+                 (!fixed || s.rank == p.index);
+        }));
+  }
+  return found == shards.size();
+}
+
+/// "row-wise", "column-wise 4"; a policy of the user's by its name.
 inline std::string describe(const TableCut& cut) {
+  if (cut.cut == Cut::own) return std::string(cut.policy.name);
   return cut.parts > 1 ? fmt::format("{} {}", to_string(cut.cut), cut.parts)
                        : std::string(to_string(cut.cut));
 }
@@ -181,7 +201,7 @@ class OtherCuts {
     const TableSpec& spec = layout_.tables[static_cast<std::size_t>(table)];
     CutReason reason{
         .table = table,
-        .cut = cut_of_shards(own),
+        .cut = cut_of(own, spec),
         .pinned = std::find(pinned_.begin(), pinned_.end(), spec.name) != pinned_.end(),
         .ranks = layout_.ranks(),
         .step_seconds = plan_.step_seconds,
@@ -193,8 +213,10 @@ class OtherCuts {
     std::vector<CutOption> options;
     append_cut_options(layout_, table, model_, constraints_, options);
     for (const CutOption& o : options) {
-      if (o.cut == reason.cut.cut && o.parts == reason.cut.parts) continue;
-      TableCut cut{.cut = o.cut, .parts = o.parts, .places = places(o, rest)};
+      if (o.cut == reason.cut.cut && o.parts == reason.cut.parts &&
+          o.policy.shard == reason.cut.policy.shard)
+        continue;
+      TableCut cut{.cut = o.cut, .parts = o.parts, .places = places(o, rest), .policy = o.policy};
       std::vector<Shard> shards;
       append_shards(shards, table, spec, cut, layout_.topology);
       const Prediction p = with(rest, shards);
@@ -208,6 +230,15 @@ class OtherCuts {
   }
 
  private:
+  /// The user's policies are known by their rectangles, where those are no plain cut's.
+  TableCut cut_of(const std::vector<Shard>& own, const TableSpec& spec) const {
+    if (own.size() > 1)
+      for (const PlannedPolicy& policy : constraints_.policies)
+        if (cuts_into(policy, spec, layout_.topology, own))
+          return {.cut = Cut::own, .policy = policy};
+    return cut_of_shards(own);
+  }
+
   void count(const Shard& s, int times) {
     replicas_ += s.rank == every_rank ? times : 0;
     const int width = s.rectangle.width();
@@ -274,22 +305,37 @@ class OtherCuts {
   /// Where the parts of a cut go: those ranks, or nodes, first that have room and carry least.
   std::vector<int> places(const CutOption& o, const Prediction& rest) const {
     if (o.cut == Cut::replicated || o.cut == Cut::row_wise) return {};
-    const int size = o.cut == Cut::grid ? layout_.topology.node_size() : 1;
+    const std::vector<int> by_rank = least_loaded(1, o.bytes, rest),
+                           by_node = least_loaded(layout_.topology.node_size(), o.bytes, rest);
+    std::vector<int> chosen;
+    const auto choose = [&](const std::vector<int>& order) {
+      chosen.push_back(order[chosen.size() % order.size()]);
+    };
+    if (o.pieces.empty())
+      for (int k = 0; k < o.parts; ++k) choose(o.cut == Cut::grid ? by_node : by_rank);
+    PlaceNumbers numbers;
+    for (const PartCost& piece : o.pieces)
+      if (numbers.next(piece.place) == static_cast<int>(chosen.size()))
+        choose(piece.place.kind == Place::Kind::any ? by_rank : by_node);
+    return chosen;
+  }
+
+  /// Ranks, or nodes of `size` ranks: first those that have room for `bytes` and carry least.
+  std::vector<int> least_loaded(int size, std::int64_t bytes, const Prediction& rest) const {
     std::vector<std::pair<std::pair<bool, double>, int>> order;
     for (int place = 0; place < layout_.ranks() / size; ++place) {
       bool full = false;
       double seconds = 0;
       for (int r = place * size; r < (place + 1) * size; ++r) {
-        full |= room_ > 0 && rest.bytes[static_cast<std::size_t>(r)] + o.bytes > room_;
+        full |= room_ > 0 && rest.bytes[static_cast<std::size_t>(r)] + bytes > room_;
         seconds = std::max(seconds, rest.ranks[static_cast<std::size_t>(r)].embeddings());
       }
       order.push_back({{full, seconds}, place});
     }
     std::sort(order.begin(), order.end());
-    std::vector<int> chosen;
-    for (int k = 0; k < o.parts; ++k)
-      chosen.push_back(order[static_cast<std::size_t>(k) % order.size()].second);
-    return chosen;
+    std::vector<int> places;
+    for (const auto& [load, place] : order) places.push_back(place);
+    return places;
   }
 
   std::string_view grown(const Prediction& p) const {

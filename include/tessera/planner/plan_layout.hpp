@@ -83,6 +83,43 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   return fault;
 }
 
+/// What is wrong with the rectangles of the user's policies for the tables that they may cut: gaps,
+/// overlaps, ranks that there are not.
+constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constraints) {
+  const Topology& topology = tables.topology;
+  const auto check = [&](std::size_t t, const PlannedPolicy& policy) {
+    const TableSpec& table = tables.tables[t];
+    Layout one{.topology = topology, .tables = {table}};
+    const int count = policy.count(table, topology);
+    for (int i = 0; i < count; ++i) {
+      const auto [rectangle, place] = policy.shard(table, topology, i);
+      if (rectangle.empty()) continue;
+      const bool member = place.kind == Place::Kind::node_member;
+      if (member && place.index >= topology.node_size())
+        return PlanFault::of(PlanFault::Kind::node_too_small, table.name, place.index,
+                             topology.node_size());
+      one.shards.push_back({0, rectangle,
+                            place.kind == Place::Kind::every            ? every_rank
+                            : member || place.kind == Place::Kind::rank ? place.index
+                                                                        : 0});
+    }
+    return check_cover(one);
+  };
+  for (std::size_t t = 0; t < tables.tables.size(); ++t) {
+    const TablePin* pin = constraints.pin_of(tables.tables[t].name);
+    if (pin != nullptr) {
+      if (pin->cut != Cut::own) continue;
+      if (!pin->policy.given())
+        return PlanFault::of(PlanFault::Kind::no_policy, tables.tables[t].name);
+      if (const PlanFault fault = check(t, pin->policy); !fault.ok()) return fault;
+      continue;
+    }
+    for (const PlannedPolicy& policy : constraints.policies)
+      if (const PlanFault fault = check(t, policy); !fault.ok()) return fault;
+  }
+  return {};
+}
+
 /// Plans a model: rectangles and ranks for `LayoutCollection`. At run time and in constant
 /// expressions. Its `fault` is `no_plan_fits` where no allowed plan fits, or says what is wrong
 /// with the tables; pins of unknown tables are `unknown_table`.
@@ -94,6 +131,7 @@ constexpr Layout plan_layout(Layout layout, const Cluster& cluster, const Worklo
   for (const TablePin& pin : constraints.pins)
     if (names.find(layout.tables, pin.table) < 0)
       layout.fault = PlanFault::of(PlanFault::Kind::unknown_table, pin.table);
+  if (layout.fault.ok()) layout.fault = check_policies(layout, constraints);
   if (!layout.fault.ok()) return layout;
   const CostModel model(layout.tables, layout.features, layout.feature_table, cluster, workload);
   const PlanChoice choice = Planner(layout, model, constraints).search();

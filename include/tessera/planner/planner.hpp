@@ -234,18 +234,29 @@ class Planner {
     for (std::size_t t = 0; t < choice.size(); ++t) {
       const Option& o = options_[choice[t]];
       base_seconds += o.shared;
-      if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
+      if (!o.pieces.empty()) {
+        bool open = false;
+        for (const PartCost& piece : o.pieces) {
+          if (piece.place.kind == Place::Kind::every)
+            base_bytes += piece.bytes, base_seconds += piece.seconds;
+          else if (piece.place.kind == Place::Kind::rank)
+            hold(static_cast<int>(t), piece, piece.place.index);
+          else
+            open = true;
+          sum_bytes += static_cast<double>(piece.bytes);
+        }
+        if (open) order_.push_back({0, static_cast<int>(t)});
+      } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
         base_bytes += o.bytes;
-        if (o.by_rank.empty()) base_seconds += o.seconds;
-        for (std::size_t r = 0; r < o.by_rank.size(); ++r)
-          add_load(static_cast<int>(r), o.by_rank[r], 1);
+        base_seconds += o.seconds;
       } else if (o.rank >= 0) {
-        put(static_cast<int>(t), o, o.rank);
+        put(static_cast<int>(t), o.part(), o.rank);
       } else {
         order_.push_back({0, static_cast<int>(t)});
       }
       sum_seconds += o.total;
-      sum_bytes += static_cast<double>(o.bytes) * (o.cut == Cut::column_wise ? o.parts : 1);
+      if (o.pieces.empty())
+        sum_bytes += static_cast<double>(o.bytes) * (o.cut == Cut::column_wise ? o.parts : 1);
     }
     const double seconds_unit = ranks_ / sum_seconds, bytes_unit = ranks_ / sum_bytes;
     for (auto& [key, t] : order_)
@@ -254,10 +265,12 @@ class Planner {
     std::sort(order_.begin(), order_.end());
     for (const auto& [key, t] : order_) {
       const Option& o = options_[choice[t]];
-      for (int part = 0; part < o.parts; ++part)
-        o.cut == Cut::grid ? put_on_node(t, o, base_bytes, seconds_unit, bytes_unit)
-                           : put(t, o, lightest(t, o, base_bytes, seconds_unit, bytes_unit));
-      effort_ -= static_cast<std::int64_t>(o.parts) * ranks_;
+      const Scale scale{base_bytes, seconds_unit, bytes_unit};
+      if (!o.pieces.empty()) put_pieces(t, o.pieces, scale);
+      for (int part = 0; part < o.parts && o.pieces.empty(); ++part)
+        o.cut == Cut::grid ? put_on_node(t, o.part(), scale)
+                           : put(t, o.part(), lightest(t, o.part(), scale));
+      effort_ -= (o.parts + static_cast<std::int64_t>(o.pieces.size())) * ranks_;
     }
     effort_ -= static_cast<std::int64_t>(choice.size()) * 4;
     base_seconds_ = base_seconds;
@@ -291,10 +304,13 @@ class Planner {
     return 1 + balance_ * std::max(0.0, most_bytes / even_bytes_ - kLevel);
   }
 
-  constexpr void put(int t, const Option& o, int rank) {
-    add_load(rank, o.load, 1);
-    bytes_[rank] += o.bytes;
+  constexpr void hold(int t, const PartCost& part, int rank) {
+    add_load(rank, part.load, 1);
+    bytes_[rank] += part.bytes;
     taken_by_[rank] = t;
+  }
+  constexpr void put(int t, const PartCost& part, int rank) {
+    hold(t, part, rank);
     places_[t].push_back(rank);
   }
 
@@ -303,43 +319,78 @@ class Planner {
     seconds_[rank] += times * load.total();
   }
 
+  /// What every rank holds already, and shares of a mean rank per second and byte.
+  struct Scale {
+    std::int64_t base_bytes = 0;
+    double second = 0, byte = 0;
+  };
+
   /// How much a rank would carry; ranks that hold a part of the table, or have no room, come last.
-  constexpr double load_with(int rank, int t, const Option& o, std::int64_t base_bytes,
-                             double seconds_unit, double bytes_unit) const {
-    const std::int64_t bytes = bytes_[rank] + o.bytes;
-    return (bytes + base_bytes > capacity_ ? 1e6 : 0) + (taken_by_[rank] == t ? 1e3 : 0) +
-           (seconds_[rank] + o.seconds) * seconds_unit + static_cast<double>(bytes) * bytes_unit;
+  constexpr double load_with(int rank, int t, const PartCost& part, const Scale& scale) const {
+    const std::int64_t bytes = bytes_[rank] + part.bytes;
+    return (bytes + scale.base_bytes > capacity_ ? 1e6 : 0) + (taken_by_[rank] == t ? 1e3 : 0) +
+           (seconds_[rank] + part.seconds) * scale.second + static_cast<double>(bytes) * scale.byte;
   }
 
-  constexpr int lightest(int t, const Option& o, std::int64_t base_bytes, double seconds_unit,
-                         double bytes_unit) const {
+  constexpr int lightest(int t, const PartCost& part, const Scale& scale) const {
     int best = 0;
     double least = 1e300;
     for (int r = 0; r < ranks_; ++r)
-      if (const double load = load_with(r, t, o, base_bytes, seconds_unit, bytes_unit);
-          load < least)
-        best = (least = load, r);
+      if (const double load = load_with(r, t, part, scale); load < least) best = (least = load, r);
     return best;
   }
 
-  constexpr void put_on_node(int t, const Option& o, std::int64_t base_bytes, double seconds_unit,
-                             double bytes_unit) {
+  /// The node that carries least, of those that have the members.
+  template <class Members>  // calls its argument with each (member of the node, its cost)
+  constexpr int lightest_node(int t, const Members& members, const Scale& scale) const {
     const int size = layout_.topology.node_size();
     int best = 0;
     double least = 1e300;
     for (int node = 0; node < layout_.topology.nodes(); ++node) {
       double load = 0;
-      for (int m = 0; m < size; ++m)
-        load =
-            std::max(load, load_with(node * size + m, t, o, base_bytes, seconds_unit, bytes_unit));
-      if (load < least) best = (least = load, node);
+      bool whole = true;
+      members([&](int member, const PartCost& part) {
+        const int rank = node * size + member;
+        whole = whole && rank < ranks_;
+        if (whole) load = std::max(load, load_with(rank, t, part, scale));
+      });
+      if (whole && load < least) best = (least = load, node);
     }
-    for (int m = 0; m < size; ++m) {
-      add_load(best * size + m, o.load, 1);
-      bytes_[best * size + m] += o.bytes;
-      taken_by_[best * size + m] = t;
+    return best;
+  }
+
+  constexpr void put_on_node(int t, const PartCost& part, const Scale& scale) {
+    const int size = layout_.topology.node_size();
+    const auto members = [&](const auto& visit) {
+      for (int m = 0; m < size; ++m) visit(m, part);
+    };
+    const int node = lightest_node(t, members, scale);
+    for (int m = 0; m < size; ++m) hold(t, part, node * size + m);
+    places_[t].push_back(node);
+  }
+
+  /// Rectangles that differ, whose policy leaves ranks or nodes open.
+  constexpr void put_pieces(int t, const std::vector<PartCost>& pieces, const Scale& scale) {
+    const int size = layout_.topology.node_size();
+    PlaceNumbers numbers;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Place& place = pieces[i].place;
+      const int number = numbers.next(place);
+      if (number < static_cast<int>(places_[t].size()))
+        continue;  // fixed, or of a group put before
+      if (place.kind == Place::Kind::any) {
+        put(t, pieces[i], lightest(t, pieces[i], scale));
+        continue;
+      }
+      const auto members = [&](const auto& visit) {
+        for (std::size_t k = i; k < pieces.size(); ++k)
+          if (pieces[k].place.kind == place.kind && pieces[k].place.group == place.group)
+            visit(pieces[k].place.index, pieces[k]);
+      };
+      const int node = lightest_node(t, members, scale);
+      members([&](int member, const PartCost& part) { hold(t, part, node * size + member); });
+      places_[t].push_back(node);
     }
-    places_[t].push_back(best);
   }
 
   /// Moves parts, and exchanges two, while that lowers the sum over the ranks of the squares of
@@ -358,7 +409,7 @@ class Planner {
     const double second = ranks_ / all_seconds, byte = ranks_ / all_bytes;
     std::vector<Part> parts;
     for (const auto& [key, t] : order_)
-      if (const Option& o = options_[choice[t]]; o.cut != Cut::grid)
+      if (const Option& o = options_[choice[t]]; o.cut != Cut::grid && o.pieces.empty())
         for (int k = 0; k < o.parts; ++k)
           parts.push_back({t, k, o.seconds * second, static_cast<double>(o.bytes) * byte, o.bytes});
     const auto holds = [&](int t, int rank) {
@@ -413,7 +464,8 @@ class Planner {
   constexpr PlanChoice choice_of(const std::vector<int>& best) const {
     PlanChoice choice;
     for (std::size_t t = 0; t < best.size(); ++t)
-      choice.tables.push_back({options_[best[t]].cut, options_[best[t]].parts, places_[t]});
+      choice.tables.push_back(
+          {options_[best[t]].cut, options_[best[t]].parts, places_[t], options_[best[t]].policy});
     return choice;
   }
 

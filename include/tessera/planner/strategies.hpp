@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/planner/planned_policy.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/policies.hpp>
 
@@ -15,22 +16,58 @@
 
 namespace tessera::inline v0 {
 
-/// How one table is cut; the names of the policies.
-enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid };
+/// How one table is cut; the names of the policies. `own`: by a policy of the user's.
+enum class Cut : std::uint8_t { replicated, table_wise, column_wise, row_wise, grid, own };
 
 constexpr std::string_view to_string(Cut cut) {
-  constexpr std::array<std::string_view, 5> names{"replicated", "table-wise", "column-wise",
-                                                  "row-wise", "grid"};
+  constexpr std::array<std::string_view, 6> names{"replicated", "table-wise", "column-wise",
+                                                  "row-wise",   "grid",       "own policy"};
   return names[static_cast<std::size_t>(cut)];
 }
 
-/// The cut of one table and where its parts are: ranks of table_wise and column_wise, nodes of a
-/// grid's columns.
+/// The cut of one table and where its parts are: the ranks of rectangles that may lie on any rank,
+/// the nodes of groups of node members, in the order of the policy's rectangles.
 struct TableCut {
   Cut cut = Cut::table_wise;
   int parts = 1;  ///< columns
   std::vector<int> places{};
+  PlannedPolicy policy{};  ///< of Cut::own
 };
+
+/// How many rectangles a cut asks for; the answer of its policy.
+constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Topology& topology) {
+  switch (cut.cut) {
+    case Cut::column_wise:
+      return cut.parts;
+    case Cut::row_wise:
+      return RowWise<>::count(table, topology);
+    case Cut::grid:
+      return cut.parts * topology.node_size();
+    case Cut::own:
+      return cut.policy.count(table, topology);
+    default:
+      return 1;
+  }
+}
+
+/// Rectangle `i` of a cut, and its place; the answer of its policy.
+constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table,
+                                     const Topology& topology, int i) {
+  switch (cut.cut) {
+    case Cut::replicated:
+      return Replicated<>::shard(table, topology, i);
+    case Cut::column_wise:
+      return column_part(table, cut.parts, i);
+    case Cut::row_wise:
+      return RowWise<>::shard(table, topology, i);
+    case Cut::grid:
+      return grid_part(table, topology, cut.parts, i);
+    case Cut::own:
+      return cut.policy.shard(table, topology, i);
+    default:
+      return TableWise<>::shard(table, topology, i);
+  }
+}
 
 /// A whole plan as data: one cut per table.
 struct PlanChoice {
@@ -38,22 +75,23 @@ struct PlanChoice {
   bool fits = true;
 };
 
-/// The rectangles of one table under a cut, appended to `shards` in row order.
+/// The rectangles of one table under a cut, appended to `shards` in the order of its policy.
 constexpr void append_shards(std::vector<Shard>& shards, int table, const TableSpec& spec,
                              const TableCut& cut, const Topology& topology) {
-  const int size = cut.cut == Cut::grid ? topology.node_size() : topology.ranks;
-  const int blocks = cut.cut == Cut::row_wise || cut.cut == Cut::grid ? size : 1;
-  const std::int32_t width = spec.width / cut.parts;
-  for (int b = 0; b < blocks; ++b)
-    for (int k = 0; k < cut.parts; ++k) {
-      const Rectangle r{even_cut(spec.rows, blocks, b), even_cut(spec.rows, blocks, b + 1),
-                        k * width, (k + 1) * width};
-      const int rank = cut.cut == Cut::replicated ? every_rank
-                       : cut.cut == Cut::row_wise ? b
-                       : cut.cut == Cut::grid     ? cut.places[k] * size + b
-                                                  : cut.places[k];
-      if (!r.empty()) shards.push_back({table, r, rank});
-    }
+  PlaceNumbers numbers;
+  const int count = shard_count(cut, spec, topology);
+  for (int i = 0; i < count; ++i) {
+    const ShardRequest request = shard_request(cut, spec, topology, i);
+    if (request.rectangle.empty()) continue;
+    const Place& place = request.place;
+    const int number = numbers.next(place);
+    const int rank = place.kind == Place::Kind::every  ? every_rank
+                     : place.kind == Place::Kind::rank ? place.index
+                     : place.kind == Place::Kind::any
+                         ? cut.places[number]
+                         : cut.places[number] * topology.node_size() + place.index;
+    shards.push_back({table, request.rectangle, rank});
+  }
 }
 
 constexpr std::vector<Shard> shards_of(const PlanChoice& choice, const Layout& layout) {

@@ -54,7 +54,8 @@ struct PlanFault {
     node_too_small,
     does_not_fit,
     no_plan_fits,
-    uneven_columns
+    uneven_columns,
+    no_policy
   };
   /// The cheapest change that would make a plan fit.
   enum class Remedy : std::uint8_t {
@@ -186,6 +187,11 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format(
           "Plan: table '{}' is cut into {} parts side by side, which do not divide its width {}",
           name, fault.found, fault.limit);
+    case PlanFault::Kind::no_policy:
+      return fmt::format(
+          "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
+          "TablePin::policy (planned_policy<P>(name))",
+          name);
   }
   return "unknown fault";
 }

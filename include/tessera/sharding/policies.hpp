@@ -16,6 +16,23 @@ constexpr std::int64_t even_cut(std::int64_t total, std::int64_t parts, std::int
   return quotient * i + (i < remainder ? i : remainder);
 }
 
+/// Part `i` of a table cut into `parts` parts side by side, for any rank.
+constexpr ShardRequest column_part(const TableSpec& table, int parts, int i) {
+  const std::int32_t width = table.width / parts;
+  return {{0, table.rows, i * width, (i + 1) * width}, {}};
+}
+
+/// Rectangle `i` of a table cut into `columns` parts side by side, each of them by rows over the
+/// ranks of one node.
+constexpr ShardRequest grid_part(const TableSpec& table, const Topology& topology, int columns,
+                                 int i) {
+  const int size = topology.node_size(), column = i / size, member = i % size;
+  const std::int32_t width = table.width / columns;
+  return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1),
+           column * width, (column + 1) * width},
+          {.kind = Place::Kind::node_member, .index = member, .group = column}};
+}
+
 /// A full copy on every rank (data parallel).
 template <class... Sources>
 struct Replicated {
@@ -62,8 +79,7 @@ struct ColumnWise {
   static constexpr int column_parts = K;
   static constexpr int count(const TableSpec&, const Topology&) { return K; }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology&, int i) {
-    const std::int32_t part = table.width / K;
-    return {{0, table.rows, i * part, (i + 1) * part}, {}};
+    return column_part(table, K, i);
   }
 };
 
@@ -86,8 +102,7 @@ struct ColumnWiseOn<OnRanks<Ranks...>, Sources...> {
   static constexpr int count(const TableSpec&, const Topology&) { return sizeof...(Ranks); }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Ranks)> ranks{Ranks...};
-    const std::int32_t part = table.width / static_cast<std::int32_t>(ranks.size());
-    return {{0, table.rows, i * part, (i + 1) * part},
+    return {column_part(table, column_parts, i).rectangle,
             {.kind = Place::Kind::rank, .index = ranks[i] % topology.ranks}};
   }
 };
@@ -149,11 +164,7 @@ struct Grid {
     return K * topology.node_size();
   }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
-    const int size = topology.node_size(), column = i / size, member = i % size;
-    const std::int32_t part = table.width / K;
-    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1),
-             column * part, (column + 1) * part},
-            {.kind = Place::Kind::node_member, .index = member, .group = column}};
+    return grid_part(table, topology, K, i);
   }
 };
 
@@ -176,11 +187,9 @@ struct GridOn<OnNodes<Nodes...>, Sources...> {
   }
   static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
     constexpr std::array<int, sizeof...(Nodes)> nodes{Nodes...};
-    const int size = topology.node_size(), member = i % size,
-              rank = nodes[i / size] % topology.nodes() * size + member;
-    const std::int32_t part = table.width / static_cast<std::int32_t>(nodes.size());
-    return {{even_cut(table.rows, size, member), even_cut(table.rows, size, member + 1),
-             i / size * part, (i / size + 1) * part},
+    const int size = topology.node_size(),
+              rank = nodes[i / size] % topology.nodes() * size + i % size;
+    return {grid_part(table, topology, column_parts, i).rectangle,
             {.kind = Place::Kind::rank, .index = rank % topology.ranks}};
   }
 };
