@@ -32,7 +32,7 @@ struct Options {
   std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg,
                            json;
   int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
-  double memory = -1, reserve = 0, skew = -1,
+  double memory = -1, host_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
@@ -118,6 +118,7 @@ Constants constants_of(const Options& options) {
   constants.cluster.ranks = options.ranks;
   if (options.ranks_per_node >= 0) constants.cluster.ranks_per_node = options.ranks_per_node;
   if (options.memory >= 0) constants.cluster.memory_per_rank = gib(options.memory);
+  if (options.host_memory >= 0) constants.cluster.host_memory_per_rank = gib(options.host_memory);
   return constants;
 }
 
@@ -151,13 +152,15 @@ nlohmann::ordered_json json_of(const Report& report) {
                              {"step_seconds", c.prediction.step_seconds},
                              {"memory_imbalance", c.prediction.memory_imbalance()},
                              {"time_imbalance", c.prediction.time_imbalance()},
-                             {"most_bytes", c.prediction.most_bytes()}});
+                             {"most_bytes", c.prediction.most_bytes()},
+                             {"most_host_bytes", c.prediction.most_host_bytes()}});
   const Layout& layout = report.chosen().layout;
   for (const Shard& s : layout.shards)
     json["shards"].push_back({{"table", layout.tables[static_cast<std::size_t>(s.table)].name},
                               {"rows", {s.rectangle.row_begin, s.rectangle.row_end}},
                               {"columns", {s.rectangle.column_begin, s.rectangle.column_end}},
-                              {"rank", s.rank}});
+                              {"rank", s.rank},
+                              {"memory", s.tier == Tier::host ? "host" : "device"}});
   return json;
 }
 
@@ -166,7 +169,10 @@ Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
   Candidate c{std::move(name), std::move(choice), uncut, {}, true};
   c.layout.shards = shards_of(c.choice, uncut);
   c.prediction = predict(c.layout, model, traffic);
-  c.fits = model.cluster().memory_per_rank == 0 || c.prediction.most_bytes() <= room;
+  const Cluster& cluster = model.cluster();
+  c.fits = (cluster.memory_per_rank == 0 || c.prediction.most_bytes() <= room) &&
+           (cluster.host_memory_per_rank == 0 ||
+            c.prediction.most_host_bytes() <= cluster.host_memory_per_rank);
   return c;
 }
 
@@ -287,6 +293,11 @@ std::optional<Options> parse(int argc, char** argv) {
       ->check(CLI::Range(0, 32767))
       ->option_text("N [the cluster's]");
   between(app.add_option("--memory", o.memory, "GiB per rank; 0: no limit"), 0, 1e9)
+      ->option_text("GIB [the cluster's]");
+  between(app.add_option("--host-memory", o.host_memory,
+                         "GiB of the host's memory per rank, for tables that a GPU reads there; 0: "
+                         "none is kept there"),
+          0, 1e9)
       ->option_text("GIB [the cluster's]");
   between(app.add_option("--reserve", o.reserve, "GiB per rank that tables may not use"), 0, 1e9);
   app.add_option("--batch", o.batch, "Samples of a step, over all ranks")

@@ -37,9 +37,11 @@ void for_each_member(C& c, F&& f) {
   f("ranks", c.ranks);
   f("ranks_per_node", c.ranks_per_node);
   f("memory_per_rank", c.memory_per_rank);
+  f("host_memory_per_rank", c.host_memory_per_rank);
   f("stream_bandwidth", c.stream_bandwidth);
   f("gather_bandwidth", c.gather_bandwidth);
   f("cache_bandwidth", c.cache_bandwidth);
+  f("bus_bandwidth", c.bus_bandwidth);
   f("lookup_seconds", c.lookup_seconds);
   f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
@@ -122,9 +124,13 @@ inline Constants read_constants(const std::string& path) {
     }
     for_each_member(constants.cluster, [&](const char* member, auto& to) {
       const auto given = json.find(member);
-      if (given == json.end()) return missing.push_back(member);
-      using Value = std::decay_t<decltype(to)>;
       const std::string_view name(member);
+      if (given == json.end()) {
+        // of no use where no table is OnHost
+        if (name != "bus_bandwidth" && name != "host_memory_per_rank") missing.push_back(member);
+        return;
+      }
+      using Value = std::decay_t<decltype(to)>;
       const double most = std::is_integral_v<Value>
                               ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1)
                               : 1e300;

@@ -78,12 +78,14 @@ Fragment tables_fragment(const Report& report) {
       const Rectangle& r = s->rectangle;
       const double rows = static_cast<double>(table.rows);
       f.svg += fmt::format(
-          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}" stroke="#fff" stroke-width=".6"><title>{}: rows [{}, {}), columns [{}, {}), {}, {}</title></rect>)",
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}" fill-opacity="{}" stroke="#fff" stroke-width=".6"><title>{}: rows [{}, {}), columns [{}, {}), {}, {}{}</title></rect>)",
           x + w * r.column_begin / table.width, y + h * static_cast<double>(r.row_begin) / rows,
           w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
-          escaped(table.name), r.row_begin, r.row_end, r.column_begin, r.column_end,
+          s->tier == Tier::host ? 0.5 : 1.0, escaped(table.name), r.row_begin, r.row_end,
+          r.column_begin, r.column_end,
           s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
-          bytes_text(report.workload.memory.of(r)));
+          bytes_text(report.workload.memory.of(r)),
+          s->tier == Tier::host ? " of the host's memory" : "");
     }
     if (unit == 1)
       f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11,
@@ -110,13 +112,16 @@ Fragment ranks_fragment(const Report& report) {
   const double bar = ranks > 64 ? 3 : ranks > 16 ? 8 : 14, half = kPageWidth / 2 - 40;
   double most_time = 1e-30;
   for (const StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
+  const std::int64_t most_host = p.most_host_bytes();
   const double capacity = std::max(static_cast<double>(report.cluster.memory_per_rank),
-                                   static_cast<double>(p.most_bytes()));
+                                   static_cast<double>(p.most_bytes())) +
+                          static_cast<double>(most_host);
   Fragment f;
   f.svg = fmt::format(
-      R"(<text x="30" y="10">memory per rank (most: {}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {:.3f} ms)</text>)",
+      R"(<text x="30" y="10">memory per rank (most: {}{}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {:.3f} ms)</text>)",
       bytes_text(p.most_bytes()),
       report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
+      most_host > 0 ? ", and " + bytes_text(most_host) + " on the host, paler" : "",
       kPageWidth / 2 + 30, 1e3 * most_time);
   for (std::size_t r = 0; r < ranks; ++r) {
     const double y = 18 + static_cast<double>(r) * (bar + 1);
@@ -128,6 +133,12 @@ Fragment ranks_fragment(const Report& report) {
         R"(<rect x="30" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}: {}</title></rect>)",
         y, half * static_cast<double>(p.bytes[r]) / capacity, bar, colour(static_cast<int>(r)), r,
         bytes_text(p.bytes[r]));
+    if (p.host_bytes[r] > 0)
+      f.svg += fmt::format(
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}" fill-opacity="0.5"><title>rank {}: {} of the host's memory</title></rect>)",
+          30 + half * static_cast<double>(p.bytes[r]) / capacity, y,
+          half * static_cast<double>(p.host_bytes[r]) / capacity, bar, colour(static_cast<int>(r)),
+          r, bytes_text(p.host_bytes[r]));
     double x = kPageWidth / 2 + 30;
     for (std::size_t s = 0; s < step_parts.size(); ++s) {
       const double seconds = p.ranks[r].*step_parts[s].seconds, w = half * seconds / most_time;

@@ -78,7 +78,11 @@ std::string text_of(const Report& report) {
         c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup,
         1e3 * (s.exchange + s.exchange_gradients), 1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense,
         1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
-        c.prediction.time_imbalance(), c.fits ? "" : "  does not fit");
+        c.prediction.time_imbalance(),
+        !c.fits ? "  does not fit"
+        : c.prediction.most_host_bytes() > 0
+            ? fmt::format("  and {} on the host", bytes_text(c.prediction.most_host_bytes()))
+            : "");
   }
   out +=
       "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
@@ -115,15 +119,15 @@ std::string spec(const TableSpec& t) {
 std::string header_of(const Report& report) {
   const Candidate& best = report.chosen();
   // Tables that are cut and placed alike share a policy.
-  std::map<std::tuple<Cut, int, std::vector<int>>, std::vector<std::size_t>> groups;
+  std::map<std::tuple<Cut, int, std::vector<int>, Tier>, std::vector<std::size_t>> groups;
   for (std::size_t t = 0; t < best.choice.tables.size(); ++t) {
     const TableCut& c = best.choice.tables[t];
-    groups[{c.cut, c.parts, c.places}].push_back(t);
+    groups[{c.cut, c.parts, c.places, c.tier}].push_back(t);
   }
   std::string arrays, entries;
   int number = 0;
   for (const auto& [how, tables] : groups) {
-    const auto& [cut, parts, places] = how;
+    const auto& [cut, parts, places, tier] = how;
     const std::string name = fmt::format("kTables{}", number++);
     arrays += fmt::format("inline constexpr std::array<tessera::TableSpec, {}> {}{{{{\n",
                           tables.size(), name);
@@ -136,7 +140,9 @@ std::string header_of(const Report& report) {
         : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
         : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
                                   : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
-    entries += fmt::format("    tessera::{}tessera::Tables<{}>>,\n", policy, name);
+    const bool on_host = tier == Tier::host;
+    entries += fmt::format("    {}tessera::{}tessera::Tables<{}>>{},\n",
+                           on_host ? "tessera::OnHost<" : "", policy, name, on_host ? ">" : "");
   }
   arrays += fmt::format("inline constexpr std::array<tessera::FeatureSpec, {}> kFeatures{{{{\n",
                         best.layout.features.size());

@@ -270,6 +270,18 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);
   choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  CLI::Option* device_memory =
+      add("--device-memory", options.device_memory,
+          "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
+          "not fit stay in the host's memory, where the GPU reads them: 8GiB")
+          ->transform(CLI::AsSizeValue(false))
+          ->check(CLI::Range(std::int64_t{1}, kMost << 10))
+          ->option_text("SIZE [no limit]");
+  add("--host-memory", options.host_memory, "Of each rank for the tables that stay there")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::int64_t{1}, kMost << 10))
+      ->option_text("SIZE [no limit]")
+      ->needs(device_memory);
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
@@ -408,6 +420,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     tessera::require<CLI::ValidationError>(
         options.interaction == "cross" || option->count() == 0,
         "{} is for --interaction cross; add that or leave it out", option->get_name());
+  tessera::require<CLI::ValidationError>(
+      options.backend == "cuda" || options.device_memory == 0,
+      "--device-memory is for --backend cuda: on the host all tables lie in one memory");
   tessera::require<CLI::ValidationError>(
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",

@@ -7,6 +7,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/explain_plan.hpp>
+#include <tessera/planner/keep_on_host.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/sharding/table.hpp>
@@ -92,6 +93,16 @@ MemoryCost memory_cost(std::string_view optimizer) {
 /// What bench_sharding measured on this machine, else another host's. Processes on several
 /// machines, which must agree on a plan, take the latter unless all are told of one file.
 plan::Constants constants_of(const Options& options, int ranks) {
+  if (options.backend == "cuda") {
+    plan::Constants constants{hgx_h200(ranks), "hgx-h200, from data sheets: never measured here"};
+    constants.cluster.ranks_per_node = 0;
+    constants.cluster.concurrent_ranks = 1;  // all ranks share one GPU
+    constants.cluster.memory_per_rank = options.device_memory;
+    constants.cluster.host_memory_per_rank = options.device_memory == 0 ? 0
+                                             : options.host_memory == 0 ? std::int64_t{1} << 60
+                                                                        : options.host_memory;
+    return constants;
+  }
   const int cores =
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / options.threads_per_rank);
   plan::Constants constants{cpu_host(ranks, cores),
@@ -160,7 +171,9 @@ Layout layout_of_any(const Options& options, int ranks, const DataShape& shape) 
 
 }  // namespace
 
-Layout make_layout(const Options& options, int ranks, const DataShape& shape) {
+namespace {
+
+Layout any_memory_layout(const Options& options, int ranks, const DataShape& shape) {
   if (!shape.is_criteo()) return layout_of_any(options, ranks, shape);
   const std::string_view plan = options.plan;
   const int width = options.embedding_width;
@@ -175,6 +188,15 @@ Layout make_layout(const Options& options, int ranks, const DataShape& shape) {
   if (plan == "replicated") return layout_of<AllReplicated>(width, topology, named);
   if (plan == "mixed") return layout_of<Mixed>(width, topology, named);
   throw InvalidArgument(fmt::format("there is no plan '{}'", plan));
+}
+
+}  // namespace
+
+Layout make_layout(const Options& options, int ranks, const DataShape& shape) {
+  Layout layout = any_memory_layout(options, ranks, shape);
+  if (options.device_memory == 0 || options.plan == "auto") return layout;
+  return keep_on_host(std::move(layout), memory_cost(options.optimizer), options.device_memory,
+                      options.host_memory);
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

@@ -27,7 +27,8 @@ inline constexpr std::array<std::string_view, kFeatures> kNames{
     "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25", "C26"};
 
 /// Works the plan of the options out: 26 tables with the given rows, on so many ranks. `auto`
-/// searches for the plan whose predicted step is shortest (docs/cost_model.md). Throws
+/// searches for the plan whose predicted step is shortest (docs/cost_model.md). Under
+/// --device-memory some tables are OnHost. Throws
 /// tessera::InvalidArgument for an unknown plan or width.
 tessera::Layout make_layout(const Options& options, int ranks, const DataShape& shape);
 

@@ -43,9 +43,6 @@ std::string grouped(std::int64_t number) {
 }
 
 void print_plan(const Layout& layout, const MemoryCost& cost) {
-  const auto bytes = [&](const Rectangle& r) {
-    return r.elements() * cost.per_element + r.rows() * cost.per_row;
-  };
   fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", "table", "rows", "width", "rank",
              "holds rows", "columns", "bytes");
   int last = -1;
@@ -54,16 +51,20 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
     const Rectangle& r = shard.rectangle;
     const bool again = shard.table == last;
     last = shard.table;
-    fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}\n", again ? "" : table.name,
+    fmt::print("{:<6} {:>10} {:>6}  {:<5} {:<20} {:<10} {:>10}{}\n", again ? "" : table.name,
                again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
-               bytes_text(bytes(r)));
+               bytes_text(cost.of(r)), shard.tier == Tier::host ? "  on the host" : "");
   }
-  for (int rank = 0; rank < layout.ranks(); ++rank)
-    fmt::print(
-        "rank {:<3} holds {:>10}\n", rank,
-        bytes_text(layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row));
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    std::int64_t device = 0, host = 0;
+    for (const Shard& shard : layout.shards)
+      if (shard.held_by(rank))
+        (shard.tier == Tier::host ? host : device) += cost.of(shard.rectangle);
+    fmt::print("rank {:<3} holds {:>10}{}\n", rank, bytes_text(device),
+               host > 0 ? fmt::format(", and {} on the host", bytes_text(host)) : "");
+  }
 }
 
 void open_standard_streams() {

@@ -811,3 +811,27 @@ TEST_CASE("batches that are routed ahead, on another stream, give the bits of ba
     CHECK((results[0] == results[1]));
   });
 }
+
+TEST_CASE("tables OnHost: weights and states in the host's memory, the others on the device") {
+  using Far = Table<"far", 90, 16>;
+  using Near = Table<"near", 30, 16>;
+  using Cut = Table<"cut", 50, 16>;
+  using Embeddings =
+      EmbeddingCollection<Plan<OnHost<TableWise<Far>>, TableWise<Near>, OnHost<ColumnWise<2, Cut>>>,
+                          RowWiseAdagrad, Cuda, BasicSelfCommunicator<CudaTransfer>>;
+  const Cuda backend;
+  BasicSelfCommunicator<CudaTransfer> communicator{CudaTransfer(backend)};
+  const Embeddings embeddings(communicator, backend, {});
+  const auto on_device = [](const void* p) {
+    cudaPointerAttributes attributes{};
+    gpu::check(cudaPointerGetAttributes(&attributes, p), "asking whose memory it is");
+    return attributes.type == cudaMemoryTypeDevice;
+  };
+  std::vector<int> seen(3);
+  for (const auto& shard : embeddings.tables().local_shards()) {
+    ++seen[static_cast<std::size_t>(shard.table)];
+    CHECK(on_device(shard.weights.data) == (shard.table == 1));
+    CHECK(on_device(shard.states[0].data) == (shard.table == 1));
+  }
+  CHECK(seen == std::vector<int>{1, 1, 2});
+}

@@ -13,6 +13,7 @@
 #include <collection/deduplicate_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
+#include <collection/tier_bodies.hpp>
 #include <gpu/array.hpp>
 
 #include <doctest/doctest.h>
@@ -173,4 +174,8 @@ TEST_CASE(
     "ranks run out of data at different steps: empty batches go on, and the tables are those of "
     "one rank") {
   faulty::ranks_run_out_of_data<Cuda>();
+}
+
+TEST_CASE("tables in either memory: one model, to the bit") {
+  tiers::any_memory_gives_one_model<Cuda>();
 }

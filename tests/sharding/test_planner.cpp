@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -495,4 +496,58 @@ TEST_CASE("the compiler plans with policies of the user's") {
   }
   CHECK(std::find(WithPolicies::widths.begin(), WithPolicies::widths.end(), 32) !=
         WithPolicies::widths.end());
+}
+
+TEST_CASE("what does not fit the devices goes to their hosts, the least used first") {
+  for (unsigned seed = 60; seed < 66; ++seed) {
+    CAPTURE(seed);
+    const RandomModel model(seed, 14);
+    Cluster cluster = host(4);
+    const Workload workload{.batch = 8192, .sorted_ids = seed % 2 == 1};
+    std::int64_t total = 0;
+    for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
+    cluster.bus_bandwidth = 1e9;
+    cluster.memory_per_rank = total / 4 / 3;
+    const PlanConstraints constraints{.effort = 500'000};
+    const auto plan = [&] {
+      return plan_layout(model.tables, model.features, cluster, workload, constraints);
+    };
+    CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
+    cluster.host_memory_per_rank = total / 4;
+    const Layout layout = plan();
+    REQUIRE(describe(layout.fault) == "no fault");
+    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank,
+                                cluster.host_memory_per_rank)) == "no fault");
+    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+    const Prediction p = predict(layout, costs);
+    std::int64_t device = 0, on_host = 0;
+    for (const Shard& s : layout.shards)
+      (s.tier == Tier::host ? on_host : device) +=
+          workload.memory.of(s.rectangle) * (s.rank == every_rank ? 4 : 1);
+    CHECK(on_host > 0);
+    CHECK(device > 0);
+    CHECK(std::accumulate(p.bytes.begin(), p.bytes.end(), std::int64_t{0}) == device);
+    CHECK(std::accumulate(p.host_bytes.begin(), p.host_bytes.end(), std::int64_t{0}) == on_host);
+    // All tables on the hosts: the bus makes that slower.
+    Layout far = layout;
+    for (Shard& s : far.shards) s.tier = Tier::host;
+    CHECK(p.step_seconds < predict(far, costs).step_seconds);
+    cluster.host_memory_per_rank = total / 4 / 3;
+    CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
+  }
+}
+
+constexpr Cluster kSmall{
+    .ranks = 8, .ranks_per_node = 4, .memory_per_rank = 512_MiB, .host_memory_per_rank = 16_GiB};
+using Tiered = AutoPlan<Model, kSmall, Workload{.batch = 8192}>;
+static_assert(check_memory(Tiered::layout({8}), {4, 4}, 512_MiB, 16_GiB).ok());
+
+TEST_CASE("the compiler's plan over both memories, in words") {
+  const Layout layout = Tiered::layout({8});
+  const Workload workload{.batch = 8192};
+  const CostModel costs(layout.tables, layout.features, layout.feature_table, kSmall, workload);
+  const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
+  CHECK(describe(reasons[0].cut).find("on the host") != std::string::npos);
+  CHECK(describe(reasons[3].cut).find("on the host") == std::string::npos);
 }

@@ -90,3 +90,25 @@ TEST_CASE(
     CHECK(std::abs(loss(how + other + save + " --resume") - whole) < 1e-5);
   }
 }
+
+TEST_CASE("tables that do not fit the device stay in the host's memory: the same model") {
+  // 26 tables of up to 40 rows of 16 floats and one state: 2,720 bytes each at most
+  for (const std::string plan : {"mixed", "row-wise", "auto"}) {
+    CAPTURE(plan);
+    const std::string how = "--backend cuda --ranks 2 --plan " + plan;
+    const double with = loss(how + " --device-memory 8KiB"), without = loss(how);
+    // under auto the cuts differ, and with them the order of sums
+    CHECK(std::abs(with - without) <= (plan == "auto" ? 1e-5 : 0.0));
+  }
+  CHECK(loss("--backend cuda --ranks 2 --plan mixed --device-memory 1 --host-memory 100KiB") ==
+        loss("--backend cuda --ranks 2 --plan mixed"));
+  const Outcome full =
+      train_dlrm(kTiny + "--backend cuda --ranks 2 --device-memory 8KiB --host-memory 4KiB", true,
+                 "", "train_dlrm_emulated");
+  CHECK(full.status == 1);
+  CHECK(full.err.find("bytes of host memory, but has 4096") != std::string::npos);
+  const Outcome host =
+      train_dlrm(kTiny + "--backend host --device-memory 8KiB", true, "", "train_dlrm_emulated");
+  CHECK(host.status == 2);
+  CHECK(host.err.find("--device-memory is for --backend cuda") != std::string::npos);
+}

@@ -87,40 +87,55 @@ TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else")
 TEST_CASE("the header compiles, and holds the same rectangles on the same ranks") {
   const fs::path include = bin() / "../../../include";
   if (!fs::exists(include / "tessera")) return;
-  // Every cut there is.
-  const Run run("m.json", kModel,
-                "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin "
-                "query=grid:2 --pin user=column-wise:4 "
-                "--pin country=replicated --pin 'a \"quoted\" <name>=table-wise@5'");
-  REQUIRE(run.err == "");
-  std::string test =
-      "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = "
-      "planned::Plan::layout({8, 4});\n  int found = 0;\n";
-  int shards = 0;
-  const nlohmann::json json = run.json("plan.json");
-  for (const auto& s : json.at("shards")) {
-    ++shards;
+  // Every cut there is; tables on the hosts.
+  for (const bool tiers : {false, true}) {
+    const Run run("m.json", kModel,
+                  tiers ? "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --page "
+                          "page.html --memory 0.25 --host-memory 4"
+                        : "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin "
+                          "query=grid:2 --pin user=column-wise:4 "
+                          "--pin country=replicated --pin 'a \"quoted\" <name>=table-wise@5'");
+    REQUIRE(run.err == "");
+    std::string test =
+        "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = "
+        "planned::Plan::layout({8, 4});\n  int found = 0;\n";
+    int shards = 0, on_host = 0;
+    const nlohmann::json json = run.json("plan.json");
+    for (const auto& s : json.at("shards")) {
+      ++shards;
+      on_host += s["memory"] == "host";
+      test += fmt::format(
+          "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && "
+          "s.rectangle == tessera::Rectangle{{{}, {}, "
+          "{}, {}}} && s.rank == {} && s.tier == tessera::Tier::{};\n",
+          s["table"].dump(), s["rows"][0].get<std::int64_t>(), s["rows"][1].get<std::int64_t>(),
+          s["columns"][0].get<int>(), s["columns"][1].get<int>(), s["rank"].get<int>(),
+          s["memory"].get<std::string>());
+    }
+    if (!tiers) CHECK(shards == 8 + 4 + 1 + 1);
+    CHECK((on_host > 0) == tiers);
+    if (tiers) {
+      CHECK(on_host < shards);
+      CHECK(json["plans"][0]["fits"] == true);
+      CHECK(json["plans"][0]["most_bytes"].get<double>() <= 0.25 * (1 << 30));
+      CHECK(json["plans"][0]["most_host_bytes"].get<double>() > 0);
+      CHECK(text_of(run.folder.path / "page.html").find("of the host's memory") !=
+            std::string::npos);
+    }
     test += fmt::format(
-        "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && "
-        "s.rectangle == tessera::Rectangle{{{}, {}, "
-        "{}, {}}} && s.rank == {};\n",
-        s["table"].dump(), s["rows"][0].get<std::int64_t>(), s["rows"][1].get<std::int64_t>(),
-        s["columns"][0].get<int>(), s["columns"][1].get<int>(), s["rank"].get<int>());
+        "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == "
+        "5;\n}}\nstatic_assert(same());\n"
+        "static_assert(planned::kCluster.ranks == 8);\n",
+        shards);
+    std::ofstream(run.folder.path / "test.cpp") << test;
+    const int status = std::system(
+        fmt::format("c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I '{}' '{}' >'{}' 2>&1",
+                    include.string(), (run.folder.path / "test.cpp").string(),
+                    (run.folder.path / "log").string())
+            .c_str());
+    INFO(text_of(run.folder.path / "log").substr(0, 2000));
+    CHECK(status == 0);
   }
-  CHECK(shards == 8 + 4 + 1 + 1);
-  test += fmt::format(
-      "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == "
-      "5;\n}}\nstatic_assert(same());\n"
-      "static_assert(planned::kCluster.ranks == 8);\n",
-      shards);
-  std::ofstream(run.folder.path / "test.cpp") << test;
-  const int status = std::system(
-      fmt::format("c++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I '{}' '{}' >'{}' 2>&1",
-                  include.string(), (run.folder.path / "test.cpp").string(),
-                  (run.folder.path / "log").string())
-          .c_str());
-  INFO(text_of(run.folder.path / "log").substr(0, 2000));
-  CHECK(status == 0);
 }
 
 TEST_CASE("other files: groups of tables, cardinalities, a feature specification") {

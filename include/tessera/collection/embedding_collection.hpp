@@ -57,12 +57,13 @@ namespace detail {
 template <class Embeddings, Cluster C>
 constexpr PlanFault memory_fault() {
   const Layout layout = Embeddings::plan::layout(Topology{C.ranks, C.ranks_per_node});
-  return check_memory(layout, Embeddings::memory_cost, C.memory_per_rank);
+  return check_memory(layout, Embeddings::memory_cost, C.memory_per_rank, C.host_memory_per_rank);
 }
 
 }  // namespace detail
 
-/// Whether every rank's tables and optimizer state fit into its memory:
+/// Whether every rank's tables and optimizer state fit into its memory, and those OnHost into its
+/// share of the host's:
 /// `static_assert(ts::fits<Embeddings, ts::Cluster{...}>)`.
 template <class Embeddings, Cluster C>
 inline constexpr bool fits = SoundPlan<detail::memory_fault<Embeddings, C>()>::value;

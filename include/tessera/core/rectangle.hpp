@@ -52,10 +52,16 @@ struct Place {
   friend constexpr bool operator==(const Place&, const Place&) = default;
 };
 
-/// What a sharding policy answers: a rectangle and its place.
+/// Whose memory holds the rows and the optimizer state of a rectangle: the device's that works with
+/// them, or its host's, which the device's kernels read and write over the bus. One memory where the
+/// host itself works.
+enum class Tier : std::uint8_t { device, host };
+
+/// What a sharding policy answers: a rectangle, its place and its memory.
 struct ShardRequest {
   Rectangle rectangle;
   Place place;
+  Tier tier = Tier::device;
 };
 
 }  // namespace tessera::inline v0

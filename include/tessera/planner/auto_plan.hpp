@@ -72,6 +72,7 @@ struct StoredPlan {
   std::array<Cut, Tables> cuts{};
   std::array<std::int16_t, Tables> parts{};
   std::array<PlannedPolicy, Tables> policies{};
+  std::array<Tier, Tables> tiers{};
   std::array<std::int16_t, Tables> place_count{};
   std::array<std::array<std::int16_t, MaxParts>, Tables> places{};
   bool fits = true;
@@ -80,7 +81,7 @@ struct StoredPlan {
     PlanChoice c;
     c.tables.reserve(Tables);
     for (std::size_t t = 0; t < Tables; ++t) {
-      TableCut cut{.cut = cuts[t], .parts = parts[t], .policy = policies[t]};
+      TableCut cut{.cut = cuts[t], .parts = parts[t], .policy = policies[t], .tier = tiers[t]};
       for (int k = 0; k < place_count[t]; ++k) cut.places.push_back(places[t][k]);
       c.tables.push_back(std::move(cut));
     }
@@ -205,6 +206,7 @@ class AutoPlan {
         stored.cuts[t] = cut.cut;
         stored.parts[t] = static_cast<std::int16_t>(cut.parts);
         stored.policies[t] = cut.policy;
+        stored.tiers[t] = cut.tier;
         stored.place_count[t] = static_cast<std::int16_t>(cut.places.size());
         for (std::size_t k = 0; k < cut.places.size(); ++k)
           stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);

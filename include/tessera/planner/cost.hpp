@@ -124,7 +124,8 @@ class CostModel {
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
 
-  constexpr ShardCost cost(int table, const Rectangle& r, bool replicated) const {
+  constexpr ShardCost cost(int table, const Rectangle& r, bool replicated,
+                           Tier tier = Tier::device) const {
     const Table& t = tables_[table];
     const bool whole = r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
     const double begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
@@ -140,8 +141,8 @@ class CostModel {
         bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
     }
     return replicated
-               ? replica(t, r.width(), share)
-               : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin));
+               ? replica(t, r.width(), share, tier)
+               : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin), tier);
   }
 
  private:
@@ -154,20 +155,23 @@ class CostModel {
     std::vector<double> hotness{};  // of each feature
   };
 
-  constexpr double gather_seconds(double ids, double distinct, int width) const {
+  constexpr double gather_seconds(double ids, double distinct, int width, Tier tier) const {
     const double row = static_cast<double>(width) * workload_.element_bytes;
+    if (tier == Tier::host)  // no cache of the device keeps rows of the host
+      return ids * (cluster_.lookup_seconds + std::max(row, kLine) / cluster_.bus_bandwidth);
     return ids * cluster_.lookup_seconds +
            distinct * std::max(row, kLine) / cluster_.gather_bandwidth +
            std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
   }
   /// Weights and each state of a row lie in arrays of their own.
-  constexpr double apply_seconds(double distinct, int width) const {
+  constexpr double apply_seconds(double distinct, int width, Tier tier) const {
     const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };
     const double element = workload_.element_bytes,
                  states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
     const double bytes = lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) +
                          lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
-    return distinct * 2 * bytes / cluster_.gather_bandwidth;
+    return distinct * 2 * bytes /
+           (tier == Tier::host ? cluster_.bus_bandwidth : cluster_.gather_bandwidth);
   }
   constexpr double merge_seconds(double ids, int width) const {
     return ids * (cluster_.merge_seconds + 4.0 * width / cluster_.cache_bandwidth);
@@ -175,7 +179,7 @@ class CostModel {
 
   /// `blocks`: into how many the table's rows are cut.
   constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
-                            double blocks) const {
+                            double blocks, Tier tier) const {
     const bool whole = blocks <= 1;
     const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
     const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
@@ -192,7 +196,8 @@ class CostModel {
     if (!whole)
       c.ask += remote * ids * cluster_.cut_seconds *
                (1 + constexpr_log(blocks) / constexpr_log(2)) / ranks_;
-    c.lookup = gather_seconds(ids, distinct, width) + vectors / cluster_.stream_bandwidth + sources;
+    c.lookup =
+        gather_seconds(ids, distinct, width, tier) + vectors / cluster_.stream_bandwidth + sources;
     c.exchange = remote * (seconds_to_each(c.vector_bytes / ranks_) + c.vector_bytes * own);
     // Vectors are put into place and gradients cut: both read and written. What blocks of rows give
     // is added to zeros, and a sample that has nothing in a block is a gap in the order of the
@@ -209,20 +214,20 @@ class CostModel {
          2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(distinct, width) + sources;
+               apply_seconds(distinct, width, tier) + sources;
     return c;
   }
 
   /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
-  constexpr ShardCost replica(const Table& t, int width, double share) const {
+  constexpr ShardCost replica(const Table& t, int width, double share, Tier tier) const {
     const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
                  features = static_cast<double>(t.hotness.size());
     const double vectors = batch_ / ranks_ * features * width * 4;
     ShardCost c;
-    c.lookup = gather_seconds(ids, local, width) + vectors / cluster_.stream_bandwidth +
+    c.lookup = gather_seconds(ids, local, width, tier) + vectors / cluster_.stream_bandwidth +
                features * cluster_.block_seconds;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.distinct * share, width) + features * cluster_.block_seconds;
+               apply_seconds(t.distinct * share, width, tier) + features * cluster_.block_seconds;
     if (ranks_ > 1)
       c.update += merge_seconds(local * ranks_, width) +
                   local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
@@ -242,10 +247,11 @@ class CostModel {
 
 /// A step as the model sees it.
 struct Prediction {
-  StageTimes stages{};                ///< seconds; the slowest rank of each stage
-  std::vector<StageTimes> ranks{};    ///< by rank
-  std::vector<std::int64_t> bytes{};  ///< of tables and optimizer state, by rank
-  std::vector<double> id_traffic{};   ///< bytes [from * ranks + to] of ids, to the owners
+  StageTimes stages{};                     ///< seconds; the slowest rank of each stage
+  std::vector<StageTimes> ranks{};         ///< by rank
+  std::vector<std::int64_t> bytes{};       ///< of tables and optimizer state, by rank
+  std::vector<std::int64_t> host_bytes{};  ///< the same of those OnHost
+  std::vector<double> id_traffic{};        ///< bytes [from * ranks + to] of ids, to the owners
   /// bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
   std::vector<double> vector_traffic{};
   double step_seconds = 0;
@@ -267,9 +273,13 @@ struct Prediction {
     }
     return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
   }
-  constexpr std::int64_t most_bytes() const {
+  constexpr std::int64_t most_bytes() const { return most_of(bytes); }
+  constexpr std::int64_t most_host_bytes() const { return most_of(host_bytes); }
+
+ private:
+  static constexpr std::int64_t most_of(const std::vector<std::int64_t>& all) {
     std::int64_t most = 0;
-    for (const std::int64_t b : bytes) most = std::max(most, b);
+    for (const std::int64_t b : all) most = std::max(most, b);
     return most;
   }
 };
@@ -329,25 +339,26 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
   Prediction p;
   p.ranks.assign(ranks, {});
   p.bytes.assign(ranks, 0);
+  p.host_bytes.assign(ranks, 0);
   if (traffic) {
     p.id_traffic.assign(ranks * ranks, 0.0);
     p.vector_traffic.assign(ranks * ranks, 0.0);
   }
   StageTimes all{};
-  std::int64_t all_bytes = 0;
+  std::int64_t all_bytes = 0, all_host_bytes = 0;
   bool replicas = false;
   std::vector<int> widths;
   for (std::size_t i = 0; i < layout.shards.size(); ++i) {
     const Shard& shard = layout.shards[i];
     const bool replicated = shard.rank == every_rank;
-    const ShardCost c = model.cost(shard.table, shard.rectangle, replicated);
+    const ShardCost c = model.cost(shard.table, shard.rectangle, replicated, shard.tier);
     const std::int64_t bytes = workload.memory.of(shard.rectangle);
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {
       all.lookup += c.lookup;
       all.update += c.update;
-      all_bytes += bytes;
+      (shard.tier == Tier::host ? all_host_bytes : all_bytes) += bytes;
       replicas = true;
       continue;
     }
@@ -367,7 +378,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.update += c.update;
     all.assemble += c.assemble;
     own.assemble -= c.spared;
-    p.bytes[shard.rank] += bytes;
+    (shard.tier == Tier::host ? p.host_bytes : p.bytes)[shard.rank] += bytes;
     if (!traffic) continue;
     const double each = 1.0 / static_cast<double>(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -392,6 +403,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.dense = dense;
     own.all_reduce = all_reduce;
     p.bytes[r] += all_bytes;
+    p.host_bytes[r] += all_host_bytes;
   }
   detail::finish(p, model);
   return p;

@@ -71,7 +71,12 @@ struct PartCost {
   StageLoad load{};
   double seconds = 0;
   std::int64_t bytes = 0;
+  Tier tier = Tier::device;
   Place place{};
+
+  constexpr double device_bytes() const {
+    return tier == Tier::host ? 0.0 : static_cast<double>(bytes);
+  }
 };
 
 /// One way to cut a table, and what it costs.
@@ -79,15 +84,18 @@ struct CutOption {
   StageLoad load{};  // of one part, on its rank; of a grid, on each rank of its node
   Cut cut = Cut::table_wise;
   int parts = 1;
-  double seconds = 0;              // its sum
-  double shared = 0;               // on every rank
-  std::int64_t bytes = 0;          // of one part
-  double total = 0;                // over all ranks
-  int rank = -1;                   // pinned
+  double seconds = 0;      // its sum
+  double shared = 0;       // on every rank
+  std::int64_t bytes = 0;  // of one part
+  double total = 0;        // over all ranks
+  int rank = -1;           // pinned
+  Tier tier = Tier::device;
   PlannedPolicy policy{};          // of Cut::own
   std::vector<PartCost> pieces{};  // where parts differ: each; `seconds`, `bytes`: the largest
 
-  constexpr PartCost part() const { return {.load = load, .seconds = seconds, .bytes = bytes}; }
+  constexpr PartCost part() const {
+    return {.load = load, .seconds = seconds, .bytes = bytes, .tier = tier};
+  }
 };
 
 /// What a table costs in rectangles that differ: those of `cut`, each by itself.
@@ -95,15 +103,16 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
                                      const TableCut& cut) {
   const TableSpec& table = layout.tables[t];
   const int ranks = layout.ranks(), count = shard_count(cut, table, layout.topology);
-  CutOption o{.cut = cut.cut, .parts = cut.parts, .policy = cut.policy};
+  CutOption o{.cut = cut.cut, .parts = cut.parts, .tier = cut.tier, .policy = cut.policy};
   for (int i = 0; i < count; ++i) {
     const ShardRequest request = shard_request(cut, table, layout.topology, i);
     if (request.rectangle.empty()) continue;
     const bool everywhere = request.place.kind == Place::Kind::every;
-    const ShardCost cost = model.cost(t, request.rectangle, everywhere);
+    const ShardCost cost = model.cost(t, request.rectangle, everywhere, request.tier);
     o.pieces.push_back({.load = StageLoad(cost),
                         .seconds = cost.seconds(),
                         .bytes = model.workload().memory.of(request.rectangle),
+                        .tier = request.tier,
                         .place = request.place});
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
     o.shared += shared;
@@ -115,23 +124,24 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
 }
 
 constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
-                               int parts, int rank = -1) {
+                               int parts, int rank = -1, Tier tier = Tier::device) {
   // frequent rows stand first
   if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
-    return option_of_pieces(layout, t, model, {.cut = cut, .parts = parts});
+    return option_of_pieces(layout, t, model, {.cut = cut, .parts = parts, .tier = tier});
   const TableSpec& table = layout.tables[t];
   const int all = layout.ranks();
   const int blocks = cut == Cut::row_wise ? all
                      : cut == Cut::grid   ? layout.topology.node_size()
                                           : 1;
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
-  const ShardCost cost = model.cost(t, part, cut == Cut::replicated);
+  const ShardCost cost = model.cost(t, part, cut == Cut::replicated, tier);
   CutOption o{.load = StageLoad(cost),
               .cut = cut,
               .parts = parts,
               .seconds = cost.seconds(),
               .bytes = model.workload().memory.of(part),
-              .rank = rank};
+              .rank = rank,
+              .tier = tier};
   const double count = static_cast<double>(parts) * blocks, ranks = all;
   // of its own rank, which is anyone
   o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
@@ -148,6 +158,8 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const int all = layout.ranks();
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
+    if (model.cluster().host_memory_per_rank > 0)
+      options.push_back(cut_option(layout, t, model, cut, parts, rank, Tier::host));
   };
   const TablePin* pin = constraints.pin_of(table.name);
   const auto wanted = [&](Cut cut) {

@@ -63,10 +63,11 @@ inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
       columns.push_back(r.column_begin);
   }
   const int parts = std::max(1, static_cast<int>(columns.size()));
-  if (everywhere) return {.cut = Cut::replicated};
-  if (shards.size() <= 1) return {.cut = Cut::table_wise};
-  if (one_row_range) return {.cut = Cut::column_wise, .parts = parts};
-  return {.cut = one_column_range ? Cut::row_wise : Cut::grid, .parts = parts};
+  const Tier tier = shards.empty() ? Tier::device : shards.front().tier;
+  if (everywhere) return {.cut = Cut::replicated, .tier = tier};
+  if (shards.size() <= 1) return {.cut = Cut::table_wise, .tier = tier};
+  if (one_row_range) return {.cut = Cut::column_wise, .parts = parts, .tier = tier};
+  return {.cut = one_column_range ? Cut::row_wise : Cut::grid, .parts = parts, .tier = tier};
 }
 
 /// Whether a policy cuts the table into these rectangles, those of any rank wherever they are.
@@ -75,24 +76,25 @@ inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const
   std::size_t found = 0;
   const int count = policy.count(table, topology);
   for (int i = 0; i < count; ++i) {
-    const auto [rectangle, place] = policy.shard(table, topology, i);
-    if (rectangle.empty()) continue;
-    const bool everywhere = place.kind == Place::Kind::every,
-               fixed = place.kind == Place::Kind::rank;
-    found += static_cast<std::size_t>(
-        std::count_if(shards.begin(), shards.end(), [&, r = rectangle, p = place](const Shard& s) {
-          return s.rectangle == r && (s.rank == every_rank) == everywhere &&
-                 (!fixed || s.rank == p.index);
+    const ShardRequest asked = policy.shard(table, topology, i);
+    if (asked.rectangle.empty()) continue;
+    const bool everywhere = asked.place.kind == Place::Kind::every,
+               fixed = asked.place.kind == Place::Kind::rank;
+    found +=
+        static_cast<std::size_t>(std::count_if(shards.begin(), shards.end(), [&](const Shard& s) {
+          return s.rectangle == asked.rectangle && s.tier == asked.tier &&
+                 (s.rank == every_rank) == everywhere && (!fixed || s.rank == asked.place.index);
         }));
   }
   return found == shards.size();
 }
 
-/// "row-wise", "column-wise 4"; a policy of the user's by its name.
+/// "row-wise", "column-wise 4 on the host"; a policy of the user's by its name.
 inline std::string describe(const TableCut& cut) {
   if (cut.cut == Cut::own) return std::string(cut.policy.name);
-  return cut.parts > 1 ? fmt::format("{} {}", to_string(cut.cut), cut.parts)
-                       : std::string(to_string(cut.cut));
+  const std::string_view where = cut.tier == Tier::host ? " on the host" : "";
+  return cut.parts > 1 ? fmt::format("{} {}{}", to_string(cut.cut), cut.parts, where)
+                       : fmt::format("{}{}", to_string(cut.cut), where);
 }
 
 /// The fastest plain strategy, in the model, that fits and has other rectangles than a plan.
@@ -191,6 +193,7 @@ class OtherCuts {
     layout_.shards.clear();
     empty_ = predict(layout_, model);
     const std::int64_t memory = model.cluster().memory_per_rank;
+    host_room_ = model.cluster().host_memory_per_rank;
     room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
     for (const TablePin& pin : constraints.pins) pinned_.push_back(pin.table);
     constraints_.pins.clear();
@@ -214,14 +217,20 @@ class OtherCuts {
     append_cut_options(layout_, table, model_, constraints_, options);
     for (const CutOption& o : options) {
       if (o.cut == reason.cut.cut && o.parts == reason.cut.parts &&
-          o.policy.shard == reason.cut.policy.shard)
+          o.policy.shard == reason.cut.policy.shard && o.tier == reason.cut.tier)
         continue;
-      TableCut cut{.cut = o.cut, .parts = o.parts, .places = places(o, rest), .policy = o.policy};
+      TableCut cut{.cut = o.cut,
+                   .parts = o.parts,
+                   .places = places(o, rest),
+                   .policy = o.policy,
+                   .tier = o.tier};
       std::vector<Shard> shards;
       append_shards(shards, table, spec, cut, layout_.topology);
       const Prediction p = with(rest, shards);
-      CutReason::Other& slot =
-          room_ == 0 || p.most_bytes() <= room_ ? reason.best : reason.without_room;
+      CutReason::Other& slot = (room_ == 0 || p.most_bytes() <= room_) &&
+                                       (host_room_ == 0 || p.most_host_bytes() <= host_room_)
+                                   ? reason.best
+                                   : reason.without_room;
       if (slot.step_seconds < 0 || p.step_seconds < slot.step_seconds)
         slot = {std::move(cut), p.step_seconds, p.most_bytes(), grown(p)};
     }
@@ -281,6 +290,7 @@ class OtherCuts {
         to.ranks[r].*part.seconds +=
             times * (p.ranks[r].*part.seconds - empty_.ranks[r].*part.seconds);
       to.bytes[r] += static_cast<std::int64_t>(times) * p.bytes[r];
+      to.host_bytes[r] += static_cast<std::int64_t>(times) * p.host_bytes[r];
     }
   }
 
@@ -355,7 +365,7 @@ class OtherCuts {
   Prediction plan_, empty_;
   std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
   int replicas_ = 0;
-  std::int64_t room_ = 0;
+  std::int64_t room_ = 0, host_room_ = 0;  // of a rank; 0: no limit
 };
 
 }  // namespace detail

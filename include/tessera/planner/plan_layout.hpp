@@ -51,7 +51,8 @@ constexpr std::int64_t ranks_that_fit(const Layout& tables, const MemoryCost& co
 constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
                                    const Workload& workload, const PlanConstraints& constraints) {
   const std::int64_t capacity =
-      std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0);
+      std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0) +
+      cluster.host_memory_per_rank;
   std::size_t largest = 0;
   std::int64_t most = -1;
   for (std::size_t t = 0; t < tables.tables.size(); ++t)
@@ -68,7 +69,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
   if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
-  } else if (least <= cluster.memory_per_rank) {
+  } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank) {
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
   } else if (workload.element_bytes == 4 &&
@@ -92,16 +93,18 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
     Layout one{.topology = topology, .tables = {table}};
     const int count = policy.count(table, topology);
     for (int i = 0; i < count; ++i) {
-      const auto [rectangle, place] = policy.shard(table, topology, i);
+      const auto [rectangle, place, tier] = policy.shard(table, topology, i);
       if (rectangle.empty()) continue;
       const bool member = place.kind == Place::Kind::node_member;
       if (member && place.index >= topology.node_size())
         return PlanFault::of(PlanFault::Kind::node_too_small, table.name, place.index,
                              topology.node_size());
+      const bool placed = member || place.kind == Place::Kind::rank;
       one.shards.push_back({0, rectangle,
-                            place.kind == Place::Kind::every            ? every_rank
-                            : member || place.kind == Place::Kind::rank ? place.index
-                                                                        : 0});
+                            place.kind == Place::Kind::every ? every_rank
+                            : placed                         ? place.index
+                                                             : 0,
+                            tier});
     }
     return check_cover(one);
   };

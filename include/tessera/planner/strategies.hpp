@@ -31,7 +31,8 @@ struct TableCut {
   Cut cut = Cut::table_wise;
   int parts = 1;  ///< columns
   std::vector<int> places{};
-  PlannedPolicy policy{};  ///< of Cut::own
+  PlannedPolicy policy{};    ///< of Cut::own
+  Tier tier = Tier::device;  ///< of the other cuts
 };
 
 /// How many rectangles a cut asks for; the answer of its policy.
@@ -53,20 +54,14 @@ constexpr int shard_count(const TableCut& cut, const TableSpec& table, const Top
 /// Rectangle `i` of a cut, and its place; the answer of its policy.
 constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table,
                                      const Topology& topology, int i) {
-  switch (cut.cut) {
-    case Cut::replicated:
-      return Replicated<>::shard(table, topology, i);
-    case Cut::column_wise:
-      return column_part(table, cut.parts, i);
-    case Cut::row_wise:
-      return RowWise<>::shard(table, topology, i);
-    case Cut::grid:
-      return grid_part(table, topology, cut.parts, i);
-    case Cut::own:
-      return cut.policy.shard(table, topology, i);
-    default:
-      return TableWise<>::shard(table, topology, i);
-  }
+  if (cut.cut == Cut::own) return cut.policy.shard(table, topology, i);
+  ShardRequest request = cut.cut == Cut::replicated    ? Replicated<>::shard(table, topology, i)
+                         : cut.cut == Cut::column_wise ? column_part(table, cut.parts, i)
+                         : cut.cut == Cut::row_wise    ? RowWise<>::shard(table, topology, i)
+                         : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
+                                                       : TableWise<>::shard(table, topology, i);
+  request.tier = cut.tier;
+  return request;
 }
 
 /// A whole plan as data: one cut per table.
@@ -90,7 +85,7 @@ constexpr void append_shards(std::vector<Shard>& shards, int table, const TableS
                      : place.kind == Place::Kind::any
                          ? cut.places[number]
                          : cut.places[number] * topology.node_size() + place.index;
-    shards.push_back({table, request.rectangle, rank});
+    shards.push_back({table, request.rectangle, rank, request.tier});
   }
 }
 

@@ -37,13 +37,17 @@ struct Cluster {
   int ranks = 1;
   int ranks_per_node = 0;            ///< 0: one node
   std::int64_t memory_per_rank = 0;  ///< bytes; the planner takes 0 for no limit
+  /// bytes of the host's memory for tables OnHost; 0: no limit, and the planner keeps none there
+  std::int64_t host_memory_per_rank = 0;
 
   double stream_bandwidth = 1.6e12;  ///< bytes/s read or written in order
   double gather_bandwidth = 1.2e12;  ///< bytes/s of rows in random order, from memory
   double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
-  double lookup_seconds = 2e-12;     ///< per id, besides its row's bytes
-  double check_seconds = 5e-12;      ///< per id that a rank's samples have
-  double route_seconds = 1e-11;      ///< per id that a rank sends or receives
+  /// bytes/s that a device reads or writes of rows in the host's memory
+  double bus_bandwidth = 2.0e10;
+  double lookup_seconds = 2e-12;  ///< per id, besides its row's bytes
+  double check_seconds = 5e-12;   ///< per id that a rank's samples have
+  double route_seconds = 1e-11;   ///< per id that a rank sends or receives
   /// per id that a rank looks up the block of rows for, where a table is cut by rows
   double cut_seconds = 2e-11;
   /// per vector put into place or cut out of the gradient, besides its bytes

@@ -28,6 +28,7 @@ struct Shard {
   int table = 0;
   Rectangle rectangle;
   int rank = 0;
+  Tier tier = Tier::device;
 
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
 };
@@ -53,6 +54,7 @@ struct PlanFault {
     bad_rank,
     node_too_small,
     does_not_fit,
+    does_not_fit_host,
     no_plan_fits,
     uneven_columns,
     no_policy
@@ -177,6 +179,11 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format(
           "Plan: with table '{}' a rank needs {} bytes, but has {}; cut the table into more parts "
           "or use more ranks",
+          name, fault.found, fault.limit);
+    case PlanFault::Kind::does_not_fit_host:
+      return fmt::format(
+          "Plan: with table '{}' a rank needs {} bytes of host memory, but has {}; use more ranks "
+          "or keep fewer tables OnHost",
           name, fault.found, fault.limit);
     case PlanFault::Kind::no_plan_fits:
       return fmt::format(

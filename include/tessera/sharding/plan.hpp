@@ -127,7 +127,7 @@ struct PlanArithmetic {
           if (unit >= units) units = unit + 1;
           const int index = static_cast<int>(first_table + t);
           requests.push_back({index, request, unit});
-          layout.shards.push_back({index, request.rectangle, unplaced_rank});
+          layout.shards.push_back({index, request.rectangle, unplaced_rank, request.tier});
         }
       }
       first_table += E::tables::count;
@@ -278,23 +278,31 @@ class Plan {
   }();
 };
 
-/// No fault if every rank's tables fit into its memory; else names the largest table of the fullest
-/// rank, what is needed and what is there.
+/// No fault if every rank's tables fit into its memory, and those OnHost into its share of the
+/// host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
+/// what is there.
 constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
-                                 std::int64_t memory_per_rank) {
+                                 std::int64_t memory_per_rank,
+                                 std::int64_t host_memory_per_rank = 0) {
   if (!layout.fault.ok()) return layout.fault;
   PlanFault fault;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const std::int64_t need =
-        layout.elements(rank) * cost.per_element + layout.rows(rank) * cost.per_row;
-    if (need <= memory_per_rank || need <= fault.found) continue;
-    const Shard* largest = nullptr;
-    for (const Shard& shard : layout.shards)
-      if (shard.held_by(rank) &&
-          (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements()))
-        largest = &shard;
-    fault = PlanFault::of(PlanFault::Kind::does_not_fit, layout.tables[largest->table].name, need,
-                          memory_per_rank);
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const std::int64_t room = tier == Tier::device ? memory_per_rank : host_memory_per_rank;
+    if (!fault.ok() || (tier == Tier::host && room == 0)) continue;
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      std::int64_t need = 0;
+      const Shard* largest = nullptr;
+      for (const Shard& shard : layout.shards) {
+        if (!shard.held_by(rank) || shard.tier != tier) continue;
+        need += cost.of(shard.rectangle);
+        if (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())
+          largest = &shard;
+      }
+      if (need <= room || need <= fault.found) continue;
+      fault = PlanFault::of(
+          tier == Tier::device ? PlanFault::Kind::does_not_fit : PlanFault::Kind::does_not_fit_host,
+          layout.tables[largest->table].name, need, room);
+    }
   }
   return fault;
 }

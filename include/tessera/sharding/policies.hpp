@@ -194,6 +194,30 @@ struct GridOn<OnNodes<Nodes...>, Sources...> {
   }
 };
 
+/// Keeps the rows and the optimizer state of a policy's tables in the memory of the rank's host,
+/// page-locked: `OnHost<RowWise<Query>>`. Kernels read and write them there, over the bus. On the
+/// host itself as without it.
+template <class Policy>
+  requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
+struct OnHost : Policy {
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    ShardRequest request = Policy::shard(table, topology, i);
+    request.tier = Tier::host;
+    return request;
+  }
+};
+/// As without it: in the device's memory. To say so where other tables are OnHost.
+template <class Policy>
+  requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
+struct OnDevice : Policy {
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    ShardRequest request = Policy::shard(table, topology, i);
+    request.tier = Tier::device;
+    return request;
+  }
+};
+
+static_assert(ShardingPolicy<OnHost<RowWise<>>> && ShardingPolicy<OnDevice<TableWise<>>>);
 static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> &&
               ShardingPolicy<TableWise<OnRank<1>>>);
 static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&

@@ -142,6 +142,9 @@ struct PlanIsSound {
   static_assert(!is<does_not_fit>,
                 "Plan: the tables of a rank do not fit into its memory; this is the largest "
                 "(docs/errors.md)");
+  static_assert(!is<does_not_fit_host>,
+                "Plan: the tables that a rank keeps OnHost do not fit into the host's memory; this "
+                "is the largest (docs/errors.md)");
   static_assert(!is<no_plan_fits>,
                 "AutoPlan: no plan fits into the memory of the ranks; this is the largest table, "
                 "and what would help (docs/errors.md)");
@@ -187,7 +190,7 @@ auto in_words() {
     using Policy = typename decltype(policy_of_table<F, Entries...>())::type;
     if constexpr (kind == unknown_table)
       return std::type_identity<PlanIsSound<kind, Table, Reader>>{};
-    else if constexpr (kind == does_not_fit)
+    else if constexpr (kind == does_not_fit || kind == does_not_fit_host)
       return std::type_identity<
           PlanIsSound<kind, Table, BytesNeeded<F.found>, BytesOfRank<F.limit>>>{};
     else if constexpr (kind == no_plan_fits)

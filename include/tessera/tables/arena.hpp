@@ -18,8 +18,10 @@ namespace tessera::inline v0 {
 template <Element T, Optimizer O, class Backend>
 class Arena {
  public:
-  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer)
-      : rows_(rows), width_(width) {
+  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer, Tier tier)
+      : rows_(rows), width_(width), weights_(tier) {
+    for (auto& state : element_state_) state = Buffer<float, Backend>(tier);
+    for (auto& state : row_state_) state = Buffer<float, Backend>(tier);
     const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
     weights_.resize(backend, elements);
     for (int i = 0; i < O::element_states; ++i)

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/rectangle.hpp>
+
 #include <cstddef>
 #include <limits>
 #include <new>
@@ -13,13 +15,14 @@ namespace tessera::inline v0 {
 
 /// Owns memory of a backend for trivially copyable elements. Move-only. Growing discards the
 /// contents, so that a buffer that is reused every step allocates only until it has seen its
-/// largest step.
+/// largest step. Tier::host: memory of the host that the backend's operations reach, too.
 template <class T, class Backend>
 class Buffer {
   static_assert(std::is_trivially_copyable_v<T>, "Buffer: elements must be trivially copyable");
 
  public:
   Buffer() = default;
+  explicit Buffer(Tier tier) : tier_(tier) {}
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     swap(other);
@@ -40,7 +43,8 @@ class Buffer {
         backend.before_growth(grown * sizeof(T));
       release();
       backend_ = backend;
-      data_ = static_cast<T*>(backend_.allocate(grown * sizeof(T)));
+      data_ = static_cast<T*>(tier_ == Tier::device ? backend_.allocate(grown * sizeof(T))
+                                                    : backend_.allocate_host(grown * sizeof(T)));
       capacity_ = grown;
     }
     size_ = count;
@@ -57,17 +61,33 @@ class Buffer {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
+    std::swap(tier_, other.tier_);
   }
   void release() noexcept {
-    if (data_ != nullptr) backend_.deallocate(data_, capacity_ * sizeof(T));
+    if (data_ == nullptr) return;
+    if (tier_ == Tier::device) {
+      backend_.deallocate(data_, capacity_ * sizeof(T));
+    } else {
+      synchronize();
+      backend_.deallocate_host(data_, capacity_ * sizeof(T));
+    }
     data_ = nullptr;
     capacity_ = size_ = 0;
+  }
+
+  /// Memory of the host is given back at once, whatever still works with it.
+  void synchronize() noexcept {
+    try {
+      backend_.synchronize();
+    } catch (...) {  // the work has ended, well or not
+    }
   }
 
   Backend backend_{};
   T* data_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
+  Tier tier_ = Tier::device;
 };
 
 }  // namespace tessera::inline v0

@@ -52,6 +52,7 @@ struct ArenaPlan {
   int width = 0;
   bool replicated = false;     ///< every rank has a copy: gradients are merged over ranks
   bool columns_split = false;  ///< rows are not whole: row statistics need other shards
+  Tier tier = Tier::device;
   std::int64_t rows = 0;
   std::vector<op::ArenaSegment> segments;
   std::vector<int> shards;  ///< parallel to segments
@@ -139,13 +140,14 @@ class RankLayout {
       const bool split = split_arenas && shard.rectangle.width() != table.width;
       auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&
-               a.columns_split == split;
+               a.columns_split == split && a.tier == shard.tier;
       });
       if (at == arenas_.end()) {
         at = arenas_.emplace(arenas_.end());
         at->width = shard.rectangle.width();
         at->replicated = replicated;
         at->columns_split = split;
+        at->tier = shard.tier;
       }
       place_[s] = {static_cast<int>(at - arenas_.begin()), at->rows - shard.rectangle.row_begin};
       at->segments.push_back({at->rows, shard.rectangle.rows(), name_key(table.name),

@@ -128,7 +128,7 @@ class TableStore {
         seed_(seed) {
     try {
       for (const ArenaPlan& plan : routing_.arenas()) {
-        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer);
+        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer, plan.tier);
         initialize(backend, plan, arenas_.back(), initializer);
       }
     } catch (const std::bad_alloc&) {

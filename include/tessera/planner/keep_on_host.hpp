@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/sharding/cluster.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/sharding/plan.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Moves whole tables of a layout to the hosts' memory until every rank's others fit
+/// `device_memory` bytes: first those with the fewest ids per byte. Of any layout; the ranks of
+/// rectangles stay. The result's `fault` is `does_not_fit_host` where they exceed `host_memory` (0:
+/// no limit).
+constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_t device_memory,
+                              std::int64_t host_memory = 0) {
+  if (!layout.fault.ok()) return layout;
+  std::vector<double> ids(layout.tables.size(), 0.0);  // of a sample
+  for (std::size_t f = 0; f < layout.features.size(); ++f)
+    ids[layout.feature_table[f]] += layout.features[f].hotness > 0
+                                        ? layout.features[f].hotness
+                                        : layout.tables[layout.feature_table[f]].hotness;
+  const auto fullest = [&] {
+    int full = -1;
+    std::int64_t most = device_memory;
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      std::int64_t bytes = 0;
+      for (const Shard& shard : layout.shards)
+        if (shard.held_by(rank) && shard.tier == Tier::device) bytes += cost.of(shard.rectangle);
+      if (bytes > most) most = bytes, full = rank;
+    }
+    return full;
+  };
+  for (int rank = fullest(); rank >= 0; rank = fullest()) {
+    int chosen = -1;
+    double least = 0;
+    for (const Shard& shard : layout.shards) {
+      if (!shard.held_by(rank) || shard.tier != Tier::device) continue;
+      const TableSpec& table = layout.tables[shard.table];
+      const double use =
+          ids[shard.table] / static_cast<double>(cost.of({0, table.rows, 0, table.width}));
+      if (chosen < 0 || use < least) chosen = shard.table, least = use;
+    }
+    for (Shard& shard : layout.shards)
+      if (shard.table == chosen) shard.tier = Tier::host;
+  }
+  layout.fault = check_memory(layout, cost, device_memory, host_memory);
+  return layout;
+}
+
+}  // namespace tessera::inline v0
