@@ -71,15 +71,16 @@ struct RowSum {
     }
     tail.load_if(there, from + lanes);
   }
-  template <class T>
-  [[gnu::always_inline]] void add(const T* row) {
+  /// `row`: a pointer to elements, or what else `load` reads and + moves on.
+  template <class Row>
+  [[gnu::always_inline]] void add(Row row) {
     Vector<float, lanes> x;
     load<lanes>(row, x);
     head = head + x;
     tail.add(row + lanes);
   }
-  template <class T>
-  [[gnu::always_inline]] void add(const T* row, float coefficient) {
+  template <class Row>
+  [[gnu::always_inline]] void add(Row row, float coefficient) {
     Vector<float, lanes> x;
     load<lanes>(row, x);
     head = multiply_add<lanes>(broadcast<lanes>(coefficient), x, head);
@@ -100,10 +101,10 @@ struct RowSum {
 
 template <>
 struct RowSum<0> {
-  template <class T>
-  void add(const T*) {}
-  template <class T>
-  void add(const T*, float) {}
+  template <class Row>
+  void add(Row) {}
+  template <class Row>
+  void add(Row, float) {}
   void clear() {}
   void start() {}
   void load_if(bool, const float*) {}

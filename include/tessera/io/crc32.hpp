@@ -80,9 +80,9 @@ constexpr std::uint32_t crc_finish(std::uint32_t sum, std::uint64_t bytes) {
 
 }  // namespace detail
 
-/// CRC-32 as zlib's crc32() gives it.
-inline std::uint32_t crc32(std::span<const std::byte> bytes) {
-  return ~detail::crc_feed(~0u, bytes);
+/// CRC-32 as zlib's crc32() gives it. `before`: that of the bytes before these.
+inline std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t before = 0) {
+  return ~detail::crc_feed(~before, bytes);
 }
 inline std::uint32_t crc32(std::string_view text) { return crc32(std::as_bytes(std::span(text))); }
 

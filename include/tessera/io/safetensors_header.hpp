@@ -219,7 +219,7 @@ inline SafetensorsHeader parse_safetensors_header(std::span<const std::byte> byt
 }
 
 /// The first bytes of a file: length and JSON text, padded with blanks so that the data begins on a
-/// multiple of 8.
+/// multiple of 64.
 inline std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
                                              std::span<const TensorInfo> tensors) {
   std::string text = "{";
@@ -243,7 +243,7 @@ inline std::string format_safetensors_header(const std::map<std::string, std::st
                         tensor_type_name(t.type), shape_text(t.shape), t.begin, t.end);
   }
   text.push_back('}');
-  text.resize((text.size() + 7) / 8 * 8, ' ');
+  text.resize((text.size() + 8 + 63) / 64 * 64 - 8, ' ');
   const std::uint64_t length = text.size();
   std::string header(8, '\0');
   std::memcpy(header.data(), &length, 8);

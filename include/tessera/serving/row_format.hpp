@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/element.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/lanes.hpp>
+#include <tessera/host/lanes.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/serving/quantized_rows.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+namespace tessera::inline v0 {
+
+/// How a frozen table stores its rows: elements, or codes with a scale and an offset per row
+/// (serving/quantized_rows.hpp).
+enum class RowFormat : std::uint8_t { fp32, bf16, fp16, int8, int8_half, int4 };
+
+inline constexpr std::array<std::string_view, 6> row_format_names{"fp32", "bf16",      "fp16",
+                                                                  "int8", "int8-half", "int4"};
+constexpr std::string_view to_string(RowFormat format) {
+  return row_format_names[static_cast<std::size_t>(format)];
+}
+
+/// The format of that name. Throws InvalidArgument that lists the names there are.
+inline RowFormat parse_row_format(std::string_view name) {
+  for (std::size_t i = 0; i < row_format_names.size(); ++i)
+    if (row_format_names[i] == name) return static_cast<RowFormat>(i);
+  throw InvalidArgument(fmt::format(
+      "there is no row format '{}'; choose fp32, bf16, fp16, int8, int8-half or int4", name));
+}
+
+namespace detail {
+
+/// Rows of elements of 16 or 32 bits.
+template <Element T>
+struct ElementRow {
+  static constexpr TensorType type = tensor_type_of<T>();
+  static constexpr std::size_t bytes(int width) {
+    return static_cast<std::size_t>(width) * sizeof(T);
+  }
+  /// From `column` on, as RowSum reads them.
+  static const T* at(const std::byte* row, int, int column) {
+    return reinterpret_cast<const T*>(row) + column;
+  }
+};
+
+/// Codes of eight bits from some column on.
+struct Int8Codes {
+  const std::byte* codes;
+  float scale, offset;
+  friend Int8Codes operator+(Int8Codes c, int columns) {
+    return {c.codes + columns, c.scale, c.offset};
+  }
+};
+/// Codes of four bits from `column` on.
+struct Int4Codes {
+  const std::byte* codes;  // of column 0
+  int column;
+  float scale, offset;
+  friend Int4Codes operator+(Int4Codes c, int columns) {
+    return {c.codes, c.column + columns, c.scale, c.offset};
+  }
+};
+
+/// Bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per lane.
+template <int N>
+[[gnu::always_inline]] inline Vector<float, N> floats_of_codes(Vector<std::uint8_t, N> codes) {
+  const auto words = __builtin_convertvector(
+      __builtin_convertvector(codes, Vector<std::uint16_t, N>), Vector<std::int32_t, N>);
+  return __builtin_convertvector(words, Vector<float, N>);
+}
+
+template <int N>
+[[gnu::always_inline]] inline void load(Int8Codes from, Vector<float, N>& to) {
+  if constexpr (N == 1) {
+    to = multiply_add<1>(static_cast<float>(*from.codes), from.scale, from.offset);
+  } else {
+    Vector<std::uint8_t, N> codes;
+    std::memcpy(&codes, from.codes, sizeof(codes));
+    to = multiply_add<N>(floats_of_codes<N>(codes), broadcast<N>(from.scale),
+                         broadcast<N>(from.offset));
+  }
+}
+/// N > 1: `column` is even.
+template <int N>
+[[gnu::always_inline]] inline void load(Int4Codes from, Vector<float, N>& to) {
+  const std::byte* const at = from.codes + from.column / 2;
+  if constexpr (N == 1) {
+    const auto code = static_cast<unsigned>(*at) >> (from.column % 2 * 4) & 15u;
+    to = multiply_add<1>(static_cast<float>(code), from.scale, from.offset);
+  } else {
+    // A byte in 16 bits becomes two bytes of four bits each.
+    using Pairs = Vector<std::uint16_t, N / 2>;
+    Vector<std::uint8_t, N / 2> bytes;
+    std::memcpy(&bytes, at, sizeof(bytes));
+    const Pairs wide = __builtin_convertvector(bytes, Pairs);
+    const Pairs pairs = (wide | (wide << 4)) & 0x0f0f;
+    Vector<std::uint8_t, N> codes;
+    std::memcpy(&codes, &pairs, sizeof(codes));
+    to = multiply_add<N>(floats_of_codes<N>(codes), broadcast<N>(from.scale),
+                         broadcast<N>(from.offset));
+  }
+}
+
+/// Rows of codes. `Encoding` has the bytes of serving/quantized_rows.hpp.
+template <QuantizedRow Encoding>
+struct CodeRow {
+  static constexpr TensorType type = TensorType::u8;
+  static constexpr std::size_t bytes(int width) { return Encoding::bytes(width); }
+  static auto at(const std::byte* row, int width, int column) {
+    if constexpr (std::is_same_v<Encoding, Int8Row>) {
+      return Int8Codes{row + column, read_as<float>(row + width),
+                       read_as<float>(row + width + sizeof(float))};
+    } else {
+      const std::byte* const tail = row + Encoding::code_bytes(width);
+      const float scale = to_float(read_as<Half>(tail)),
+                  offset = to_float(read_as<Half>(tail + sizeof(Half)));
+      if constexpr (std::is_same_v<Encoding, Int4Row>)
+        return Int4Codes{row, column, scale, offset};
+      else
+        return Int8Codes{row + column, scale, offset};
+    }
+  }
+};
+
+/// Calls f with the type that reads rows of the format.
+template <class F>
+decltype(auto) with_row_type(RowFormat format, F&& f) {
+  switch (format) {
+    case RowFormat::fp32:
+      return f(ElementRow<float>{});
+    case RowFormat::bf16:
+      return f(ElementRow<BFloat16>{});
+    case RowFormat::fp16:
+      return f(ElementRow<Half>{});
+    case RowFormat::int8:
+      return f(CodeRow<Int8Row>{});
+    case RowFormat::int8_half:
+      return f(CodeRow<Int8HalfRow>{});
+    default:
+      return f(CodeRow<Int4Row>{});
+  }
+}
+
+}  // namespace detail
+
+/// Bytes of one row. Rows lie one after another.
+inline std::size_t row_bytes(RowFormat format, int width) {
+  return detail::with_row_type(format, [&](auto row) { return decltype(row)::bytes(width); });
+}
+
+}  // namespace tessera::inline v0
