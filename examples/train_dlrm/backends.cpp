@@ -53,7 +53,7 @@ RankBackendFactory& backend_of(const Options& options) {
           "there is nvcc, and build again",
           options.backend);
   require(options.backend != "host" || supported(dense_precision(options)),
-          "--dense-precision {}: on this processor oneDNN cannot (it needs AVX-512); leave it out",
+          "--dense {}: on this processor oneDNN cannot (it needs AVX-512); leave it out",
           options.dense_precision);
   return *found->second;
 }

@@ -32,9 +32,9 @@ namespace {
 
 using namespace tessera;
 
-template <int Width>
+template <int Width, bool Tf32>
 class CudaDot final : public Interaction {
-  using Products = CudaDotInteraction<kFeatures + 1, Width, 16>;
+  using Products = CudaDotInteraction<kFeatures + 1, Width, 16, float, Tf32>;
 
  public:
   explicit CudaDot(const Cuda& backend) : backend_(backend) {}
@@ -51,15 +51,23 @@ class CudaDot final : public Interaction {
   Cuda backend_;
 };
 
+/// Whether products of floats are on the tensor cores.
+bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
+
 std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const Cuda& backend) {
   const int width = options.embedding_width;
   if (options.interaction == "cross")
     return std::make_unique<CrossOf<CudaCross>>(
         backend, (kFeatures + 1) * width,
-        CudaCrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
+        CudaCrossOptions{
+            .layers = options.cross_layers, .rank = options.cross_rank, .tf32 = tf32(options)});
   std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    if (width == Width) found = std::make_unique<CudaDot<Width>>(backend);
+    if (width != Width) return;
+    if (tf32(options))
+      found = std::make_unique<CudaDot<Width, true>>(backend);
+    else
+      found = std::make_unique<CudaDot<Width, false>>(backend);
   };
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
@@ -105,9 +113,9 @@ class CudaModel final : public RankModel {
         width_(options.embedding_width),
         interaction_(make_cuda_interaction(options, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),
-                {.last_relu = true, .precision = dense_precision(options)}),
+                {.last_relu = true, .precision = dense_precision(options), .tf32 = tf32(options)}),
         top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1),
-             {.precision = dense_precision(options)}),
+             {.precision = dense_precision(options), .tf32 = tf32(options)}),
         parameters_(backend_, options.seed, bottom_, *interaction_, top_),
         optimizer_(make_optimizer(options)),
         buckets_(options.bucket_kib == 0

@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
-constexpr std::array<std::string_view, 2> kDensePrecisions{"fp32", "bf16"};
+constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
@@ -298,9 +298,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   };
   layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
   layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
-  choose(add("--dense-precision", options.dense_precision,
-             "What both MLPs multiply; sums, parameters and their gradients stay fp32. bf16 needs "
-             "AVX-512 or --backend cuda"),
+  choose(add("--dense,--dense-precision", options.dense_precision,
+             "What dense layers multiply; sums, parameters and their gradients stay fp32. auto: "
+             "fp32 on the host, tf32 with --backend cuda: floats rounded to 10 bits of mantissa, "
+             "on the tensor cores. bf16, of the MLPs, needs AVX-512 or --backend cuda, where the "
+             "interaction is in tf32 then"),
          kDensePrecisions);
   choose(add("--interaction", options.interaction,
              "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross "
@@ -420,6 +422,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     tessera::require<CLI::ValidationError>(
         options.interaction == "cross" || option->count() == 0,
         "{} is for --interaction cross; add that or leave it out", option->get_name());
+  if (options.dense_precision == "auto")
+    options.dense_precision = options.backend == "cuda" ? "tf32" : "fp32";
+  tessera::require<CLI::ValidationError>(
+      options.backend == "cuda" || options.dense_precision != "tf32",
+      "--dense tf32 is for --backend cuda; on the host take fp32 or bf16");
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");

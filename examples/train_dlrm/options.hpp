@@ -49,7 +49,7 @@ struct Options {
 
   std::string optimizer = "rowwise-adagrad";
   std::string dense_optimizer = "adam";
-  std::string dense_precision = "fp32";  ///< of the MLPs' products
+  std::string dense_precision = "auto";  ///< of the dense layers' products; parsed: never auto
   float learning_rate = 0;               ///< of the embeddings
   float dense_learning_rate = 0;         ///< of the linear layers
   float weight_decay = 0;

@@ -147,6 +147,7 @@ TEST_CASE("help names every option") {
                              "--min-count",
                              "--optimizer",
                              "--dense-optimizer",
+                             "--dense",
                              "--dense-precision",
                              "--batch-size",
                              "--epochs",
@@ -207,7 +208,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--interaction cross --cross-layers 0", "--cross-layers");
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
-  check_fails("--dense-precision fp16", "--dense-precision");
+  check_fails("--dense fp16", "--dense");
   check_fails("--optimizer lion", "--optimizer");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");

@@ -17,8 +17,12 @@ const std::string kTiny =
     " --samples 1300 --max-rows 40 --batch-size 100 --embedding-width 16 --bottom-mlp 16 --top-mlp "
     "32 --dense-learning-rate 0.01 ";
 
+/// In fp32 where `arguments` say nothing: the host's products, which tf32's are not.
 nlohmann::json results_of(const std::string& arguments) {
-  const Outcome outcome = train_dlrm(arguments, true, "", "train_dlrm_emulated");
+  const bool chosen = arguments.find("--dense ") != std::string::npos ||
+                      arguments.find("--dense-precision ") != std::string::npos;
+  const Outcome outcome =
+      train_dlrm(arguments + (chosen ? "" : " --dense fp32"), true, "", "train_dlrm_emulated");
   INFO(arguments, "\n", outcome.err);
   REQUIRE(outcome.status == 0);
   CHECK(outcome.err == "");
@@ -62,6 +66,22 @@ TEST_CASE(
   CHECK(std::abs(bf16 - fp32) < 2e-3);  // 8 bits: about 1e-3 of a loss of 0.6
   if (tessera::supported(tessera::DensePrecision::bfloat16))
     CHECK(std::abs(bf16 - loss("--backend host --dense-precision bf16")) < 1e-3);
+}
+
+TEST_CASE("dense layers in tf32, what auto means on a GPU: nearly the model of fp32") {
+  for (const std::string how : {"--backend cuda ", "--backend cuda --interaction cross "}) {
+    const double fp32 = loss(how), tf32 = loss(how + "--dense tf32");
+    // the emulated cuBLASLt has no tf32: what cross layers multiply by it is fp32
+    CHECK((tf32 != fp32) == (how.find("cross") == std::string::npos));
+    CHECK(std::abs(tf32 - fp32) < 5e-4);  // 11 bits
+    CHECK(loss(how + "--dense auto") == tf32);
+  }
+  const nlohmann::json results = results_of(kTiny + "--backend cuda --dense auto");
+  CHECK(results.at("dense_precision") == "tf32");
+  const Outcome host =
+      train_dlrm(kTiny + "--backend host --dense tf32", true, "", "train_dlrm_emulated");
+  CHECK(host.status == 2);
+  CHECK(host.err.find("--dense tf32 is for --backend cuda") != std::string::npos);
 }
 
 TEST_CASE("sums in buckets give the bits of sums at once") {
