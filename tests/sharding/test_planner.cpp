@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tessera/planner/auto_plan.hpp>
 #include <tessera/planner/explain_plan.hpp>
+#include <tessera/planner/keep_on_host.hpp>
 
 #include <doctest/doctest.h>
 
@@ -422,6 +423,12 @@ TEST_CASE("a pinned policy's rectangles are in the plan, on ranks that the plan 
       for (const Shard& s : layout.shards)
         if (layout.tables[s.table].name == table.name) own.push_back(s);
       CHECK(cuts_into(policy, table, layout.topology, own));
+      const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster,
+                            workload);
+      const CutReason reason =
+          explain_cuts(layout, costs, constraints, {static_cast<int>(pinned)}).front();
+      CHECK(reason.pinned);
+      if (own.size() > 1) CHECK(describe(reason.cut) == policy.name);
       if (seed % 3 == 0) continue;
       // A column's members: consecutive ranks of one node.
       for (const Shard& s : own)
@@ -536,6 +543,35 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     cluster.host_memory_per_rank = total / 4 / 3;
     CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
   }
+}
+
+TEST_CASE("a layout's least used tables are kept on the hosts until the others fit") {
+  // ids per byte: often 2/4000, seldom 1/40000, large 5/100000
+  const std::vector<TableSpec> tables{{.name = "often", .rows = 100, .width = 10, .hotness = 2},
+                                      {.name = "seldom", .rows = 1000, .width = 10},
+                                      {.name = "large", .rows = 2500, .width = 10, .hotness = 5}};
+  const Layout layout = make_layout({2}, tables, {},
+                                    {{0, {0, 100, 0, 10}, every_rank},
+                                     {1, {0, 1000, 0, 10}, 1},
+                                     {2, {0, 1250, 0, 10}, 0},
+                                     {2, {1250, 2500, 0, 10}, 1}});
+  REQUIRE(layout.fault.ok());
+  const auto on_host = [&](std::int64_t device, std::int64_t host = 0) {
+    const Layout kept = keep_on_host(layout, {4, 0}, device, host);
+    std::string names;
+    for (const Shard& s : kept.shards)
+      if (s.tier == Tier::host) names += std::to_string(s.table);
+    return kept.fault.ok() ? names : describe(kept.fault);
+  };
+  CHECK(on_host(94'000) == "");  // rank 1: 4,000 + 40,000 + 50,000
+  CHECK(on_host(93'999) == "1");
+  CHECK(on_host(54'000) == "1");
+  CHECK(on_host(53'999) == "122");
+  CHECK(on_host(0) == "0122");
+  CHECK(on_host(54'000, 40'000) == "1");
+  CHECK(on_host(54'000, 39'999).find("table 'seldom' a rank needs 40000 bytes of host memory") !=
+        std::string::npos);
+  static_assert(keep_on_host(WithPolicies::layout({8}), {4, 4}, 100_MiB).fault.ok());
 }
 
 constexpr Cluster kSmall{

@@ -195,7 +195,11 @@ class OtherCuts {
     const std::int64_t memory = model.cluster().memory_per_rank;
     host_room_ = model.cluster().host_memory_per_rank;
     room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
-    for (const TablePin& pin : constraints.pins) pinned_.push_back(pin.table);
+    for (const TablePin& pin : constraints.pins) {
+      pinned_.push_back(pin.table);
+      if (pin.policy.given()) policies_.push_back(pin.policy);
+    }
+    policies_.insert(policies_.end(), constraints.policies.begin(), constraints.policies.end());
     constraints_.pins.clear();
   }
 
@@ -242,7 +246,7 @@ class OtherCuts {
   /// The user's policies are known by their rectangles, where those are no plain cut's.
   TableCut cut_of(const std::vector<Shard>& own, const TableSpec& spec) const {
     if (own.size() > 1)
-      for (const PlannedPolicy& policy : constraints_.policies)
+      for (const PlannedPolicy& policy : policies_)
         if (cuts_into(policy, spec, layout_.topology, own))
           return {.cut = Cut::own, .policy = policy};
     return cut_of_shards(own);
@@ -362,6 +366,7 @@ class OtherCuts {
   PlanConstraints constraints_;
   std::vector<std::vector<Shard>> by_table_;
   std::vector<std::string_view> pinned_;
+  std::vector<PlannedPolicy> policies_;  // the user's
   Prediction plan_, empty_;
   std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
   int replicas_ = 0;

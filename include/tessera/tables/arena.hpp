@@ -18,7 +18,8 @@ namespace tessera::inline v0 {
 template <Element T, Optimizer O, class Backend>
 class Arena {
  public:
-  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer, Tier tier)
+  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer,
+        Tier tier = Tier::device)
       : rows_(rows), width_(width), weights_(tier) {
     for (auto& state : element_state_) state = Buffer<float, Backend>(tier);
     for (auto& state : row_state_) state = Buffer<float, Backend>(tier);
