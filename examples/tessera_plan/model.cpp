@@ -141,14 +141,14 @@ std::vector<std::string> feature_names(const Node& table, std::vector<double>& h
 void read_tables(Model& model, const Node& root, int width) {
   for (const Node& table : root.at("tables").list()) {
     const std::string pooling = table.has("pooling") ? table.at("pooling").text() : "sum";
-    require<DataError>(pooling == "sum" || pooling == "mean",
-                       "{}.pooling: '{}' is neither sum nor mean", table.path(), pooling);
+    require<DataError>(find_pooling(pooling).has_value(),
+                       "{}.pooling: '{}' is none of sum, mean and sqrtn", table.path(), pooling);
     std::vector<double> hotness = hotness_of(table);
     const std::vector<std::string> names = feature_names(table, hotness);
     add_table(model, table.at("name").name(), table.at("rows").whole(1, kMostRows),
               table.has("width") ? static_cast<int>(table.at("width").whole(1, 1 << 16)) : width,
               hotness, table.has("skew") ? table.at("skew").number(0, 16) : -1,
-              pooling == "mean" ? Pooling::mean : Pooling::sum, names);
+              *find_pooling(pooling), names);
   }
   if (root.has("workload")) {
     const Node workload = root.at("workload");

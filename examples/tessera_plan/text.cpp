@@ -108,7 +108,8 @@ std::string quoted(std::string_view text) {
 std::string spec(const TableSpec& t) {
   std::string s =
       fmt::format("{{.name = {}, .rows = {}, .width = {}", quoted(t.name), t.rows, t.width);
-  if (t.pooling == Pooling::mean) s += ", .pooling = tessera::Pooling::mean";
+  if (t.pooling != Pooling::sum)
+    s += fmt::format(", .pooling = tessera::Pooling::{}", to_string(t.pooling));
   if (t.hotness != 1) s += fmt::format(", .hotness = {}", t.hotness);
   if (t.skew >= 0) s += fmt::format(", .skew = {}", t.skew);
   return s + "}";
@@ -148,7 +149,8 @@ std::string header_of(const Report& report) {
                         best.layout.features.size());
   for (const FeatureSpec& f : best.layout.features) {
     arrays += fmt::format("    {{.name = {}, .table = {}", quoted(f.name), quoted(f.table));
-    if (f.pooling == Pooling::mean) arrays += ", .pooling = tessera::Pooling::mean";
+    if (f.pooling != Pooling::sum)
+      arrays += fmt::format(", .pooling = tessera::Pooling::{}", to_string(f.pooling));
     if (f.hotness > 0) arrays += fmt::format(", .hotness = {}", f.hotness);
     arrays += "},\n";
   }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fourth argument of Table is not a pooling.
-// expect: Table: the fourth argument is a pooling: Sum or Mean
+// expect: Table: the fourth argument is a pooling: Sum, Mean or Sqrtn
 #include <tessera/sharding/table.hpp>
 
 using namespace tessera;

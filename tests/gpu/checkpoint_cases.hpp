@@ -366,7 +366,7 @@ TEST_CASE(
     }
     const DeviceBags<std::int32_t> a(backend, first), b(backend, second);
     in_every_order([&] {
-      const OnDevice<std::uint32_t> bits(backend, before);
+      const OnGpu<std::uint32_t> bits(backend, before);
       op::Bags<std::int32_t> empty;
       const op::Bags<std::int32_t> all[] = {a.view(), empty, b.view()};
       op::run<op::MarkRows<std::int32_t>>(backend, {all, bits.data()});
@@ -380,8 +380,8 @@ TEST_CASE("rows are gathered: of whole words and of half ones") {
   std::vector<std::uint16_t> values(90);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::uint16_t>(i * 7 + 1);
   const std::vector<std::int64_t> rows{0, 4, 5, 8};
-  const OnDevice<std::uint16_t> source(backend, values);
-  const OnDevice<std::int64_t> device_rows(backend, rows);
+  const OnGpu<std::uint16_t> source(backend, values);
+  const OnGpu<std::int64_t> device_rows(backend, rows);
   // 16-bit elements, in rows of 10 or, where the rows have an odd number, 9
   for (const std::int64_t width : {9, 10}) {
     CAPTURE(width);
@@ -389,7 +389,7 @@ TEST_CASE("rows are gathered: of whole words and of half ones") {
     for (const std::int64_t row : rows)
       for (std::int64_t c = 0; c < width; ++c)
         expected.push_back(values[static_cast<std::size_t>(row * width + c)]);
-    const OnDevice<std::uint16_t> target(backend, std::vector<std::uint16_t>(expected.size()));
+    const OnGpu<std::uint16_t> target(backend, std::vector<std::uint16_t>(expected.size()));
     op::run<op::GatherRows>(
         backend, {reinterpret_cast<const std::byte*>(source.data()), width * 2, device_rows.data(),
                   std::ssize(rows), width * 2, reinterpret_cast<std::byte*>(target.data())});

@@ -560,8 +560,7 @@ TEST_CASE("collection: 16-bit tables, Adam and Adagrad") {
 TEST_CASE("bad ids: every policy") {
   const Cuda backend;
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{3, -4, 10, 27, 5, 9});
-  const std::vector<op::AdmitIds<std::int32_t>::Job> jobs{{10, 1, false, false},
-                                                          {6, 0, false, false}};
+  const std::vector<op::AdmitIds<std::int32_t>::Job> jobs{{10, 1}, {6, 0}};
   const std::pair<BadIds, std::vector<std::int32_t>> policies[] = {
       {BadIds::throw_error, {3, -1, -1, -1, 5, -1}},
       {BadIds::zero_vector, {3, -1, -1, -1, 5, -1}},
@@ -744,7 +743,7 @@ TEST_CASE("thread ranks reduce device memory in the order of ranks") {
 
 TEST_CASE("batches that are routed ahead, on another stream, give the bits of batches in turn") {
   const random_layouts::Model model{{{"a", 40, 16}, {"b", 30, 7}},
-                                    {{"f", "a"}, {"g", "b"}, {"h", "a", Pooling::mean}}};
+                                    {{"f", "a"}, {"g", "b"}, {"h", "a", Pooling::sqrtn}}};
   const Layout layout = make_layout({2}, model.tables, model.features,
                                     {{0, {0, 15, 0, 16}, 0},
                                      {0, {15, 40, 0, 16}, 1},

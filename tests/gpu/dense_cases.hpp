@@ -153,7 +153,7 @@ struct CrossRun {
                              unwritten(static_cast<std::size_t>(batch * stride), -7.0f);
     for (std::int64_t i = 0; i < batch * stride; ++i)
       if (i % stride < width) dy.push_back(wide_dy[static_cast<std::size_t>(i)]);
-    const OnDevice<float> device_x(backend, x), device_dy(backend, wide_dy),
+    const OnGpu<float> device_x(backend, x), device_dy(backend, wide_dy),
         device_y(backend, unwritten), device_dx(backend, unwritten);
     cross.forward({device_x.data(), batch, width}, {device_y.data(), batch, width, stride});
     cross.backward({device_dy.data(), batch, width, stride},
@@ -193,7 +193,7 @@ TEST_CASE(
     Random random(3);
     const std::vector<float> x = random_elements<float>(random, batch * 13),
                              dy = random_elements<float>(random, batch * (3 + padding));
-    const OnDevice<float> device_x(backend, x), device_dy(backend, dy),
+    const OnGpu<float> device_x(backend, x), device_dy(backend, dy),
         dx(backend, std::vector<float>(batch * (13 + padding), -7.0f)),
         y(backend, std::vector<float>(batch * (3 + padding), -7.0f));
     mlp.forward({device_x.data(), batch, 13}, {y.data(), batch, 3, 3 + padding});
@@ -246,7 +246,7 @@ TEST_CASE(
     CudaMlp mlp(backend, {5, 8, 3, 2});
     const CudaDenseParameters parameters(backend, 5, mlp);
     Random random(3);
-    const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)),
+    const OnGpu<float> x(backend, random_elements<float>(random, batch * 5)),
         dy(backend, random_elements<float>(random, batch * 2)),
         y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
     mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
@@ -298,7 +298,7 @@ TEST_CASE(
           return values;
         };
         for (int step = 0; step < steps; ++step) {
-          const OnDevice<float> x(backend, random_elements<float>(random, batch * 5)),
+          const OnGpu<float> x(backend, random_elements<float>(random, batch * 5)),
               dy(backend, random_elements<float>(random, batch * 2)),
               y(backend, std::vector<float>(static_cast<std::size_t>(batch * 2)));
           mlp.forward({x.data(), batch, 5}, {y.data(), batch, 2});
@@ -438,9 +438,9 @@ TEST_CASE("loss: value and gradient; large logits") {
     gradients.push_back((1 / (1 + std::exp(-x)) - y) / 1000);
   }
   in_every_order([&] {
-    const OnDevice<float> device_logits(backend, logits), device_labels(backend, labels),
+    const OnGpu<float> device_logits(backend, logits), device_labels(backend, labels),
         gradient(backend, std::vector<float>(batch));
-    const OnDevice<double> loss(backend, {1.0});
+    const OnGpu<double> loss(backend, {1.0});
     CudaBinaryCrossEntropy{1000}.forward_backward(
         backend, {device_logits.data(), batch, 1},
         {device_labels.data(), static_cast<std::size_t>(batch)}, {gradient.data(), batch, 1},
@@ -448,8 +448,8 @@ TEST_CASE("loss: value and gradient; large logits") {
     CHECK(loss.read()[0] - 1 == doctest::Approx(expected).epsilon(1e-9));
     CHECK(nearly(gradient.read(), gradients, 1e-9));
     for (const float label : {-0.5f, 2.0f}) {
-      const OnDevice<float> bad_label(backend, {label});
-      const OnDevice<double> bad_loss(backend, {1.0});
+      const OnGpu<float> bad_label(backend, {label});
+      const OnGpu<double> bad_loss(backend, {1.0});
       CudaBinaryCrossEntropy{}.forward_backward(backend, {device_logits.data(), 1, 1},
                                                 {bad_label.data(), 1}, {}, bad_loss.data());
       CHECK(std::isnan(bad_loss.read()[0]));

@@ -15,9 +15,9 @@
 
 /// An array in device memory, filled from and read back to the host.
 template <class T>
-class OnDevice {
+class OnGpu {
  public:
-  OnDevice(const tessera::Cuda& backend, const std::vector<T>& values)
+  OnGpu(const tessera::Cuda& backend, const std::vector<T>& values)
       : stream_(backend.stream()),
         buffer_(static_cast<std::int64_t>(values.size()), backend.stream()) {
     tessera::gpu::copy(buffer_.data(), values.data(), buffer_.size(), stream_);
@@ -132,7 +132,7 @@ class DeviceBags {
 
  private:
   const HostBags<Id>& host_;
-  OnDevice<Id> ids_;
-  OnDevice<std::int64_t> offsets_;
-  OnDevice<float> weights_, scale_;
+  OnGpu<Id> ids_;
+  OnGpu<std::int64_t> offsets_;
+  OnGpu<float> weights_, scale_;
 };

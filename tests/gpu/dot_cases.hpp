@@ -50,7 +50,7 @@ void check_dot(std::int64_t batch, int shift, int padding) {
 
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before),
+    const OnGpu<T> device_x(backend, x), device_dz(backend, dz), device_z(backend, z_before),
         device_dx(backend, dx_before);
     const MatrixView<const T> x_view(device_x.data() + shift, batch, Dot::input_columns(),
                                      in_stride);
@@ -155,7 +155,7 @@ TEST_CASE(
                     {dx.data(), kBatch, HostDot::input_columns()});
 
   const Cuda backend;
-  const OnDevice<float> device_x(backend, x), device_dz(backend, dz),
+  const OnGpu<float> device_x(backend, x), device_dz(backend, dz),
       device_z(backend, std::vector<float>(dz.size(), -77.0f)),
       device_dx(backend, std::vector<float>(x.size(), -77.0f));
   const MatrixView<const float> x_view(device_x.data(), kBatch, HostDot::input_columns());
@@ -185,13 +185,13 @@ TEST_CASE(
   constexpr std::int64_t batch = 5, strides[] = {5, 1, 20}, columns[] = {3, 1, 17},
                          whole_stride = 25;
   std::vector<std::vector<float>> parts;
-  std::vector<OnDevice<float>> on_device, gradients;
+  std::vector<OnGpu<float>> on_device, gradients;
   for (const std::int64_t stride : strides) {
     parts.push_back(random_elements<float>(random, batch * stride));
     on_device.emplace_back(backend, parts.back());
     gradients.emplace_back(backend, std::vector<float>(parts.back().size(), -7.0f));
   }
-  const OnDevice<float> whole(backend, std::vector<float>(batch * whole_stride, -7.0f));
+  const OnGpu<float> whole(backend, std::vector<float>(batch * whole_stride, -7.0f));
   std::vector<MatrixView<const float>> from;
   std::vector<MatrixView<float>> back;
   for (std::size_t p = 0; p < 3; ++p) {

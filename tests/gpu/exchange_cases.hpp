@@ -67,8 +67,8 @@ void check_moves(int width, bool overlap) {
   move_plainly(random_jobs(random, source.data(), expected.data(), samples.data(), width, overlap));
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<float> device_source(backend, source), target(backend, before);
-    const OnDevice<std::int32_t> device_samples(backend, samples);
+    const OnGpu<float> device_source(backend, source), target(backend, before);
+    const OnGpu<std::int32_t> device_samples(backend, samples);
     Random again = same;
     op::run<op::MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(),
                                                 device_samples.data(), width, overlap)});
@@ -123,10 +123,10 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
   };
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<float> device_source(backend, source), target(backend, before);
-    const OnDevice<std::int32_t> device_samples(backend, samples);
-    const OnDevice<std::uint32_t> device_encoded(backend,
-                                                 std::vector<std::uint32_t>(encoded.size(), 77));
+    const OnGpu<float> device_source(backend, source), target(backend, before);
+    const OnGpu<std::int32_t> device_samples(backend, samples);
+    const OnGpu<std::uint32_t> device_encoded(backend,
+                                              std::vector<std::uint32_t>(encoded.size(), 77));
     std::byte* const device_codes = reinterpret_cast<std::byte*>(device_encoded.data());
     const float* const from = device_source.data() + skipped;
     const typename op::EncodeRows<C>::Job encode[] = {
@@ -173,8 +173,8 @@ TEST_CASE_TEMPLATE(
     }
     in_every_order([&] {
       const Cuda backend;
-      std::vector<OnDevice<Id>> ids, distinct;
-      std::vector<OnDevice<std::int32_t>> index;
+      std::vector<OnGpu<Id>> ids, distinct;
+      std::vector<OnGpu<std::int32_t>> index;
       std::vector<typename op::DistinctIds<Id>::Job> jobs;
       for (const std::vector<Id>& array : arrays) {
         ids.emplace_back(backend, array);
@@ -227,7 +227,7 @@ TEST_CASE("zero: the columns asked for, and no others") {
   const std::vector<float> before(7 * 20, 1.0f);
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<float> matrix(backend, before);
+    const OnGpu<float> matrix(backend, before);
     op::run<op::ZeroRows>(backend, {matrix.data() + 2, 20, 6, 11});
     const std::vector<float> after = matrix.read();
     for (int row = 0; row < 7; ++row)
@@ -244,7 +244,7 @@ TEST_CASE_TEMPLATE(
   const Uniform uniform{-2.0f, 3.0f};
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<T> values(backend, std::vector<T>(37 * 5));
+    const OnGpu<T> values(backend, std::vector<T>(37 * 5));
     op::run<op::Initialize<T, Uniform>>(backend, {values.data(), 37, 5, first, uniform});
     const std::vector<T> got = values.read();
     for (int row = 0; row < 37; ++row)
@@ -305,13 +305,13 @@ TEST_CASE_TEMPLATE("pack: bags split by many blocks of rows, as counted plainly"
     }
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<Id> device_ids(backend, ids), out_ids(backend, ids);
-    const OnDevice<std::int64_t> device_offsets(backend, offsets),
+    const OnGpu<Id> device_ids(backend, ids), out_ids(backend, ids);
+    const OnGpu<std::int64_t> device_offsets(backend, offsets),
         positions(backend, std::vector<std::int64_t>(ids.size()));
-    const OnDevice<float> device_weights(backend, weights), device_scale(backend, scale),
+    const OnGpu<float> device_weights(backend, weights), device_scale(backend, scale),
         out_weights(backend, weights), out_scale(backend, std::vector<float>(ids.size()));
-    const OnDevice<std::int32_t> samples(backend, std::vector<std::int32_t>(ids.size()));
-    const OnDevice<std::uint32_t> lengths(backend, std::vector<std::uint32_t>(ids.size()));
+    const OnGpu<std::int32_t> samples(backend, std::vector<std::int32_t>(ids.size()));
+    const OnGpu<std::uint32_t> lengths(backend, std::vector<std::uint32_t>(ids.size()));
     std::vector<typename Pack::Block> blocks(block_count);
     for (std::size_t b = 0; b < block_count; ++b)
       blocks[b].row_begin = cuts[b], blocks[b].row_end = cuts[b + 1];

@@ -55,8 +55,8 @@ void check_lookup(int padding) {
 
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<T> device_arena(backend, arena);
-    const OnDevice<float> output(backend, untouched);
+    const OnGpu<T> device_arena(backend, arena);
+    const OnGpu<float> output(backend, untouched);
     std::vector<DeviceBags<Id>> device_bags;
     std::vector<op::LookupGroup<Id>> lookups;
     device_bags.reserve(groups.size());
@@ -102,7 +102,7 @@ TEST_CASE("lookup: more groups than a launch holds") {
   for (int g = 0; g < count; ++g)
     pool_plainly(arena, width, bags, expected, g * width, count * width);
   const Cuda backend;
-  const OnDevice<float> device_arena(backend, arena),
+  const OnGpu<float> device_arena(backend, arena),
       output(backend, std::vector<float>(expected.size()));
   const DeviceBags<std::int32_t> device_bags(backend, bags);
   std::vector<op::LookupGroup<std::int32_t>> groups;

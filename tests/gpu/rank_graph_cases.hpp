@@ -32,7 +32,7 @@ inline Layout rank_layout(int ranks, bool weighted) {
   const std::vector<FeatureSpec> features{
       {"f0", "whole", Pooling::sum, weighted}, {"f1", "rows"},
       {"f2", "rows", Pooling::mean, weighted}, {"f3", "columns", Pooling::sum, weighted},
-      {"f4", "copies", Pooling::mean},         {"f5", "grid", Pooling::mean, weighted}};
+      {"f4", "copies", Pooling::sqrtn},        {"f5", "grid", Pooling::sqrtn, weighted}};
   std::vector<Shard> shards{{0, {0, 9, 0, 4}, ranks - 1}, {3, {0, 7, 0, 4}, every_rank}};
   for (int r = 0; r < ranks; ++r)
     shards.push_back({1, {even_cut(20, ranks, r), even_cut(20, ranks, r + 1), 0, 8}, r});

@@ -302,10 +302,10 @@ void check_merge(const std::vector<HostGroup<std::int32_t>>& groups, std::int64_
   const auto expected = merge_plainly(groups, Width);
   in_every_order([&] {
     const Cuda backend;
-    const OnDevice<std::int64_t> merged_rows(
+    const OnGpu<std::int64_t> merged_rows(
         backend, std::vector<std::int64_t>(static_cast<std::size_t>(rows)));
-    const OnDevice<float> gradients(backend,
-                                    std::vector<float>(static_cast<std::size_t>(rows * Width)));
+    const OnGpu<float> gradients(backend,
+                                 std::vector<float>(static_cast<std::size_t>(rows * Width)));
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
     op::MergedGradients merged{-1, merged_rows.data(), gradients.data()};
     op::run<op::Merge<std::int32_t, Width>>(backend, {rows, Width, sources.views(), &merged});
@@ -347,9 +347,9 @@ TEST_CASE_TEMPLATE("gradients of weights: 16 sums and a tree, to the bit", T, fl
   in_every_order([&] {
     using Operation = op::WeightGradients<T, std::int32_t, width>;
     const Cuda backend;
-    const OnDevice<T> device_arena(backend, arena);
+    const OnGpu<T> device_arena(backend, arena);
     const GroupsOnDevice<std::int32_t> sources(backend, groups);
-    std::vector<OnDevice<float>> outputs;
+    std::vector<OnGpu<float>> outputs;
     std::vector<typename Operation::Group> jobs;
     for (std::size_t g = 0; g < groups.size(); ++g) {
       outputs.emplace_back(backend, std::vector<float>(groups[g].bags.ids.size()));
@@ -398,9 +398,8 @@ TEST_CASE("apply: merged rows and their mean squares, as given") {
   in_every_order([&] {
     const Cuda backend;
     const ArenaOnDevice<float, Keep> arena(backend, before, rows, width);
-    const OnDevice<std::int64_t> device_rows(backend, merged_rows);
-    const OnDevice<float> device_gradients(backend, gradients),
-        device_squares(backend, mean_squares);
+    const OnGpu<std::int64_t> device_rows(backend, merged_rows);
+    const OnGpu<float> device_gradients(backend, gradients), device_squares(backend, mean_squares);
     op::run<op::Apply<float, width, Keep>>(
         backend, {arena.view(),
                   {},

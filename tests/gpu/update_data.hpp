@@ -74,7 +74,7 @@ class GroupsOnDevice {
 
  private:
   std::vector<DeviceBags<Id>> bags_;
-  std::vector<OnDevice<float>> gradients_;
+  std::vector<OnGpu<float>> gradients_;
   std::vector<op::GradientGroup<Id>> views_;
 };
 
@@ -169,8 +169,8 @@ class ArenaOnDevice {
   const HostArena<T, O>& host_;
   std::int64_t rows_;
   int width_;
-  OnDevice<T> weights_;
-  std::vector<OnDevice<float>> element_state_, row_state_;
+  OnGpu<T> weights_;
+  std::vector<OnGpu<float>> element_state_, row_state_;
 };
 
 /// One optimizer step on the merged gradients, a number at a time.

@@ -59,9 +59,9 @@ class Both {
   /// Learns a batch, then finds it and some unknown keys. Whether both vocabularies say the same.
   bool step(const KeyedJagged<std::int64_t>& batch) {
     std::vector<Id> expected(batch.ids.size());
-    const OnDevice<std::int64_t> keys(backend_, Keys(batch.ids.begin(), batch.ids.end())),
+    const OnGpu<std::int64_t> keys(backend_, Keys(batch.ids.begin(), batch.ids.end())),
         offsets(backend_, Keys(batch.offsets.begin(), batch.offsets.end()));
-    const OnDevice<Id> rows(backend_, std::vector<Id>(batch.ids.size(), Id{-7}));
+    const OnGpu<Id> rows(backend_, std::vector<Id>(batch.ids.size(), Id{-7}));
     KeyedJagged<std::int64_t> on_device = batch;
     on_device.ids = {keys.data(), batch.ids.size()};
     on_device.offsets = {offsets.data(), batch.offsets.size()};
@@ -73,7 +73,7 @@ class Both {
         std::equal(reused.begin(), reused.end(), expected_reused.begin(), expected_reused.end());
     Keys others(batch.ids.begin(), batch.ids.end());
     for (std::size_t i = 0; i < others.size(); i += 3) others[i] ^= 1;
-    const OnDevice<std::int64_t> other_keys(backend_, others);
+    const OnGpu<std::int64_t> other_keys(backend_, others);
     KeyedJagged<std::int64_t> lookup = batch;
     lookup.ids = others;
     host.find(lookup, std::span<Id>(expected));
@@ -200,8 +200,8 @@ TEST_CASE("many ranks, and records that move between backends and rank counts") 
   CHECK_THROWS_AS(both.device.import_records(0, std::vector{bad}), InvalidArgument);
   CHECK(both.same());
   const Cuda backend;
-  const OnDevice<std::int64_t> keys(backend, {1, 2, 3}), offsets(backend, {0, 2, 1, 3});
-  const OnDevice<std::int32_t> rows(backend, {0, 0, 0});
+  const OnGpu<std::int64_t> keys(backend, {1, 2, 3}), offsets(backend, {0, 2, 1, 3});
+  const OnGpu<std::int32_t> rows(backend, {0, 0, 0});
   const std::span<const std::int64_t> ids(keys.data(), 3), backwards(offsets.data(), 4);
   CHECK_THROWS_AS(both.device.learn(
                       {.features = 3, .batch = 1, .ids = ids, .offsets = backwards, .weights = {}},

@@ -56,8 +56,8 @@ void compare_lookups() {
     op::run<op::Lookup<T, std::int32_t, Width>>(Host{}, {arena.data(), Width, {&lookup, 1}});
     in_every_order([&] {
       const Cuda backend;
-      const OnDevice<T> device_arena(backend, arena);
-      const OnDevice<float> output(backend, before);
+      const OnGpu<T> device_arena(backend, arena);
+      const OnGpu<float> output(backend, before);
       const DeviceBags<std::int32_t> bags(backend, group.bags);
       const op::LookupGroup<std::int32_t> device_lookup{bags.view(), output.data(), Width};
       op::run<op::Lookup<T, std::int32_t, Width>>(
@@ -117,11 +117,11 @@ TEST_CASE("gradients of weights") {
   const std::vector<op::GradientGroup<std::int32_t>> views = host_views(groups);
   using Operation = op::WeightGradients<float, std::int32_t, width>;
   const Cuda backend;
-  const OnDevice<float> device_arena(backend, arena);
+  const OnGpu<float> device_arena(backend, arena);
   const GroupsOnDevice<std::int32_t> sources(backend, groups);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     std::vector<float> expected(groups[g].bags.ids.size());
-    const OnDevice<float> output(backend, expected);
+    const OnGpu<float> output(backend, expected);
     const Operation::Group job{views[g], expected.data()},
         device_job{sources.views()[g], output.data()};
     op::run<Operation>(Host{}, {arena.data(), width, {&job, 1}});

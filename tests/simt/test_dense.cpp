@@ -18,7 +18,7 @@ TEST_CASE(
   };
   ThreadGroup group(1);
   BasicThreadCommunicator<CudaTransfer> communicator(group, 0, CudaTransfer(summing));
-  const OnDevice<float> gradients(backend, std::vector<float>(100, 1.0f));
+  const OnGpu<float> gradients(backend, std::vector<float>(100, 1.0f));
   const std::span<float> all(gradients.data(), 100);
   BucketedAllReduce buckets(communicator, all, 40 * sizeof(float), backend,
                             Cuda({.stream = summing_stream.get()}));
@@ -59,7 +59,7 @@ TEST_CASE(
       Random random(static_cast<unsigned>(host.rank()) + 3);
       const auto x = random_elements<float>(random, batch * 5),
                  dy = random_elements<float>(random, batch * 2);
-      const OnDevice<float> in(backend, x), out_gradient(backend, dy), out(backend, dy);
+      const OnGpu<float> in(backend, x), out_gradient(backend, dy), out(backend, dy);
       const auto trained = [&](bool bucketed) {
         mlp.initialize(5);
         for (int step = 0; step < 3; ++step) {  // nobody waits in between
@@ -102,9 +102,9 @@ TEST_CASE(
   } counting;
   constexpr std::int64_t batch = 300, width = 8;
   const Cuda plain;
-  const OnDevice<float> x(plain, std::vector<float>(batch * width)), z(plain, x.read()),
+  const OnGpu<float> x(plain, std::vector<float>(batch * width)), z(plain, x.read()),
       y(plain, std::vector<float>(batch));
-  const OnDevice<double> loss(plain, {0.0});
+  const OnGpu<double> loss(plain, {0.0});
   const std::size_t others = simt::DeviceHeap::instance().count();
   {
     const Cuda backend({.memory = counting});
@@ -145,9 +145,8 @@ TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, l
     const CudaDenseParameters parameters(backend, 5, mlp);
     std::vector<float> values;
     for (int i = 0; i < batch * 8; ++i) values.push_back(static_cast<float>(i % 13) * 0.25f - 1.5f);
-    const OnDevice<float> x(backend, values), dx(backend, values), y(backend, values);
-    const OnDevice<float> dy(backend,
-                             std::vector<float>(values.begin(), values.begin() + batch * 3));
+    const OnGpu<float> x(backend, values), dx(backend, values), y(backend, values);
+    const OnGpu<float> dy(backend, std::vector<float>(values.begin(), values.begin() + batch * 3));
     mlp.forward({x.data(), batch, 8}, {y.data(), batch, 3});
     mlp.backward({dy.data(), batch, 3}, {dx.data(), batch, 8});
     Run result{

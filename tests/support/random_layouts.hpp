@@ -40,7 +40,7 @@ inline Model random_model(Random& random, bool weights) {
     model.features.push_back(
         {kFeatureNames[f],
          model.tables[pick(random, 0, static_cast<int>(model.tables.size()) - 1)].name,
-         pick(random, 0, 1) ? Pooling::mean : Pooling::sum, weights && pick(random, 0, 1) == 1});
+         static_cast<Pooling>(pick(random, 0, 2)), weights && pick(random, 0, 1) == 1});
   return model;
 }
 

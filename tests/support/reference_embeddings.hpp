@@ -112,9 +112,7 @@ class Embeddings {
       for (std::int64_t c = 0; c < t.width; ++c)
         dot += t.weights[id * t.width + c] *
                gradient[sample * static_cast<std::size_t>(columns()) + column + c];
-      out.push_back(features_[feature].pooling == tessera::Pooling::mean
-                        ? dot / static_cast<double>(bag.ids.size())
-                        : dot);
+      out.push_back(dot / divisor(feature, bag));
     }
     return out;
   }
@@ -122,9 +120,13 @@ class Embeddings {
  private:
   double coefficient(std::size_t f, const Bag& bag, std::size_t i) const {
     const double weight = features_[f].weighted ? bag.weights[i] : 1.0;
-    return features_[f].pooling == tessera::Pooling::mean
-               ? weight / static_cast<double>(bag.ids.size())
-               : weight;
+    return weight / divisor(f, bag);
+  }
+  double divisor(std::size_t f, const Bag& bag) const {
+    const double ids = static_cast<double>(bag.ids.size());
+    return features_[f].pooling == tessera::Pooling::sum    ? 1
+           : features_[f].pooling == tessera::Pooling::mean ? ids
+                                                            : std::sqrt(ids);
   }
 
   void apply(Table& t, std::int64_t row, const std::vector<double>& g) {

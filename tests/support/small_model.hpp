@@ -30,7 +30,7 @@ inline std::vector<TableSpec> tables() {
 }
 inline std::vector<FeatureSpec> features() {
   return {{"query", "query", Pooling::sum, false}, {"last query", "query", Pooling::mean, false},
-          {"user", "user", Pooling::sum, true},    {"genre", "genre", Pooling::mean, false},
+          {"user", "user", Pooling::sum, true},    {"genre", "genre", Pooling::sqrtn, false},
           {"word", "word", Pooling::mean, true},   {"country", "country", Pooling::sum, false}};
 }
 

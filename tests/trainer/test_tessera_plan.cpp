@@ -229,7 +229,7 @@ TEST_CASE("constraints, and what cannot be") {
   fails(R"({"tables": [{"name": "a", "rows": 5}, {"name": "a", "rows": 5}]})", "",
         "the name 'a' stands twice");
   fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "max"}]})", "",
-        "'max' is neither sum nor mean");
+        "'max' is none of sum, mean and sqrtn");
 }
 
 TEST_CASE("no plan fits: each change that would do is named, and does") {

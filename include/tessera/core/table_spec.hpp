@@ -3,16 +3,24 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace tessera::inline v0 {
 
-/// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not;
-/// an empty bag is a zero vector.
-enum class Pooling : std::uint8_t { sum, mean };
+/// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not,
+/// `sqrtn` by its square root (TensorFlow's combiner of that name, for ids without weights); an
+/// empty bag is a zero vector.
+enum class Pooling : std::uint8_t { sum, mean, sqrtn };
 
 constexpr std::string_view to_string(Pooling pooling) {
-  return pooling == Pooling::sum ? "sum" : "mean";
+  return pooling == Pooling::sum ? "sum" : pooling == Pooling::mean ? "mean" : "sqrtn";
+}
+/// The pooling of that name; none: there is no such.
+constexpr std::optional<Pooling> find_pooling(std::string_view name) {
+  for (const Pooling pooling : {Pooling::sum, Pooling::mean, Pooling::sqrtn})
+    if (to_string(pooling) == name) return pooling;
+  return std::nullopt;
 }
 
 /// Rows of a table that are only known when the collection is constructed.

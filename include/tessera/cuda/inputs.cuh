@@ -73,8 +73,9 @@ __global__ void __launch_bounds__(admit_threads)
     if (lane < bags) p.admitted_offsets[bag] = my_begin;
     if (lane < bags && bag + 1 == end_bag) p.admitted_offsets[end_bag] = my_end;
   }
-  const float scale = my_end > my_begin ? 1.0f / static_cast<float>(my_end - my_begin) : 0.0f;
-  if (group.job.mean && lane < bags) p.scale[bag] = scale;
+  const float scale =
+      my_end > my_begin ? op::pooling_scale(group.job.pooling, my_end - my_begin) : 0.0f;
+  if (group.job.scales() && lane < bags) p.scale[bag] = scale;
 
   const std::int64_t begin = __shfl_sync(full, my_begin, 0),
                      end = __shfl_sync(full, my_end, bags - 1);
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(admit_threads)
   for (std::int64_t base = begin; base < end; base += 32) {
     const std::int64_t i = base + lane;
     float coefficient = 1.0f;
-    if (group.job.weighted_mean) {
+    if (group.job.scales_weights()) {
       int at = 0;  // the last of the 32 bags that begins at i or before
       for (int step = 16; step > 0; step /= 2)
         if (__shfl_sync(full, my_begin, at + step) <= i) at += step;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(admit_threads)
                                       : -1;
     if (i >= end) continue;
     p.admitted[i] = static_cast<Id>(id);
-    if (group.job.weighted_mean) p.scaled_weights[i] = p.weights[i] * coefficient;
+    if (group.job.scales_weights()) p.scaled_weights[i] = p.weights[i] * coefficient;
   }
 }
 

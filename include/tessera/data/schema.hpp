@@ -214,9 +214,10 @@ class SchemaParser {
       if (const YamlNode* given = yaml_.find(node, "list")) column.list = character(*given, "list");
       if (const YamlNode* given = yaml_.find(node, "pooling")) {
         const std::string& text = scalar(*given, "pooling");
-        if (text != "sum" && text != "mean")
-          fail(*given, "column '{}': pooling '{}' must be sum or mean", column.name, text);
-        column.pooling = text == "sum" ? Pooling::sum : Pooling::mean;
+        const std::optional<Pooling> pooling = find_pooling(text);
+        if (!pooling)
+          fail(*given, "column '{}': pooling '{}' must be sum, mean or sqrtn", column.name, text);
+        column.pooling = *pooling;
       }
     }
     const auto same = std::find_if(schema_.tables.begin(), schema_.tables.end(),

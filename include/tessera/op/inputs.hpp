@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/math.hpp>
+#include <tessera/core/table_spec.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
 
@@ -14,6 +16,13 @@ namespace tessera::inline v0 {
 enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
 
 namespace op {
+
+/// What the sum of a bag of `ids` ids is multiplied by under `mean` and `sqrtn`.
+TESSERA_HOST_DEVICE inline float pooling_scale(Pooling pooling, std::int64_t ids) {
+  if (ids == 0) return 0;
+  const float count = static_cast<float>(ids);
+  return 1.0f / (pooling == Pooling::sqrtn ? square_root(count) : count);
+}
 
 /// Looks for ids outside [0, rows).
 template <IdType Id>
@@ -54,7 +63,7 @@ struct InputFault {
 /// whose memory the host cannot read: copies ids and offsets, replaces bad ids under the policy
 /// (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0 where some go
 /// backwards: ids that two features claim cannot be fit for both tables), and works out the
-/// coefficients of means. The first fault is noted: offsets that are wrong, features with more ids
+/// coefficients of poolings that scale. The first fault is noted: offsets that are wrong, features with more ids
 /// than their bound, and under throw_error bad ids.
 template <IdType Id>
 struct AdmitIds {
@@ -62,9 +71,13 @@ struct AdmitIds {
   struct Job {
     std::int64_t rows = 0;
     std::int32_t table = 0;
-    bool weighted_mean = false;  ///< scaled_weights are wanted
-    bool mean = false;           ///< scale is wanted
-    std::int64_t bound = -1;     ///< most ids that the feature may have; -1: any number
+    Pooling pooling = Pooling::sum;  ///< of bags of other than one id
+    bool weighted = false;
+    std::int64_t bound = -1;  ///< most ids that the feature may have; -1: any number
+
+    /// Whether scale is wanted, and whether scaled_weights are.
+    TESSERA_HOST_DEVICE constexpr bool scales() const { return pooling != Pooling::sum; }
+    TESSERA_HOST_DEVICE constexpr bool scales_weights() const { return scales() && weighted; }
   };
   struct Parameters {
     const Id* ids = nullptr;
@@ -77,7 +90,7 @@ struct AdmitIds {
     BadIds policy = BadIds::throw_error;
     Id* admitted = nullptr;                    ///< [ids]
     std::int64_t* admitted_offsets = nullptr;  ///< as offsets
-    /// [jobs*batch] 1 / ids of the bag (0: none), of jobs that want it; or null
+    /// [jobs*batch] pooling_scale of the bag, of jobs that want it; or null
     float* scale = nullptr;
     float* scaled_weights = nullptr;           ///< [ids] of jobs that want them; or null
     unsigned long long* bad_counts = nullptr;  ///< per table, added to

@@ -20,6 +20,9 @@ struct Sum {
 struct Mean {
   static constexpr Pooling pooling = Pooling::mean;
 };
+struct Sqrtn {
+  static constexpr Pooling pooling = Pooling::sqrtn;
+};
 
 /// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same
 /// name.
@@ -27,7 +30,8 @@ template <FixedString Name, std::int64_t Rows, std::int32_t Width, class P = Sum
 struct Table {
   static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
   static_assert(Width > 0, "Table: width must be positive");
-  static_assert(requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum or Mean");
+  static_assert(
+      requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum, Mean or Sqrtn");
 
   static constexpr auto name = Name;
   static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P::pooling}};

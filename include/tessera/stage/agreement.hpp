@@ -172,10 +172,10 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   }
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
     const FeatureSpec& feature = layout.features[f];
-    facts.push_back({fmt::format("feature {}", f),
-                     fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table,
-                                 feature.pooling == Pooling::mean ? "mean" : "sum",
-                                 feature.weighted ? ", weighted" : "")});
+    facts.push_back(
+        {fmt::format("feature {}", f),
+         fmt::format("'{}' of table '{}', {}{}", feature.name, feature.table,
+                     to_string(feature.pooling), feature.weighted ? ", weighted" : "")});
   }
 }
 

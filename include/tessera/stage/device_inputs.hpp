@@ -55,41 +55,34 @@ class DeviceInputs {
   }
 
  private:
-  struct Job : op::AdmitIds<Id>::Job {
-    bool weighted = false;
-  };
+  using Job = typename op::AdmitIds<Id>::Job;
 
   void make_jobs(const Layout& layout, std::span<const int> features,
                  const KeyedJagged<Id>& batch) {
     jobs_.clear();
-    op_jobs_.clear();
     for (const int f : features) {
       const FeatureSpec& feature = layout.features[f];
       detail::check_weights(feature, batch.weights.size(), batch.ids.size());
       const int table = layout.feature_table[f];
-      const bool mean = feature.pooling == Pooling::mean && offsets_given_;
       Job& job = jobs_.emplace_back();
       job.rows = layout.tables[table].rows;
       job.table = table;
-      job.mean = mean;
-      job.weighted_mean = mean && feature.weighted;
+      if (offsets_given_) job.pooling = feature.pooling;
       job.weighted = feature.weighted;
       if (!batch.bounds.empty()) job.bound = batch.bounds[jobs_.size() - 1];
-      op_jobs_.push_back(job);
     }
   }
 
   void admit(const Backend& backend, const KeyedJagged<Id>& batch, BadIds policy,
              IdReport<Backend>& report) {
-    const bool mean = std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.mean; });
-    const bool weighted_mean =
-        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted_mean; });
+    const auto any = [&](auto which) { return std::any_of(jobs_.begin(), jobs_.end(), which); };
+    const bool scales = any([](const Job& j) { return j.scales(); }),
+               scales_weights = any([](const Job& j) { return j.scales_weights(); });
     ids_.resize(backend, batch.ids.size());
     offsets_.resize(backend, batch.offsets.size());
-    scale_.resize(backend, mean ? static_cast<std::size_t>(batch.features * batch.batch) : 0);
-    scaled_weights_.resize(backend, weighted_mean ? batch.ids.size() : 0);
-    const bool weighted =
-        std::any_of(jobs_.begin(), jobs_.end(), [](const Job& j) { return j.weighted; });
+    scale_.resize(backend, scales ? static_cast<std::size_t>(batch.features * batch.batch) : 0);
+    scaled_weights_.resize(backend, scales_weights ? batch.ids.size() : 0);
+    const bool weighted = any([](const Job& j) { return j.weighted; });
     weights_.resize(backend, weighted ? batch.weights.size() : 0);
     if (weighted) backend.copy(weights_.data(), batch.weights.data(), batch.weights.size_bytes());
     op::run<op::AdmitIds<Id>>(backend, {.ids = batch.ids.data(),
@@ -98,7 +91,7 @@ class DeviceInputs {
                                         .offsets = offsets_given_ ? batch.offsets.data() : nullptr,
                                         .weights = batch.weights.data(),
                                         .batch = batch.batch,
-                                        .jobs = op_jobs_,
+                                        .jobs = jobs_,
                                         .policy = policy,
                                         .admitted = ids_.data(),
                                         .admitted_offsets = offsets_.data(),
@@ -129,14 +122,15 @@ class DeviceInputs {
       op::Bags<Id>& bags = input.bags;
       input.base = offsets_given_ ? 0 : first_bag;
       input.weighted = job.weighted;
-      input.scaled = job.mean && !job.weighted;
+      input.scaled = job.scales() && !job.weighted;
       bags.bags = batch.batch;
       bags.ids = ids_.data() + input.base;
       bags.offsets = offsets_given_ ? offsets_.data() + first_bag : nullptr;
       if (job.weighted)
-        bags.weights = (job.weighted_mean ? scaled_weights_.data() : weights_.data()) + input.base;
+        bags.weights =
+            (job.scales_weights() ? scaled_weights_.data() : weights_.data()) + input.base;
       if (input.scaled) bags.bag_scale = scale_.data() + first_bag;
-      if (job.weighted_mean) input.length_scale = scale_.data() + first_bag;
+      if (job.scales_weights()) input.length_scale = scale_.data() + first_bag;
       if (!offsets_given_ || !entries_.empty()) continue;
       bags.entry_bound =
           batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
@@ -151,7 +145,6 @@ class DeviceInputs {
   // by feature of the batch, cut; empty: not known or not needed
   std::vector<std::int64_t> entries_;
   std::vector<Job> jobs_;
-  std::vector<typename op::AdmitIds<Id>::Job> op_jobs_;
   bool offsets_given_ = false;
   Buffer<Id, Backend> ids_;
   Buffer<std::int64_t, Backend> offsets_;

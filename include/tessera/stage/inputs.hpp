@@ -25,7 +25,8 @@ struct FeatureInput {
   std::int64_t base = 0;  ///< index in the batch's ids of entry 0
   /// where ids were dropped: index in the batch's ids of each entry; else null
   const std::int64_t* positions = nullptr;
-  /// of a weighted mean: 1 / ids, per bag (its weights already contain it); else null
+  /// of weighted bags that are scaled: pooling_scale of each (its weights already contain it); else
+  /// null
   const float* length_scale = nullptr;
   bool weighted = false;
   bool scaled = false;  ///< has bag_scale
@@ -96,7 +97,8 @@ class Inputs {
       bags.offsets = batch.one_hot() ? nullptr : batch.offsets.data() + k * batch.batch;
       input.weighted = feature.weighted;
       if (feature.weighted) bags.weights = batch.weights.data() + input.base;
-      if (feature.pooling == Pooling::mean && bags.offsets != nullptr) apply_mean(input, owned_[i]);
+      if (feature.pooling != Pooling::sum && bags.offsets != nullptr)
+        apply_scale(input, owned_[i], feature.pooling);
       check(backend, input, owned_[i], feature, table, policy, report.rank(),
             bad_counts[layout.feature_table[f]]);
     }
@@ -122,12 +124,11 @@ class Inputs {
     std::vector<std::int64_t> positions;
   };
 
-  static void apply_mean(FeatureInput<Id>& input, Owned& owned) {
+  static void apply_scale(FeatureInput<Id>& input, Owned& owned, Pooling pooling) {
     op::Bags<Id>& bags = input.bags;
     owned.scale.resize(static_cast<std::size_t>(bags.bags));
     for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
-      const std::int64_t length = bags.end(bag) - bags.begin(bag);
-      owned.scale[bag] = length == 0 ? 0.0f : 1.0f / static_cast<float>(length);
+      owned.scale[bag] = op::pooling_scale(pooling, bags.end(bag) - bags.begin(bag));
     }
     if (!input.weighted) {
       bags.bag_scale = owned.scale.data();
