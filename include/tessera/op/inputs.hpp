@@ -63,8 +63,8 @@ struct InputFault {
 /// whose memory the host cannot read: copies ids and offsets, replaces bad ids under the policy
 /// (throw_error and zero_vector: by -1), clamps offsets to [0, ids] (all are 0 where some go
 /// backwards: ids that two features claim cannot be fit for both tables), and works out the
-/// coefficients of poolings that scale. The first fault is noted: offsets that are wrong, features with more ids
-/// than their bound, and under throw_error bad ids.
+/// coefficients of poolings that scale. The first fault is noted: offsets that are wrong, features
+/// with more ids than their bound, and under throw_error bad ids.
 template <IdType Id>
 struct AdmitIds {
   /// A feature of the batch; the k-th job is that of bags [k*batch, (k+1)*batch).
