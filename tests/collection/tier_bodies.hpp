@@ -34,21 +34,27 @@ inline Layout with_tiers(Layout layout, unsigned on_host) {
   return layout;
 }
 
-/// Weights and states of this rank's rectangles, by table and place: arenas differ with the tiers.
+/// This rank's rectangles by table and place, whatever their arenas.
 template <class Embeddings>
-std::vector<float> rectangles_of(const Embeddings& embeddings) {
+auto local_shards_by_place(const Embeddings& embeddings) {
   auto shards = embeddings.tables().local_shards();
   std::sort(shards.begin(), shards.end(), [](const auto& a, const auto& b) {
     return std::tuple(a.table, a.rectangle.row_begin, a.rectangle.column_begin) <
            std::tuple(b.table, b.rectangle.row_begin, b.rectangle.column_begin);
   });
+  return shards;
+}
+
+/// Their weights and states.
+template <class Embeddings>
+std::vector<float> rectangles_of(const Embeddings& embeddings) {
   std::vector<float> all;
   const auto append = [&](const auto& matrix) {
     for (const float x : read(embeddings.backend(), matrix.data,
                               static_cast<std::size_t>(matrix.rows * matrix.columns)))
       all.push_back(x);
   };
-  for (const auto& shard : shards) {
+  for (const auto& shard : local_shards_by_place(embeddings)) {
     append(shard.weights);
     for (const auto& state : shard.states) append(state);
   }

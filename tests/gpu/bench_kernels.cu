@@ -105,7 +105,7 @@ void update(benchmark::State& state, Shape s) {
   const Ids& drawn = ids_of(s);
   const O optimizer{};
   const std::int64_t rows = s.rows * s.tables;
-  const Arena<float, O, Cuda> arena(backend, rows, Width, optimizer);
+  const Arena<float, Cuda> arena(backend, rows, Width, optimizer);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
@@ -122,7 +122,7 @@ void update(benchmark::State& state, Shape s) {
                                                          table};
                 });
             op::run<op::Update<float, std::int32_t, Width, O>>(
-                backend, {arena.state({}, 1), optimizer.at(0.01f, 1), groups});
+                backend, {arena.template state<O>({}, 1), optimizer.at(0.01f, 1), groups});
           });
 }
 

@@ -11,6 +11,7 @@
 #include <collection/codec_exchange_bodies.hpp>
 #include <collection/collection_bodies.hpp>
 #include <collection/deduplicate_bodies.hpp>
+#include <collection/group_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
 #include <collection/tier_bodies.hpp>
@@ -178,4 +179,8 @@ TEST_CASE(
 
 TEST_CASE("tables in either memory: one model, to the bit") {
   tiers::any_memory_gives_one_model<Cuda>();
+}
+
+TEST_CASE("training groups: every table trains as in a collection of its optimizer, to the bit") {
+  groups::tables_train_as_apart<Cuda>();
 }

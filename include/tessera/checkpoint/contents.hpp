@@ -77,7 +77,6 @@ class CheckpointContents {
   template <class Collection>
   void add(Collection& collection, const std::string& prefix = "") {
     using T = typename Collection::element;
-    using O = typename Collection::optimizer;
     const MemoryCopy copy = copy_of(collection.backend());
     MemoryGather gather;
     if constexpr (!std::remove_cvref_t<decltype(collection.backend())>::host_readable)
@@ -88,11 +87,11 @@ class CheckpointContents {
       const std::string name = prefix + std::string(table.name);
       first.push_back(
           add_tensor({name + ".weight", name, tensor_type_of<T>(), {table.rows, table.width}}));
-      for (int k = 0; k < O::element_states + O::row_states; ++k)
-        add_tensor({fmt::format("{}.{}", name, O::state_names[k]),
+      for (const auto& state : collection.tables().states(static_cast<int>(first.size()) - 1))
+        add_tensor({fmt::format("{}.{}", name, state.name),
                     name,
                     TensorType::f32,
-                    {table.rows, k < O::element_states ? table.width : 1}});
+                    {table.rows, state.per_row ? 1 : table.width}});
       table_tensors_[first.back()] = static_cast<int>(tensors_.size());
     }
     for (const auto& shard : collection.tables().local_shards()) {
@@ -108,11 +107,13 @@ class CheckpointContents {
                           .gather = gather};
       const int t = first[static_cast<std::size_t>(shard.table)];
       rows.parts.push_back(part(t, column, shard.weights, write));
-      for (int k = 0; k < O::element_states; ++k)
-        rows.parts.push_back(part(t + 1 + k, column, shard.states[k], write));
-      // A row's state lies with every part of the row: who holds the first columns writes it.
-      for (int k = O::element_states; k < O::element_states + O::row_states; ++k)
-        rows.parts.push_back(part(t + 1 + k, 0, shard.states[k], write && column == 0));
+      int k = 0;
+      for (const auto& state : collection.tables().states(shard.table)) {
+        const auto& values = shard.states[static_cast<std::size_t>(k++)];
+        // a row's state lies with every part of the row: who holds the first columns writes it
+        rows.parts.push_back(part(t + k, state.per_row ? 0 : column, values,
+                                  write && (!state.per_row || column == 0)));
+      }
       rows_.push_back(std::move(rows));
     }
     sources_.emplace_back();
@@ -180,6 +181,8 @@ class CheckpointContents {
   /// A text for the manifest.
   void set_text(std::string name, std::string text) { texts_[std::move(name)] = std::move(text); }
 
+  /// Of collections' tables: the index of the weights, then of what follows their states.
+  const std::map<int, int>& tables() const { return table_tensors_; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<CheckpointRows>& rows() const { return rows_; }
   /// By collection: makes it tell an observer of its updates, or no longer; empty where the host

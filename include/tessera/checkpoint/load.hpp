@@ -33,6 +33,9 @@ struct LoadOptions {
   bool allow_extra = false;  ///< what the model lacks is passed over
   /// of tensors with other extents, the rows and columns that both have are read
   bool allow_shapes = false;
+  /// Where it is given, a table whose optimizer has other states than the checkpoint's keeps the
+  /// state it has, which in a new collection is the first, and its name is put here.
+  std::vector<std::string>* new_optimizers = nullptr;
   /// The same for some names of the checkpoint only; '*' stands for any text: {"*.sum", "dense.*"}.
   std::vector<std::string> missing{}, extra{};
 };
@@ -349,12 +352,15 @@ class Comparison {
     const auto extra = [&](const std::string& name) {
       return options.allow_extra || of_any(options.extra, name);
     };
+    std::set<std::string> anew;  // states, by their names in the checkpoint
+    if (options.new_optimizers != nullptr) anew = find_new_optimizers(contents, manifest, options);
     for (std::size_t t = 0; t < contents.tensors().size(); ++t) {
       const TensorSpec& tensor = contents.tensors()[t];
       const std::string name = renamed(options, tensor.name);
       const StoredTensor* source = manifest.find(name);
       sources.push_back(nullptr);
       used.insert(name);
+      if (anew.contains(name)) continue;
       if (source == nullptr) {
         if (!missing(name)) add("the checkpoint has no '{}'", name);
       } else if (!contents.ragged(t)) {
@@ -373,7 +379,7 @@ class Comparison {
       if (!manifest.numbers.contains(name) && !missing(name))
         add("the checkpoint has no number '{}'", name);
     for (const StoredTensor& tensor : manifest.tensors)
-      if (!used.contains(tensor.name) && !extra(tensor.name))
+      if (!used.contains(tensor.name) && !anew.contains(tensor.name) && !extra(tensor.name))
         add("the model has no '{}'", tensor.name);
     for (const auto& [name, value] : manifest.numbers)
       if (!contents.numbers().contains(name) && !extra(name))
@@ -386,6 +392,39 @@ class Comparison {
 
  private:
   static constexpr std::size_t kShown = 20;
+
+  /// The states, of both sides, of tables that the checkpoint has with other states.
+  static std::set<std::string> find_new_optimizers(const CheckpointContents& contents,
+                                                   const Manifest& manifest,
+                                                   const LoadOptions& options) {
+    std::set<std::string> anew;
+    options.new_optimizers->clear();
+    for (const auto& [first, end] : contents.tables()) {
+      const auto tensor = [&](int t) -> const TensorSpec& {
+        return contents.tensors()[static_cast<std::size_t>(t)];
+      };
+      const std::string weight = renamed(options, tensor(first).name);
+      const std::string table = weight.substr(0, weight.rfind('.') + 1);
+      if (manifest.find(weight) == nullptr) continue;
+      std::set<std::string> stored, own;
+      bool same = true;
+      for (const StoredTensor& other : manifest.tensors)
+        if (other.name.starts_with(table) && other.name != weight &&
+            other.name.find('.', table.size()) == std::string::npos)
+          stored.insert(other.name);
+      for (int t = first + 1; t < end; ++t) {
+        const std::string& name = *own.insert(renamed(options, tensor(t).name)).first;
+        const StoredTensor* source = manifest.find(name);
+        same = same && source != nullptr && source->shape.size() == tensor(t).shape.size() &&
+               source->columns() == tensor(t).shape.back();
+      }
+      if (same && own == stored) continue;
+      anew.insert(stored.begin(), stored.end());
+      anew.insert(own.begin(), own.end());
+      options.new_optimizers->push_back(tensor(first).group);
+    }
+    return anew;
+  }
 
   static std::string renamed(const LoadOptions& options, const std::string& name) {
     if (const auto found = options.rename.find(name); found != options.rename.end())

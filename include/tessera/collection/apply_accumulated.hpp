@@ -45,20 +45,18 @@ double clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cli
   return std::nan("");
 }
 
-/// One optimizer step with what an Accumulator has; `counter` counts it. `clip`: KeepGradients,
+/// One optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
 /// ClipByGlobalNorm or ClipByValue. `dense`: gradients of dense layers in the backend's memory, alike
 /// on all ranks; they count in the norm, and are clipped in place. Returns the norm of all gradients
 /// before clipping; NaN but under ClipByGlobalNorm. Does nothing where RejectNonFiniteGradients
 /// refused every batch. Throws InvalidArgument where nothing was
 /// accumulated, or where the norm is not finite. Collective.
-template <class Accumulated, class Options, class Counter, class Clip>
-double apply_accumulated(Accumulated& gradients, const Options& options, Counter& counter,
+template <class Accumulated, class Trained, class Steps, class Clip>
+double apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
                          std::uint64_t seed, const Clip& clip, std::span<float> dense) {
-  if (!gradients.finish(options.learning_rate)) return std::nan("");
+  if (!gradients.finish(steps.rates())) return std::nan("");
   const double norm = clip_accumulated(gradients, clip, dense);
-  const std::int64_t step = counter.called() + 1;
-  gradients.apply(step, options.optimizer.at(options.learning_rate, step),
-                  [&] { return counter.advance(options.optimizer, seed); });
+  gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
   return norm;
 }
 

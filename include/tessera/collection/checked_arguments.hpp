@@ -2,16 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+// first, for short errors: a compiler prints how it came to a header first
 #include <tessera/concepts/backend.hpp>
-#include <tessera/concepts/codec.hpp>  // for short errors: a compiler prints how it came to a header first
+#include <tessera/concepts/codec.hpp>
 #include <tessera/concepts/optimizer.hpp>
-#include <tessera/optimizer/optimizers.hpp>
 
+#include <tessera/collection/options.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/sound_plan.hpp>
+#include <tessera/tables/training_groups.hpp>
+
+#include <cstddef>
+#include <string_view>
 #include <type_traits>
 
 namespace tessera::inline v0 {
 
-template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
+template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
 class LayoutCollection;
 
 namespace detail {
@@ -19,6 +26,117 @@ namespace detail {
 /// Takes the place of a collection on what is no backend.
 struct NoCollection {
   struct Options {};
+  void set_learning_rate(float) {}
+};
+
+template <class WidthList, class O, class B, class Comm, class... Policies>
+struct CollectionOf;
+
+/// The arguments of a collection behind its plan. Groups go without their tables into the types of
+/// what is below: there a table's group is a number, so that plans share code, and nvcc writes no
+/// table's name into that of a kernel, which g++ would refuse.
+template <class O, class B, class Comm, class... Policies>
+struct SortedArguments {
+  using training = O;
+  using groups = void;
+  using backend = B;
+  using communicator = Comm;
+  using policies = CheckedPolicies<Policies...>;
+  template <class WidthList>
+  using collection = CollectionOf<WidthList, O, B, Comm, Policies...>;
+};
+
+/// Training groups that stand side by side become one argument.
+template <class... Groups>
+struct GroupPack {};
+template <bool NextIsGroup, class Groups, class... Arguments>
+struct GatheredGroups {
+  static_assert(sizeof...(Arguments) < 0,
+                "EmbeddingCollection: behind the training groups come Backend and Communicator");
+};
+template <class... Groups, class Group, class Next, class... Rest>
+struct GatheredGroups<true, GroupPack<Groups...>, Group, Next, Rest...>
+    : GatheredGroups<is_training_group<Next>, GroupPack<Groups..., Group>, Next, Rest...> {};
+template <class... Groups, class B, class Comm, class... Policies>
+struct GatheredGroups<false, GroupPack<Groups...>, B, Comm, Policies...>
+    : SortedArguments<TrainingGroups<typename Groups::without_tables...>, B, Comm, Policies...> {
+  using groups = GroupPack<Groups...>;
+};
+
+template <bool HasGroups, class... Arguments>
+struct ArgumentsBehindPlan : GatheredGroups<true, GroupPack<>, Arguments...> {};
+template <class... Arguments>
+struct ArgumentsBehindPlan<false, Arguments...> : SortedArguments<Arguments...> {};
+
+template <class O, class... Rest>
+using CollectionArguments = ArgumentsBehindPlan<is_training_group<O>, O, Rest...>;
+
+template <class O>
+struct ExplainedTraining {
+  static consteval bool value() { return explain_optimizer<O>(); }
+};
+template <class... Groups>
+struct ExplainedTraining<TrainingGroups<Groups...>> {
+  static consteval bool value() { return (explain_optimizer<typename Groups::optimizer>() && ...); }
+};
+template <class T>
+consteval bool explain_training() {
+  return ExplainedTraining<T>::value();
+}
+
+/// Each table's training group, and what is wrong with them.
+template <class PlanT, class NoGroups>
+struct GroupsOfPlan {
+  static constexpr PlanFault fault{};
+  static constexpr int of(std::string_view) { return 0; }
+  template <class Optimizer>
+  static void fill(Optimizer&) {}
+};
+template <class PlanT, class... Groups>
+struct GroupsOfPlan<PlanT, GroupPack<Groups...>> {
+  static constexpr int others = (0 + ... + Groups::all_others);
+  static constexpr PlanFault fault = [] {
+    PlanFault found;
+    for (const TableSpec& table : PlanT::tables) {
+      const int named = (0 + ... + Groups::names(table.name));
+      if (named > 1 || (named == 0 && others > 1))
+        found = PlanFault::of(PlanFault::Kind::two_groups, table.name);
+      else if (named + others == 0)
+        found = PlanFault::of(PlanFault::Kind::no_group, table.name);
+    }
+    const auto check = [&](const auto& names) {
+      for (const std::string_view name : names) {
+        bool known = false;
+        for (const TableSpec& table : PlanT::tables) known = known || table.name == name;
+        if (!known) found = PlanFault::unknown(name, "");
+      }
+    };
+    (check(Groups::table_names), ...);
+    return found;
+  }();
+
+  /// A table's group, where there is no fault.
+  static constexpr int of(std::string_view table) {
+    int group = 0, others_at = 0, at = -1;
+    const auto next = [&](bool names, bool all_others) {
+      if (names) at = group;
+      if (all_others) others_at = group;
+      ++group;
+    };
+    (next(Groups::names(table) != 0, Groups::all_others), ...);
+    return at < 0 ? others_at : at;
+  }
+  template <class Group>
+  static constexpr std::size_t index_of() {
+    std::size_t index = 0;
+    static_cast<void>(((std::is_same_v<Group, Groups> || (++index, false)) || ...));
+    return index;
+  }
+  template <class Trained>
+  static void fill(Trained& training) {
+    training.group_of_table.clear();
+    for (const TableSpec& table : PlanT::tables) training.group_of_table.push_back(of(table.name));
+  }
 };
 
 /// What EmbeddingCollection is made of. An optimizer or a backend that is none is explained, one
@@ -37,8 +155,8 @@ struct CollectionOf {
   using type = std::conditional_t<
       explain_backend<Running>() && in_order,
       LayoutCollection<WidthList,
-                       std::conditional_t<explain_optimizer<Optimizing>(), Optimizing, Sgd>,
-                       Running, Comm, Policies...>,
+                       std::conditional_t<explain_training<Optimizing>(), Optimizing, Sgd>, Running,
+                       Comm, Policies...>,
       NoCollection>;
 };
 

@@ -25,14 +25,16 @@ class CompiledOnce;
 
 // The members are defined outside of the class: those inside would be inline, and a compiler
 // compiles such ones again for every file that calls them, extern template or not.
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>
     : public EmbeddingCollection<PlanT, O, Backend, Comm, Policies...> {
   using Base = EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>;
   using Batch = KeyedJagged<Id>;
-  using Found = Pooled<Id, Backend>;
+  using Device = typename Base::backend_type;
+  using Ranks = typename Base::communicator_type;
+  using Found = Pooled<Id, Device>;
   using Gradient = MatrixView<const float>;
-  using State = Step<Id, Backend>;
+  using State = Step<Id, Device>;
 
  public:
   using Base::backward;
@@ -41,64 +43,64 @@ class CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id
   using Base::route;
   using typename Base::Options;
 
-  CompiledOnce(Comm& communicator, Backend backend, Options options);
+  CompiledOnce(Ranks& communicator, Device backend, Options options);
   ~CompiledOnce();
 
   Found forward(const Batch& ids);
   Found forward(const Batch& ids, MatrixView<float> output);
   void backward(const Found& pooled, Gradient gradient);
   void route(State& step, const Batch& ids);
-  void route(State& step, const Batch& ids, Comm& communicator, const Backend& backend);
+  void route(State& step, const Batch& ids, Ranks& communicator, const Device& backend);
   Found forward_routed(State& step, MatrixView<float> output);
   void reset_rows(int table, std::span<const std::int64_t> rows);
 };
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::CompiledOnce(
-    Comm& communicator, Backend backend, Options options)
+    Ranks& communicator, Device backend, Options options)
     : Base(communicator, std::move(backend), std::move(options)) {}
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::~CompiledOnce() =
     default;
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(
     const Batch& ids) -> Found {
   return Base::forward(ids);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward(
     const Batch& ids, MatrixView<float> output) -> Found {
   return Base::forward(ids, output);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::backward(
     const Found& pooled, Gradient gradient) {
   Base::backward(pooled, gradient);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(
     State& step, const Batch& ids) {
   Base::route(step, ids);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::route(
-    State& step, const Batch& ids, Comm& communicator, const Backend& backend) {
+    State& step, const Batch& ids, Ranks& communicator, const Device& backend) {
   Base::route(step, ids, communicator, backend);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 auto CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::forward_routed(
     State& step, MatrixView<float> output) -> Found {
   return Base::forward_routed(step, output);
 }
 
-template <class PlanT, Optimizer O, class Backend, class Comm, class... Policies, IdType Id>
+template <class PlanT, class O, class Backend, class Comm, class... Policies, IdType Id>
 void CompiledOnce<EmbeddingCollection<PlanT, O, Backend, Comm, Policies...>, Id>::reset_rows(
     int table, std::span<const std::int64_t> rows) {
   Base::reset_rows(table, rows);

@@ -9,6 +9,8 @@
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/table_store.hpp>
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace tessera::inline v0 {
@@ -22,13 +24,20 @@ namespace tessera::inline v0 {
 /// RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<Forward, Backward> or
 /// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
-class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O,
-                                                        Backend, Comm, Policies...>::type {
-  using Base = typename detail::CollectionOf<typename detail::WidthsOf<PlanT>::type, O, Backend,
-                                             Comm, Policies...>::type;
+class EmbeddingCollection
+    : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<
+          typename detail::WidthsOf<PlanT>::type>::type {
+  using Arguments = detail::CollectionArguments<O, Backend, Comm, Policies...>;
+  using Base =
+      typename Arguments::template collection<typename detail::WidthsOf<PlanT>::type>::type;
+  using Groups = detail::GroupsOfPlan<PlanT, typename Arguments::groups>;
+  static_assert(SoundPlan<Groups::fault>::value);
+  using Ranks = typename Arguments::communicator;
 
  public:
   using plan = PlanT;
+  using backend_type = typename Arguments::backend;
+  using communicator_type = Ranks;
   using typename Base::Options;
 
   /// The collectives that this plan needs on more than one rank: all_gather where tables are
@@ -36,20 +45,51 @@ class EmbeddingCollection : public detail::CollectionOf<typename detail::WidthsO
   static constexpr Collective needs =
       (PlanT::replicates ? Collective::all_gather : Collective::none) |
       (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
-      (detail::CheckedPolicies<Policies...>::non_finite == NonFinite::reject
-           ? Collective::all_reduce
-           : Collective::none);
-  static_assert(Communicator<Comm, needs>,
+      (Arguments::policies::non_finite == NonFinite::reject ? Collective::all_reduce
+                                                            : Collective::none);
+  static_assert(Communicator<Ranks, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");
 
   /// Every rank constructs the same plan. Throws InvalidArgument for a plan that these ranks cannot
   /// carry out.
-  EmbeddingCollection(Comm& communicator,  // a misspelt option? Embeddings::Options{...} names it
-                      Backend backend, Options options)
-      : Base(communicator, std::move(backend),
-             PlanT::layout(Topology{communicator.size(), options.ranks_per_node}, options.rows),
-             options) {}
+  EmbeddingCollection(Ranks& ranks,  // a misspelt option? Embeddings::Options{...} names it
+                      backend_type backend, Options options)
+      : Base(ranks, std::move(backend),
+             PlanT::layout(Topology{ranks.size(), options.ranks_per_node}, options.rows),
+             with_groups(options)) {}
+
+  /// What an element and a row of each table cost, in the order of the plan.
+  static constexpr std::vector<MemoryCost> memory_costs() {
+    std::vector<MemoryCost> costs;
+    for (const TableSpec& table : PlanT::tables)
+      costs.push_back(detail::memory_cost<typename Base::element, typename Arguments::training>(
+          Groups::of(table.name)));
+    return costs;
+  }
+
+  /// The constants and the rate of one of the training groups among these options:
+  /// `Embeddings::of<Wide>(options).learning_rate = 0.1f`.
+  template <class Group>
+  static auto& of(Options& options) {
+    return std::get<Groups::template index_of<Group>()>(options.optimizer.groups);
+  }
+
+  using Base::set_learning_rate;
+  /// Of the training group of a table: `set_learning_rate<"wide">(0.1f)`.
+  template <FixedString Table>
+  void set_learning_rate(float rate) {
+    static_assert(std::any_of(PlanT::tables.begin(), PlanT::tables.end(),
+                              [](const TableSpec& table) { return table.name == Table.view(); }),
+                  "set_learning_rate: the plan has no table of this name");
+    Base::set_learning_rate(Table.view(), rate);
+  }
+
+ private:
+  static Options with_groups(Options options) {
+    if constexpr (requires { options.optimizer; }) Groups::fill(options.optimizer);
+    return options;
+  }
 };
 
 namespace detail {
@@ -57,7 +97,8 @@ namespace detail {
 template <class Embeddings, Cluster C>
 constexpr PlanFault memory_fault() {
   const Layout layout = Embeddings::plan::layout(Topology{C.ranks, C.ranks_per_node});
-  return check_memory(layout, Embeddings::memory_cost, C.memory_per_rank, C.host_memory_per_rank);
+  return check_memory(layout, Embeddings::memory_costs(), C.memory_per_rank,
+                      C.host_memory_per_rank);
 }
 
 }  // namespace detail

@@ -14,6 +14,7 @@
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/training_steps.hpp>
 #include <tessera/stage/updater.hpp>
 #include <tessera/stage/vector_exchange.hpp>
 #include <tessera/stage/weight_gradients.hpp>
@@ -40,7 +41,7 @@ namespace tessera::inline v0 {
 /// The embedding tables of a model under a layout that is known at run time: cut, looked up,
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
-template <class WidthList, Optimizer O, class Backend, class Comm, class... Policies>
+template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
 class LayoutCollection {
   using Settings = detail::CheckedPolicies<Policies...>;
 
@@ -49,6 +50,7 @@ class LayoutCollection {
   using element = typename Settings::element;
   using initializer =
       typename decltype(detail::initializer_of<typename Settings::initializer, O>())::type;
+  using Initializers = detail::Initializers<typename Settings::initializer, O, initializer>;
   using Store = TableStore<WidthList, element, O, Backend>;
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
@@ -60,8 +62,7 @@ class LayoutCollection {
     initializer initialize{};
     std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
     int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
-    /// for debugging: before each exchange all ranks compare where they are, and name who is
-    /// elsewhere
+    /// for debugging: before each exchange ranks compare where they are, and name who is elsewhere
     bool check_stages = false;
     /// names, under EncodeWithOneOf; empty: its first
     std::string forward_codec{}, backward_codec{};
@@ -71,10 +72,8 @@ class LayoutCollection {
     bool equal_batches = false;
   };
 
-  /// What one element and one row cost on a rank.
-  static constexpr MemoryCost memory_cost{
-      .per_element = static_cast<std::int64_t>(sizeof(element)) + 4 * O::element_states,
-      .per_row = 4 * O::row_states};
+  /// What one element and one row cost on a rank; of several training groups, the most.
+  static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
 
   /// Every rank gives the same layout, made for communicator.size() ranks, and the same options.
   /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
@@ -84,7 +83,7 @@ class LayoutCollection {
         backend_(std::move(backend)),
         options_(std::move(options)),
         store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed,
-               options_.initialize),
+               Initializers{options_.initialize}),
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
@@ -103,21 +102,29 @@ class LayoutCollection {
   std::int64_t columns() const { return layout_.columns(); }
   const Backend& backend() const { return backend_; }
   float learning_rate() const { return options_.learning_rate; }
-  /// Of later updates; every rank sets the same one. Throws InvalidArgument unless it is finite and
-  /// not negative.
+  /// Of later updates of all tables; every rank sets the same one. Throws InvalidArgument unless it
+  /// is finite and not negative.
   void set_learning_rate(float rate) {
     options_.learning_rate = detail::checked_rate(rate);
-    counter_.set_learning_rate(rate);
+    steps_.set_learning_rate(rate);
+  }
+  /// The same of a table's training group. Throws InvalidArgument for a name that no table has.
+  float learning_rate(std::string_view table) const {
+    return steps_.learning_rate(store_.group_of(store_.table_index(table)));
+  }
+  void set_learning_rate(std::string_view table, float rate) {
+    steps_.set_learning_rate(store_.group_of(store_.table_index(table)),
+                             detail::checked_rate(rate));
   }
   /// Updates so far. Once a step was captured in a CUDA graph the host waits and reads the number
   /// back, for only the GPU knows how often the graph ran.
-  std::int64_t steps() const { return counter_.all(); }
+  std::int64_t steps() const { return steps_.all(); }
   /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it
   /// could not be counted on.
   void set_steps(std::int64_t steps) {
     require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62",
             steps);
-    counter_.set(steps);
+    steps_.set(steps);
   }
   /// Batches of this rank that were looked up and never updated, until the next batch took their
   /// step. Batches of `evaluate`, and steps given to `end`, do not count: so, in a trainer that
@@ -204,7 +211,7 @@ class LayoutCollection {
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     check_stage(communicator_, "apply");
-    return apply_accumulated(accumulator_, options_, counter_, store_.seed(), clip, dense);
+    return apply_accumulated(accumulator_, options_.optimizer, steps_, store_.seed(), clip, dense);
   }
 
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
@@ -256,7 +263,7 @@ class LayoutCollection {
   template <IdType Id>
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids) const {
     check_stage(communicator_, "route");
-    route_at(step, ids, communicator_, backend_, options_.learning_rate);
+    route_at(step, ids, communicator_, backend_, steps_.rates());
   }
 
   /// The same with another communicator of the same ranks and another backend: so another thread
@@ -273,7 +280,7 @@ class LayoutCollection {
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
                             std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
-    begin(step, options_.learning_rate);
+    begin(step, steps_.rates());
     step.model_parallel = true;
     step.distinct.clear();
     step.ids = static_cast<std::int64_t>(ids.ids.size());
@@ -370,18 +377,17 @@ class LayoutCollection {
         require_countable<Id, Backend>(gradients_of(step, routing_, a, gradient));
     for (std::size_t a = 0; a < arenas; ++a)
       if (updater_.shared(a))
-        updater_.gather(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes(),
-                        options_.learning_rate);
-    const std::int64_t number = counter_.called() + 1;
-    const typename O::Step functor = options_.optimizer.at(options_.learning_rate, number);
-    updater_.exchange(step.most_entries, number, functor);
-    const op::StepValues<O>* const now = counter_.advance(options_.optimizer, store_.seed());
+        updater_.merge_own(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes());
+    updater_.gather(step.fixed_sizes(), steps_.rates());
+    UpdateStep<O> now = steps_.next(options_.optimizer);
+    updater_.exchange(step.most_entries, now);
+    steps_.advance(options_.optimizer, store_.seed(), now);
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
+      if (!routing_.arenas()[a].trains) continue;
       step.gradients.clear();
       updater_.apply(
-          a, number, functor, now,
-          updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
+          a, now, updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
     }
   }
 
@@ -392,7 +398,7 @@ class LayoutCollection {
   /// Rows of a table (index in layout().tables) that this rank holds get first values and state
   /// again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
-    store_.reset_rows(backend_, table, rows, options_.optimizer, options_.initialize);
+    store_.reset_rows(backend_, table, rows, options_.optimizer, Initializers{options_.initialize});
   }
   const Store& tables() const { return store_; }
 
@@ -423,7 +429,7 @@ class LayoutCollection {
 
   void check_stage(Comm& communicator, std::string_view stage) const {
     if (options_.check_stages)
-      require_same_stage(communicator, stage, counter_.called(), options_.learning_rate);
+      require_same_stage(communicator, stage, steps_.called(), steps_.rates());
   }
 
   template <IdType Id>
@@ -471,7 +477,7 @@ class LayoutCollection {
     check_shape("lookup: output", output, step.batch);
     vectors_.size(backend, step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      const Arena<element, O, Backend>& arena = store_.arenas()[a];
+      const Arena<element, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
         op::run<op::Lookup<element, Id, Width>>(backend,
@@ -503,8 +509,8 @@ class LayoutCollection {
   Store store_;
   const Layout& layout_;
   const RankLayout& routing_;
-  Updater<Store, O, Backend, Comm> updater_;
-  Accumulator<Store, O, Backend, Comm> accumulator_{backend_, communicator_, store_, updater_};
+  Updater<Store, Backend, Comm> updater_;
+  Accumulator<Store, Backend, Comm> accumulator_{backend_, communicator_, store_, updater_};
   WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
   VectorExchange<Backend, Comm, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>
@@ -512,7 +518,7 @@ class LayoutCollection {
                typename Settings::backward_codecs(options_.backward_codec)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
-  StepCounter<O, Backend> counter_{backend_, options_.learning_rate};
+  TrainingSteps<O, Backend> steps_{backend_, options_.optimizer, options_.learning_rate};
   GradientGuard<Settings::non_finite, Backend> guard_{backend_};
   mutable EqualBatches equal_batches_;
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;

@@ -7,8 +7,11 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/op/inputs.hpp>
+#include <tessera/sharding/cluster.hpp>
 #include <tessera/tables/initializers.hpp>
+#include <tessera/tables/training_groups.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
@@ -100,6 +103,20 @@ struct DeduplicateIfAsked {
 
 namespace detail {
 
+/// What an element and a row cost of a training group; of -1 the most of any.
+template <class T, class Trained>
+constexpr MemoryCost memory_cost(int group) {
+  MemoryCost most{.per_element = 0, .per_row = 0};
+  for_each_training_group<Trained>([&](auto i) {
+    using O = typename GroupsOf<Trained>::template optimizer<i()>;
+    if (group >= 0 && i() != group) return;
+    most.per_element = std::max<std::int64_t>(
+        most.per_element, static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states);
+    most.per_row = std::max<std::int64_t>(most.per_row, 4 * O::row_states);
+  });
+  return most;
+}
+
 /// The rate. Throws InvalidArgument unless it is finite and not negative.
 inline float checked_rate(float learning_rate) {
   require(std::isfinite(learning_rate) && learning_rate >= 0,
@@ -122,6 +139,24 @@ auto initializer_of() {
     return std::type_identity<UniformByRows>{};
   }
 }
+
+/// First values of each training group's tables: `given` where it is what the group begins with,
+/// else what its optimizer asks for.
+template <class Given, class Trained, class F>
+struct Initializers {
+  const F& given;
+
+  template <int I>
+  auto of() const {
+    using Own =
+        typename decltype(initializer_of<
+                          Given, typename GroupsOf<Trained>::template optimizer<I>>())::type;
+    if constexpr (std::is_same_v<Own, F>)
+      return given;
+    else
+      return Own{};
+  }
+};
 
 template <class P>
 concept StoragePolicy = requires { typename P::element; };
@@ -224,6 +259,10 @@ constexpr bool deduplicates(const Options& options) {
 template <class Settings, class Options>
 void require_sound(const Options& options) {
   checked_rate(options.learning_rate);
+  using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
+  for_each_training_group<Trained>([&](auto i) {
+    checked_rate(GroupsOf<Trained>::template rate<i()>(options.optimizer, options.learning_rate));
+  });
   require(!options.deduplicate || Settings::deduplicates,
           "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or "
           "Deduplicate, which needs no option)");

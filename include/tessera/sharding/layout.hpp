@@ -57,7 +57,9 @@ struct PlanFault {
     does_not_fit_host,
     no_plan_fits,
     uneven_columns,
-    no_policy
+    no_policy,
+    no_group,
+    two_groups
   };
   /// The cheapest change that would make a plan fit.
   enum class Remedy : std::uint8_t {
@@ -199,6 +201,10 @@ inline std::string describe(const PlanFault& fault) {
           "AutoPlan: table '{}' is pinned to Cut::own without a policy; give one as "
           "TablePin::policy (planned_policy<P>(name))",
           name);
+    case PlanFault::Kind::no_group:
+      return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
+    case PlanFault::Kind::two_groups:
+      return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
   }
   return "unknown fault";
 }

@@ -281,7 +281,8 @@ class Plan {
 /// No fault if every rank's tables fit into its memory, and those OnHost into its share of the
 /// host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
 /// what is there.
-constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
+/// `costs`: by table.
+constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCost> costs,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {
   if (!layout.fault.ok()) return layout.fault;
@@ -294,7 +295,7 @@ constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
       const Shard* largest = nullptr;
       for (const Shard& shard : layout.shards) {
         if (!shard.held_by(rank) || shard.tier != tier) continue;
-        need += cost.of(shard.rectangle);
+        need += costs[static_cast<std::size_t>(shard.table)].of(shard.rectangle);
         if (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())
           largest = &shard;
       }
@@ -305,6 +306,14 @@ constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
     }
   }
   return fault;
+}
+
+/// The same where all tables cost as much.
+constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
+                                 std::int64_t memory_per_rank,
+                                 std::int64_t host_memory_per_rank = 0) {
+  const std::vector<MemoryCost> costs(layout.tables.size(), cost);
+  return check_memory(layout, costs, memory_per_rank, host_memory_per_rank);
 }
 
 }  // namespace tessera::inline v0

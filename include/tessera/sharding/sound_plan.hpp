@@ -148,6 +148,13 @@ struct PlanIsSound {
   static_assert(!is<no_plan_fits>,
                 "AutoPlan: no plan fits into the memory of the ranks; this is the largest table, "
                 "and what would help (docs/errors.md)");
+  static_assert(!is<no_group>,
+                "EmbeddingCollection: a table is in no training group; name it in a Train<O, ...> "
+                "or Frozen<...>, or add a Train<O> without tables, for all others "
+                "(docs/errors.md)");
+  static_assert(!is<two_groups>,
+                "EmbeddingCollection: a table is in two training groups; name it in one "
+                "(docs/errors.md)");
   static_assert(!is<unknown_rows> && !is<rows_twice> && !is<no_ranks> && !is<bad_table>,
                 "Plan: see the kind of fault (docs/errors.md)");
   static constexpr bool value = true;

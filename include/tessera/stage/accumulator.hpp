@@ -23,13 +23,13 @@ namespace tessera::inline v0 {
 /// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
 /// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
 /// of them one after another. Memory: the rows so far and the ids of one batch, twice.
-template <class Store, Optimizer O, class Backend, class Comm>
+template <class Store, class Backend, class Comm>
 class Accumulator {
   using T = typename Store::element;
 
  public:
   Accumulator(const Backend& backend, Comm& communicator, const Store& store,
-              Updater<Store, O, Backend, Comm>& updater)
+              Updater<Store, Backend, Comm>& updater)
       : backend_(backend),
         communicator_(communicator),
         store_(store),
@@ -47,7 +47,7 @@ class Accumulator {
   void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+        if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
     ++batches_;
   }
 
@@ -56,17 +56,15 @@ class Accumulator {
 
   /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
   /// where there is nothing to apply, as all gradients were refused.
-  bool finish(float learning_rate) {
+  bool finish(float rates) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
     skipped_ = false;
     if (batches_ == 0) return false;
-    for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      PerArena& arena = arenas_[a];
-      if constexpr (Store::copies)
-        if (store_.routing().arenas()[a].replicated)
-          arena.merged = updater_.merge_over_ranks(a, arena.merged, learning_rate);
-    }
+    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
+    updater_.gather(false, rates);
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      if (trains(a)) arenas_[a].merged = updater_.merged_over_ranks(a);
     return true;
   }
 
@@ -107,12 +105,13 @@ class Accumulator {
   }
 
   /// One optimizer step. Collective where columns are cut; no table changes before that is done.
-  /// `advance()` begins the step then, and gives what op::ArenaState calls `now`.
-  void apply(std::int64_t step, const typename O::Step& functor, const auto& advance) {
+  /// `advance(now)` begins the step then.
+  void apply(typename Updater<Store, Backend, Comm>::Now now, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
-    updater_.exchange({}, step, functor);
-    const op::StepValues<O>* const now = advance();
-    for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.apply_merged(a, step, functor, now);
+    updater_.exchange_merged(now);
+    advance(now);
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      if (trains(a)) updater_.apply_merged(a, now);
     clear();
   }
 
@@ -129,6 +128,8 @@ class Accumulator {
     Buffer<std::int64_t, Backend> ids;
     int turn = 0;  ///< which of two buffers the next sums go to
   };
+
+  bool trains(std::size_t a) const { return store_.routing().arenas()[a].trains; }
 
   std::span<float> gradients(std::size_t a) const {
     const op::MergedGradients& merged = arenas_[a].merged;
@@ -176,7 +177,7 @@ class Accumulator {
   const Backend& backend_;
   Comm& communicator_;
   const Store& store_;
-  Updater<Store, O, Backend, Comm>& updater_;
+  Updater<Store, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
   Buffer<std::int64_t, Backend> digits_;
   std::int64_t batches_ = 0;

@@ -11,6 +11,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
 #include <array>
@@ -31,14 +32,24 @@ namespace tessera::inline v0 {
 
 namespace detail {
 
-/// Throws InvalidArgument where another rank has another rate. NaN: a rank does not tell its rate.
+/// `rates`: as in Step.
+inline std::string describe_rates(float rates) {
+  return rates < 0 ? fmt::format("learning rates of number {}", -rates)
+                   : fmt::format("learning rate {}", rates);
+}
+
+/// Throws InvalidArgument where another rank has other rates. NaN: a rank does not tell them.
 inline void require_same_rate(std::string_view call, int rank, float own, int other_rank,
                               float other) {
   if (own == other || std::isnan(own) || std::isnan(other)) return;
   throw InvalidArgument(
-      fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set the "
-                  "same rate before the same step",
-                  call, other_rank, other, rank, own));
+      own < 0
+          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {}; "
+                        "every rank must set the same rates before the same step",
+                        call, other_rank, rank)
+          : fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
+                        "the same rate before the same step",
+                        call, other_rank, other, rank, own));
 }
 
 /// Every rank's `own`, in rank order, by whichever exchange there is.
@@ -179,6 +190,28 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   }
 }
 
+template <class Options>
+void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
+  using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
+  if constexpr (Optimizer<Trained>) {
+    facts.push_back({"optimizer", describe_optimizer(options.optimizer)});
+    facts.push_back({"learning rate", fmt::format("{}", options.learning_rate)});
+  } else {
+    using Groups = GroupsOf<Trained>;
+    for (std::size_t t = 0; t < layout.tables.size(); ++t)
+      facts.push_back({fmt::format("training group of table '{}'", layout.tables[t].name),
+                       fmt::format("{}", options.optimizer.group_of_table[t])});
+    for_each_training_group<Trained>([&](auto i) {
+      if (!Groups::trains[static_cast<std::size_t>(i())]) return;
+      facts.push_back({fmt::format("optimizer of training group {}", i()),
+                       describe_optimizer(Groups::template get<i()>(options.optimizer))});
+      facts.push_back({fmt::format("learning rate of training group {}", i()),
+                       fmt::format("{}", Groups::template rate<i()>(options.optimizer,
+                                                                    options.learning_rate))});
+    });
+  }
+}
+
 /// All of it that a collection has: its layout, policies and options.
 template <class Settings, class Options>
 std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
@@ -188,8 +221,7 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
                    std::is_same_v<typename Settings::element, float>  ? "float"
                    : std::is_same_v<typename Settings::element, Half> ? "Half"
                                                                       : "BFloat16"});
-  facts.push_back({"optimizer", describe_optimizer(options.optimizer)});
-  facts.push_back({"learning rate", fmt::format("{}", options.learning_rate)});
+  add_training(facts, layout, options);
   facts.push_back({"seed", fmt::format("{}", options.seed)});
   facts.push_back({"initializer", describe_initializer(options.initialize)});
   facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
@@ -245,8 +277,8 @@ void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t
         std::string_view(other.stage) == all[0].stage)
       continue;
     const auto text = [](const Where& w) {
-      return fmt::format("'{}' of step {} with learning rate {}", w.stage, w.steps + 1,
-                         w.learning_rate);
+      return fmt::format("'{}' of step {} with {}", w.stage, w.steps + 1,
+                         detail::describe_rates(w.learning_rate));
     };
     throw CommunicatorError(r, stage,
                             fmt::format("rank 0 is at {}, but rank {} at {}; every rank must run "

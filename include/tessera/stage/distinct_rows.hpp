@@ -37,6 +37,7 @@ class DistinctRows {
       Feature& feature = features_[f];
       feature.bags = inputs.part(static_cast<int>(f), 0);
       feature.active = routing.travels(static_cast<int>(f));
+      feature.gradients = routing.gradients(static_cast<int>(f));
       feature.width = layout.tables[layout.feature_table[f]].width;
       feature.rows = layout.tables[layout.feature_table[f]].rows;
       feature.column = layout.feature_column[f];
@@ -115,7 +116,7 @@ class DistinctRows {
   void merge(const Backend& backend, MatrixView<const float> gradient) {
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const Feature& feature = features_[f];
-      if (!feature.active || feature.ids.bags == 0) continue;
+      if (!feature.active || !feature.gradients || feature.ids.bags == 0) continue;
       const std::vector<op::GradientGroup<std::int32_t>> groups{
           {feature.indices, gradient.data + feature.column, gradient.stride}};
       // Every distinct id occurs: row i of the result is that of id i.
@@ -132,6 +133,7 @@ class DistinctRows {
  private:
   struct Feature {
     bool active = false;
+    bool gradients = true;  // are sent
     int width = 0;
     std::int64_t rows = 0;    // of the table
     std::int64_t column = 0;  // in the output

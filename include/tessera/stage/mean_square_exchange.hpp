@@ -24,11 +24,15 @@ namespace tessera::inline v0 {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
+  /// `takes_part`: whether arenas of a training group do.
+  template <class TakesPart>
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
-                     const RankLayout& routing)
+                     const RankLayout& routing, const TakesPart& takes_part)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
+    for (const ArenaPlan& arena : routing.arenas())
+      takes_part_.push_back(arena.columns_split && takes_part(arena.group));
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
-      if (routing.arenas()[a].columns_split)
+      if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
     // Both ends of a message list its pairs by (sender's shard, receiver's shard).
     std::sort(sends_.begin(), sends_.end(), [](const Pair& x, const Pair& y) {
@@ -163,7 +167,7 @@ class MeanSquareExchange {
   template <class Visit>
   void for_each_segment(Visit&& visit) const {
     for (std::size_t a = 0; a < routing_.arenas().size(); ++a)
-      if (routing_.arenas()[a].columns_split)
+      if (takes_part_[a])
         for (std::size_t i = 0; i < routing_.arenas()[a].segments.size(); ++i)
           visit(a, i, routing_.arenas()[a].segments[i]);
   }
@@ -196,7 +200,7 @@ class MeanSquareExchange {
   std::span<const float* const> combine(std::span<const op::MergedGradients> merged) {
     std::size_t total = 0;
     for (std::size_t a = 0; a < merged.size(); ++a)
-      if (routing_.arenas()[a].columns_split) total += static_cast<std::size_t>(merged[a].count);
+      if (takes_part_[a]) total += static_cast<std::size_t>(merged[a].count);
     float* next = result_.resize(backend_, total).data();
     results_.assign(merged.size(), nullptr);
     parts_.clear();
@@ -243,6 +247,7 @@ class MeanSquareExchange {
   Communicator& communicator_;
   const Layout& layout_;
   const RankLayout& routing_;
+  std::vector<bool> takes_part_;  // by arena
   std::vector<Pair> sends_, receives_;
   std::vector<std::size_t> counts_out_, counts_in_;
   std::vector<op::FindRows::Job> searches_;

@@ -16,15 +16,18 @@ namespace tessera::inline v0 {
 /// Visits what this rank serves from arena `arena`, in the order in which a row's gradients are
 /// summed: feature, source rank. visit(bags, slot, part, index into step.received, packed);
 /// `packed`: the vectors' place in owner_vectors (by source, slot, part), or null where they are in
-/// the caller's matrix. After VectorExchange::size.
+/// the caller's matrix. `way`: what owner_vectors hold; gradients after VectorExchange::split, of
+/// slots that have some.
 template <IdType Id, class Backend, class Visit>
-void for_each_group(Step<Id, Backend>& step, const RankLayout& routing, int arena, Visit&& visit) {
+void for_each_group(Step<Id, Backend>& step, const RankLayout& routing, int arena, Way way,
+                    Visit&& visit) {
   const std::size_t ranks = static_cast<std::size_t>(routing.ranks());
   std::vector<std::size_t>& at = step.next_vector;
   at.assign(ranks, 0);
   for (std::size_t r = 1; r < ranks; ++r) at[r] = at[r - 1] + step.owner_counts[r - 1];
   for (std::size_t k = 0; k < routing.slots_of(routing.rank()); ++k) {
     const Slot& slot = routing.own_slot(k);
+    if (!slot.goes(way)) continue;
     for (std::size_t r = 0; r < ranks; ++r) {
       const bool direct = slot.whole && static_cast<int>(r) == routing.rank();
       op::Bags<Id> bags = step.received[k * ranks + r];
@@ -47,7 +50,7 @@ void list_lookups(Step<Id, Backend>& step, const RankLayout& routing, std::size_
                   MatrixView<float> output) {
   step.lookups.clear();
   for_each_group(
-      step, routing, static_cast<int>(arena),
+      step, routing, static_cast<int>(arena), Way::vectors,
       [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
         const SlotPart& part = slot.parts[p];
         const MatrixView<float> own = step.output_of(slot, part, output);
@@ -63,7 +66,7 @@ const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step,
                                                        MatrixView<const float> gradient) {
   step.gradients.clear();
   for_each_group(
-      step, routing, static_cast<int>(arena),
+      step, routing, static_cast<int>(arena), Way::gradients,
       [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
         const SlotPart& part = slot.parts[p];
         const MatrixView<const float> own = step.gradient_of(slot, part, gradient);

@@ -113,7 +113,7 @@ struct Step {
   DistinctRows<Id, Backend> distinct;
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
-  /// of this rank when the batch was routed; NaN: ranks do not compare it
+  /// of this rank when the batch was routed (TrainingSteps::rates); NaN: ranks do not compare it
   float learning_rate = 0;
   /// inputs hold the global batch of the local features
   bool model_parallel = false;

@@ -11,34 +11,57 @@
 #include <tessera/tables/table_store.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
 
+/// What updates of one step go by, of each training group: its functor, and where its values are in
+/// the backend's memory, or null (op::ArenaState::now).
+template <class Trained>
+struct UpdateStep {
+  using Groups = detail::GroupsOf<Trained>;
+  std::int64_t number = 0;  ///< counted from 1
+  typename Groups::steps functors;
+  typename Groups::step_values on_backend{};
+};
+
 /// Stage `update` on one rank's arenas. Most arenas are updated by one fused operation. Replicated
 /// ones first gather all ranks' merged gradients; those whose columns are cut, under a row-wise
 /// optimizer, first exchange parts of the mean squares.
-template <class Store, Optimizer O, class Backend, class Comm>
+template <class Store, class Backend, class Comm>
 class Updater {
   using T = typename Store::element;
+  using Groups = typename Store::Groups;
+  template <int I>
+  using O = typename Groups::template optimizer<I>;
 
  public:
+  using Now = UpdateStep<typename Store::training>;
+
   Updater(const Backend& backend, Comm& communicator, const Store& store)
       : backend_(backend),
         communicator_(communicator),
         store_(store),
         routing_(store.routing()),
         arenas_(store.arenas()),
-        mean_squares_(backend, communicator, store.layout(), store.routing()),
-        weight_mean_squares_(backend, communicator, store.layout(), store.routing()),
+        mean_squares_(backend, communicator, store.layout(), store.routing(),
+                      [](int) { return true; }),
+        weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
+                             [](int group) { return any_measures_weights(group); }),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
-        replicas_(arenas_.size()) {}
+        replicas_(arenas_.size()) {
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      if (shared(a) && routing_.arenas()[a].replicated) replicated_.push_back(a);
+  }
 
   /// Who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
@@ -47,53 +70,59 @@ class Updater {
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
-    return routing_.arenas()[a].replicated || routing_.arenas()[a].columns_split;
+    const ArenaPlan& arena = routing_.arenas()[a];
+    return arena.trains && (arena.replicated || arena.columns_split);
   }
 
-  /// Merges the gradients of a shared arena; of a replicated one over all ranks. Collective for
-  /// replicated arenas. No table changes. `fixed_sizes`: every rank's groups have as much room (see
-  /// Step). Else throws InvalidArgument where ranks' learning rates differ: their copies would.
+  /// Merges the gradients of a shared arena. No table changes. `fixed_sizes`: every rank's groups
+  /// have as much room (see Step).
   template <IdType Id>
-  void gather(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups, bool fixed_sizes,
-              float learning_rate) {
-    const bool replicated = routing_.arenas()[a].replicated;
-    if constexpr (Store::copies)
-      if (replicated) gather_replicas<Id>(a, groups, fixed_sizes, learning_rate);
-    if constexpr (splits)
-      if (routing_.arenas()[a].columns_split)
-        merged_[a] =
-            replicated ? merge(a, replicas_[a].groups, fixed_sizes) : merge(a, groups, fixed_sizes);
+  void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+                 bool fixed_sizes) {
+    merged_[a] = merge(a, groups, fixed_sizes);
+  }
+  /// The same where they are merged already.
+  void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
+
+  /// After all shared arenas have merged their own: those of replicated arenas get all ranks'
+  /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
+  /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
+  /// replicated.
+  void gather(bool fixed_sizes, float rates) {
+    if constexpr (Store::copies) gather_replicas(fixed_sizes, rates);
   }
 
-  /// After `gather` of every shared arena. Collective. No table changes. `most_entries`: as
-  /// MeanSquareExchange's; `step` and `functor` as for `apply`.
-  void exchange(std::span<const std::int64_t> most_entries, std::int64_t step,
-                const typename O::Step& functor) {
-    if constexpr (splits && op::measures_rows<O>) {
-      measure(step, functor);
-      row_mean_squares_ =
-          mean_squares_.run_stage(MeasuresUpdates<O> ? measured_.rows : merged_, most_entries);
-      if constexpr (MeasuresWeights<O>)
+  /// After `gather`. Collective. No table changes. `most_entries`: as MeanSquareExchange's, given
+  /// in steps of fixed sizes.
+  void exchange(std::span<const std::int64_t> most_entries, const Now& now) {
+    if constexpr (splits)
+      for (std::size_t a = 0; a < arenas_.size(); ++a)
+        if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
+          merged_[a] = merge_replicas(a, !most_entries.empty());
+    exchange_merged(now, most_entries);
+  }
+  /// The same where copies are merged already.
+  void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
+    if constexpr (splits) {
+      squares_of_ = merged_;
+      if constexpr (measures) measure(now);
+      row_mean_squares_ = mean_squares_.run_stage(squares_of_, most_entries);
+      if constexpr (measures_weights)
         row_weight_mean_squares_ = weight_mean_squares_.run_stage(weights_.rows, most_entries);
-    } else if constexpr (splits) {
-      row_mean_squares_ = mean_squares_.run_stage(merged_, most_entries);
     }
   }
 
-  /// Applies the optimizer to arena `a`; `groups` are for arenas that are not shared. `now`: as in
-  /// op::ArenaState. Asks no other rank.
+  /// Applies the optimizer to arena `a`, which trains; `groups` are for arenas that are not shared.
+  /// Asks no other rank.
   template <IdType Id>
-  void apply(std::size_t a, std::int64_t step, const typename O::Step& functor,
-             const op::StepValues<O>* now, const std::vector<op::GradientGroup<Id>>& groups) {
+  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups) {
     if (!observers_.empty() || !marks_.empty()) tell(a, groups);
-    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      if constexpr (splits)
-        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor, now);
+    with_trained(a, [&]<int I, int Width>() {
+      if constexpr (splits_group<I>)
+        if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
       if constexpr (Store::copies)
-        if (routing_.arenas()[a].replicated)
-          return op::run<op::Update<T, std::int64_t, Width, O>>(
-              backend_, {store_.state(a, step, now), functor, replicas_[a].groups});
-      op::run<op::Update<T, Id, Width, O>>(backend_, {store_.state(a, step, now), functor, groups});
+        if (routing_.arenas()[a].replicated) return run_update<I, Width>(a, now, replicas_[a]);
+      run_update<I, Width>(a, now, groups);
     });
   }
 
@@ -109,30 +138,58 @@ class Updater {
     return {{bags, merged.gradients, width}};
   }
 
-  /// A replicated arena's, of all ranks; lives until the next call. Collective.
-  op::MergedGradients merge_over_ranks(std::size_t a, const op::MergedGradients& own,
-                                       float learning_rate) {
-    gather_replicas<std::int64_t>(a, group_of(own, arenas_[a].width()), false, learning_rate);
-    return merge(a, replicas_[a].groups, false);
+  /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
+  op::MergedGradients merged_over_ranks(std::size_t a) {
+    return Store::copies && routing_.arenas()[a].replicated ? merge_replicas(a, false) : merged_[a];
   }
-  void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
 
   /// After `exchange`.
-  void apply_merged(std::size_t a, std::int64_t step, const typename O::Step& functor,
-                    const op::StepValues<O>* now) {
+  void apply_merged(std::size_t a, const Now& now) {
     const auto groups = group_of(merged_[a], arenas_[a].width());
     if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
-    Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
-      if constexpr (splits)
-        if (routing_.arenas()[a].columns_split) return apply_split<Width>(a, step, functor, now);
-      op::run<op::Update<T, std::int64_t, Width, O>>(backend_,
-                                                     {store_.state(a, step, now), functor, groups});
+    with_trained(a, [&]<int I, int Width>() {
+      if constexpr (splits_group<I>)
+        if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
+      run_update<I, Width>(a, now, groups);
     });
   }
 
  private:
   /// Whether an optimizer that needs whole rows may meet cut ones.
-  static constexpr bool splits = O::needs_mean_square && Store::cuts_columns;
+  template <int I>
+  static constexpr bool splits_group = O<I>::needs_mean_square && Store::cuts_columns;
+  template <int... I>
+  static constexpr std::array<bool, 3> any_of(std::integer_sequence<int, I...>) {
+    return {(splits_group<I> || ...), ((splits_group<I> && op::measures_rows<O<I>>) || ...),
+            ((splits_group<I> && MeasuresWeights<O<I>>) || ...)};
+  }
+  static constexpr auto any = any_of(std::make_integer_sequence<int, Groups::count>{});
+  static constexpr bool splits = any[0], measures = any[1], measures_weights = any[2];
+
+  static bool any_measures_weights(int group) {
+    bool found = false;
+    Store::with_group(group, [&](auto i) { found = MeasuresWeights<O<i()>>; });
+    return found;
+  }
+
+  /// f.operator()<group, width>() for an arena that trains.
+  template <class F>
+  void with_trained(std::size_t a, F&& f) const {
+    Store::with_group(routing_.arenas()[a].group, [&](auto group) {
+      if constexpr (Groups::trains[static_cast<std::size_t>(group())])
+        Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+          f.template operator()<group(), Width>();
+        });
+    });
+  }
+
+  template <int I, int Width, IdType Id>
+  void run_update(std::size_t a, const Now& now,
+                  const std::vector<op::GradientGroup<Id>>& groups) const {
+    op::run<op::Update<T, Id, Width, O<I>>>(
+        backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
+                   std::get<I>(now.functors), groups});
+  }
 
   /// What a rank tells before its merged gradients of a replicated arena.
   struct Gathered {
@@ -140,12 +197,8 @@ class Updater {
     float learning_rate = 0;
     std::uint32_t padding = 0;
   };
-  /// All ranks' merged gradients of a replicated arena.
-  struct Replicas {
-    Buffer<std::int64_t, Backend> rows;
-    Buffer<float, Backend> gradients;
-    std::vector<op::GradientGroup<std::int64_t>> groups;
-  };
+  /// All ranks' merged gradients of a replicated arena, in rank order.
+  using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
 
   /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
   /// the exchange of mean squares takes.
@@ -166,26 +219,33 @@ class Updater {
     }
   };
 
-  void measure(std::int64_t step, const typename O::Step& functor) {
+  void measure(const Now& now) {
+    weights_.rows.resize(arenas_.size());
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      if (!routing_.arenas()[a].columns_split) continue;
       const auto room = [&](Measured& to) {
         return to.resize(backend_, merged_[a], a, arenas_.size(), arenas_[a].width());
       };
-      if (!routing_.arenas()[a].columns_split) continue;
-      op::run<op::Measure<T, O>>(backend_, {store_.state(a, step), functor, merged_[a],
-                                            MeasuresUpdates<O> ? room(measured_) : nullptr,
-                                            MeasuresWeights<O> ? room(weights_) : nullptr});
+      Store::with_group(routing_.arenas()[a].group, [&](auto group) {
+        using Measuring = O<group()>;
+        if constexpr (op::measures_rows<Measuring>) {
+          constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
+          op::run<op::Measure<T, Measuring>>(
+              backend_, {store_.template state<Measuring>(a, now.number),
+                         std::get<group()>(now.functors), merged_[a],
+                         updates ? room(measured_) : nullptr, weights ? room(weights_) : nullptr});
+          if constexpr (updates) squares_of_[a] = measured_.rows[a];
+        }
+      });
     }
-    measured_.rows.resize(arenas_.size());
-    weights_.rows.resize(arenas_.size());
   }
 
-  template <int Width>
-  void apply_split(std::size_t a, std::int64_t step, const typename O::Step& functor,
-                   const op::StepValues<O>* now) {
-    op::run<op::Apply<T, Width, O>>(
-        backend_, {store_.state(a, step, now), functor, merged_[a], row_mean_squares_[a],
-                   MeasuresWeights<O> ? row_weight_mean_squares_[a] : nullptr});
+  template <int I, int Width>
+  void apply_split(std::size_t a, const Now& now) const {
+    op::run<op::Apply<T, Width, O<I>>>(
+        backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
+                   std::get<I>(now.functors), merged_[a], row_mean_squares_[a],
+                   MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] : nullptr});
   }
 
   static std::size_t total(const std::vector<std::size_t>& counts) {
@@ -229,7 +289,7 @@ class Updater {
       rows.bags = rows.entry_bound = merged_[a].count;
       tell_bags<std::int64_t>(a, {&rows, 1});
     } else if (routing_.arenas()[a].replicated) {
-      tell_bags<std::int64_t>(a, bags_of(replicas_[a].groups));
+      tell_bags<std::int64_t>(a, bags_of(replicas_[a]));
     } else {
       tell_bags<Id>(a, bags_of(groups));
     }
@@ -260,57 +320,99 @@ class Updater {
     }
   }
 
-  /// Replicated tables: every rank merges its own gradients; all get all, as one group per rank, so
-  /// that they are added in rank order.
-  template <IdType Id>
-  void gather_replicas(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
-                       bool fixed_sizes, float learning_rate) {
+  op::MergedGradients merge_replicas(std::size_t a, bool padded) {
+    return merge(a, replicas_[a], padded);
+  }
+
+  /// Floats of so many rows in a message: where blocks of several arenas follow each other, each
+  /// begins where vector loads may.
+  std::size_t block_floats(std::size_t a, std::int64_t count) const {
+    const std::size_t floats =
+        static_cast<std::size_t>(count) * static_cast<std::size_t>(arenas_[a].width());
+    return replicated_.size() == 1 ? floats : (floats + 31) / 32 * 32;
+  }
+
+  /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
+  /// so that they are added in rank order.
+  void gather_replicas(bool fixed_sizes, float rates) {
+    if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
-                      width = static_cast<std::size_t>(arenas_[a].width());
-    const op::MergedGradients own = merge(a, groups, fixed_sizes);
-    std::vector<std::size_t> counts(ranks, 1), row_counts(ranks), float_counts(ranks);
-    const Gathered mine{own.count, learning_rate};
-    std::vector<Gathered> gathered(ranks, mine);
-    if (!fixed_sizes)
-      detail::all_gather<Gathered>(communicator_, std::span<const Gathered>(&mine, 1), gathered,
-                                   counts);
-    for (std::size_t r = 0; r < ranks; ++r) {
-      detail::require_same_rate("update", routing_.rank(), learning_rate, static_cast<int>(r),
-                                gathered[r].learning_rate);
-      row_counts[r] = static_cast<std::size_t>(gathered[r].count);
-      float_counts[r] = row_counts[r] * width;
+                      arenas = replicated_.size();
+    const int own = routing_.rank();
+    told_.clear();
+    for (const std::size_t a : replicated_) told_.push_back({merged_[a].count, rates});
+    gathered_.clear();
+    for (std::size_t r = 0; r < ranks; ++r)
+      gathered_.insert(gathered_.end(), told_.begin(), told_.end());
+    counts_.assign(ranks, arenas);
+    if (!fixed_sizes) detail::all_gather<Gathered>(communicator_, told_, gathered_, counts_);
+    row_counts_.assign(ranks, 0);
+    float_counts_.assign(ranks, 0);
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t i = 0; i < arenas; ++i) {
+        const Gathered& other = gathered_[r * arenas + i];
+        detail::require_same_rate("update", own, rates, static_cast<int>(r), other.learning_rate);
+        row_counts_[r] += static_cast<std::size_t>(other.count);
+        float_counts_[r] += block_floats(replicated_[i], other.count);
+      }
+    const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
+    all_rows_.resize(backend_, total(row_counts_));
+    all_gradients_.resize(backend_, total(float_counts_));
+    detail::all_gather<std::int64_t>(communicator_, {mine.rows, row_counts_[own]}, all_rows_.span(),
+                                     row_counts_);
+    detail::all_gather<float>(communicator_, {mine.gradients, float_counts_[own]},
+                              all_gradients_.span(), float_counts_);
+    for (const std::size_t a : replicated_) replicas_[a].clear();
+    const std::int64_t* rows = all_rows_.data();
+    const float* gradients = all_gradients_.data();
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t i = 0; i < arenas; ++i) {
+        const std::size_t a = replicated_[i];
+        op::Bags<std::int64_t> bags;
+        bags.ids = rows;
+        bags.bags = bags.entry_bound = gathered_[r * arenas + i].count;
+        if (bags.bags != 0) replicas_[a].push_back({bags, gradients, arenas_[a].width()});
+        rows += bags.bags;
+        gradients += block_floats(a, bags.bags);
+      }
+  }
+
+  /// This rank's rows and gradients of all replicated arenas, one arena after another.
+  op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
+    if (replicated_.size() == 1) return merged_[replicated_[0]];
+    const op::MergedGradients packed{static_cast<std::int64_t>(rows),
+                                     own_rows_.resize(backend_, rows).data(),
+                                     own_gradients_.resize(backend_, floats).data()};
+    op::MergedGradients at = packed;
+    for (const std::size_t a : replicated_) {
+      const auto count = static_cast<std::size_t>(merged_[a].count);
+      const std::size_t width = static_cast<std::size_t>(arenas_[a].width());
+      if (count == 0) continue;
+      backend_.copy(at.rows, merged_[a].rows, count * sizeof(std::int64_t));
+      backend_.copy(at.gradients, merged_[a].gradients, count * width * sizeof(float));
+      at.rows += count;
+      at.gradients += block_floats(a, merged_[a].count);
     }
-    Replicas& all = replicas_[a];
-    all.rows.resize(backend_, total(row_counts));
-    all.gradients.resize(backend_, total(float_counts));
-    detail::all_gather<std::int64_t>(communicator_, {own.rows, row_counts[routing_.rank()]},
-                                     all.rows.span(), row_counts);
-    detail::all_gather<float>(communicator_, {own.gradients, float_counts[routing_.rank()]},
-                              all.gradients.span(), float_counts);
-    all.groups.clear();
-    const std::int64_t* rows = all.rows.data();
-    const float* gradients = all.gradients.data();
-    for (std::size_t r = 0; r < ranks; ++r) {
-      op::Bags<std::int64_t> bags;
-      bags.ids = rows;
-      bags.bags = bags.entry_bound = gathered[r].count;
-      if (bags.bags != 0) all.groups.push_back({bags, gradients, static_cast<std::int64_t>(width)});
-      rows += row_counts[r];
-      gradients += float_counts[r];
-    }
+    return packed;
   }
 
   const Backend& backend_;
   Comm& communicator_;
   const Store& store_;
   const RankLayout& routing_;
-  const std::vector<Arena<T, O, Backend>>& arenas_;
+  const std::vector<Arena<T, Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
-  std::vector<op::MergedGradients> merged_;  // by arena, as what follows
+  std::vector<op::MergedGradients> merged_;      // by arena, as what follows
+  std::vector<op::MergedGradients> squares_of_;  // what mean squares are taken of
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
+  std::vector<std::size_t> replicated_;  // arenas that train
+  std::vector<Gathered> told_, gathered_;
+  std::vector<std::size_t> counts_, row_counts_, float_counts_;  // by rank
+  Buffer<std::int64_t, Backend> own_rows_, all_rows_;
+  Buffer<float, Backend> own_gradients_, all_gradients_;
   std::span<const float* const> row_mean_squares_, row_weight_mean_squares_;
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;

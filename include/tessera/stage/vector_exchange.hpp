@@ -34,18 +34,7 @@ class VectorExchange {
   /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
   template <IdType Id>
   void size(const Backend& backend, Step<Id, Backend>& step) const {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    step.owner_counts.assign(ranks, 0);
-    step.requester_counts.assign(ranks, 0);
-    for_each_owned(step, [&](std::size_t rank, std::int64_t rows, int width) {
-      step.owner_counts[rank] += floats(rows, width);
-    });
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
-        step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
-    step.owner_vectors.resize(backend, sum(step.owner_counts));
-    if (forward_.template is<Fp32>() || backward_.template is<Fp32>())
-      step.requester_vectors.resize(backend, sum(step.requester_counts));
+    resize(backend, step, Way::vectors);
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
@@ -54,10 +43,11 @@ class VectorExchange {
     if (!routing_.exchanges()) return;
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        size_encoded<C>(backend, step);
+        size_encoded<C>(backend, step, Way::vectors);
         std::vector<typename op::EncodeRows<C>::Job> jobs;
         for_each_owner_row<C>(
-            step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+            step, Way::vectors,
+            [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
               jobs.push_back({vectors, width, encoded, rows, width, nullptr});
             });
         op::run<op::EncodeRows<C>>(backend, {jobs});
@@ -80,7 +70,7 @@ class VectorExchange {
       if constexpr (encodes<C>) {
         std::vector<typename op::DecodeRows<C>::Job> jobs;
         for_each_requested<C>(
-            step, step.requester_encoded.data(),
+            step, Way::vectors, step.requester_encoded.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
               const MatrixView<float> target = step.output_of(slot, part, output);
               jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width,
@@ -90,7 +80,7 @@ class VectorExchange {
       } else {
         step.moves.clear();
         for_each_requested<C>(
-            step, step.requester_vectors.data(),
+            step, Way::vectors, step.requester_vectors.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
               const MatrixView<float> target = step.output_of(slot, part, output);
               step.moves.push_back({packed, part.width, target.data, target.stride,
@@ -106,12 +96,13 @@ class VectorExchange {
   template <IdType Id>
   void split(const Backend& backend, Step<Id, Backend>& step,
              MatrixView<const float> gradient) const {
+    if (!all_gradients_) resize(backend, step, Way::gradients);
     backward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        size_encoded<C>(backend, step);
+        size_encoded<C>(backend, step, Way::gradients);
         std::vector<typename op::EncodeRows<C>::Job> jobs;
         for_each_requested<C>(
-            step, step.requester_encoded.data(),
+            step, Way::gradients, step.requester_encoded.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
               const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
               jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width,
@@ -121,7 +112,7 @@ class VectorExchange {
       } else {
         step.moves.clear();
         for_each_requested<C>(
-            step, step.requester_vectors.data(),
+            step, Way::gradients, step.requester_vectors.data(),
             [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
               const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
               step.moves.push_back({source.data, source.stride, packed, part.width,
@@ -144,7 +135,8 @@ class VectorExchange {
                                       step.owner_bytes);
         std::vector<typename op::DecodeRows<C>::Job> jobs;
         for_each_owner_row<C>(
-            step, [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
+            step, Way::gradients,
+            [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
               jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
             });
         op::run<op::DecodeRows<C>>(backend, {jobs});
@@ -173,14 +165,31 @@ class VectorExchange {
     return !slot.whole && !step.distinct.active(slot.feature);
   }
 
+  /// Floats to and from each rank, and room for them.
+  template <IdType Id>
+  void resize(const Backend& backend, Step<Id, Backend>& step, Way way) const {
+    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
+    step.owner_counts.assign(ranks, 0);
+    step.requester_counts.assign(ranks, 0);
+    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
+      step.owner_counts[rank] += floats(rows, width);
+    });
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
+      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot) && slot.goes(way))
+        step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
+    step.owner_vectors.resize(backend, sum(step.owner_counts));
+    if (forward_.template is<Fp32>() || backward_.template is<Fp32>())
+      step.requester_vectors.resize(backend, sum(step.requester_counts));
+  }
+
   /// Visits the vectors that this rank has for others, in their order: f(source rank, rows, width).
   template <IdType Id, class F>
-  void for_each_owned(const Step<Id, Backend>& step, F&& f) const {
+  void for_each_owned(const Step<Id, Backend>& step, Way way, F&& f) const {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     for (std::size_t r = 0; r < ranks; ++r)
       for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        if (slot.whole && static_cast<int>(r) == routing_.rank()) continue;
+        if ((slot.whole && static_cast<int>(r) == routing_.rank()) || !slot.goes(way)) continue;
         for (const SlotPart& part : slot.parts) f(r, step.received[k * ranks + r].bags, part.width);
       }
   }
@@ -188,10 +197,10 @@ class VectorExchange {
   /// The same with their places as floats and in the form of codec C: f(floats, encoded, rows,
   /// width).
   template <Codec C, IdType Id, class F>
-  void for_each_owner_row(Step<Id, Backend>& step, F&& f) const {
+  void for_each_owner_row(Step<Id, Backend>& step, Way way, F&& f) const {
     float* vectors = step.owner_vectors.data();
     std::byte* encoded = step.owner_encoded.data();
-    for_each_owned(step, [&](std::size_t, std::int64_t rows, int width) {
+    for_each_owned(step, way, [&](std::size_t, std::int64_t rows, int width) {
       if (rows != 0) f(vectors, encoded, rows, width);
       vectors += floats(rows, width);
       encoded += static_cast<std::size_t>(rows) * C::bytes(width);
@@ -201,10 +210,10 @@ class VectorExchange {
   /// Visits the vectors that this rank gets from (or gives back to) owners: f(slot, part, index of
   /// the slot, place behind `first`).
   template <Codec C, IdType Id, class T, class F>
-  void for_each_requested(const Step<Id, Backend>& step, T* first, F&& f) const {
+  void for_each_requested(const Step<Id, Backend>& step, Way way, T* first, F&& f) const {
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
-      if (routing_.direct(slot)) continue;
+      if (routing_.direct(slot) || !slot.goes(way)) continue;
       for (const SlotPart& part : slot.parts) {
         if (step.sent[s].bags != 0) f(slot, part, s, first);
         first += static_cast<std::size_t>(step.sent[s].bags) * (C::bytes(part.width) / sizeof(T));
@@ -213,14 +222,14 @@ class VectorExchange {
   }
 
   template <Codec C, IdType Id>
-  void size_encoded(const Backend& backend, Step<Id, Backend>& step) const {
+  void size_encoded(const Backend& backend, Step<Id, Backend>& step, Way way) const {
     step.owner_bytes.assign(step.owner_counts.size(), 0);
     step.requester_bytes.assign(step.owner_counts.size(), 0);
-    for_each_owned(step, [&](std::size_t rank, std::int64_t rows, int width) {
+    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
       step.owner_bytes[rank] += static_cast<std::size_t>(rows) * C::bytes(width);
     });
     for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot))
+      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot) && slot.goes(way))
         for (const SlotPart& part : slot.parts)
           step.requester_bytes[slot.rank] +=
               static_cast<std::size_t>(step.sent[s].bags) * C::bytes(part.width);
@@ -229,6 +238,7 @@ class VectorExchange {
   }
 
   const RankLayout& routing_;
+  const bool all_gradients_ = routing_.all_gradients();
   Forward forward_;
   Backward backward_;
 };

@@ -127,7 +127,7 @@ class WeightGradientStage {
       const auto& arena = store_.arenas()[a];
       std::vector<Group> groups;
       for_each_group(
-          step, routing_, static_cast<int>(a),
+          step, routing_, static_cast<int>(a), Way::gradients,
           [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
               float* packed) {
             if (bags.weights == nullptr || bags.entry_bound == 0) return;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@ struct SlotPart {
   int width = 0;
 };
 
+/// What travels: pooled vectors to the ranks of the samples, or their gradients back.
+enum class Way : std::uint8_t { vectors, gradients };
+
 /// The ids of one feature that one rank needs: those in [row_begin, row_end). Column parts on the
 /// same rank share them.
 struct Slot {
@@ -32,8 +36,10 @@ struct Slot {
   std::int64_t row_end = 0;
   bool whole = false;       ///< all rows: every bag goes there as it is
   bool replicated = false;  ///< every rank serves its own samples
+  bool gradients = true;    ///< its vectors' gradients go to the owner
   std::vector<SlotPart> parts;
 
+  bool goes(Way way) const { return way == Way::vectors || gradients; }
   int width() const {
     int sum = 0;
     for (const SlotPart& part : parts) sum += part.width;
@@ -52,10 +58,19 @@ struct ArenaPlan {
   int width = 0;
   bool replicated = false;     ///< every rank has a copy: gradients are merged over ranks
   bool columns_split = false;  ///< rows are not whole: row statistics need other shards
+  int group = 0;               ///< training group
+  bool trains = true;
   Tier tier = Tier::device;
   std::int64_t rows = 0;
   std::vector<op::ArenaSegment> segments;
   std::vector<int> shards;  ///< parallel to segments
+};
+
+/// What updates of a table need.
+struct TableTraining {
+  int group = 0;            ///< training group
+  bool trains = true;       ///< false: rows never change
+  bool whole_rows = false;  ///< the optimizer needs statistics of whole rows
 };
 
 /// Of the numbers of ids per feature, where the host cannot read offsets.
@@ -65,12 +80,11 @@ enum class SizesNeeded { none, bounds, exact };
 /// Derived from the rectangles alone.
 class RankLayout {
  public:
-  /// `split_arenas`: keep tables whose columns are cut in arenas of their own (for optimizers that
-  /// need whole rows).
-  RankLayout(const Layout& layout, int rank, bool split_arenas)
+  /// `training`: by table.
+  RankLayout(const Layout& layout, int rank, std::span<const TableTraining> training)
       : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
-    plan_arenas(layout, split_arenas);
-    add_slots(layout);
+    plan_arenas(layout, training);
+    add_slots(layout, training);
     add_chains();
   }
 
@@ -121,6 +135,16 @@ class RankLayout {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
     return (ranks_ == 1 || equal_batches) && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
+  /// Whether gradients of all vectors travel.
+  bool all_gradients() const {
+    return std::all_of(slots_.begin(), slots_.end(),
+                       [](const Slot& slot) { return slot.gradients; });
+  }
+  /// Whether gradients of a feature's vectors are needed on the ranks of its rows.
+  bool gradients(int feature) const {
+    return std::any_of(slots_.begin(), slots_.end(),
+                       [&](const Slot& slot) { return slot.feature == feature && slot.gradients; });
+  }
   /// Output columns that are sums of several blocks of rows: (first, width), which may repeat or
   /// overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const {
@@ -130,17 +154,20 @@ class RankLayout {
   const std::vector<int>& local_features() const { return local_features_; }
 
  private:
-  void plan_arenas(const Layout& layout, bool split_arenas) {
+  /// Arenas of one group stand side by side with those of others, in the order of tables.
+  void plan_arenas(const Layout& layout, std::span<const TableTraining> training) {
     place_.resize(layout.shards.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s) {
       const Shard& shard = layout.shards[s];
       if (!shard.held_by(rank_)) continue;
       const TableSpec& table = layout.tables[shard.table];
       const bool replicated = shard.rank == every_rank && ranks_ > 1;
-      const bool split = split_arenas && shard.rectangle.width() != table.width;
+      const TableTraining& trained = training[static_cast<std::size_t>(shard.table)];
+      // rows that are cut stand apart where updates need them whole
+      const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
       auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&
-               a.columns_split == split && a.tier == shard.tier;
+               a.columns_split == split && a.tier == shard.tier && a.group == trained.group;
       });
       if (at == arenas_.end()) {
         at = arenas_.emplace(arenas_.end());
@@ -148,6 +175,8 @@ class RankLayout {
         at->replicated = replicated;
         at->columns_split = split;
         at->tier = shard.tier;
+        at->group = trained.group;
+        at->trains = trained.trains;
       }
       place_[s] = {static_cast<int>(at - arenas_.begin()), at->rows - shard.rectangle.row_begin};
       at->segments.push_back({at->rows, shard.rectangle.rows(), name_key(table.name),
@@ -157,7 +186,7 @@ class RankLayout {
     }
   }
 
-  void add_slots(const Layout& layout) {
+  void add_slots(const Layout& layout, std::span<const TableTraining> training) {
     std::vector<std::vector<int>> shards_of(layout.tables.size());
     for (std::size_t s = 0; s < layout.shards.size(); ++s)
       shards_of[layout.shards[s].table].push_back(static_cast<int>(s));
@@ -175,8 +204,17 @@ class RankLayout {
                   slot.row_begin == r.row_begin && slot.row_end == r.row_end);
         });
         if (at == slots_.rend() || at->feature != static_cast<int>(f)) {
-          slots_.push_back(
-              {static_cast<int>(f), rank, r.row_begin, r.row_end, whole, replicated, {}});
+          // weights of ids have gradients, too, whose rows' owner computes them
+          const bool gradients =
+              training[static_cast<std::size_t>(table)].trains || layout.features[f].weighted;
+          slots_.push_back({static_cast<int>(f),
+                            rank,
+                            r.row_begin,
+                            r.row_end,
+                            whole,
+                            replicated,
+                            gradients,
+                            {}});
           at = slots_.rbegin();
           replicated_slots_ += replicated;
         }

@@ -10,9 +10,9 @@
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,25 +113,31 @@ struct WidthsOf<PlanT, std::index_sequence<I...>> {
 
 /// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
 /// access by table name.
-template <class WidthList, Element T, Optimizer O, class Backend>
+template <class WidthList, Element T, OptimizerOrGroups Trained, class Backend>
 class TableStore {
  public:
   using element = T;
+  using training = Trained;
+  using Groups = detail::GroupsOf<Trained>;
   static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns;
 
-  /// Throws InvalidArgument if the layout has a fault, or the host no memory for this rank's part.
-  template <Initializer F>
-  TableStore(const Backend& backend, Layout layout, int rank, const O& optimizer,
-             std::uint64_t seed, const F& initializer)
+  /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
+  /// table is in no training group, or if the host has no memory for this rank's part.
+  template <class Initializers>
+  TableStore(const Backend& backend, Layout layout, int rank, const Trained& training,
+             std::uint64_t seed, const Initializers& initializers)
       : backend_(backend),
         layout_(checked(std::move(layout), rank)),
-        routing_(layout_, rank, O::needs_mean_square),
+        training_(by_table(layout_, training)),
+        routing_(layout_, rank, training_),
         seed_(seed) {
     try {
-      for (const ArenaPlan& plan : routing_.arenas()) {
-        arenas_.emplace_back(backend, plan.rows, plan.width, optimizer, plan.tier);
-        initialize(backend, plan, arenas_.back(), initializer);
-      }
+      for (const ArenaPlan& plan : routing_.arenas())
+        with_group(plan.group, [&](auto group) {
+          arenas_.emplace_back(backend, plan.rows, plan.width,
+                               Groups::template get<group()>(training), plan.tier);
+          initialize(backend, plan, arenas_.back(), initializers.template of<group()>());
+        });
     } catch (const std::bad_alloc&) {
       throw InvalidArgument(no_memory(rank));
     }
@@ -140,16 +147,34 @@ class TableStore {
 
   const Layout& layout() const { return layout_; }
   const RankLayout& routing() const { return routing_; }
-  const std::vector<Arena<T, O, Backend>>& arenas() const { return arenas_; }
+  const std::vector<Arena<T, Backend>>& arenas() const { return arenas_; }
+
+  /// The training group of a table.
+  int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
+  /// f(std::integral_constant<int, group>).
+  template <class F>
+  static void with_group(int group, F&& f) {
+    detail::with_training_group<Trained>(group, f);
+  }
+
+  /// One optimizer state of a table.
+  struct StateShape {
+    std::string_view name;
+    bool per_row = false;  ///< [rows, 1], else [rows, width]
+  };
+  /// Those that a table has, those of elements first.
+  std::vector<StateShape> states(int table) const { return states_of_group(group_of(table)); }
 
   /// The seed of stochastic rounding, and of the first values.
   std::uint64_t seed() const { return seed_; }
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
   /// Arena `a` as the update of step `step` sees it.
+  template <Optimizer O>
   op::ArenaState<T, O> state(std::size_t a, std::int64_t step,
                              const op::StepValues<O>* now = nullptr) const {
-    auto state = arenas_[a].state(routing_.arenas()[a].segments, random_word(seed_, step));
+    auto state =
+        arenas_[a].template state<O>(routing_.arenas()[a].segments, random_word(seed_, step));
     state.now = now;
     return state;
   }
@@ -170,8 +195,8 @@ class TableStore {
     /// every rank has a copy
     bool replicated = false;
     MatrixView<element> weights;  ///< [rows, width]
-    /// [rows, width], then [rows, 1]; as in O::state_names
-    std::array<MatrixView<float>, O::element_states + O::row_states> states;
+    /// [rows, width], then [rows, 1]; as in `states(table)`
+    std::vector<MatrixView<float>> states;
   };
 
   /// The rectangles that this rank holds, with their memory.
@@ -189,11 +214,12 @@ class TableStore {
                          routing_.arenas()[a].replicated,
                          {arenas_[a].weights() + first * width, rows, width},
                          {}};
-        for (int k = 0; k < O::element_states; ++k)
-          local.states[k] = {arenas_[a].element_state(k) + first * width, rows, width};
-        for (int k = 0; k < O::row_states; ++k)
-          local.states[O::element_states + k] = {arenas_[a].row_state(k) + first, rows, 1};
-        shards.push_back(local);
+        int k = 0;
+        for (const StateShape& state : states(shard.table)) {
+          const std::int64_t floats = state.per_row ? 1 : width;
+          local.states.push_back({arenas_[a].optimizer_state(k++) + first * floats, rows, floats});
+        }
+        shards.push_back(std::move(local));
       }
     return shards;
   }
@@ -201,16 +227,16 @@ class TableStore {
   /// Weights of this rank that are NaN or infinite.
   std::int64_t count_non_finite(const Backend& backend) const {
     NonFiniteCount<Backend> count(backend);
-    for (const Arena<T, O, Backend>& arena : arenas_)
+    for (const Arena<T, Backend>& arena : arenas_)
       count.add(MatrixView<const T>{arena.weights(), arena.rows(), arena.width()});
     return static_cast<std::int64_t>(count.read());
   }
 
   /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state
   /// again, as if never updated.
-  template <Initializer F>
+  template <class Initializers>
   void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows,
-                  const O& optimizer, const F& initializer) {
+                  const Trained& training, const Initializers& initializers) {
     require(table >= 0 && table < std::ssize(layout_.tables), "reset_rows: table {} of {}", table,
             layout_.tables.size());
     const TableSpec& spec = layout_.tables[table];
@@ -225,13 +251,16 @@ class TableStore {
         for (const std::int64_t row : rows) {
           if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
           const std::int64_t at = segment.row_offset + row - segment.row_begin;
-          op::run<op::Initialize<T, F>>(
-              backend, {arenas_[a].weights() + at * arenas_[a].width(),
-                        1,
-                        arenas_[a].width(),
-                        {seed_, segment.table_key, spec.rows, row, segment.column_begin},
-                        initializer});
-          arenas_[a].reset_state(backend, at, 1, optimizer);
+          with_group(plan.group, [&](auto group) {
+            const auto initializer = initializers.template of<group()>();
+            op::run<op::Initialize<T, std::remove_cvref_t<decltype(initializer)>>>(
+                backend, {arenas_[a].weights() + at * arenas_[a].width(),
+                          1,
+                          arenas_[a].width(),
+                          {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                          initializer});
+            arenas_[a].reset_state(backend, at, 1, Groups::template get<group()>(training));
+          });
         }
       }
     }
@@ -277,17 +306,17 @@ class TableStore {
                      read(shard.weights, piece, first);
                    });
   }
-  /// The same for an optimizer state (index into O::state_names): [rows, width], or [rows, 1] for
+  /// The same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1] for
   /// one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
-    check_state(state);
+    check_state(name, state);
     for_each_piece(name, state, whole,
                    [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
                      write(shard.states.at(state), piece, first);
                    });
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
-    check_state(state);
+    check_state(name, state);
     for_each_piece(name, state, whole,
                    [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
                      read(shard.states.at(state), piece, first);
@@ -295,20 +324,59 @@ class TableStore {
   }
 
  private:
-  static void check_state(int state) {
-    constexpr int states = O::element_states + O::row_states;
+  static std::vector<StateShape> states_of_group(int group) {
+    std::vector<StateShape> states;
+    with_group(group, [&](auto i) {
+      using O = typename Groups::template optimizer<i()>;
+      if constexpr (O::element_states + O::row_states > 0)
+        for (int k = 0; k < O::element_states + O::row_states; ++k)
+          states.push_back({O::state_names[k], k >= O::element_states});
+    });
+    return states;
+  }
+
+  void check_state(std::string_view name, int state) const {
+    const auto count = std::ssize(states(table_index(name)));
     require(
-        state >= 0 && state < states,
+        state >= 0 && state < count,
         "EmbeddingCollection: the optimizer has {} states, counted from 0; there is no state {}",
-        states, state);
+        count, state);
+  }
+
+  static std::vector<TableTraining> by_table(const Layout& layout, const Trained& training) {
+    std::vector<TableTraining> tables(layout.tables.size());
+    if constexpr (Groups::count > 1 || !Optimizer<Trained>) {
+      require(
+          training.group_of_table.size() == tables.size(),
+          "TrainingGroups: group_of_table has {} entries for {} tables; give each table's group",
+          training.group_of_table.size(), tables.size());
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        tables[t].group = training.group_of_table[t];
+        require(tables[t].group >= 0 && tables[t].group < Groups::count,
+                "TrainingGroups: table '{}' is in group {}; give 0 .. {}", layout.tables[t].name,
+                tables[t].group, Groups::count - 1);
+      }
+    }
+    for (TableTraining& table : tables)
+      with_group(table.group, [&](auto i) {
+        table.trains = Groups::trains[static_cast<std::size_t>(i())];
+        table.whole_rows = Groups::template optimizer<i()>::needs_mean_square;
+      });
+    return tables;
   }
 
   std::string no_memory(int rank) const {
-    const std::int64_t per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states;
+    std::int64_t bytes = 0;
+    for (const Shard& shard : layout_.shards) {
+      if (!shard.held_by(rank)) continue;
+      bytes += shard.rectangle.elements() * static_cast<std::int64_t>(sizeof(T));
+      for (const StateShape& state : states(shard.table))
+        bytes += 4 * (state.per_row ? shard.rectangle.rows() : shard.rectangle.elements());
+    }
     return fmt::format(
         "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's "
         "state; use more ranks, or 16-bit storage",
-        rank, layout_.elements(rank) * per_element + layout_.rows(rank) * 4 * O::row_states);
+        rank, bytes);
   }
 
   static Layout checked(Layout layout, int rank) {
@@ -332,7 +400,7 @@ class TableStore {
   }
 
   template <Initializer F>
-  void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, O, Backend>& arena,
+  void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, Backend>& arena,
                   const F& initializer) {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
       const op::ArenaSegment& segment = plan.segments[i];
@@ -352,7 +420,7 @@ class TableStore {
   void for_each_piece(std::string_view name, int state, MatrixView<U> whole, Visit&& visit) const {
     const int index = table_index(name);
     const TableSpec& table = layout_.tables[index];
-    const bool per_row = state >= O::element_states;
+    const bool per_row = state >= 0 && states(index)[static_cast<std::size_t>(state)].per_row;
     require(whole.rows == table.rows && whole.columns == (per_row ? 1 : table.width),
             "table '{}' is [{}, {}], the matrix given [{}, {}]", name, table.rows,
             per_row ? 1 : table.width, whole.rows, whole.columns);
@@ -392,9 +460,10 @@ class TableStore {
 
   Backend backend_;
   Layout layout_;
+  std::vector<TableTraining> training_;
   RankLayout routing_;
   std::uint64_t seed_;
-  std::vector<Arena<T, O, Backend>> arenas_;
+  std::vector<Arena<T, Backend>> arenas_;
 };
 
 }  // namespace tessera::inline v0

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/random.hpp>
+#include <tessera/op/step_counter.hpp>
+#include <tessera/stage/updater.hpp>
+#include <tessera/tables/training_groups.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// Steps and learning rates of all training groups of a collection.
+template <class Trained, class Backend>
+class TrainingSteps {
+  using Groups = detail::GroupsOf<Trained>;
+  static constexpr std::size_t count = Groups::count;
+
+ public:
+  /// `rate`: of groups that name none.
+  TrainingSteps(const Backend& backend, const Trained& training, float rate)
+      : TrainingSteps(backend, training, rate, std::make_integer_sequence<int, Groups::count>{}) {}
+
+  /// As StepCounter's.
+  std::int64_t called() const {
+    return of_one([](const auto& counter) { return counter.called(); });
+  }
+  std::int64_t all() const {
+    return of_one([](const auto& counter) { return counter.all(); });
+  }
+  void set(std::int64_t steps) {
+    for_each([&](auto i) { std::get<i()>(counters_).set(steps); });
+  }
+  float learning_rate(int group) const { return rates_[static_cast<std::size_t>(group)]; }
+  void set_learning_rate(int group, float rate) {
+    for_each([&](auto i) {
+      if (i() != static_cast<std::size_t>(group)) return;
+      rates_[i()] = rate;
+      if (advances_[i()]) std::get<i()>(counters_).set_learning_rate(rate);
+    });
+  }
+  void set_learning_rate(float rate) {
+    for (int group = 0; group < Groups::count; ++group) set_learning_rate(group, rate);
+  }
+  /// What ranks compare: the rate; of several groups a negative number made of all their rates.
+  float rates() const {
+    if constexpr (count == 1) {
+      return rates_[0];
+    } else {
+      std::uint64_t word = 0;
+      for_each([&](auto i) {
+        if (advances_[i()]) word = random_word(word, std::bit_cast<std::uint32_t>(rates_[i()]));
+      });
+      return -1.0f - static_cast<float>(word >> 40);
+    }
+  }
+
+  /// The next step, which is not begun.
+  UpdateStep<Trained> next(const Trained& training) const {
+    UpdateStep<Trained> step;
+    step.number = called() + 1;
+    for_each([&](auto i) {
+      std::get<i()>(step.functors) =
+          Groups::template get<static_cast<int>(i())>(training).at(rates_[i()], step.number);
+    });
+    return step;
+  }
+  /// Begins it.
+  void advance(const Trained& training, std::uint64_t seed, UpdateStep<Trained>& step) {
+    for_each([&](auto i) {
+      if (advances_[i()])
+        std::get<i()>(step.on_backend) = std::get<i()>(counters_).advance(
+            Groups::template get<static_cast<int>(i())>(training), seed);
+    });
+  }
+
+ private:
+  template <int... I>
+  TrainingSteps(const Backend& backend, const Trained& training, float rate,
+                std::integer_sequence<int, I...>)
+      : advances_(groups_with_tables(training)),
+        rates_{Groups::template rate<I>(training, rate)...},
+        counters_{StepCounter<typename Groups::template optimizer<I>, Backend>(
+            backend, Groups::template rate<I>(training, rate))...} {}
+
+  /// Those that train and have a table; one at least.
+  static std::array<bool, count> groups_with_tables([[maybe_unused]] const Trained& training) {
+    std::array<bool, count> some{};
+    if constexpr (!Optimizer<Trained>)
+      for (const int group : training.group_of_table)
+        some[static_cast<std::size_t>(group)] = Groups::trains[static_cast<std::size_t>(group)];
+    // steps are counted where all tables are frozen, too
+    if (std::none_of(some.begin(), some.end(), [](bool any) { return any; })) some[0] = true;
+    return some;
+  }
+
+  /// f(the counter of a group that advances).
+  template <class F>
+  std::int64_t of_one(F&& f) const {
+    std::int64_t found = 0;
+    bool done = false;
+    for_each([&](auto i) {
+      if (!advances_[i()] || done) return;
+      found = f(std::get<i()>(counters_));
+      done = true;
+    });
+    return found;
+  }
+
+  /// f(index), as a constant.
+  template <class F>
+  static void for_each(F&& f) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (f(std::integral_constant<std::size_t, I>{}), ...);
+    }(std::make_index_sequence<count>{});
+  }
+
+  std::array<bool, count> advances_;
+  std::array<float, count> rates_;
+  typename Groups::template counters<Backend> counters_;
+};
+
+}  // namespace tessera::inline v0

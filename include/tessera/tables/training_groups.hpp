@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/concepts/optimizer.hpp>
+#include <tessera/config.hpp>
+#include <tessera/op/step_counter.hpp>
+#include <tessera/op/update.hpp>
+#include <tessera/sharding/table.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+namespace detail {
+
+/// The names of the tables of table sources.
+template <TableSource... Tables>
+constexpr auto names_of_tables() {
+  std::array<std::string_view, (std::size_t{0} + ... + table_count<Tables>)> names{};
+  std::size_t n = 0;
+  [[maybe_unused]] const auto append = [&](const auto& specs) {
+    for (const TableSpec& spec : specs) names[n++] = spec.name;
+  };
+  (append(Tables::specs), ...);
+  return names;
+}
+
+template <class... Tables>
+struct GroupTables {
+  static constexpr auto table_names = names_of_tables<Tables...>();
+  /// All tables that no other group names.
+  static constexpr bool all_others = sizeof...(Tables) == 0;
+  static constexpr int names(std::string_view table) {
+    int times = 0;
+    for (const std::string_view name : table_names) times += name == table;
+    return times;
+  }
+};
+
+}  // namespace detail
+
+/// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
+/// Table, Fused or Tables<...>, as in the plan; none: all tables that no other group names.
+template <class O, class... Tables>
+struct Train : detail::GroupTables<Tables...> {
+  using optimizer = O;
+  using without_tables = Train<O>;
+  static constexpr bool trains = true;
+};
+
+namespace detail {
+
+/// Takes the place of an optimizer where rows never change.
+struct NoUpdate {
+  static constexpr int element_states = 0, row_states = 0;
+  static constexpr bool needs_mean_square = false;
+  static constexpr std::array<std::string_view, 0> state_names{};
+
+  struct Step {
+    struct Row {};
+    TESSERA_HOST_DEVICE Row row(float*, float) const { return {}; }
+    TESSERA_HOST_DEVICE float element(float weight, float, float*, const Row&) const {
+      return weight;
+    }
+  };
+  constexpr float initial_state(int) const { return 0; }
+  TESSERA_HOST_DEVICE constexpr Step at(float, std::int64_t) const { return {}; }
+};
+static_assert(Optimizer<NoUpdate>);
+
+}  // namespace detail
+
+/// A group of tables that are looked up and never change: no optimizer state, no update; gradients
+/// of their vectors are not sent, but for those of features with per-id weights.
+template <class... Tables>
+struct Frozen : detail::GroupTables<Tables...> {
+  using optimizer = detail::NoUpdate;
+  using without_tables = Frozen<>;
+  static constexpr bool trains = false;
+};
+
+/// The constants of one training group.
+template <class Group>
+struct GroupOptions {
+  typename Group::optimizer optimizer{};
+  /// NaN: the collection's
+  float learning_rate = std::numeric_limits<float>::quiet_NaN();
+};
+
+/// How the tables of a collection train, group by group: what stands in the place of an optimizer.
+template <class... Groups>
+struct TrainingGroups {
+  static_assert((false || ... || Groups::trains),
+                "TrainingGroups: no group trains; FrozenTables serves tables that never change");
+
+  std::tuple<GroupOptions<Groups>...> groups{};
+  /// by table of the layout: its group; EmbeddingCollection knows it from its types
+  std::vector<int> group_of_table{};
+};
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_training_group = requires { T::all_others; };
+
+/// What a collection asks of the place of its optimizer: an optimizer is one group of all tables.
+template <class Training>
+struct GroupsOf {
+  static constexpr int count = 1;
+  static constexpr std::array<bool, 1> trains{true};
+  template <int>
+  using optimizer = Training;
+  using steps = std::tuple<typename Training::Step>;
+  using step_values = std::tuple<const op::StepValues<Training>*>;
+  template <class Backend>
+  using counters = std::tuple<StepCounter<Training, Backend>>;
+
+  template <int>
+  static const Training& get(const Training& training) {
+    return training;
+  }
+  template <int>
+  static float rate(const Training&, float of_all) {
+    return of_all;
+  }
+};
+template <class... Groups>
+struct GroupsOf<TrainingGroups<Groups...>> {
+  using Training = TrainingGroups<Groups...>;
+  static constexpr int count = sizeof...(Groups);
+  static constexpr std::array<bool, count> trains{Groups::trains...};
+  template <int I>
+  using optimizer = typename std::tuple_element_t<I, std::tuple<Groups...>>::optimizer;
+  using steps = std::tuple<typename Groups::optimizer::Step...>;
+  using step_values = std::tuple<const op::StepValues<typename Groups::optimizer>*...>;
+  template <class Backend>
+  using counters = std::tuple<StepCounter<typename Groups::optimizer, Backend>...>;
+
+  template <int I>
+  static const optimizer<I>& get(const Training& training) {
+    return std::get<I>(training.groups).optimizer;
+  }
+  template <int I>
+  static float rate(const Training& training, float of_all) {
+    const float own = std::get<I>(training.groups).learning_rate;
+    return own == own ? own : of_all;
+  }
+};
+
+/// f(std::integral_constant<int, I>) for every group.
+template <class Training, class F>
+constexpr void for_each_training_group(F&& f) {
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    (f(std::integral_constant<int, I>{}), ...);
+  }(std::make_integer_sequence<int, GroupsOf<Training>::count>{});
+}
+
+/// f(std::integral_constant<int, I>) for group `group`.
+template <class Training, class F>
+void with_training_group(int group, F&& f) {
+  if constexpr (GroupsOf<Training>::count == 1) {
+    f(std::integral_constant<int, 0>{});
+  } else {
+    for_each_training_group<Training>([&](auto i) {
+      if (i() == group) f(i);
+    });
+  }
+}
+
+}  // namespace detail
+
+/// An optimizer for all tables, or TrainingGroups.
+template <class T>
+concept OptimizerOrGroups = Optimizer<T> || requires(const T& t) {
+  t.group_of_table;
+  t.groups;
+};
+
+}  // namespace tessera::inline v0

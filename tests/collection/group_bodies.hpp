@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training groups against collections with one optimizer each, on any backend: bodies of
+// test_groups.cpp and gpu/twin_cases.hpp.
+#pragma once
+
+#include <collection/tier_bodies.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace groups {
+
+using namespace tessera;      // NOLINT: a header of tests
+using namespace on_backend;   // NOLINT
+using namespace small_model;  // NOLINT
+
+using Four = TrainingGroups<Train<Ftrl>, Train<RowWiseAdagrad>, Train<Lamb>, Frozen<>>;
+inline constexpr std::array<float, 4> rates{0.25f, 0.125f, 0.0625f, 0};
+inline constexpr int frozen = 3;
+
+/// Two tables have copies on every rank.
+inline Layout two_replicated(int ranks) {
+  Layout of_all = layout(ranks, true);
+  for (Shard& shard : of_all.shards)
+    if (shard.table == 2) shard.rank = every_rank;
+  return make_layout({ranks}, of_all.tables, of_all.features, of_all.shards);
+}
+
+/// What one rank saw, by feature and by table.
+struct Seen {
+  std::vector<std::vector<float>> outputs, weight_gradients;  // by feature, of all steps
+  std::vector<std::vector<float>> weights, states;            // by table, at the end
+  std::uint64_t calls = 0, bytes = 0;
+};
+
+template <class E>
+Seen train_by_feature(E& e, int rank, int steps) {
+  const std::size_t features = e.layout().features.size(), tables = e.layout().tables.size();
+  Seen seen{.outputs = std::vector<std::vector<float>>(features),
+            .weight_gradients = std::vector<std::vector<float>>(features),
+            .weights = std::vector<std::vector<float>>(tables),
+            .states = std::vector<std::vector<float>>(tables)};
+  for (int step = 0; step < steps; ++step) {
+    const Batch batch(rank, step, samples_of(rank, step), e.columns());
+    const Given given(e.backend(), batch, e.columns());
+    const auto pooled = e.forward(given.keyed());
+    const std::vector<float> output = read(e.backend(), pooled.values.data, batch.gradient.size());
+    e.backward(pooled, given.gradient, given.of_weights.span());
+    const std::vector<float> of_weights = given.of_weights.read();
+    for (std::size_t f = 0; f < features; ++f) {
+      for (std::int64_t s = 0; s < batch.samples; ++s)
+        for (std::int64_t c = e.layout().feature_column[f]; c < e.layout().feature_column[f + 1];
+             ++c)
+          seen.outputs[f].push_back(output[static_cast<std::size_t>(s * e.columns() + c)]);
+      const auto at = [&](std::size_t feature) {
+        return batch.offsets[feature * static_cast<std::size_t>(batch.samples)];
+      };
+      for (std::int64_t i = at(f); i < at(f + 1); ++i)
+        seen.weight_gradients[f].push_back(of_weights[static_cast<std::size_t>(i)]);
+    }
+  }
+  for (const auto& shard : tiers::local_shards_by_place(e)) {
+    const auto append = [&](std::vector<float>& to, const auto& matrix) {
+      for (const float x :
+           read(e.backend(), matrix.data, static_cast<std::size_t>(matrix.rows * matrix.columns)))
+        to.push_back(x);
+    };
+    const auto table = static_cast<std::size_t>(shard.table);
+    append(seen.weights[table], shard.weights);
+    for (const auto& state : shard.states) append(seen.states[table], state);
+  }
+  return seen;
+}
+
+/// Every rank's, of training under one optimizer, or groups.
+template <class Backend, class... Policies, class Trained>
+std::vector<Seen> train_all(int ranks, const Layout& layout, const Trained& training, float rate) {
+  std::vector<Seen> seen(static_cast<std::size_t>(ranks));
+  on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
+    using E = LayoutCollection<Widths<>, Trained, Backend, CountingOn<Backend>,
+                               InitializeWith<UniformByRows>, Policies...>;
+    typename E::Options options;
+    options.learning_rate = rate;
+    options.seed = 7;
+    options.optimizer = training;
+    E e(c, backend, layout, options);
+    c.reset();
+    Seen& mine = seen[static_cast<std::size_t>(c.rank())];
+    mine = train_by_feature(e, c.rank(), enough_steps<Backend>);
+    for (const Collective kind :
+         {Collective::all_to_all, Collective::all_gather, Collective::all_reduce}) {
+      mine.calls += c.traffic(kind).calls;
+      mine.bytes += c.traffic(kind).bytes;
+    }
+  });
+  return seen;
+}
+
+/// A table's bits are those of a collection in which its optimizer trains all tables, and no step
+/// has more collectives.
+template <class Backend, class... Policies>
+void tables_train_as_apart() {
+  for (const int ranks : {1, 3}) {
+    if (!Backend::host_readable && ranks == 1) continue;  // for the emulator
+    const Layout layout = two_replicated(ranks);
+    const std::array apart{
+        train_all<Backend, Policies...>(ranks, layout, Ftrl{.l1 = 0.01f}, rates[0]),
+        train_all<Backend, Policies...>(ranks, layout, RowWiseAdagrad{}, rates[1]),
+        train_all<Backend, Policies...>(ranks, layout, Lamb{}, rates[2]),
+        train_all<Backend, Policies...>(ranks, layout, RowWiseAdagrad{}, rates[3])};
+    // query, user, genre, word, country
+    for (const std::vector<int>& group_of_table :
+         {std::vector<int>{frozen, 1, 0, 2, 1}, std::vector<int>{0, frozen, 2, 1, frozen},
+          std::vector<int>{2, 2, frozen, frozen, 0}}) {
+      CAPTURE(ranks);
+      CAPTURE(group_of_table[0]);
+      Four training;
+      std::get<0>(training.groups) = {Ftrl{.l1 = 0.01f}, rates[0]};
+      std::get<1>(training.groups).learning_rate = rates[1];
+      training.group_of_table = group_of_table;
+      const std::vector<Seen> together = train_all<Backend, Policies...>(
+          ranks, layout, training, rates[2]);  // the third has the collection's
+      for (std::size_t r = 0; r < together.size(); ++r) {
+        for (std::size_t f = 0; f < layout.features.size(); ++f) {
+          CAPTURE(f);
+          const int group = group_of_table[static_cast<std::size_t>(layout.feature_table[f])];
+          const Seen& alone = apart[static_cast<std::size_t>(group)][r];
+          CHECK(same_bits(together[r].outputs[f], alone.outputs[f]));
+          CHECK(same_bits(together[r].weight_gradients[f], alone.weight_gradients[f]));
+        }
+        for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+          CAPTURE(t);
+          const int group = group_of_table[t];
+          const Seen& alone = apart[static_cast<std::size_t>(group)][r];
+          CHECK(same_bits(together[r].weights[t], alone.weights[t]));
+          if (group == frozen)
+            CHECK(together[r].states[t].empty());
+          else
+            CHECK(same_bits(together[r].states[t], alone.states[t]));
+        }
+        // Lamb's is the collection with the most collectives
+        CHECK(together[r].calls <= apart[2][r].calls);
+        if (ranks > 1) CHECK(together[r].bytes < apart[2][r].bytes);
+      }
+    }
+  }
+}
+
+}  // namespace groups

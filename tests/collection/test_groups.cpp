@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training groups: an optimizer and a learning rate per group of tables, in one collection.
+#include <collection/group_bodies.hpp>
+
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+using namespace tessera;
+
+TEST_CASE("training groups: every table trains as in a collection of its optimizer, to the bit") {
+  groups::tables_train_as_apart<Host>();
+}
+TEST_CASE("the same without duplicates in the exchange, and encoded") {
+  groups::tables_train_as_apart<Host, Deduplicate, EncodeWith<Bf16>>();
+}
+
+namespace {
+
+using Wide = Table<"wide", 100, 1>;
+using Country = Table<"country", 9, 1>;
+using Item = Table<"item", 50, 8>;
+using Pretrained = Table<"pretrained", 40, 4>;
+using Model = Plan<RowWise<Wide>, Replicated<Country>, ColumnWise<2, Item>, TableWise<Pretrained>>;
+
+using Embeddings = EmbeddingCollection<Model, Train<Ftrl, Wide, Country>, Train<RowWiseAdagrad>,
+                                       Frozen<Pretrained>, Host, SelfCommunicator>;
+
+template <class E>
+void backward_of_ones(E& e) {
+  const std::vector<std::int64_t> ids{3, 3, 3, 3};
+  const std::vector<float> ones(static_cast<std::size_t>(e.columns()), 1.0f);
+  const auto pooled = e.forward(KeyedJagged<std::int64_t>{4, 1, ids, {}, {}});
+  e.backward(pooled, {ones.data(), 1, e.columns()});
+}
+
+template <class E>
+std::vector<float> table_of(const E& e, std::string_view name) {
+  const auto t = static_cast<std::size_t>(e.tables().table_index(name));
+  const TableSpec& table = e.layout().tables[t];
+  std::vector<float> values(static_cast<std::size_t>(table.rows * table.width));
+  e.tables().get(name, {values.data(), table.rows, table.width});
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("training groups by types: who is in which, rates by table") {
+  SelfCommunicator self;
+  Embeddings::Options options;
+  options.learning_rate = 0.5f;
+  Embeddings::of<Train<Ftrl, Wide, Country>>(options) = {Ftrl{.l1 = 0.5f}, 0.25f};
+  Embeddings e(self, Host{}, options);
+  CHECK(e.learning_rate("wide") == 0.25f);
+  CHECK(e.learning_rate("country") == 0.25f);
+  CHECK(e.learning_rate("item") == 0.5f);
+  CHECK(e.tables().states(0).size() == 2);
+  CHECK(e.tables().states(2).size() == 1);
+  CHECK(e.tables().states(3).empty());
+
+  // Ftrl begins with zeros: z = 1, n = 1, w = -(1 - l1) / ((1 + 1) / 0.25) = -1/16
+  const std::vector<float> item = table_of(e, "item"), pretrained = table_of(e, "pretrained");
+  backward_of_ones(e);
+  CHECK(table_of(e, "wide")[3] == doctest::Approx(-0.0625f));
+  CHECK(table_of(e, "wide")[4] == 0);
+  CHECK(table_of(e, "country")[3] == doctest::Approx(-0.0625f));
+  CHECK(table_of(e, "item")[24] == doctest::Approx(item[24] - 0.5f));  // sum = 1
+  CHECK(table_of(e, "pretrained") == pretrained);
+  CHECK(e.steps() == 1);
+
+  SUBCASE("a rate of a group") {
+    e.set_learning_rate<"item">(0);
+    CHECK(e.learning_rate("item") == 0);
+    CHECK(e.learning_rate("wide") == 0.25f);
+    const std::vector<float> before = table_of(e, "item"), wide = table_of(e, "wide");
+    backward_of_ones(e);
+    CHECK(table_of(e, "item") == before);
+    CHECK(table_of(e, "wide") != wide);
+  }
+  SUBCASE("a rate of all") {
+    e.set_learning_rate(0);
+    CHECK(e.learning_rate("item") == 0);
+    CHECK(e.learning_rate("wide") == 0);
+  }
+  SUBCASE("rows begin anew with their group's first values") {
+    const std::vector<std::int64_t> rows{3};
+    e.reset_rows(0, rows);
+    CHECK(table_of(e, "wide")[3] == 0);
+    e.reset_rows(2, rows);
+    CHECK(table_of(e, "item") == item);
+  }
+  CHECK_THROWS_WITH_AS(e.set_learning_rate("itme", 0.1f), doctest::Contains("'item'"),
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(e.set_learning_rate("item", -1), doctest::Contains("learning rate is -1"),
+                       InvalidArgument);
+}
+
+TEST_CASE("training groups at run time: wrong groups are named") {
+  using Two = TrainingGroups<Train<Sgd>, Train<Adagrad>>;
+  using E = LayoutCollection<Widths<>, Two, Host, SelfCommunicator>;
+  SelfCommunicator self;
+  E::Options options;
+  const auto make = [&] { E(self, Host{}, small_model::layout(1), options); };
+  CHECK_THROWS_WITH_AS(make(), doctest::Contains("0 entries for 5 tables"), InvalidArgument);
+  options.optimizer.group_of_table = {0, 1, 2, 0, 0};
+  CHECK_THROWS_WITH_AS(make(), doctest::Contains("'genre' is in group 2; give 0 .. 1"),
+                       InvalidArgument);
+  options.optimizer.group_of_table = {0, 1, 1, 0, 0};
+  std::get<1>(options.optimizer.groups).learning_rate = -1;
+  CHECK_THROWS_WITH_AS(make(), doctest::Contains("learning rate is -1"), InvalidArgument);
+}
+
+TEST_CASE("training groups: every table costs what its optimizer keeps") {
+  // wide 100 and country 9 rows of width 1 with z and n; item 50 x 8 and a sum a row of each half;
+  // pretrained 40 x 4 alone
+  constexpr std::int64_t needed = 12 * 109 + 4 * (50 * 8 + 2 * 50) + 4 * 40 * 4;
+  CHECK(check_memory(Model::layout({1}), Embeddings::memory_costs(), needed).ok());
+  const PlanFault fault = check_memory(Model::layout({1}), Embeddings::memory_costs(), needed - 1);
+  CHECK(fault.kind == PlanFault::Kind::does_not_fit);
+  CHECK(fault.found == needed);
+  static_assert(fits<Embeddings, Cluster{.ranks = 1, .memory_per_rank = needed}>);
+}
+
+TEST_CASE("training groups: ranks that differ are told") {
+  using Two = TrainingGroups<Train<Sgd>, Train<RowWiseAdagrad>>;
+  const auto run = [](auto&& set_options, auto&& set_rates) {
+    std::vector<std::string> texts(2);
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      using E = LayoutCollection<Widths<>, Two, Host, ThreadCommunicator>;
+      E::Options options;
+      options.optimizer.group_of_table = {0, 1, 1, 0, 1};
+      try {
+        set_options(options, c.rank());
+        E e(c, Host{}, small_model::layout(2), options);
+        set_rates(e, c.rank());
+        const small_model::Batch batch(c.rank(), 0, 3, e.columns());
+        e.forward(batch.keyed());
+      } catch (const InvalidArgument& error) {
+        texts[static_cast<std::size_t>(c.rank())] = error.what();
+      }
+    });
+    return texts;
+  };
+  const auto keep = [](auto&&...) {};
+  CHECK(run(keep, keep) == std::vector<std::string>(2));
+  for (const std::string& text :
+       run([](auto& options, int rank) { options.optimizer.group_of_table[3] = rank; }, keep))
+    CHECK(text.find("rank 1 does not have the training group of table 'word' of rank 0") !=
+          std::string::npos);
+  for (const std::string& text : run(
+           [](auto& options, int rank) {
+             std::get<1>(options.optimizer.groups).learning_rate = 0.5f * (1 + rank);
+           },
+           keep))
+    CHECK(text.find("the learning rate of training group 1 of rank 0") != std::string::npos);
+  for (const std::string& text :
+       run(keep, [](auto& e, int rank) { e.set_learning_rate("user", 0.5f * (1 + rank)); }))
+    CHECK(text.find("has other learning rates of its training groups than rank") !=
+          std::string::npos);
+}
+
+TEST_CASE("training groups: checkpoints hold each table's state, and go to other groups") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tessera_groups_" + std::to_string(::getpid()));
+  SelfCommunicator self;
+  Embeddings saved(self, Host{}, {});
+  backward_of_ones(saved);
+  CheckpointContents contents;
+  contents.add(saved);
+  save_checkpoint(self, folder, contents, 1);
+  const std::filesystem::path checkpoint = latest_checkpoint(folder).value();
+
+  Embeddings same(self, Host{}, {.seed = 5});
+  CheckpointContents of_same;
+  of_same.add(same);
+  load_checkpoint(self, checkpoint, of_same);
+  CHECK(small_model::shards_of(same) == small_model::shards_of(saved));
+
+  // wide by Adagrad, country as it was, item frozen, pretrained trains
+  using Other = EmbeddingCollection<Model, Train<Adagrad, Wide>, Train<Ftrl, Country>, Frozen<Item>,
+                                    Train<RowWiseAdagrad, Pretrained>, Host, SelfCommunicator>;
+  Other other(self, Host{}, {.seed = 5});
+  CheckpointContents of_other;
+  of_other.add(other);
+  CHECK_THROWS_WITH_AS(load_checkpoint(self, checkpoint, of_other),
+                       doctest::Contains("the checkpoint has no 'wide.sum'"), DataError);
+  std::vector<std::string> anew;
+  load_checkpoint(self, checkpoint, of_other, {.new_optimizers = &anew});
+  CHECK(anew == std::vector<std::string>{"wide", "item", "pretrained"});
+  for (const char* table : {"wide", "country", "item", "pretrained"})
+    CHECK(table_of(other, table) == table_of(saved, table));
+  std::vector<float> z(9), z_saved(9), sum(100);
+  other.tables().get_state("country", 0, {z.data(), 9, 1});
+  saved.tables().get_state("country", 0, {z_saved.data(), 9, 1});
+  CHECK(z == z_saved);
+  CHECK(z[3] == 1);
+  other.tables().get_state("wide", 0, {sum.data(), 100, 1});
+  CHECK(sum == std::vector<float>(100));
+  CHECK(other.steps() == 1);
+  std::filesystem::remove_all(folder);
+}
