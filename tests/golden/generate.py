@@ -134,6 +134,32 @@ int run(int argc, char** argv) {{
 """
 
 
+def groups(case):
+    source = Source(case["tables"])
+    sequences = [f["name"] for f in case["features"] if f["pooling"] == "none"]
+    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{'sum' if f['name'] in sequences else f['pooling']}}}"
+                         for f in case["features"])
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    types, values = [], []
+    for table in case["tables"]:
+        o = table["optimizer"]
+        of_table = f"ts::Table<{text(table['name'])}, {table['rows']}, {table['width']}>"
+        frozen = o["kind"] == "frozen"
+        types.append(f"ts::Frozen<{of_table}>" if frozen else f"ts::Train<ts::{OPTIMIZERS[o['kind']](o)[0]}, {of_table}>")
+        values.append("{}" if frozen else f"{{{optimizer_value(o)}, {number(o['lr'])}}}")
+    lists = [", ".join(map(text, names)) for names in ([t["name"] for t in case["tables"]], sequences)]
+    return f"""{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+
+int run(int argc, char** argv) {{
+  const ts::TrainingGroups<{', '.join(types)}> training{{{{{', '.join(f"ts::GroupOptions<{t}>{v}" for t, v in zip(types, values))}}}}};
+  return golden::run_groups<Plans>(argc, argv, training, {{{{{lists[0]}}}, {{{lists[1]}}}, {case['batch']}, {case['steps']}}});
+}}
+"""
+
+
 def model(case):
     tables = case["tables"]
     source = Source(tables)
@@ -207,7 +233,7 @@ def hstu(case):
     return (f"int run(int argc, char** argv) {{\n  return golden::run_hstu<{case['heads']}, {case['attention_dim']}, {case['hidden_dim']}>(argc, argv, {case['width']}, {{{options}}});\n}}\n")
 
 
-WRITERS = {"embedding": embedding, "accumulate": accumulate, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
+WRITERS = {"embedding": embedding, "accumulate": accumulate, "groups": groups, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 
@@ -216,7 +242,10 @@ def program_kind(case):
     kind = case["kind"]
     if kind in ("embedding", "accumulate"):
         optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
-        single = "optimizer" in case and all(o["kind"] in OPTIMIZERS for o in optimizers)
+        if kind == "embedding" and "optimizer" not in case:
+            known = all(o["kind"] in OPTIMIZERS or o["kind"] == "frozen" for o in optimizers)
+            return "groups" if known and all(f["pooling"] in (*POOLINGS, "none") for f in case["features"]) else None
+        single = all(o["kind"] in OPTIMIZERS for o in optimizers)
         return kind if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
     return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
 
