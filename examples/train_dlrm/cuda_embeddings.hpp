@@ -14,8 +14,7 @@ class Cuda;
 namespace dlrm {
 
 /// `make_embeddings` on a GPU. `routing`: a stream of its own for the thread that routes ahead.
-std::unique_ptr<Embeddings> make_cuda_embeddings(std::string_view optimizer,
-                                                 tessera::AnyCommunicator& communicator,
+std::unique_ptr<Embeddings> make_cuda_embeddings(tessera::AnyCommunicator& communicator,
                                                  const tessera::Layout& layout,
                                                  const EmbeddingOptions& options,
                                                  const tessera::Cuda& backend,

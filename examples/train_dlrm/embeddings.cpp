@@ -11,12 +11,12 @@ namespace dlrm {
 // Widths of whole tables, and of their halves under a plan that cuts columns.
 using HostWidths = tessera::Widths<4, 8, 16, 32, 64, 128>;
 
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer,
-                                            tessera::AnyCommunicator& communicator,
+std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options) {
   const tessera::Host backend({.threads = options.threads}), routing({.threads = options.threads});
-  return make_embeddings_of<HostWidths>(optimizer, communicator, layout, options, backend, routing);
+  return std::make_unique<EmbeddingsOf<tessera::Host, HostWidths>>(communicator, layout, options,
+                                                                   backend, routing);
 }
 
 }  // namespace dlrm

@@ -23,8 +23,6 @@ class CheckpointContents;
 
 namespace dlrm {
 
-inline constexpr std::array<std::string_view, 4> kOptimizers{"sgd", "adagrad", "rowwise-adagrad",
-                                                             "adam"};
 inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
@@ -36,7 +34,9 @@ struct EmbeddingOptions {
         routing(options.overlap ? &second : nullptr),
         codec(options.codec),
         gradient_codec(options.gradient_codec),
-        deduplicate(options.deduplicate) {}
+        deduplicate(options.deduplicate),
+        optimizer(options.optimizer),
+        one_rate(options.one_rate) {}
 
   float initial_bound;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed;
@@ -44,6 +44,8 @@ struct EmbeddingOptions {
   tessera::AnyCommunicator* routing;  ///< of the same ranks, for `start`; null: it is not called
   std::string codec, gradient_codec;
   bool deduplicate;
+  std::string optimizer;  ///< as optimizers_of takes it
+  bool one_rate;          ///< all tables have one rate, not each optimizer its own
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
@@ -53,7 +55,6 @@ class Embeddings {
  public:
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
-  virtual tessera::MemoryCost memory_cost() const = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
   /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;
@@ -65,7 +66,8 @@ class Embeddings {
                         tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
-  /// Updates the rows of the last forward.
+  /// Updates the rows of the last forward. The rate is the first optimizer's; others' are in the
+  /// proportion of their standard rates, unless all tables have one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
   /// Tells what a checkpoint must hold.
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
@@ -73,8 +75,7 @@ class Embeddings {
 
 /// Collective over the ranks of `communicator`. Throws tessera::InvalidArgument for an unknown
 /// optimizer.
-std::unique_ptr<Embeddings> make_embeddings(std::string_view optimizer,
-                                            tessera::AnyCommunicator& communicator,
+std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
 

@@ -3,33 +3,35 @@
 #pragma once
 
 #include "embeddings.hpp"
+#include "table_optimizers.hpp"
 
 #include <tessera/checkpoint/contents.hpp>
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/optimizer/optimizers.hpp>
 #include <tessera/tables/initializers.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
-#include <string_view>
-#include <type_traits>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace dlrm {
 
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
-template <class Optimizer, class Backend, class Widths>
+template <class Backend, class Widths>
 class EmbeddingsOf final : public Embeddings {
   // Codecs and duplicate removal are chosen at run time: a collection for each of them would be
   // compiled as often.
   using Collection = tessera::LayoutCollection<
-      Widths, Optimizer, Backend, tessera::AnyCommunicator,
+      Widths, TableOptimizers, Backend, tessera::AnyCommunicator,
       tessera::InitializeWith<tessera::Uniform>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
       tessera::DeduplicateIfAsked>;
@@ -39,15 +41,23 @@ class EmbeddingsOf final : public Embeddings {
                const EmbeddingOptions& options, const Backend& backend, const Backend& routing)
       : collection_(communicator, backend, layout,
                     {.seed = options.seed,
+                     .optimizer = {.group_of_table = optimizers_of(options.optimizer, layout)},
                      .initialize = {-options.initial_bound, options.initial_bound},
                      .forward_codec = options.codec,
                      .backward_codec = options.gradient_codec,
                      .deduplicate = options.deduplicate}) {
+    std::set<int> seen{kFrozen};
+    const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
+    for (std::size_t t = 0; t < optimizers.size(); ++t)
+      if (seen.insert(optimizers[t]).second)
+        rates_.emplace_back(layout.tables[t].name,
+                            options.one_rate
+                                ? 1.0f
+                                : standard_rate(optimizers[t]) / standard_rate(options.optimizer));
     if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, routing);
   }
 
   const tessera::Layout& layout() const override { return collection_.layout(); }
-  tessera::MemoryCost memory_cost() const override { return Collection::memory_cost; }
   void start(const tessera::KeyedJagged<std::int32_t>& ids) override {
     ahead_->start(ids);
     started_ = true;
@@ -65,7 +75,8 @@ class EmbeddingsOf final : public Embeddings {
     collection_.reset_rows(table, rows);
   }
   void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
-    collection_.set_learning_rate(learning_rate);
+    for (const auto& [table, share] : rates_)
+      collection_.set_learning_rate(table, share * learning_rate);
     collection_.backward(pooled_, gradient);
   }
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
@@ -74,32 +85,11 @@ class EmbeddingsOf final : public Embeddings {
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> pooled_;
   typename Collection::template StepState<std::int32_t> evaluation_;
+  /// of each optimizer in use: a table of it, and its rate as a share of the first one's
+  std::vector<std::pair<std::string, float>> rates_;
   bool started_ = false;
   std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>>
       ahead_;
 };
-
-/// Embeddings with the optimizer of this name, one of kOptimizers; throws InvalidArgument for any
-/// other. All in one file: more than half of their code is the same, which is compiled once there.
-template <class Widths, class Backend>
-std::unique_ptr<Embeddings> make_embeddings_of(std::string_view optimizer,
-                                               tessera::AnyCommunicator& communicator,
-                                               const tessera::Layout& layout,
-                                               const EmbeddingOptions& options,
-                                               const Backend& backend, const Backend& routing) {
-  std::unique_ptr<Embeddings> made;
-  const auto try_optimizer = [&]<class Optimizer>(std::string_view name,
-                                                  std::type_identity<Optimizer>) {
-    if (optimizer == name)
-      made = std::make_unique<EmbeddingsOf<Optimizer, Backend, Widths>>(communicator, layout,
-                                                                        options, backend, routing);
-  };
-  try_optimizer("sgd", std::type_identity<tessera::Sgd>{});
-  try_optimizer("adagrad", std::type_identity<tessera::Adagrad>{});
-  try_optimizer("rowwise-adagrad", std::type_identity<tessera::RowWiseAdagrad>{});
-  try_optimizer("adam", std::type_identity<tessera::Adam>{});
-  tessera::require(made != nullptr, "there is no optimizer '{}'", optimizer);
-  return made;
-}
 
 }  // namespace dlrm

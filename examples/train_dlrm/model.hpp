@@ -58,7 +58,7 @@ class Model final : public RankModel {
                      ? nullptr
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                  options.bucket_kib * 1024)),
-        embeddings_(make_embeddings(options.optimizer, communicator_,
+        embeddings_(make_embeddings(communicator_,
                                     make_layout(options, communicator_.size(), shape),
                                     EmbeddingOptions(options, communicators.routing))),
         vectors_(floats(max_batch * (features_ + 1) * width_)),

@@ -123,7 +123,7 @@ class CudaModel final : public RankModel {
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                  options.bucket_kib * 1024, backend_, gradients)),
         embeddings_(make_cuda_embeddings(
-            options.optimizer, communicator_, make_layout(options, communicator_.size(), shape),
+            communicator_, make_layout(options, communicator_.size(), shape),
             EmbeddingOptions(options, communicators.routing), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),

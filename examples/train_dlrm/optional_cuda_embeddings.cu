@@ -5,12 +5,11 @@
 
 #include <tessera/tessera.cuh>
 
-std::unique_ptr<dlrm::Embeddings> dlrm::make_cuda_embeddings(std::string_view optimizer,
-                                                             tessera::AnyCommunicator& communicator,
+std::unique_ptr<dlrm::Embeddings> dlrm::make_cuda_embeddings(tessera::AnyCommunicator& communicator,
                                                              const tessera::Layout& layout,
                                                              const EmbeddingOptions& options,
                                                              const tessera::Cuda& backend,
                                                              const tessera::Cuda& routing) {
-  return make_embeddings_of<tessera::Widths<16, 32, 64, 128>>(optimizer, communicator, layout,
-                                                              options, backend, routing);
+  return std::make_unique<EmbeddingsOf<tessera::Cuda, tessera::Widths<16, 32, 64, 128>>>(
+      communicator, layout, options, backend, routing);
 }

@@ -4,6 +4,7 @@
 
 #include "embeddings.hpp"
 #include "plans.hpp"
+#include "table_optimizers.hpp"
 
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/schedule.hpp>
@@ -159,11 +160,9 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
            !std::filesystem::equivalent(options.predictions, options.data, ignored)),
       "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
+  options.one_rate = rate_given;
   if (!rate_given) {
-    if (options.optimizer == "sgd") options.learning_rate = 10.0f;
-    if (options.optimizer == "adagrad" || options.optimizer == "rowwise-adagrad")
-      options.learning_rate = 0.04f;
-    if (options.optimizer == "adam") options.learning_rate = 0.01f;
+    options.learning_rate = standard_rate(options.optimizer);
   }
   if (!dense_rate_given) {
     if (options.dense_optimizer == "sgd") options.dense_learning_rate = 0.1f;
@@ -315,10 +314,24 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                           0, 1 << 20, "N")};
 
   app.option_defaults()->group("Training");
-  choose(add("--optimizer", options.optimizer, "Of the embeddings"), kOptimizers);
-  const CLI::Option* rate =
-      limit(add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate,
-            "R", "sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01");
+  add("--optimizer", options.optimizer,
+      "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl; or pairs NAME:PATTERN, as "
+      "in "
+      "ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first that matches a table's name "
+      "counts; "
+      "frozen: tables that never change")
+      ->type_name("NAME[:PATTERN,...]")
+      ->check([](const std::string& text) {
+        try {
+          parse_optimizers(text);
+        } catch (const tessera::InvalidArgument& error) {
+          return std::string(error.what());
+        }
+        return std::string();
+      });
+  const CLI::Option* rate = limit(
+      add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
+      "of each optimizer: sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01, ftrl 0.1");
   choose(add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"),
          kDenseOptimizers);
   const CLI::Option* dense_rate =

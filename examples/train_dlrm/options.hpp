@@ -47,7 +47,8 @@ struct Options {
   int cross_layers = 3;
   std::int64_t cross_rank = 0;  ///< 0: full
 
-  std::string optimizer = "rowwise-adagrad";
+  std::string optimizer = "rowwise-adagrad";  ///< as parse_optimizers takes it
+  bool one_rate = false;                      ///< --learning-rate is given
   std::string dense_optimizer = "adam";
   std::string dense_precision = "auto";  ///< of the dense layers' products; parsed: never auto
   float learning_rate = 0;               ///< of the embeddings

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plans.hpp"
 
+#include "table_optimizers.hpp"
+
 #include "../tessera_plan/cluster_file.hpp"
 
 #include <tessera/core/error.hpp>
@@ -81,13 +83,6 @@ Layout layout_of(int width, const Topology& topology, const std::vector<TableRow
   }(std::make_index_sequence<kWidths.size()>{});
   require(found, "plans of width {} are not compiled in", width);
   return layout;
-}
-
-MemoryCost memory_cost(std::string_view optimizer) {
-  if (optimizer == "sgd") return memory_cost_of<Sgd>;
-  if (optimizer == "adagrad") return memory_cost_of<Adagrad>;
-  if (optimizer == "rowwise-adagrad") return memory_cost_of<RowWiseAdagrad>;
-  return memory_cost_of<Adam>;
 }
 
 /// What bench_sharding measured on this machine, else another host's. Processes on several

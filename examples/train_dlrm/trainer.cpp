@@ -6,6 +6,7 @@
 #include "plans.hpp"
 #include "report.hpp"
 #include "saver.hpp"
+#include "table_optimizers.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -66,7 +67,7 @@ class Rank {
     const Part test_part(0, clicks_.test_samples(), communicator_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
-      print_plan(model_->embeddings().layout(), model_->embeddings().memory_cost());
+      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
     }
     std::int64_t loaded_step = 0;

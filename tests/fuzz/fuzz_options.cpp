@@ -4,6 +4,7 @@
 // The lines of the input are train_dlrm's arguments. No command line may do more harm than an error
 // that says what is wrong, and what is accepted is within the limits that the trainer relies on.
 #include "../../examples/train_dlrm/options.cpp"
+#include "../../examples/train_dlrm/table_optimizers.cpp"
 
 #include <cmath>
 #include <cstdint>

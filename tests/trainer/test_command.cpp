@@ -33,7 +33,8 @@ void check_close(const nlohmann::json& a, const nlohmann::json& b) {
 }  // namespace
 
 TEST_CASE("every plan and optimizer learns, and results are complete") {
-  for (const std::string optimizer : {"sgd", "adagrad", "rowwise-adagrad", "adam"}) {
+  for (const std::string optimizer :
+       {"sgd", "adagrad", "rowwise-adagrad", "adam", "'adagrad:C1*,adam:C2,rowwise-adagrad:*'"}) {
     nlohmann::json first;
     for (const std::string& plan : kPlans) {
       CAPTURE(plan);
@@ -209,7 +210,10 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
   check_fails("--dense fp16", "--dense");
-  check_fails("--optimizer lion", "--optimizer");
+  check_fails("--optimizer lion", "there is no optimizer 'lion'");
+  check_fails("--optimizer adam,", "there is no optimizer ''");
+  check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
+  check_fails("--optimizer frozen", "all tables are frozen");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
   check_fails("--ranks many", "--ranks");
@@ -372,6 +376,8 @@ TEST_CASE("a batch routed ahead gives the same model, to the bit") {
 }
 
 TEST_CASE("a training that diverges says so") {
+  check_fails(kTiny + "--optimizer adam:C1", "no pattern matches table 'C", 1);
+  check_fails(kTiny + "--optimizer adam:D1,ftrl", "no table matches 'D1'", 1);
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30", "diverged", 1);
   check_fails(kTiny + "--optimizer sgd --learning-rate 1e30 --overlap", "diverged", 1);
   check_fails("--samples 16000 --max-rows 20 --dense-optimizer sgd --dense-learning-rate 1e20",

@@ -46,7 +46,9 @@ TEST_CASE(
         "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
         "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 "
         "--overlap",
-        "--ranks 2 --optimizer adagrad --plan replicated --dense-optimizer adagrad",
+        "--ranks 2 --optimizer 'adagrad:C1*,frozen:C3,ftrl:C2*,rowwise-adagrad:*' --plan "
+        "replicated "
+        "--dense-optimizer adagrad",
         "--ranks 4 --plan grid --loader first-rank",
         "--ranks 2 --plan table-wise --weight-decay 0.001", "--ranks 2 --plan auto",
         "--ranks 2 --vocabulary --min-count 2"}) {

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "table_optimizers.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/planner/cost.hpp>
+
+#include <fmt/ranges.h>
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace dlrm {
+
+std::vector<OptimizerOfTables> parse_optimizers(std::string_view text) {
+  std::vector<OptimizerOfTables> pairs;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view pair = text.substr(begin, end - begin);
+    const std::size_t colon = std::min(pair.find(':'), pair.size());
+    const std::string_view name = pair.substr(0, colon);
+    const auto found = std::find(kOptimizers.begin(), kOptimizers.end(), name);
+    tessera::require(found != kOptimizers.end(),
+                     "there is no optimizer '{}'; give one of {}, or pairs NAME:PATTERN", name,
+                     fmt::join(kOptimizers, ", "));
+    const std::string_view pattern = colon == pair.size() ? "*" : pair.substr(colon + 1);
+    tessera::require(!pattern.empty(), "'{}' has no pattern; give NAME:PATTERN, such as {}:*", pair,
+                     name);
+    pairs.push_back({static_cast<int>(found - kOptimizers.begin()), std::string(pattern)});
+    begin = end + 1;
+  }
+  tessera::require(std::any_of(pairs.begin(), pairs.end(),
+                               [](const auto& pair) { return pair.optimizer != kFrozen; }),
+                   "all tables are frozen; give an optimizer for some");
+  return pairs;
+}
+
+std::vector<int> optimizers_of(std::string_view text, const tessera::Layout& layout) {
+  const std::vector<OptimizerOfTables> pairs = parse_optimizers(text);
+  std::vector<bool> used(pairs.size());
+  std::vector<int> optimizers;
+  for (const tessera::TableSpec& table : layout.tables) {
+    int optimizer = -1;
+    for (std::size_t p = 0; p < pairs.size(); ++p)
+      if (::fnmatch(pairs[p].pattern.c_str(), std::string(table.name).c_str(), 0) == 0) {
+        if (optimizer < 0) optimizer = pairs[p].optimizer;
+        used[p] = true;
+      }
+    tessera::require(optimizer >= 0,
+                     "--optimizer {}: no pattern matches table '{}'; add a pair for all others, "
+                     "such as rowwise-adagrad:*, at the end",
+                     text, table.name);
+    optimizers.push_back(optimizer);
+  }
+  for (std::size_t p = 0; p < pairs.size(); ++p)
+    tessera::require(used[p], "--optimizer {}: no table matches '{}'; tables are '{}' to '{}'",
+                     text, pairs[p].pattern, layout.tables.front().name, layout.tables.back().name);
+  return optimizers;
+}
+
+float standard_rate(int optimizer) {
+  constexpr std::array<float, kOptimizers.size()> rates{10, 0.04f, 0.04f, 0.01f, 0.1f, 0};
+  return rates[static_cast<std::size_t>(optimizer)];
+}
+
+float standard_rate(std::string_view text) {
+  for (const OptimizerOfTables& pair : parse_optimizers(text))
+    if (pair.optimizer != kFrozen) return standard_rate(pair.optimizer);
+  return 0;
+}
+
+tessera::MemoryCost memory_cost(std::string_view text) {
+  using namespace tessera;
+  constexpr std::array<MemoryCost, kOptimizers.size()> costs{
+      memory_cost_of<Sgd>,  memory_cost_of<Adagrad>, memory_cost_of<RowWiseAdagrad>,
+      memory_cost_of<Adam>, memory_cost_of<Ftrl>,    memory_cost_of<Sgd>};
+  MemoryCost most{0, 0};
+  for (const OptimizerOfTables& pair : parse_optimizers(text)) {
+    const MemoryCost& cost = costs[static_cast<std::size_t>(pair.optimizer)];
+    most = {std::max(most.per_element, cost.per_element), std::max(most.per_row, cost.per_row)};
+  }
+  return most;
+}
+
+}  // namespace dlrm

@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/optimizer/ftrl.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/sharding/cluster.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/tables/training_groups.hpp>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dlrm {
+
+/// Optimizers of tables by name: the training groups that are compiled in.
+inline constexpr std::array<std::string_view, 6> kOptimizers{"sgd",  "adagrad", "rowwise-adagrad",
+                                                             "adam", "ftrl",    "frozen"};
+using TableOptimizers =
+    tessera::TrainingGroups<tessera::Train<tessera::Sgd>, tessera::Train<tessera::Adagrad>,
+                            tessera::Train<tessera::RowWiseAdagrad>, tessera::Train<tessera::Adam>,
+                            tessera::Train<tessera::Ftrl>, tessera::Frozen<>>;
+inline constexpr int kFrozen = 5;
+
+/// The tables whose names a pattern matches ('*' stands for any text) and their optimizer.
+struct OptimizerOfTables {
+  int optimizer = 0;  ///< index into kOptimizers
+  std::string pattern;
+};
+
+/// "adam", or pairs as in "ftrl:wide_*,rowwise-adagrad:*", of which the first that matches a table
+/// counts. Throws InvalidArgument for names that are not known and for what is no pair.
+std::vector<OptimizerOfTables> parse_optimizers(std::string_view text);
+
+/// By table: its optimizer, an index into kOptimizers. Throws InvalidArgument for a table that no
+/// pattern matches, and for a pattern that matches none.
+std::vector<int> optimizers_of(std::string_view text, const tessera::Layout& layout);
+
+/// The learning rate that an optimizer has where none is given.
+float standard_rate(int optimizer);
+/// Of the first optimizer that trains.
+float standard_rate(std::string_view text);
+
+/// What an element and a row cost at most.
+tessera::MemoryCost memory_cost(std::string_view text);
+
+}  // namespace dlrm
