@@ -260,6 +260,8 @@ class HstuLayer {
     require(x.columns == width_ && y.columns == width_ && x.rows == y.rows,
             "HstuLayer: input is {} x {}, output {} x {}; both must be positions x {}", x.rows,
             x.columns, y.rows, y.columns, width_);
+    require(x.rows == 0 || x.data != y.data,
+            "HstuLayer: input and output are one matrix; backward reads the input again");
     check_sequences("HstuLayer", batch, x.rows, options_.max_length);
   }
 
