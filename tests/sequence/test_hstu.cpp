@@ -235,6 +235,10 @@ TEST_CASE("HSTU: what does not fit is named, and nothing is written") {
   CHECK(forward({0, 1, 6}, {}) == "HstuLayer: sequence 1 has 5 positions; max_length is 4");
   CHECK(forward({0, 3, 6}, {1}) == "HstuLayer: 1 numbers of targets for 2 sequences");
   CHECK(forward({0, 3, 6}, {1, 4}) == "HstuLayer: sequence 1 has 4 targets and 3 positions");
+  CHECK(message([&] {
+          const std::vector<std::int64_t> offsets{0, 3, 6};
+          layer.forward({y.data(), 6, kWidth}, {offsets}, {y.data(), 6, kWidth});
+        }) == "HstuLayer: input and output are one matrix; backward reads the input again");
   CHECK((y == std::vector<float>(6 * kWidth, 9.0f)));
   CHECK(forward({0, 3, 6}, {}).empty());
   CHECK(message([&] { layer.backward({x.data(), 5, kWidth}); }) ==

@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/core/sequence_batch.hpp>
 #include <tessera/dense/normal.hpp>
 #include <tessera/sequence/hstu_attention.hpp>
 #include <tessera/sequence/layer_norm.hpp>
@@ -26,14 +27,6 @@ struct HstuOptions {
   bool concat_ux = false;             ///< the output product reads U and the attention, too
   std::int64_t attention_window = 0;  ///< how much of the history a position sees; 0: all
   int threads = 0;  ///< 0: as many as OpenMP would use; results do not depend on it
-};
-
-/// The sequences of a batch, their positions one after another. Views of host memory.
-struct SequenceBatch {
-  std::span<const std::int64_t> offsets;  ///< sequences + 1, from 0, never decreasing
-  /// Per sequence, how many of its last positions are candidates to be ranked: each sees itself and
-  /// the history, and no position sees it. Empty: none.
-  std::span<const std::int64_t> targets{};
 };
 
 /// One HSTU block (Zhai et al. 2024, "Actions Speak Louder than Words"), as
@@ -267,24 +260,9 @@ class HstuLayer {
     require(x.columns == width_ && y.columns == width_ && x.rows == y.rows,
             "HstuLayer: input is {} x {}, output {} x {}; both must be positions x {}", x.rows,
             x.columns, y.rows, y.columns, width_);
-    const auto& offsets = batch.offsets;
-    require(!offsets.empty() && offsets.front() == 0 && offsets.back() == x.rows,
-            "HstuLayer: offsets must begin with 0 and end with the {} positions of the input",
-            x.rows);
-    const std::size_t sequences = offsets.size() - 1;
-    require(batch.targets.empty() || batch.targets.size() == sequences,
-            "HstuLayer: {} numbers of targets for {} sequences", batch.targets.size(), sequences);
-    for (std::size_t s = 0; s < sequences; ++s) {
-      const std::int64_t length = offsets[s + 1] - offsets[s];
-      require(length >= 0, "HstuLayer: offsets decrease after sequence {}", s);
-      require(length <= options_.max_length,
-              "HstuLayer: sequence {} has {} positions; max_length is {}", s, length,
-              options_.max_length);
-      if (batch.targets.empty()) continue;
-      require(batch.targets[s] >= 0 && batch.targets[s] <= length,
-              "HstuLayer: sequence {} has {} targets and {} positions", s, batch.targets[s],
-              length);
-    }
+    require(x.rows == 0 || x.data != y.data,
+            "HstuLayer: input and output are one matrix; backward reads the input again");
+    check_sequences("HstuLayer", batch, x.rows, options_.max_length);
   }
 
   void resize(std::int64_t rows) {
