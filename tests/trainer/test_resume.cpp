@@ -141,7 +141,7 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
   for (const std::string how :
        {"--optimizer adam --plan mixed --ranks 3 --save-async",
         "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
-        "--optimizer 'ftrl:C1*,frozen:C2,adagrad:*' --plan grid --ranks 2 --save-increments 3"}) {
+        "--optimizer ftrl:C1*,frozen:C2,adagrad:* --plan grid --ranks 2 --save-increments 3"}) {
     CAPTURE(how);
     const TemporaryFolder folder;
     const std::string base = kModel + how + " --save-every 30 --keep 3 --save ";
