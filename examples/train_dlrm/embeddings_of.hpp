@@ -9,7 +9,7 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
-#include <tessera/core/error.hpp>
+#include <tessera/optimizer/clip.hpp>
 #include <tessera/tables/initializers.hpp>
 
 #include <cstddef>
@@ -75,13 +75,23 @@ class EmbeddingsOf final : public Embeddings {
     collection_.reset_rows(table, rows);
   }
   void backward(tessera::MatrixView<const float> gradient, float learning_rate) override {
-    for (const auto& [table, share] : rates_)
-      collection_.set_learning_rate(table, share * learning_rate);
+    set_rates(learning_rate);
     collection_.backward(pooled_, gradient);
+  }
+  void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate, float norm,
+                        std::span<float> dense) override {
+    set_rates(learning_rate);
+    collection_.accumulate(pooled_, gradient);
+    collection_.apply(tessera::ClipByGlobalNorm{norm}, dense);
   }
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
+  void set_rates(float learning_rate) {
+    for (const auto& [table, share] : rates_)
+      collection_.set_learning_rate(table, share * learning_rate);
+  }
+
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> pooled_;
   typename Collection::template StepState<std::int32_t> evaluation_;

@@ -46,6 +46,7 @@ class Model final : public RankModel {
       : communicator_(communicators.main),
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
+        clip_norm_(options.clip_norm),
         features_(static_cast<std::int64_t>(shape.features.size())),
         interaction_(make_interaction(options, static_cast<int>(features_) + 1)),
         bottom_(sizes(shape.numbers, options.bottom_mlp, width_),
@@ -108,9 +109,13 @@ class Model final : public RankModel {
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
+    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, features_ * width_);
+    if (clip_norm_ == 0)
+      embeddings_->backward(d_pooled, embedding_rate);
+    else
+      embeddings_->backward_clipped(d_pooled, embedding_rate, clip_norm_, parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); },
                optimizer_);
-    embeddings_->backward(d_vectors.column_range(width_, features_ * width_), embedding_rate);
   }
 
   double take_loss() override { return std::exchange(loss_, 0.0); }
@@ -163,6 +168,7 @@ class Model final : public RankModel {
   tessera::AnyCommunicator& communicator_;
   int threads_;
   int width_;
+  float clip_norm_;        ///< 0: none
   std::int64_t features_;  ///< categories; n below
   std::unique_ptr<Interaction> interaction_;
   tessera::Mlp<> bottom_, top_;

@@ -111,6 +111,7 @@ class CudaModel final : public RankModel {
       : communicator_(communicators.main),
         backend_(backend),
         width_(options.embedding_width),
+        clip_norm_(options.clip_norm),
         interaction_(make_cuda_interaction(options, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .tf32 = tf32(options)}),
@@ -191,8 +192,12 @@ class CudaModel final : public RankModel {
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
+    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, kFeatures * width_);
+    if (clip_norm_ == 0)
+      embeddings_->backward(d_pooled, embedding_rate);
+    else
+      embeddings_->backward_clipped(d_pooled, embedding_rate, clip_norm_, parameters_.gradients());
     std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
-    embeddings_->backward(d_vectors.column_range(width_, kFeatures * width_), embedding_rate);
   }
 
   double take_loss() override {
@@ -255,6 +260,7 @@ class CudaModel final : public RankModel {
   AnyCommunicator& communicator_;
   Cuda backend_;
   int width_;
+  float clip_norm_;  ///< 0: none
   std::unique_ptr<Interaction> interaction_;
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;

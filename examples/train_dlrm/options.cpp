@@ -338,6 +338,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       limit(add("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f,
             kMostRate, "R", "sgd 0.1, adagrad 0.01, adam 0.001");
   limit(add("--weight-decay", options.weight_decay, "Of the linear layers"), 0.0f, kMostRate, "R");
+  limit(
+      app.add_option("--clip-norm", options.clip_norm,
+                     "Scale a step's gradients, of tables and linear layers together, down to this "
+                     "norm where theirs is larger"),
+      1e-30f, 1e30f, "NORM");
   limit(add("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"),
         0.0f, kMostRate, "B");
   CLI::Option* constant = flag("--constant-rates", options.constant_rates,

@@ -54,6 +54,7 @@ struct Options {
   float learning_rate = 0;               ///< of the embeddings
   float dense_learning_rate = 0;         ///< of the linear layers
   float weight_decay = 0;
+  float clip_norm = 0;  ///< 0: gradients are not clipped
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
   int epochs = 0;

@@ -56,6 +56,15 @@ TEST_CASE("every plan and optimizer learns, and results are complete") {
   }
 }
 
+TEST_CASE("--clip-norm: a bound that no step reaches changes nothing, a small one holds it back") {
+  const nlohmann::json free = results(kTiny + "--ranks 2"),
+                       wide = results(kTiny + "--ranks 2 --clip-norm 1e9"),
+                       narrow = results(kTiny + "--ranks 2 --optimizer sgd --clip-norm 1e-6");
+  CHECK(free.at("auc") == wide.at("auc"));
+  CHECK(free.at("logloss") == wide.at("logloss"));
+  CHECK(number(narrow, "logloss") > number(free, "logloss") + 0.01);
+}
+
 TEST_CASE("every width") {
   for (const int width : {8, 16, 32, 64, 128}) {
     CAPTURE(width);
@@ -214,6 +223,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--optimizer adam,", "there is no optimizer ''");
   check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
   check_fails("--optimizer frozen", "all tables are frozen");
+  check_fails("--clip-norm 0", "--clip-norm");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
   check_fails("--ranks many", "--ranks");
