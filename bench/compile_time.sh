@@ -26,15 +26,15 @@ instantiation() {
     "$(awk "BEGIN { print $seconds / $alone }")" "$most" "$(awk "BEGIN { if ($seconds > $most * $alone) print \"over\" }")"
 }
 
-# collection BACKEND INCLUDE WIDTH...: a source that makes, looks up and updates tables of these widths.
+# collection BACKEND INCLUDE OPTIMIZERS WIDTH...: a source that makes, looks up and updates tables of these widths.
 collection() {
-  local backend=$1 include=$2 plan='' n=0
-  shift 2
+  local backend=$1 include=$2 optimizers=$3 plan='' n=0
+  shift 3
   printf '#include <%s>\nusing namespace tessera;\n' "$include"
   for width in "$@"; do plan+="${plan:+, }TableWise<Table<\"t$((n++))\", 1000, $width>>"; done
-  printf 'using Ranks = BasicSelfCommunicator<%s>;\n' "$([ "$backend" = Cuda ] && echo CudaMemory || echo HostMemory)"
+  printf 'using Ranks = BasicSelfCommunicator<%s>;\n' "$([ "$backend" = Cuda ] && echo CudaTransfer || echo HostTransfer)"
   printf 'void step(Ranks& ranks, %s& backend, KeyedJagged<int> batch, MatrixView<const float> gradient) {\n' "$backend"
-  printf '  EmbeddingCollection<Plan<%s>, RowWiseAdagrad, %s, Ranks> tables(ranks, backend, {});\n' "$plan" "$backend"
+  printf '  EmbeddingCollection<Plan<%s>, %s, %s, Ranks> tables(ranks, backend, {});\n' "$plan" "$optimizers" "$backend"
   printf '  tables.backward(tables.forward(batch), gradient);\n}\n'
 }
 
@@ -46,9 +46,11 @@ instantiations() {
   instantiation 1 "$label: <$include> alone" "$source" "$@"
   for widths in 64 '16 32 64 128'; do
     # shellcheck disable=SC2086  # a list
-    collection "$backend" "$include" $widths >"$source"
+    collection "$backend" "$include" RowWiseAdagrad $widths >"$source"
     instantiation "$most" "$label: a collection, widths $widths" "$source" "$@"
   done
+  collection "$backend" "$include" 'Train<RowWiseAdagrad>, Train<Adagrad, Table<"t1", 1000, 64>>' 64 64 >"$source"
+  instantiation "$most" "$label: two training groups, width 64" "$source" "$@"
 }
 
 if [ "${1:-}" = --instantiations ]; then

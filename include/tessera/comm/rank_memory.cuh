@@ -65,7 +65,7 @@ class CudaTransfer {
   void reduce(int sources, From from, int targets, To to, std::size_t count, Reduction reduction) {
     if (count == 0) return;
     if (!on_device(from(0))) return host_.reduce<T>(sources, from, targets, to, count, reduction);
-    require(sources <= gpu::reduce_ranks, "CudaMemory: {} ranks reduce together; at most {}",
+    require(sources <= gpu::reduce_ranks, "CudaTransfer: {} ranks reduce together; at most {}",
             sources, gpu::reduce_ranks);
     gpu::ReducePlaces<T> places{};
     for (int i = 0; i < sources; ++i) places.from[places.sources++] = from(i);
