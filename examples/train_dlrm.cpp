@@ -5,6 +5,7 @@
 // that are threads or processes.
 //   train_dlrm --help
 #include "train_dlrm/clicks.hpp"
+#include "train_dlrm/model_shape.hpp"
 #include "train_dlrm/options.hpp"
 #include "train_dlrm/plans.hpp"
 #include "train_dlrm/ranks.hpp"
@@ -36,6 +37,13 @@ namespace {
 
 using namespace dlrm;
 
+/// A number where it is one for all tables, else the option's text.
+nlohmann::ordered_json width_of(const Options& options) {
+  const std::vector<std::int32_t> widths = parse_widths(options.embedding_width);
+  return widths.size() == 1 ? nlohmann::ordered_json(widths[0])
+                            : nlohmann::ordered_json(options.embedding_width);
+}
+
 nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks,
                                const Result& result) {
   nlohmann::ordered_json json{{"auc", result.quality.auc},
@@ -58,7 +66,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"train_samples", clicks.train_samples()},
                               {"test_samples", clicks.test_samples()},
                               {"data", options.data.empty() ? "synthetic" : options.data},
-                              {"embedding_width", options.embedding_width},
+                              {"embedding_width", width_of(options)},
                               {"interaction", options.interaction},
                               {"optimizer", options.optimizer},
                               {"learning_rate", options.learning_rate},

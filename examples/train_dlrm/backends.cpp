@@ -20,7 +20,7 @@ class HostBackend final : public RankBackend {
   AnyCommunicator gradients() override { return any(gradients_); }
   AnyCommunicator routing() override { return any(routing_); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
-                                        const DataShape& shape, std::int64_t max_batch) override {
+                                        const ModelShape& shape, std::int64_t max_batch) override {
     return std::make_unique<Model>(communicators, options, shape, max_batch);
   }
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "model_shape.hpp"
 #include "options.hpp"
 #include "rank_model.hpp"
 #include "ranks.hpp"
-#include "shape.hpp"
 
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
@@ -29,7 +29,7 @@ class RankBackend {
   virtual tessera::AnyCommunicator routing() = 0;
   /// Collective. `max_batch`: samples of a rank at most.
   virtual std::unique_ptr<RankModel> make_model(Communicators& communicators,
-                                                const Options& options, const DataShape& shape,
+                                                const Options& options, const ModelShape& shape,
                                                 std::int64_t max_batch) = 0;
 };
 

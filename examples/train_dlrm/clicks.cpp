@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "clicks.hpp"
 
+#include "model_shape.hpp"
+
 #include <tessera/core/random.hpp>
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/criteo.hpp>
@@ -238,9 +240,10 @@ class TabularClicks final : public Clicks {
     const Schema& schema = file_.schema();
     shape_.numbers = std::max<std::int64_t>(std::ssize(schema.numeric), 1);
     for (std::size_t t = 0; t < schema.tables.size(); ++t)
-      shape_.tables.push_back({schema.tables[t].name, raw_ && schema.tables[t].rows == 0
-                                                          ? options.max_rows
-                                                          : file_.rows()[t]});
+      shape_.tables.push_back(
+          {schema.tables[t].name,
+           raw_ && schema.tables[t].rows == 0 ? options.max_rows : file_.rows()[t],
+           schema.tables[t].width});
     for (const CategoricalColumn& column : schema.categorical)
       shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0});
   }
@@ -265,7 +268,7 @@ class TabularClicks final : public Clicks {
   std::uint64_t checksum() const override { return file_.checksum(); }
 
  private:
-  /// What the model of this program takes: tables of one width.
+  /// What the model of this program takes.
   static Schema schema_for(const Options& options) {
     Schema schema = read_schema(options.schema);
     const auto refuse = [&](const std::string& column, std::string_view what) {
@@ -276,10 +279,9 @@ class TabularClicks final : public Clicks {
       if (table.unknown == UnknownCategory::bad_id)
         refuse(column.name,
                "this program's tables refuse bad ids; say 'unknown: shared' or 'error'");
-      if (table.width != 0 && table.width != options.embedding_width)
-        refuse(column.name, fmt::format("width {} differs from --embedding-width {}, that of all "
-                                        "tables of this model",
-                                        table.width, options.embedding_width));
+      if (table.width > kMostWidth)
+        refuse(column.name,
+               fmt::format("a width of {}; this program takes 1 to {}", table.width, kMostWidth));
       if (table.rows_by == RowsBy::vocabulary && !options.vocabulary)
         refuse(column.name, "a vocabulary needs --vocabulary");
     }

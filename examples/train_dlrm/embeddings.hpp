@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "options.hpp"
-
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -23,20 +21,13 @@ class CheckpointContents;
 
 namespace dlrm {
 
+struct Options;
+
 inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
   /// What the command line says of them.
-  EmbeddingOptions(const Options& options, tessera::AnyCommunicator& second)
-      : initial_bound(options.initial_bound),
-        seed(options.seed),
-        threads(options.threads_per_rank),
-        routing(options.overlap ? &second : nullptr),
-        codec(options.codec),
-        gradient_codec(options.gradient_codec),
-        deduplicate(options.deduplicate),
-        optimizer(options.optimizer),
-        one_rate(options.one_rate) {}
+  EmbeddingOptions(const Options& options, tessera::AnyCommunicator& second);
 
   float initial_bound;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed;

@@ -3,8 +3,8 @@
 #include "interaction.hpp"
 
 #include "plans.hpp"
+#include "projection.hpp"
 
-#include <tessera/core/error.hpp>
 #include <tessera/dense/linear.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 
 namespace dlrm {
@@ -38,10 +37,17 @@ class Dot final : public Interaction {
   int threads_;
 };
 
-/// The same of any number of vectors, known at run time, in the same order.
+float dot(const float* a, const float* b, std::int64_t width) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t c = 0; c < width; ++c) sum += a[c] * b[c];
+  return sum;
+}
+
+/// The same of any number of vectors of any width, known at run time, in the same order.
 class AnyDot final : public Interaction {
  public:
-  AnyDot(int vectors, int width, int threads)
+  AnyDot(std::int64_t vectors, std::int64_t width, int threads)
       : vectors_(vectors), width_(width), threads_(threads) {}
   std::int64_t columns() const override {
     return (width_ + vectors_ * (vectors_ - 1) / 2 + 15) / 16 * 16;
@@ -53,8 +59,7 @@ class AnyDot final : public Interaction {
       float* to = std::copy_n(from, width_, &z(s, 0));
       for (std::int64_t i = 1; i < vectors_; ++i)
         for (std::int64_t j = 0; j < i; ++j)
-          *to++ = std::inner_product(from + i * width_, from + (i + 1) * width_, from + j * width_,
-                                     0.0f);
+          *to++ = dot(from + i * width_, from + j * width_, width_);
       std::fill(to, &z(s, 0) + columns(), 0.0f);
     }
   }
@@ -82,26 +87,52 @@ class AnyDot final : public Interaction {
   int threads_;
 };
 
+/// All vectors side by side, as they are.
+class Concat final : public Interaction {
+ public:
+  Concat(std::int64_t columns, int threads) : columns_(columns), threads_(threads) {}
+  std::int64_t columns() const override { return columns_; }
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
+    copy(x, z);
+  }
+  void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz,
+                tessera::MatrixView<float> dx) override {
+    copy(dz, dx);
+  }
+
+ private:
+  void copy(tessera::MatrixView<const float> from, tessera::MatrixView<float> to) const {
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (std::int64_t s = 0; s < from.rows; ++s) std::copy_n(from.row(s), columns_, to.row(s));
+  }
+
+  std::int64_t columns_;
+  int threads_;
+};
+
 }  // namespace
 
-std::unique_ptr<Interaction> make_interaction(const Options& options, int vectors) {
-  const int width = options.embedding_width, threads = options.threads_per_rank;
+std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape) {
+  const int threads = options.threads_per_rank;
   if (options.interaction == "cross") {
     const tessera::CrossOptions cross{
         .layers = options.cross_layers, .rank = options.cross_rank, .threads = threads};
-    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>(vectors * width,
+    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>(shape.columns(),
                                                                                  cross);
   }
-  if (vectors != kFeatures + 1) return std::make_unique<AnyDot>(vectors, width, threads);
-  std::unique_ptr<Interaction> found;
+  if (options.interaction == "concat") return std::make_unique<Concat>(shape.columns(), threads);
+  const std::int64_t vectors = std::ssize(shape.features) + 1, width = shape.vector_width;
+  std::unique_ptr<Interaction> dot;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    if (width == Width) found = std::make_unique<Dot<Width>>(threads);
+    if (width == Width) dot = std::make_unique<Dot<Width>>(threads);
   };
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
-  }(std::make_index_sequence<kWidths.size()>{});
-  tessera::require(found != nullptr, "no dot interaction of width {} is compiled in", width);
-  return found;
+  if (vectors == kFeatures + 1)
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
+    }(std::make_index_sequence<kWidths.size()>{});
+  if (!dot) dot = std::make_unique<AnyDot>(vectors, width, threads);
+  if (shape.one_width()) return dot;
+  return std::make_unique<Projected>(std::move(dot), shape, threads);
 }
 
 }  // namespace dlrm

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "model_shape.hpp"
 #include "options.hpp"
 
 #include <tessera/core/matrix_view.hpp>
@@ -25,14 +26,15 @@ struct DenseTensor {
   std::span<float> values;
 };
 
-/// What makes the top layers' input of a sample's 27 vectors, in a backend's memory; a layer of its
+/// What makes the top layers' input of a sample's vectors, in a backend's memory; a layer of its
 /// dense parameters, which may have none.
 class Interaction {
  public:
   virtual ~Interaction() = default;
   /// Of z.
   virtual std::int64_t columns() const = 0;
-  /// z [batch, columns()] from x [batch, 27*width], which stays as it is until backward.
+  /// z [batch, columns()] from x [batch, columns of the model's shape], which stays as it is until
+  /// backward.
   virtual void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) = 0;
   /// dx from dz, and the gradients of the parameters; x is that of the last forward.
   virtual void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
@@ -93,7 +95,7 @@ class CrossOf final : public Interaction {
   std::span<float> values_, gradients_;
 };
 
-/// What --interaction names, on the host, of so many vectors a sample.
-std::unique_ptr<Interaction> make_interaction(const Options& options, int vectors);
+/// What --interaction names, on the host; a dot of vectors of several widths projects them.
+std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape);
 
 }  // namespace dlrm

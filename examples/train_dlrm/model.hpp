@@ -33,22 +33,22 @@
 namespace dlrm {
 
 /// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the
-/// categories, dot products of all pairs of these 27 vectors or cross layers over all of them
+/// categories, dot products of all pairs of these vectors or cross layers over all of them
 /// (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as the
 /// plan says.
 ///
-///   numbers -> bottom MLP -> | vector 0 | vectors 1..n | <- embeddings         one buffer [batch, (n+1)*width]
+///   numbers -> bottom MLP -> | vector 0 | vectors 1..n | <- embeddings         one buffer [batch, columns]
 ///                                       interaction -> top MLP -> logit
 class Model final : public RankModel {
  public:
-  Model(Communicators& communicators, const Options& options, const DataShape& shape,
+  Model(Communicators& communicators, const Options& options, const ModelShape& shape,
         std::int64_t max_batch)
       : communicator_(communicators.main),
         threads_(options.threads_per_rank),
-        width_(options.embedding_width),
+        width_(shape.vector_width),
+        columns_(shape.columns()),
         clip_norm_(options.clip_norm),
-        features_(static_cast<std::int64_t>(shape.features.size())),
-        interaction_(make_interaction(options, static_cast<int>(features_) + 1)),
+        interaction_(make_interaction(options, shape)),
         bottom_(sizes(shape.numbers, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .threads = threads_}),
         top_(sizes(interaction_->columns(), options.top_mlp, 1),
@@ -62,8 +62,8 @@ class Model final : public RankModel {
         embeddings_(make_embeddings(communicator_,
                                     make_layout(options, communicator_.size(), shape),
                                     EmbeddingOptions(options, communicators.routing))),
-        vectors_(floats(max_batch * (features_ + 1) * width_)),
-        vector_gradients_(floats(max_batch * (features_ + 1) * width_)),
+        vectors_(floats(max_batch * columns_)),
+        vector_gradients_(floats(max_batch * columns_)),
         products_(floats(max_batch * interaction_->columns())),
         product_gradients_(floats(max_batch * interaction_->columns())),
         logits_(floats(max_batch)),
@@ -109,7 +109,7 @@ class Model final : public RankModel {
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
-    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, features_ * width_);
+    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, columns_ - width_);
     if (clip_norm_ == 0)
       embeddings_->backward(d_pooled, embedding_rate);
     else
@@ -142,7 +142,7 @@ class Model final : public RankModel {
   void run_forward(const tessera::ClickBatch<std::int32_t>& batch,
                    const tessera::ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
-    const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, features_ * width_);
+    const tessera::MatrixView<float> pooled = vectors(n).column_range(width_, columns_ - width_);
     bottom_.forward(batch.dense_view(), vectors(n).column_range(0, width_));
     train ? embeddings_->forward(batch.keyed(), pooled)
           : embeddings_->evaluate(batch.keyed(), pooled);
@@ -159,7 +159,7 @@ class Model final : public RankModel {
     return buffer;
   }
   tessera::MatrixView<float> vectors(std::int64_t n) {
-    return {vectors_.data(), n, (features_ + 1) * width_};
+    return {vectors_.data(), n, columns_};
   }
   tessera::MatrixView<float> products(std::int64_t n) {
     return {products_.data(), n, interaction_->columns()};
@@ -167,16 +167,15 @@ class Model final : public RankModel {
 
   tessera::AnyCommunicator& communicator_;
   int threads_;
-  int width_;
-  float clip_norm_;        ///< 0: none
-  std::int64_t features_;  ///< categories; n below
+  std::int64_t width_, columns_;  ///< of the bottom MLP's output; of all vectors
+  float clip_norm_;               ///< 0: none
   std::unique_ptr<Interaction> interaction_;
   tessera::Mlp<> bottom_, top_;
   tessera::DenseParameters parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
-  Floats vectors_, vector_gradients_;    // [batch, (n+1)*width]
+  Floats vectors_, vector_gradients_;    // [batch, columns]
   Floats products_, product_gradients_;  // [batch, columns of the interaction]
   Floats logits_, logit_gradients_;
   double loss_ = 0;

@@ -54,13 +54,17 @@ class CudaDot final : public Interaction {
 /// Whether products of floats are on the tensor cores.
 bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
 
-std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const Cuda& backend) {
-  const int width = options.embedding_width;
+std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const ModelShape& shape,
+                                                   const Cuda& backend) {
+  const int width = shape.vector_width;
   if (options.interaction == "cross")
     return std::make_unique<CrossOf<CudaCross>>(
-        backend, (kFeatures + 1) * width,
+        backend, shape.columns(),
         CudaCrossOptions{
             .layers = options.cross_layers, .rank = options.cross_rank, .tf32 = tf32(options)});
+  require(options.interaction == "dot",
+          "--backend cuda: its interactions are dot and cross; give --backend host for {}",
+          options.interaction);
   std::unique_ptr<Interaction> found;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
     if (width != Width) return;
@@ -72,7 +76,9 @@ std::unique_ptr<Interaction> make_cuda_interaction(const Options& options, const
   [&]<std::size_t... I>(std::index_sequence<I...>) {
     (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
   }(std::make_index_sequence<kWidths.size()>{});
-  require(found != nullptr, "no dot interaction of width {} is compiled in", width);
+  require(found != nullptr && shape.one_width(),
+          "--backend cuda: a dot interaction takes one --embedding-width of 8, 16, 32, 64 or 128 for "
+          "all tables; give --interaction cross, or --backend host");
   return found;
 }
 
@@ -106,13 +112,14 @@ class Outbox {
 /// host waits for nothing.
 class CudaModel final : public RankModel {
  public:
-  CudaModel(Communicators& communicators, const Options& options, const DataShape& shape,
+  CudaModel(Communicators& communicators, const Options& options, const ModelShape& shape,
             std::int64_t max_batch, const Cuda& backend, const Cuda& gradients, const Cuda& routing)
       : communicator_(communicators.main),
         backend_(backend),
-        width_(options.embedding_width),
+        width_(shape.vector_width),
+        columns_(shape.columns()),
         clip_norm_(options.clip_norm),
-        interaction_(make_cuda_interaction(options, backend)),
+        interaction_(make_cuda_interaction(options, shape, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .tf32 = tf32(options)}),
         top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1),
@@ -126,7 +133,7 @@ class CudaModel final : public RankModel {
         embeddings_(make_cuda_embeddings(
             communicator_, make_layout(options, communicator_.size(), shape),
             EmbeddingOptions(options, communicators.routing), backend, routing)),
-        vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
+        vectors_(max_batch * columns_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
         products_(max_batch * interaction_->columns(), backend_.stream()),
         product_gradients_(products_.size(), backend_.stream()),
@@ -192,7 +199,7 @@ class CudaModel final : public RankModel {
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
-    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, kFeatures * width_);
+    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, columns_ - width_);
     if (clip_norm_ == 0)
       embeddings_->backward(d_pooled, embedding_rate);
     else
@@ -227,7 +234,7 @@ class CudaModel final : public RankModel {
     return CudaDenseOptimizer<Adam>(backend_, {}, options.weight_decay);
   }
   MatrixView<float> vectors(std::int64_t n) const {
-    return {vectors_.data(), n, (kFeatures + 1) * width_};
+    return {vectors_.data(), n, columns_};
   }
 
   /// Ids that are being routed stay as they are while the next ones come.
@@ -249,7 +256,7 @@ class CudaModel final : public RankModel {
     const KeyedJagged<std::int32_t> ids =
         started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
     bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
-    const MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
+    const MatrixView<float> pooled = vectors(n).column_range(width_, columns_ - width_);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
     const MatrixView<float> products(products_.data(), n, interaction_->columns());
@@ -259,15 +266,15 @@ class CudaModel final : public RankModel {
 
   AnyCommunicator& communicator_;
   Cuda backend_;
-  int width_;
-  float clip_norm_;  ///< 0: none
+  std::int64_t width_, columns_;  ///< of the bottom MLP's output; of all vectors
+  float clip_norm_;               ///< 0: none
   std::unique_ptr<Interaction> interaction_;
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
   std::unique_ptr<Embeddings> embeddings_;
-  gpu::DeviceBuffer<float> vectors_, vector_gradients_;    // [batch, 27*width]
+  gpu::DeviceBuffer<float> vectors_, vector_gradients_;    // [batch, columns]
   gpu::DeviceBuffer<float> products_, product_gradients_;  // [batch, columns of the interaction]
   gpu::DeviceBuffer<float> logits_, logit_gradients_, labels_, numbers_;
   gpu::DeviceBuffer<std::int32_t> ids_[2];
@@ -307,7 +314,7 @@ class CudaBackend final : public RankBackend {
   AnyCommunicator gradients() override { return gradients_.communicator(); }
   AnyCommunicator routing() override { return routing_.communicator(); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
-                                        const DataShape& shape, std::int64_t max_batch) override {
+                                        const ModelShape& shape, std::int64_t max_batch) override {
     require(shape.is_criteo(),
             "--backend cuda trains on 13 numbers and 26 categories of one id each; these data have "
             "{} and {}: use --backend host",

@@ -3,6 +3,7 @@
 #include "options.hpp"
 
 #include "embeddings.hpp"
+#include "model_shape.hpp"
 #include "plans.hpp"
 #include "table_optimizers.hpp"
 
@@ -38,7 +39,7 @@ constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
-constexpr std::array<std::string_view, 2> kInteractions{"dot", "cross"};
+constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
 constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
 constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
 
@@ -113,7 +114,15 @@ std::string text_of(const std::vector<std::int64_t>& sizes) {
   return fmt::format("{}", fmt::join(sizes, ","));
 }
 
-/// "" where this is a schedule, else what is wrong.
+/// What Parse says is wrong with a text; "": nothing.
+template <auto Parse>
+std::string error_of(const std::string& text) try {
+  static_cast<void>(Parse(text));
+  return {};
+} catch (const tessera::InvalidArgument& error) {
+  return error.what();
+}
+/// The same of a schedule.
 std::string check_schedule(const std::string& text) try {
   static_cast<void>(tessera::Schedule::parse(text, 1));
   return {};
@@ -288,7 +297,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
        "Send each distinct id of a rank's batch once, and pool what comes back there");
 
   app.option_defaults()->group("Model");
-  choose(add("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
+  add("--embedding-width", options.embedding_width,
+      "Columns of every table, 1 to 1024; or of each in the order of the data, as 8,16,16; or auto: "
+      "6 rows^(1/4), to the nearest of 8, 16, 32, 64, 128. A schema's width goes before it")
+      ->option_text(fmt::format("W|W,W...|auto [{}]", options.embedding_width))
+      ->check(error_of<parse_widths>);
+  limit(add("--interaction-width", options.interaction_width,
+            "Columns of the bottom MLP's output, to which --interaction dot projects tables of "
+            "other widths"),
+        1, kMostWidth, "W", "the widest table's");
   const auto layers = [&](const char* name, std::vector<std::int64_t>& sizes, const char* what) {
     shared.emplace_back(name, [&sizes] { return text_of(sizes); });
     const auto set = [&sizes, name](const std::string& text) { sizes = sizes_of(name, text); };
@@ -304,8 +321,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
              "interaction is in tf32 then"),
          kDensePrecisions);
   choose(add("--interaction", options.interaction,
-             "What joins the 27 vectors of a sample: dot products of all pairs (DLRM), or cross "
-             "layers (DCNv2)"),
+             "What joins the vectors of a sample: dot products of all pairs (DLRM), cross layers "
+             "(DCNv2), or nothing: concat"),
          kInteractions);
   const CLI::Option* cross[] = {
       limit(add("--cross-layers", options.cross_layers, "Of --interaction cross"), 1, 1000, "N"),
@@ -321,14 +338,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "counts; "
       "frozen: tables that never change")
       ->type_name("NAME[:PATTERN,...]")
-      ->check([](const std::string& text) {
-        try {
-          parse_optimizers(text);
-        } catch (const tessera::InvalidArgument& error) {
-          return std::string(error.what());
-        }
-        return std::string();
-      });
+      ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01, ftrl 0.1");

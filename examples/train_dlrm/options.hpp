@@ -40,7 +40,8 @@ struct Options {
   std::string gradient_codec;  ///< of their gradients; empty: as `codec`
   bool deduplicate = false;    ///< duplicate ids of a rank's batch do not travel
 
-  int embedding_width = 16;
+  std::string embedding_width = "16";  ///< as parse_widths takes it
+  int interaction_width = 0;           ///< 0: the widest table's
   std::vector<std::int64_t> bottom_mlp{512, 256};
   std::vector<std::int64_t> top_mlp{512, 256};
   std::string interaction = "dot";

@@ -11,79 +11,85 @@
 #include <tessera/planner/explain_plan.hpp>
 #include <tessera/planner/keep_on_host.hpp>
 #include <tessera/planner/plan_layout.hpp>
+#include <tessera/planner/planned_policy.hpp>
+#include <tessera/sharding/placement.hpp>
 #include <tessera/sharding/policies.hpp>
-#include <tessera/sharding/table.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <numeric>
+#include <string_view>
 #include <thread>
-#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace dlrm {
 namespace {
 
 using namespace tessera;
 
-/// The tables of the given categories (from 1, as in Criteo's description); rows are known at run
-/// time.
-template <int Width, int... Categories>
-constexpr std::array<TableSpec, sizeof...(Categories)> kSpecs{
-    TableSpec{kNames[Categories - 1], dynamic_rows, Width}...};
-template <int Width, int... Categories>
-using Some = Tables<kSpecs<Width, Categories...>>;
-template <int Width>
-using All = Some<Width, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                 22, 23, 24, 25, 26>;
+/// A table's cut: a policy, and the table that must lie on the same rank.
+struct TablePolicy {
+  PlannedPolicy policy;
+  std::size_t fused_with;  ///< itself: none
+};
 
-/// Outputs stand in the order of the categories, whatever the order of the plan.
-constexpr auto kFeatureSpecs = [] {
-  std::array<FeatureSpec, kFeatures> features;
-  for (std::size_t i = 0; i < kFeatures; ++i) features[i] = {.name = kNames[i], .table = kNames[i]};
-  return features;
-}();
-using InOrder = Features<FeatureArray<kFeatureSpecs>>;
+/// Rectangles and ranks of tables that have policies, as Plan works them out of types.
+Layout cut_by(const std::vector<TablePolicy>& policies, Layout layout) {
+  std::vector<PlacementRequest> requests;
+  std::vector<int> first_unit;
+  int units = 0;
+  for (std::size_t t = 0; t < policies.size(); ++t) {
+    const TableSpec& table = layout.tables[t];
+    const std::size_t leader = policies[t].fused_with;
+    first_unit.push_back(leader == t ? units : first_unit[leader]);
+    const int count = policies[t].policy.count(table, layout.topology);
+    for (int i = 0; i < count; ++i) {
+      const ShardRequest request = policies[t].policy.shard(table, layout.topology, i);
+      if (request.rectangle.empty()) continue;
+      const bool member = request.place.kind == Place::Kind::node_member;
+      const int unit = first_unit[t] + (member ? request.place.group : i);
+      units = std::max(units, unit + 1);
+      requests.push_back({static_cast<int>(t), request, unit});
+      layout.shards.push_back(
+          {static_cast<int>(t), request.rectangle, unplaced_rank, request.tier});
+    }
+  }
+  const Placement placement(layout, requests);
+  layout.fault = check_cover(layout);
+  return layout;
+}
 
-template <int Width>
-using AllTableWise = Plan<TableWise<All<Width>>, InOrder>;
-template <int Width>
-using AllColumnWise = Plan<ColumnWise<2, All<Width>>, InOrder>;
-template <int Width>
-using AllRowWise = Plan<RowWise<All<Width>>, InOrder>;
-template <int Width>
-using AllGrid = Plan<Grid<2, All<Width>>, InOrder>;
-template <int Width>
-using AllReplicated = Plan<Replicated<All<Width>>, InOrder>;
+/// What --plan makes of a table. One column cannot be cut in two, nor can an odd number.
+PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
+  const bool even = table.width % 2 == 0;
+  if (plan == "table-wise") return planned_policy<TableWise<>>("table-wise");
+  if (plan == "replicated") return planned_policy<Replicated<>>("replicated");
+  if (plan == "column-wise" && even) return planned_policy<ColumnWise<2>>("column-wise");
+  if (plan == "column-wise") return planned_policy<TableWise<>>("table-wise");
+  if (plan == "grid" && even) return planned_policy<Grid<2>>("grid");
+  require(plan == "row-wise" || plan == "grid", "there is no plan '{}'", plan);
+  return planned_policy<RowWise<>>("row-wise");
+}
 
 /// Every policy at once, each where it fits the table sizes of Criteo's 1 TB logs: the largest
 /// tables are cut by rows, by columns, or both; tiny ones are copied to every rank; the rest stay
-/// whole, spread over the ranks, two of them together.
-template <int Width>
-using Mixed = Plan<
-    RowWise<Some<Width, 1, 20>>, Grid<2, Some<Width, 22>>, ColumnWise<2, Some<Width, 10, 11, 21>>,
-    Replicated<Some<Width, 6, 9, 13, 16, 17, 19, 25, 26>>,
-    TableWise<Some<Width, 2, 3, 4, 5, 7, 12, 15, 18, 23, 24>, Fused<Some<Width, 8, 14>>>, InOrder>;
-
-template <template <int> class PlanOfWidth>
-Layout layout_of(int width, const Topology& topology, const std::vector<TableRows>& rows) {
-  Layout layout;
-  bool found = false;
-  const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    if (width == Width) {
-      layout = PlanOfWidth<Width>::layout(topology, rows);
-      found = true;
-    }
-  };
-  [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
-  }(std::make_index_sequence<kWidths.size()>{});
-  require(found, "plans of width {} are not compiled in", width);
-  return layout;
+/// whole, spread over the ranks.
+constexpr std::string_view mixed(std::size_t category) {
+  constexpr std::array<std::string_view, kFeatures> plans{
+      "row-wise",    "table-wise",  "table-wise", "table-wise", "table-wise",  "replicated",
+      "table-wise",  "table-wise",  "replicated", "column-wise", "column-wise", "table-wise",
+      "replicated",  "table-wise",  "table-wise", "replicated", "replicated",  "table-wise",
+      "replicated",  "row-wise",    "column-wise", "grid",      "table-wise",  "table-wise",
+      "replicated",  "replicated"};
+  return plans[category];
 }
+/// Two of the tables that stay whole lie together: categories 8 and 14.
+constexpr std::size_t kFused = 13, kFusedWith = 7;
 
 /// What bench_sharding measured on this machine, else another host's. Processes on several
 /// machines, which must agree on a plan, take the latter unless all are told of one file.
@@ -123,71 +129,34 @@ Workload workload_of(const Options& options) {
           .memory = memory_cost(options.optimizer)};
 }
 
-std::vector<TableSpec> tables_of(const Options& options, const DataShape& shape) {
+Layout uncut(int ranks, const DataShape& shape) {
   std::vector<TableSpec> tables;
-  for (const DataShape::Table& table : shape.tables)
-    tables.push_back({.name = table.name, .rows = table.rows, .width = options.embedding_width});
-  return tables;
-}
-std::vector<FeatureSpec> features_of(const DataShape& shape) {
   std::vector<FeatureSpec> features;
+  for (const DataShape::Table& table : shape.tables)
+    tables.push_back({.name = table.name, .rows = table.rows, .width = table.width});
   for (const DataShape::Feature& feature : shape.features)
     features.push_back({.name = feature.name,
                         .table = shape.tables[feature.table].name,
                         .pooling = feature.pooling});
-  return features;
+  return uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
 }
 
-Layout planned(const Options& options, int ranks, const DataShape& shape) {
-  return plan_layout(tables_of(options, shape), features_of(shape),
-                     constants_of(options, ranks).cluster, workload_of(options));
-}
-
-/// Of data that are not of Criteo's shape: what needs no plan that is compiled in.
-Layout layout_of_any(const Options& options, int ranks, const DataShape& shape) {
-  if (options.plan == "auto" || options.plan == "mixed") return planned(options, ranks, shape);
-  require(options.plan == "table-wise" || options.plan == "row-wise",
-          "--plan {} is for 26 categories with a table each; choose auto, table-wise or row-wise",
-          options.plan);
-  std::vector<Shard> shards;
-  for (int t = 0; t < std::ssize(shape.tables); ++t) {
-    const std::int64_t rows = shape.tables[static_cast<std::size_t>(t)].rows;
-    const std::int32_t width = options.embedding_width;
-    for (int r = 0; r < ranks; ++r) {
-      const std::int64_t begin = even_cut(rows, ranks, r), end = even_cut(rows, ranks, r + 1);
-      if (options.plan == "row-wise" && begin < end)
-        shards.push_back({t, {begin, end, 0, width}, r});
-    }
-    if (options.plan == "table-wise") shards.push_back({t, {0, rows, 0, width}, t % ranks});
-  }
-  return tessera::make_layout(Topology{ranks}, tables_of(options, shape), features_of(shape),
-                              std::move(shards));
+Layout any_memory_layout(const Options& options, int ranks, const ModelShape& shape) {
+  Layout layout = uncut(ranks, shape);
+  const bool mix = options.plan == "mixed";
+  if (options.plan == "auto" || (mix && !shape.is_criteo()))
+    return plan_layout(std::move(layout), constants_of(options, ranks).cluster,
+                       workload_of(options));
+  std::vector<TablePolicy> policies;
+  for (std::size_t t = 0; t < layout.tables.size(); ++t)
+    policies.push_back({policy_of(mix ? mixed(t) : options.plan, layout.tables[t]),
+                        mix && t == kFused ? kFusedWith : t});
+  return cut_by(policies, std::move(layout));
 }
 
 }  // namespace
 
-namespace {
-
-Layout any_memory_layout(const Options& options, int ranks, const DataShape& shape) {
-  if (!shape.is_criteo()) return layout_of_any(options, ranks, shape);
-  const std::string_view plan = options.plan;
-  const int width = options.embedding_width;
-  const Topology topology{ranks};
-  std::vector<TableRows> named;
-  for (std::size_t f = 0; f < kFeatures; ++f) named.push_back({kNames[f], shape.tables[f].rows});
-  if (plan == "auto") return planned(options, ranks, shape);
-  if (plan == "table-wise") return layout_of<AllTableWise>(width, topology, named);
-  if (plan == "column-wise") return layout_of<AllColumnWise>(width, topology, named);
-  if (plan == "row-wise") return layout_of<AllRowWise>(width, topology, named);
-  if (plan == "grid") return layout_of<AllGrid>(width, topology, named);
-  if (plan == "replicated") return layout_of<AllReplicated>(width, topology, named);
-  if (plan == "mixed") return layout_of<Mixed>(width, topology, named);
-  throw InvalidArgument(fmt::format("there is no plan '{}'", plan));
-}
-
-}  // namespace
-
-Layout make_layout(const Options& options, int ranks, const DataShape& shape) {
+Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
   return keep_on_host(std::move(layout), memory_cost(options.optimizer), options.device_memory,

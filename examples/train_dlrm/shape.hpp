@@ -16,6 +16,7 @@ struct DataShape {
   struct Table {
     std::string name;
     std::int64_t rows;
+    std::int32_t width = 0;  ///< 0: the options say
   };
   struct Feature {
     std::string name;

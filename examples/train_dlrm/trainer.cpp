@@ -3,6 +3,7 @@
 #include "trainer.hpp"
 
 #include "backends.hpp"
+#include "model_shape.hpp"
 #include "plans.hpp"
 #include "report.hpp"
 #include "saver.hpp"
@@ -44,13 +45,14 @@ struct Part {
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
-  Rank(const Options& options, const Clicks& clicks, Communicators& communicators)
+  Rank(const Options& options, const Clicks& clicks, const ModelShape& shape,
+       Communicators& communicators)
       : options_(options),
         clicks_(clicks),
         communicator_(communicators.main),
         data_(communicators.data),
         model_(communicators.backend.make_model(
-            communicators, options, clicks.shape(),
+            communicators, options, shape,
             (std::max(options.batch_size, options.eval_batch_size) + communicators.main.size() -
              1) /
                 communicators.main.size())),
@@ -378,13 +380,14 @@ class Rank {
 
 Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
   Result result;
+  const ModelShape shape = model_shape(options, clicks.shape());
   ranks.run([&](Communicators& communicators) {
     require_same(
         communicators.main,
         {{"the number of training samples", std::to_string(clicks.train_samples())},
          {"the number of test samples", std::to_string(clicks.test_samples())},
          {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
-    Rank rank(options, clicks, communicators);
+    Rank rank(options, clicks, shape, communicators);
     try {
       rank.run(result);
     } catch (const std::exception& error) {

@@ -185,6 +185,29 @@ int run(int argc, char** argv) {{
 """
 
 
+def wide_deep(case):
+    tables = [{"name": f"wide.{f['name']}", "rows": f["rows"], "width": 1} for f in case["features"]]
+    tables += [{"name": f"deep.{f['name']}", "rows": f["rows"], "width": f["deep_width"]} for f in case["features"] if f["deep_width"] > 0]
+    source = Source(tables)
+    features = ", ".join(f"ts::FeatureSpec{{{text(t['name'])}, {text(t['name'])}}}" for t in tables)
+    plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
+    types, values = [], []
+    for o in (case["wide_optimizer"], case["deep_optimizer"]):
+        types.append(f"ts::Train<ts::{OPTIMIZERS[o['kind']](o)[0]}>")
+        values.append(f"ts::GroupOptions<{types[-1]}>{{{optimizer_value(o)}, {number(o['lr'])}}}")
+    return f"""{chr(10).join(source.arrays)}
+constexpr std::array<ts::FeatureSpec, {len(tables)}> kFeatures{{{features}}};
+using Plans = golden::PlanList<
+    {plans}>;
+
+int run(int argc, char** argv) {{
+  const ts::TrainingGroups<{', '.join(types)}> training{{{{{', '.join(values)}}}}};
+  return golden::run_wide_deep<Plans>(argc, argv, training, {{.batch = {case['batch']}, .dense = {case['dense_features']},
+      .mlp = {{{', '.join(map(str, case['mlp']))}}}, .mlp_rate = {number(case['mlp_optimizer']['lr'])}, .losses = {doubles(case['losses'])}}});
+}}
+"""
+
+
 def doubles(values):
     return "{" + ", ".join("golden::kUndefined" if v is None else repr(float(v)) for v in values) + "}"
 
@@ -233,7 +256,8 @@ def hstu(case):
     return (f"int run(int argc, char** argv) {{\n  return golden::run_hstu<{case['heads']}, {case['attention_dim']}, {case['hidden_dim']}>(argc, argv, {case['width']}, {{{options}}});\n}}\n")
 
 
-WRITERS = {"embedding": embedding, "accumulate": accumulate, "groups": groups, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
+WRITERS = {"embedding": embedding, "accumulate": accumulate, "groups": groups, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu,
+           "wide_deep": wide_deep}  # kinds of programs; <kind>_case.hpp runs them
 POOLINGS = ("sum", "mean")
 
 

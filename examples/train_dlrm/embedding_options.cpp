@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Apart from embeddings.cpp, which takes long to compile and need not know the command line.
+#include "embeddings.hpp"
+#include "options.hpp"
+
+namespace dlrm {
+
+EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunicator& second)
+    : initial_bound(options.initial_bound),
+      seed(options.seed),
+      threads(options.threads_per_rank),
+      routing(options.overlap ? &second : nullptr),
+      codec(options.codec),
+      gradient_codec(options.gradient_codec),
+      deduplicate(options.deduplicate),
+      optimizer(options.optimizer),
+      one_rate(options.one_rate) {}
+
+}  // namespace dlrm
