@@ -68,6 +68,8 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"data", options.data.empty() ? "synthetic" : options.data},
                               {"embedding_width", width_of(options)},
                               {"interaction", options.interaction},
+                              {"model", options.model},
+                              {"table_precision", options.table_precision},
                               {"optimizer", options.optimizer},
                               {"learning_rate", options.learning_rate},
                               {"dense_optimizer", options.dense_optimizer},

@@ -16,9 +16,9 @@
 
 namespace dlrm {
 
-/// Adds the layers by name, and the dense optimizer's state.
+/// Adds the layers by name, and the dense optimizer's state. `bottom`: null where there are none.
 template <class Backend, class Layers, class Parameters, class Optimizers>
-void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers& bottom,
+void add_dense(tessera::CheckpointContents& contents, const Backend& backend, Layers* bottom,
                const Interaction& interaction, Layers& top, Parameters& parameters,
                Optimizers& optimizer) {
   const auto add_layers = [&](const char* name, Layers& mlp) {
@@ -29,7 +29,7 @@ void add_dense(tessera::CheckpointContents& contents, const Backend& backend, La
       contents.add(backend, fmt::format("{}.{}.bias", name, l), {weight.rows}, mlp.bias(l));
     }
   };
-  add_layers("bottom", bottom);
+  if (bottom != nullptr) add_layers("bottom", *bottom);
   for (const DenseTensor& tensor : interaction.tensors())
     contents.add(backend, tensor.name, tensor.shape, tensor.values);
   add_layers("top", top);

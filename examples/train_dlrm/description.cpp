@@ -3,16 +3,17 @@
 #include "description.hpp"
 
 #include "interaction.hpp"
+#include "model_shape.hpp"
 
-#include <cstdint>
+#include <cstddef>
 
 namespace dlrm {
 
-tessera::ModelDescription describe(const Options& options, const DataShape& shape,
+tessera::ModelDescription describe(const Options& options, const DataShape& data,
                                    const DataInputs& inputs) {
-  const std::int64_t width = options.embedding_width;
+  const ModelShape shape = model_shape(options, data);
   tessera::ModelDescription model{.interaction = options.interaction,
-                                  .vector_width = width,
+                                  .vector_width = shape.vector_width,
                                   .bottom_mlp = options.bottom_mlp,
                                   .top_mlp = options.top_mlp,
                                   .dense_precision = options.dense_precision,
@@ -23,13 +24,12 @@ tessera::ModelDescription describe(const Options& options, const DataShape& shap
     model.cross_rank = options.cross_rank;
   }
   model.bottom_mlp.insert(model.bottom_mlp.begin(), shape.numbers);
-  model.bottom_mlp.push_back(width);
-  const int vectors = static_cast<int>(shape.features.size()) + 1;
-  model.top_mlp.insert(model.top_mlp.begin(), make_interaction(options, vectors)->columns());
+  model.bottom_mlp.push_back(shape.vector_width);
+  model.top_mlp.insert(model.top_mlp.begin(), make_interaction(options, shape)->columns());
   model.top_mlp.push_back(1);
   for (std::size_t t = 0; t < shape.tables.size(); ++t) {
     model.tables[t].rows = shape.tables[t].rows;
-    model.tables[t].width = options.embedding_width;
+    model.tables[t].width = shape.tables[t].width;
   }
   for (const DataShape::Feature& feature : shape.features)
     model.features.push_back(

@@ -16,6 +16,7 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       gradient_codec(options.gradient_codec),
       deduplicate(options.deduplicate),
       optimizer(options.optimizer),
-      one_rate(options.one_rate) {}
+      rate_shares(options.rate_shares),
+      table_precision(options.table_precision) {}
 
 }  // namespace dlrm

@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::inline v0 {
 class AnyCommunicator;
@@ -23,20 +24,24 @@ namespace dlrm {
 
 struct Options;
 
+/// What tables are stored in; sums, optimizer states and gradients are floats.
+inline constexpr std::array<std::string_view, 3> kTablePrecisions{"fp32", "bf16", "fp16"};
 inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
   /// What the command line says of them.
   EmbeddingOptions(const Options& options, tessera::AnyCommunicator& second);
 
-  float initial_bound;  ///< first values are uniform in [-bound, bound)
+  /// first values are uniform in [-bound, bound); negative: as UniformByRows
+  float initial_bound;
   std::uint64_t seed;
   int threads;
   tessera::AnyCommunicator* routing;  ///< of the same ranks, for `start`; null: it is not called
   std::string codec, gradient_codec;
   bool deduplicate;
-  std::string optimizer;  ///< as optimizers_of takes it
-  bool one_rate;          ///< all tables have one rate, not each optimizer its own
+  std::string optimizer;           ///< as optimizers_of takes it
+  std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
+  std::string table_precision;     ///< of kTablePrecisions
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
@@ -57,8 +62,7 @@ class Embeddings {
                         tessera::MatrixView<float> output) = 0;
   /// Rows that a vocabulary gave to other keys start anew.
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
-  /// Updates the rows of the last forward. The rate is the first optimizer's; others' are in the
-  /// proportion of their standard rates, unless all tables have one.
+  /// Updates the rows of the last forward. Each optimizer's rate is its share of this one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
   /// The same with gradients clipped by the norm of all tables' and of `dense`, which is clipped,
   /// too: in the backend's memory, alike on all ranks.
@@ -73,5 +77,9 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
+/// The same of tables of bf16 or fp16, stored with stochastic rounding.
+std::unique_ptr<Embeddings> make_16bit_embeddings(tessera::AnyCommunicator& communicator,
+                                                  const tessera::Layout& layout,
+                                                  const EmbeddingOptions& options);
 
 }  // namespace dlrm

@@ -24,15 +24,23 @@
 
 namespace dlrm {
 
+/// Of tables: uniform in [-bound, bound), or where that is negative as UniformByRows.
+struct FirstValues {
+  float bound = 0;
+  TESSERA_HOST_DEVICE float operator()(const tessera::ElementKey& key) const {
+    return bound < 0 ? tessera::UniformByRows{}(key) : tessera::Uniform{-bound, bound}(key);
+  }
+};
+
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
-template <class Backend, class Widths>
+template <class Backend, class Widths, tessera::Element T = float>
 class EmbeddingsOf final : public Embeddings {
   // Codecs and duplicate removal are chosen at run time: a collection for each of them would be
   // compiled as often.
   using Collection = tessera::LayoutCollection<
-      Widths, TableOptimizers, Backend, tessera::AnyCommunicator,
-      tessera::InitializeWith<tessera::Uniform>,
+      Widths, TableOptimizers, Backend, tessera::AnyCommunicator, tessera::Storage<T>,
+      tessera::InitializeWith<FirstValues>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
       tessera::DeduplicateIfAsked>;
 
@@ -42,7 +50,7 @@ class EmbeddingsOf final : public Embeddings {
       : collection_(communicator, backend, layout,
                     {.seed = options.seed,
                      .optimizer = {.group_of_table = optimizers_of(options.optimizer, layout)},
-                     .initialize = {-options.initial_bound, options.initial_bound},
+                     .initialize = {options.initial_bound},
                      .forward_codec = options.codec,
                      .backward_codec = options.gradient_codec,
                      .deduplicate = options.deduplicate}) {
@@ -51,9 +59,7 @@ class EmbeddingsOf final : public Embeddings {
     for (std::size_t t = 0; t < optimizers.size(); ++t)
       if (seen.insert(optimizers[t]).second)
         rates_.emplace_back(layout.tables[t].name,
-                            options.one_rate
-                                ? 1.0f
-                                : standard_rate(optimizers[t]) / standard_rate(options.optimizer));
+                            options.rate_shares[static_cast<std::size_t>(optimizers[t])]);
     if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, routing);
   }
 
@@ -95,7 +101,7 @@ class EmbeddingsOf final : public Embeddings {
   Collection collection_;
   tessera::Pooled<std::int32_t, Backend> pooled_;
   typename Collection::template StepState<std::int32_t> evaluation_;
-  /// of each optimizer in use: a table of it, and its rate as a share of the first one's
+  /// of each optimizer in use: a table of it, and its share of the rate
   std::vector<std::pair<std::string, float>> rates_;
   bool started_ = false;
   std::optional<tessera::RouteAhead<Collection, std::int32_t, tessera::AnyCommunicator, Backend>>

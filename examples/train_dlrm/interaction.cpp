@@ -121,7 +121,7 @@ std::unique_ptr<Interaction> make_interaction(const Options& options, const Mode
                                                                                  cross);
   }
   if (options.interaction == "concat") return std::make_unique<Concat>(shape.columns(), threads);
-  const std::int64_t vectors = std::ssize(shape.features) + 1, width = shape.vector_width;
+  const std::int64_t vectors = std::ssize(shape.deep()) + 1, width = shape.vector_width;
   std::unique_ptr<Interaction> dot;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
     if (width == Width) dot = std::make_unique<Dot<Width>>(threads);

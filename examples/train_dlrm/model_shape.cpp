@@ -12,15 +12,14 @@
 
 namespace dlrm {
 
-std::int64_t ModelShape::feature_columns() const {
-  std::int64_t columns = 0;
-  for (const Feature& feature : features) columns += width_of(feature);
+std::int64_t ModelShape::columns() const {
+  std::int64_t columns = first_columns();
+  for (const Feature& feature : deep()) columns += width_of(feature);
   return columns;
 }
 
 bool ModelShape::one_width() const {
-  return std::all_of(features.begin(), features.end(),
-                     [&](const Feature& f) { return width_of(f) == vector_width; });
+  return std::ranges::all_of(deep(), [&](const Feature& f) { return width_of(f) == vector_width; });
 }
 
 std::int32_t auto_width(std::int64_t rows) {
@@ -51,6 +50,8 @@ std::vector<std::int32_t> parse_widths(std::string_view text) {
 
 ModelShape model_shape(const Options& options, const DataShape& data) {
   ModelShape shape{data};
+  shape.criteo = data.is_criteo();
+  shape.data_tables = data.tables.size();
   const std::vector<std::int32_t> widths = parse_widths(options.embedding_width);
   tessera::require(widths.size() <= 1 || widths.size() == shape.tables.size(),
                    "--embedding-width has {} widths, and these data {} tables ('{}' to '{}'); give "
@@ -67,6 +68,16 @@ ModelShape model_shape(const Options& options, const DataShape& data) {
     widest = std::max(widest, table.width);
   }
   shape.vector_width = options.interaction_width == 0 ? widest : options.interaction_width;
+  if (options.model != "wide-deep") return shape;
+  shape.bottom = false;
+  shape.wide = data.features.size();
+  for (const DataShape::Table& table : data.tables)
+    shape.tables.push_back({"wide." + table.name, table.rows, 1});
+  for (DataShape::Feature feature : data.features) {
+    feature.name = "wide." + feature.name;
+    feature.table += shape.data_tables;
+    shape.features.push_back(feature);
+  }
   return shape;
 }
 

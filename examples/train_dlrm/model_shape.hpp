@@ -5,22 +5,34 @@
 #include "options.hpp"
 #include "shape.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 namespace dlrm {
 
-/// The data's shape, and what the options make a model of: every table has its width.
+/// The data's shape, and what the options make a model of: every table has its width. Wide & Deep
+/// (Cheng et al. 2016) has each table a second time with one column, "wide.NAME": `wide` features
+/// that read those stand behind the others, and their values are added to the logit.
 struct ModelShape : DataShape {
+  bool criteo = false;         ///< the data are of Criteo's shape
+  std::size_t data_tables = 0; ///< the wide part's stand behind them
+  std::size_t wide = 0;
+  bool bottom = true;  ///< numbers go through a bottom MLP; else the interaction gets them as they are
   /// of the bottom MLP's output, and of the vectors that a dot interaction multiplies
   std::int32_t vector_width = 0;
 
   std::int32_t width_of(const Feature& feature) const { return tables[feature.table].width; }
-  /// Of the features' vectors, side by side.
-  std::int64_t feature_columns() const;
-  /// Of what the interaction reads: the bottom MLP's output, then those.
-  std::int64_t columns() const { return vector_width + feature_columns(); }
+  /// Those but the wide part's.
+  std::span<const Feature> deep() const {
+    return std::span(features).first(features.size() - wide);
+  }
+  /// Of what stands before the features' vectors.
+  std::int64_t first_columns() const { return bottom ? vector_width : numbers; }
+  /// Of what the interaction reads: that, and the vectors of `deep` side by side.
+  std::int64_t columns() const;
   /// Whether all vectors of a sample have `vector_width` columns.
   bool one_width() const;
 };

@@ -155,7 +155,7 @@ class CudaModel final : public RankModel {
 
   void add_to(CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    add_dense(contents, backend_, bottom_, *interaction_, top_, parameters_, optimizer_);
+    add_dense(contents, backend_, &bottom_, *interaction_, top_, parameters_, optimizer_);
   }
 
   bool gradients_finite() const override {

@@ -23,6 +23,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -39,6 +40,7 @@ constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32
 constexpr std::array<std::string_view, 2> kCommunicators{"threads", "mpi"};
 constexpr std::array<std::string_view, 2> kLoaders{"every-rank", "first-rank"};
 constexpr std::array<std::string_view, 2> kBackends{"host", "cuda"};
+constexpr std::array<std::string_view, 3> kModels{"dlrm", "dcnv2", "wide-deep"};
 constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
 constexpr std::array<std::string_view, 3> kModes{"train", "eval", "inference"};
 constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
@@ -132,7 +134,7 @@ std::string check_schedule(const std::string& text) try {
 
 /// What is not given depends on the input: a file is small and seen several times, synthetic clicks
 /// are endless and seen once.
-void resolve(Options& options, bool rate_given, bool dense_rate_given) {
+void resolve(Options& options, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       !options.vocabulary || options.loader != "first-rank",
       "--loader first-rank hands out rows, which --vocabulary has yet to find");
@@ -169,15 +171,57 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
            !std::filesystem::equivalent(options.predictions, options.data, ignored)),
       "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
-  options.one_rate = rate_given;
-  if (!rate_given) {
-    options.learning_rate = standard_rate(options.optimizer);
-  }
   if (!dense_rate_given) {
     if (options.dense_optimizer == "sgd") options.dense_learning_rate = 0.1f;
     if (options.dense_optimizer == "adagrad") options.dense_learning_rate = 0.01f;
     if (options.dense_optimizer == "adam") options.dense_learning_rate = 0.001f;
   }
+}
+
+/// The rate of each optimizer as a share of --learning-rate, which is the first one's where it is not
+/// given. The wide part has its own.
+void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
+  const float standard = standard_rate(options.optimizer);
+  if (!rate_given) options.learning_rate = standard;
+  for (int o = 0; o < std::ssize(kOptimizers); ++o)
+    options.rate_shares.push_back(rate_given ? 1.0f : standard_rate(o) / standard);
+  if (options.model != "wide-deep") return;
+  const int wide = parse_optimizers(options.wide_optimizer)[0].optimizer;
+  const std::vector<OptimizerOfTables> deep = parse_optimizers(options.optimizer);
+  const bool shared =
+      std::ranges::any_of(deep, [wide](const auto& pair) { return pair.optimizer == wide; });
+  tessera::require<CLI::ValidationError>(
+      !shared || !wide_rate_given,
+      "--wide-learning-rate: deep tables have --wide-optimizer {}, too, and so its rate; leave it "
+      "out, or give them another --optimizer",
+      options.wide_optimizer);
+  tessera::require<CLI::ValidationError>(
+      shared || options.learning_rate > 0,
+      "--learning-rate 0 stops the wide part, too, whose rate follows it; give a small one");
+  if (!wide_rate_given) options.wide_learning_rate = standard_rate(wide);
+  float& share = options.rate_shares[static_cast<std::size_t>(wide)];
+  if (!shared) share = options.wide_learning_rate / options.learning_rate;
+  options.wide_learning_rate = share * options.learning_rate;
+  options.optimizer = fmt::format("{}:wide.*,{}", options.wide_optimizer, options.optimizer);
+}
+
+/// What the model is made of, where the options leave it open or contradict each other.
+void set_model(Options& options) {
+  const char* const of_model = options.model == "dcnv2"       ? "cross"
+                               : options.model == "wide-deep" ? "concat"
+                                                              : "dot";
+  tessera::require<CLI::ValidationError>(
+      options.interaction.empty() || options.model == "dlrm" || options.interaction == of_model,
+      "--model {} has --interaction {}; leave --interaction {} out, or take --model dlrm",
+      options.model, of_model, options.interaction);
+  if (options.interaction.empty()) options.interaction = of_model;
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.model != "wide-deep",
+      "--backend {}: --model wide-deep is for --backend host", options.backend);
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.table_precision == "fp32",
+      "--backend {}: --table-precision {} is for --backend host; take fp32", options.backend,
+      options.table_precision);
 }
 
 }  // namespace
@@ -302,17 +346,27 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "6 rows^(1/4), to the nearest of 8, 16, 32, 64, 128. A schema's width goes before it")
       ->option_text(fmt::format("W|W,W...|auto [{}]", options.embedding_width))
       ->check(error_of<parse_widths>);
-  limit(add("--interaction-width", options.interaction_width,
+  const CLI::Option* interaction_width = limit(
+      add("--interaction-width", options.interaction_width,
             "Columns of the bottom MLP's output, to which --interaction dot projects tables of "
             "other widths"),
         1, kMostWidth, "W", "the widest table's");
+  choose(add("--table-precision", options.table_precision,
+             "What tables are stored in, 16 bits with stochastic rounding; their optimizers' states "
+             "stay fp32"),
+         kTablePrecisions);
+  choose(add("--model", options.model,
+             "dlrm: a bottom MLP, an interaction, a top MLP; dcnv2: the same with cross layers; "
+             "wide-deep: numbers and vectors go to the top MLP, whose result is added to the sum of "
+             "a weight for each category"),
+         kModels);
   const auto layers = [&](const char* name, std::vector<std::int64_t>& sizes, const char* what) {
     shared.emplace_back(name, [&sizes] { return text_of(sizes); });
     const auto set = [&sizes, name](const std::string& text) { sizes = sizes_of(name, text); };
-    app.add_option_function<std::string>(name, set, what)
+    return app.add_option_function<std::string>(name, set, what)
         ->option_text(fmt::format("N,N... [{}]", text_of(sizes)));
   };
-  layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the 13 numbers");
+  const CLI::Option* bottom = layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the numbers");
   layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
   choose(add("--dense,--dense-precision", options.dense_precision,
              "What dense layers multiply; sums, parameters and their gradients stay fp32. auto: "
@@ -323,7 +377,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--interaction", options.interaction,
              "What joins the vectors of a sample: dot products of all pairs (DLRM), cross layers "
              "(DCNv2), or nothing: concat"),
-         kInteractions);
+         kInteractions, "of --model: dot, cross, concat");
   const CLI::Option* cross[] = {
       limit(add("--cross-layers", options.cross_layers, "Of --interaction cross"), 1, 1000, "N"),
       limit<std::int64_t>(add("--cross-rank", options.cross_rank,
@@ -342,6 +396,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01, ftrl 0.1");
+  const CLI::Option* wide[] = {
+      choose(add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights"),
+             std::span(kOptimizers).first<kFrozen>()),
+      limit(add("--wide-learning-rate", options.wide_learning_rate, "Of the wide part"), 0.0f,
+            kMostRate, "R", "its optimizer's, as above")};
   choose(add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"),
          kDenseOptimizers);
   const CLI::Option* dense_rate =
@@ -353,8 +412,19 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                      "Scale a step's gradients, of tables and linear layers together, down to this "
                      "norm where theirs is larger"),
       1e-30f, 1e30f, "NORM");
-  limit(add("--initial-bound", options.initial_bound, "First embeddings are uniform in [-B, B)"),
-        0.0f, kMostRate, "B");
+  shared.emplace_back("--initial-bound", [&options] { return text_of(options.initial_bound); });
+  app.add_option_function<std::string>(
+         "--initial-bound",
+         [&options](const std::string& text) {
+           const std::optional<float> bound = text == "rows" ? -1.0f : number_of<float>(text);
+           tessera::require<CLI::ValidationError>(
+               bound && (text == "rows" || (*bound >= 0 && *bound <= kMostRate)),
+               "--initial-bound: {} is neither a number from 0 to {} nor 'rows'", text,
+               float{kMostRate});
+           options.initial_bound = *bound;
+         },
+         "First embeddings are uniform in [-B, B); rows: B is 1/sqrt(rows) of each table")
+      ->option_text(fmt::format("B|rows [{}]", options.initial_bound));
   CLI::Option* constant = flag("--constant-rates", options.constant_rates,
                                "Keep the learning rates; else they fall in a straight line to 0");
   const auto stages = [&](const char* name, std::string& value, const char* what) {
@@ -445,11 +515,21 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
     return std::nullopt;
   }
   if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
-  resolve(options, rate->count() > 0, dense_rate->count() > 0);
+  resolve(options, dense_rate->count() > 0);
+  set_model(options);
+  set_rates(options, rate->count() > 0, wide[1]->count() > 0);
+  const auto only_for = [](const CLI::Option* option, bool right, const char* what) {
+    tessera::require<CLI::ValidationError>(right || option->count() == 0,
+                                           "{} is for {}; add that or leave it out",
+                                           option->get_name(), what);
+  };
+  for (const CLI::Option* option : wide)
+    only_for(option, options.model == "wide-deep", "--model wide-deep");
+  only_for(bottom, options.model != "wide-deep", "models with a bottom MLP, --model dlrm or dcnv2");
+  only_for(interaction_width, options.model != "wide-deep",
+           "models with a bottom MLP, --model dlrm or dcnv2");
   for (const CLI::Option* option : cross)
-    tessera::require<CLI::ValidationError>(
-        options.interaction == "cross" || option->count() == 0,
-        "{} is for --interaction cross; add that or leave it out", option->get_name());
+    only_for(option, options.interaction == "cross", "--interaction cross");
   if (options.dense_precision == "auto")
     options.dense_precision = options.backend == "cuda" ? "tf32" : "fp32";
   tessera::require<CLI::ValidationError>(

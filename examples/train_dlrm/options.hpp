@@ -41,15 +41,19 @@ struct Options {
   bool deduplicate = false;    ///< duplicate ids of a rank's batch do not travel
 
   std::string embedding_width = "16";  ///< as parse_widths takes it
+  std::string table_precision = "fp32";
   int interaction_width = 0;           ///< 0: the widest table's
   std::vector<std::int64_t> bottom_mlp{512, 256};
   std::vector<std::int64_t> top_mlp{512, 256};
-  std::string interaction = "dot";
+  std::string model = "dlrm";
+  std::string interaction;  ///< parsed: never empty
   int cross_layers = 3;
   std::int64_t cross_rank = 0;  ///< 0: full
 
   std::string optimizer = "rowwise-adagrad";  ///< as parse_optimizers takes it
-  bool one_rate = false;                      ///< --learning-rate is given
+  std::vector<float> rate_shares;             ///< as EmbeddingOptions has them
+  std::string wide_optimizer = "ftrl";        ///< of the wide part
+  float wide_learning_rate = 0;
   std::string dense_optimizer = "adam";
   std::string dense_precision = "auto";  ///< of the dense layers' products; parsed: never auto
   float learning_rate = 0;               ///< of the embeddings
@@ -82,6 +86,8 @@ struct Options {
 
   bool feature_check = false;
   std::string json;
+
+  int element_bytes() const { return table_precision == "fp32" ? 4 : 2; }
 
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;

@@ -125,8 +125,9 @@ Workload workload_of(const Options& options) {
   return {.batch = options.batch_size,
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
+          .element_bytes = options.element_bytes(),
           .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
-          .memory = memory_cost(options.optimizer)};
+          .memory = memory_cost(options.optimizer, options.element_bytes())};
 }
 
 Layout uncut(int ranks, const DataShape& shape) {
@@ -144,12 +145,12 @@ Layout uncut(int ranks, const DataShape& shape) {
 Layout any_memory_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = uncut(ranks, shape);
   const bool mix = options.plan == "mixed";
-  if (options.plan == "auto" || (mix && !shape.is_criteo()))
+  if (options.plan == "auto" || (mix && !shape.criteo))
     return plan_layout(std::move(layout), constants_of(options, ranks).cluster,
                        workload_of(options));
   std::vector<TablePolicy> policies;
   for (std::size_t t = 0; t < layout.tables.size(); ++t)
-    policies.push_back({policy_of(mix ? mixed(t) : options.plan, layout.tables[t]),
+    policies.push_back({policy_of(mix ? mixed(t % kFeatures) : options.plan, layout.tables[t]),
                         mix && t == kFused ? kFusedWith : t});
   return cut_by(policies, std::move(layout));
 }
@@ -159,7 +160,7 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
-  return keep_on_host(std::move(layout), memory_cost(options.optimizer), options.device_memory,
+  return keep_on_host(std::move(layout), memory_cost(options.optimizer, options.element_bytes()), options.device_memory,
                       options.host_memory);
 }
 

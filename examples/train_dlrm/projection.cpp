@@ -25,12 +25,12 @@ Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape&
                      int threads)
     : interaction_(std::move(interaction)),
       width_(shape.vector_width),
-      vectors_(std::ssize(shape.features) + 1),
+      vectors_(std::ssize(shape.deep()) + 1),
       threads_(threads) {
   std::map<std::int64_t, std::vector<Place>> places;
   places[width_].push_back({0, 0});  // the bottom MLP's
   Place next{width_, width_};
-  for (const DataShape::Feature& feature : shape.features) {
+  for (const DataShape::Feature& feature : shape.deep()) {
     const std::int64_t width = shape.width_of(feature);
     places[width].push_back(next);
     next.from += width;

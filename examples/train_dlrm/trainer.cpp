@@ -57,6 +57,7 @@ class Rank {
              1) /
                 communicators.main.size())),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
+        wide_table_(shape.wide > 0 ? static_cast<int>(shape.data_tables) : 0),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
@@ -69,7 +70,7 @@ class Rank {
     const Part test_part(0, clicks_.test_samples(), communicator_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
-      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
+      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer, options_.element_bytes()));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
     }
     std::int64_t loaded_step = 0;
@@ -127,7 +128,9 @@ class Rank {
     for (std::size_t i = 0; i < reused.size(); ++i) {
       rows.push_back(reused[i].row);
       if (i + 1 < reused.size() && reused[i + 1].table == reused[i].table) continue;
-      model_->embeddings().reset_rows(static_cast<int>(reused[i].table), rows);
+      const int table = static_cast<int>(reused[i].table);
+      model_->embeddings().reset_rows(table, rows);
+      if (wide_table_ > 0) model_->embeddings().reset_rows(wide_table_ + table, rows);
       rows.clear();
     }
   }
@@ -370,6 +373,7 @@ class Rank {
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
   int features_;
+  int wide_table_;  ///< the first of the wide part's tables; 0: there is none
   Saver saver_;
   bool tested_ = false;  ///< result.quality is that of the model at the end
   std::int64_t last_report_ = 0;
