@@ -12,6 +12,7 @@
 #include <tessera/data/permutation.hpp>
 #include <tessera/data/schema.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/data/synthetic_models.hpp>
 #include <tessera/data/tabular_file.hpp>
 #include <tessera/sharding/policies.hpp>
 
@@ -85,16 +86,18 @@ std::vector<std::string> integer_names() {
 class Synthetic final : public Clicks {
  public:
   explicit Synthetic(const Options& options)
-      : generator_(criteo_like_features(options.max_rows, options.power), {.seed = options.seed}),
+      : shape_(shape_of(options)),
+        generator_(features_of(shape_, options.power),
+                   {.seed = options.seed,
+                    .dense_columns = shape_.numbers,
+                    .scatter_ids = options.synthetic_model.empty()}),
+        name_(options.synthetic_model),
         with_keys_(options.vocabulary),
         test_(test_part(options.samples, options.test_fraction)),
         train_(options.samples - test_),
         checksum_(random_word(std::bit_cast<std::uint64_t>(options.power), options.max_rows,
                               options.seed)) {
-    std::vector<std::int64_t> rows;
-    for (const SyntheticFeature& feature : generator_.features())
-      rows.push_back(feature.rows + options.vocabulary);
-    shape_ = criteo_shape(rows);
+    for (DataShape::Table& table : shape_.tables) table.rows += options.vocabulary;
     inputs_ = plain_inputs(shape_, integer_names(), with_keys_);
   }
 
@@ -103,7 +106,9 @@ class Synthetic final : public Clicks {
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
-    return "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped";
+    return name_.empty() ? "synthetic clicks with the table sizes of Criteo's 1 TB logs, capped"
+                         : fmt::format("synthetic clicks of the model {}, {} tables, {} features",
+                                       name_, shape_.tables.size(), shape_.features.size());
   }
 
   void train_batch(int, std::int64_t first, std::int64_t count, Batch& batch) const override {
@@ -128,11 +133,45 @@ class Synthetic final : public Clicks {
   std::uint64_t checksum() const override { return checksum_; }
 
  private:
+  static DataShape shape_of(const Options& options) {
+    if (options.synthetic_model.empty()) {
+      std::vector<std::int64_t> rows;
+      for (const SyntheticFeature& feature : criteo_like_features(options.max_rows))
+        rows.push_back(feature.rows);
+      return criteo_shape(rows);
+    }
+    const SyntheticModel& model = synthetic_model(options.synthetic_model);
+    DataShape shape{.numbers = model.numbers, .tables = {}, .features = {}};
+    for (const SyntheticTables& group : model.groups)
+      for (int t = 0; t < group.tables; ++t) {
+        const std::size_t table = shape.tables.size();
+        const std::string name = fmt::format("t{}", table);
+        shape.tables.push_back({name, scaled_rows(group.rows, options.scale), group.width});
+        shape.features.push_back({.name = name, .table = table});
+        if (group.hotness > 1)
+          shape.features.push_back({.name = fmt::format("{}x{}", name, group.hotness),
+                                    .table = table,
+                                    .list = true,
+                                    .hotness = group.hotness});
+      }
+    return shape;
+  }
+  static std::vector<SyntheticFeature> features_of(const DataShape& shape, double power) {
+    std::vector<SyntheticFeature> features;
+    for (const DataShape::Feature& feature : shape.features)
+      features.push_back({.rows = shape.tables[feature.table].rows,
+                          .alpha = power,
+                          .min_hotness = feature.hotness,
+                          .max_hotness = feature.hotness});
+    return features;
+  }
+
+  DataShape shape_;  // first: the generator is made of it
   SyntheticClicks generator_;
+  std::string name_;
   bool with_keys_;
   std::int64_t test_, train_;
   std::uint64_t checksum_;
-  DataShape shape_;
   DataInputs inputs_;
 };
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace dlrm {
@@ -87,26 +88,60 @@ class AnyDot final : public Interaction {
   int threads_;
 };
 
-/// All vectors side by side, as they are.
+/// Numbers or their vector, and the features' vectors side by side, of which each `stride`
+/// neighbouring columns are averaged. Where the stride does not divide them, the first and the last
+/// average have fewer columns, the last the odd one ("same" padding).
 class Concat final : public Interaction {
  public:
-  Concat(std::int64_t columns, int threads) : columns_(columns), threads_(threads) {}
-  std::int64_t columns() const override { return columns_; }
+  Concat(const ModelShape& shape, int threads)
+      : first_(shape.first_columns()),
+        vectors_(shape.columns() - first_),
+        stride_(shape.stride),
+        threads_(threads) {}
+  std::int64_t columns() const override { return first_ + averages(); }
   void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
-    copy(x, z);
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (std::int64_t s = 0; s < x.rows; ++s) {
+      if (stride_ == 1) {
+        std::copy_n(x.row(s), columns(), z.row(s));
+        continue;
+      }
+      float* to = std::copy_n(x.row(s), first_, z.row(s));
+      for_averages([&](std::int64_t begin, std::int64_t end) {
+        const float* const from = x.row(s) + first_;
+        *to++ = std::accumulate(from + begin, from + end, 0.0f) / static_cast<float>(end - begin);
+      });
+    }
   }
   void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz,
                 tessera::MatrixView<float> dx) override {
-    copy(dz, dx);
+#pragma omp parallel for num_threads(threads_) schedule(static)
+    for (std::int64_t s = 0; s < dz.rows; ++s) {
+      if (stride_ == 1) {
+        std::copy_n(dz.row(s), columns(), dx.row(s));
+        continue;
+      }
+      std::copy_n(dz.row(s), first_, dx.row(s));
+      const float* gradient = dz.row(s) + first_;
+      for_averages([&](std::int64_t begin, std::int64_t end) {
+        float* const to = dx.row(s) + first_;
+        std::fill(to + begin, to + end, *gradient++ / static_cast<float>(end - begin));
+      });
+    }
   }
 
  private:
-  void copy(tessera::MatrixView<const float> from, tessera::MatrixView<float> to) const {
-#pragma omp parallel for num_threads(threads_) schedule(static)
-    for (std::int64_t s = 0; s < from.rows; ++s) std::copy_n(from.row(s), columns_, to.row(s));
+  std::int64_t averages() const { return (vectors_ + stride_ - 1) / stride_; }
+  /// f(begin, end) for the columns of each.
+  template <class F>
+  void for_averages(const F& f) const {
+    const std::int64_t before = (averages() * stride_ - vectors_) / 2;
+    for (std::int64_t i = 0; i < averages(); ++i)
+      f(std::max<std::int64_t>(0, i * stride_ - before),
+        std::min(vectors_, (i + 1) * stride_ - before));
   }
 
-  std::int64_t columns_;
+  std::int64_t first_, vectors_, stride_;
   int threads_;
 };
 
@@ -120,7 +155,7 @@ std::unique_ptr<Interaction> make_interaction(const Options& options, const Mode
     return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>(shape.columns(),
                                                                                  cross);
   }
-  if (options.interaction == "concat") return std::make_unique<Concat>(shape.columns(), threads);
+  if (options.interaction == "concat") return std::make_unique<Concat>(shape, threads);
   const std::int64_t vectors = std::ssize(shape.deep()) + 1, width = shape.vector_width;
   std::unique_ptr<Interaction> dot;
   const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {

@@ -58,13 +58,12 @@ class Model final : public RankModel {
         wide_(static_cast<std::int64_t>(shape.wide)),
         clip_norm_(options.clip_norm),
         interaction_(make_interaction(options, shape)),
-        bottom_(shape.bottom
-                    ? std::make_unique<tessera::Mlp<>>(
-                          sizes(shape.numbers, options.bottom_mlp, first_),
-                          tessera::MlpOptions{.last_relu = true,
-                                              .precision = dense_precision(options),
-                                              .threads = threads_})
-                    : nullptr),
+        bottom_(shape.bottom ? std::make_unique<tessera::Mlp<>>(
+                                   sizes(shape.numbers, options.bottom_mlp, first_),
+                                   tessera::MlpOptions{.last_relu = true,
+                                                       .precision = dense_precision(options),
+                                                       .threads = threads_})
+                             : nullptr),
         top_(sizes(interaction_->columns(), options.top_mlp, 1),
              {.precision = dense_precision(options), .threads = threads_}),
         parameters_(make_parameters(options.seed)),
@@ -88,7 +87,8 @@ class Model final : public RankModel {
 
   void add_to(tessera::CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    add_dense(contents, tessera::Host(), bottom_.get(), *interaction_, top_, parameters_, optimizer_);
+    add_dense(contents, tessera::Host(), bottom_.get(), *interaction_, top_, parameters_,
+              optimizer_);
   }
 
   bool gradients_finite() const override {
@@ -162,8 +162,7 @@ class Model final : public RankModel {
                    const tessera::ClickBatch<std::int32_t>* next, bool train) {
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> all(vectors_.data(), n, columns_ + wide_),
-        pooled = all.column_range(first_, columns_ + wide_ - first_),
-        logits(logits_.data(), n, 1);
+        pooled = all.column_range(first_, columns_ + wide_ - first_), logits(logits_.data(), n, 1);
     const auto numbers = batch.dense_view();
     if (bottom_) bottom_->forward(numbers, all.column_range(0, first_));
     for (std::int64_t s = 0; !bottom_ && s < n; ++s)

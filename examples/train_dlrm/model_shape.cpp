@@ -3,6 +3,7 @@
 #include "model_shape.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/data/synthetic_models.hpp>
 
 #include <algorithm>
 #include <charconv>
@@ -68,6 +69,10 @@ ModelShape model_shape(const Options& options, const DataShape& data) {
     widest = std::max(widest, table.width);
   }
   shape.vector_width = options.interaction_width == 0 ? widest : options.interaction_width;
+  if (!options.synthetic_model.empty()) {
+    shape.bottom = false;
+    shape.stride = tessera::synthetic_model(options.synthetic_model).stride;
+  }
   if (options.model != "wide-deep") return shape;
   shape.bottom = false;
   shape.wide = data.features.size();

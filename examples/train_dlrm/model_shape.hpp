@@ -17,10 +17,12 @@ namespace dlrm {
 /// (Cheng et al. 2016) has each table a second time with one column, "wide.NAME": `wide` features
 /// that read those stand behind the others, and their values are added to the logit.
 struct ModelShape : DataShape {
-  bool criteo = false;         ///< the data are of Criteo's shape
-  std::size_t data_tables = 0; ///< the wide part's stand behind them
+  bool criteo = false;          ///< the data are of Criteo's shape
+  std::size_t data_tables = 0;  ///< the wide part's stand behind them
   std::size_t wide = 0;
-  bool bottom = true;  ///< numbers go through a bottom MLP; else the interaction gets them as they are
+  int stride = 1;  ///< neighbouring columns of the vectors that a concat averages
+  bool bottom =
+      true;  ///< numbers go through a bottom MLP; else the interaction gets them as they are
   /// of the bottom MLP's output, and of the vectors that a dot interaction multiplies
   std::int32_t vector_width = 0;
 

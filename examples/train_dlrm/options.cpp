@@ -5,9 +5,11 @@
 #include "embeddings.hpp"
 #include "model_shape.hpp"
 #include "plans.hpp"
+#include "recipes.hpp"
 #include "table_optimizers.hpp"
 
 #include <tessera/core/error.hpp>
+#include <tessera/data/synthetic_models.hpp>
 #include <tessera/optimizer/schedule.hpp>
 
 #include <fmt/format.h>
@@ -178,6 +180,42 @@ void resolve(Options& options, bool dense_rate_given) {
   }
 }
 
+/// Options, and the texts of their values.
+using Texts = std::vector<std::pair<const CLI::Option*, std::function<std::string()>>>;
+
+/// All options as a file for --config: those that are given, and the values of the others, as a
+/// comment where the value follows from other options or is "none".
+std::string config_of(const CLI::App& app, const Texts& texts) {
+  constexpr std::array<std::string_view, 9> follow{
+      "learning-rate", "wide-optimizer",    "wide-learning-rate", "cross-layers", "cross-rank",
+      "interaction",   "interaction-width", "bottom-mlp",         "dense"};
+  constexpr std::array<std::string_view, 5> no_values{"help", "config", "recipe", "print-config",
+                                                      "json"};
+  std::string text, group;
+  const auto excluded = [](const CLI::Option* option) {
+    return std::ranges::any_of(option->get_excludes(),
+                               [](const CLI::Option* other) { return other->count() > 0; });
+  };
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_single_name();
+    if (std::ranges::count(no_values, name) > 0) continue;
+    if (option->get_group() != group) text += fmt::format("# {}\n", group = option->get_group());
+    const bool flag = option->get_expected_max() == 0, given = option->count() > 0;
+    const auto own = std::ranges::find(texts, option, [](const auto& pair) { return pair.first; });
+    const std::string value = flag                 ? (given ? "true" : "false")
+                              : given              ? option->results().back()
+                              : own != texts.end() ? own->second()
+                                                   : "";
+    const bool comment =
+        !given && (flag || value.empty() || value == "0" || !option->get_needs().empty() ||
+                   excluded(option) || std::ranges::count(follow, name) > 0);
+    const char quote = value.find('"') == std::string::npos ? '"' : '\'';
+    text += flag ? fmt::format("{}{}={}\n", comment ? "# " : "", name, value)
+                 : fmt::format("{}{}={}{}{}\n", comment ? "# " : "", name, quote, value, quote);
+  }
+  return text;
+}
+
 /// The rate of each optimizer as a share of --learning-rate, which is the first one's where it is not
 /// given. The wide part has its own.
 void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
@@ -205,6 +243,40 @@ void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
   options.optimizer = fmt::format("{}:wide.*,{}", options.wide_optimizer, options.optimizer);
 }
 
+std::vector<std::string_view> names_of_synthetic_models() {
+  std::vector<std::string_view> names;
+  for (const tessera::SyntheticModel& model : tessera::synthetic_models)
+    names.push_back(model.name);
+  return names;
+}
+
+/// "1/1000" or "0.001". Throws CLI::ValidationError.
+double scale_of(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  const std::optional<double> over = number_of<double>(text.substr(0, slash)),
+                              under = slash == std::string::npos
+                                          ? 1.0
+                                          : number_of<double>(text.substr(slash + 1));
+  tessera::require<CLI::ValidationError>(
+      over && under && *over > 0 && *over <= *under && *under <= 1e12,
+      "--scale: {} is no share of 1; give one above 0 and up to 1, as 1/1000", text);
+  return *over / *under;
+}
+
+/// Its layers and optimizers, where others are not given.
+void set_synthetic_model(Options& options, bool top_given, bool optimizer_given,
+                         bool dense_optimizer_given) {
+  if (options.synthetic_model.empty()) return;
+  tessera::require<CLI::ValidationError>(options.backend == "host",
+                                         "--backend {}: --synthetic-model is for --backend host",
+                                         options.backend);
+  const auto& layers = tessera::synthetic_model(options.synthetic_model).mlp;
+  if (!top_given) options.top_mlp.assign(layers.begin(), layers.end());
+  if (!optimizer_given) options.optimizer = "adagrad";
+  if (!dense_optimizer_given) options.dense_optimizer = "adagrad";
+  options.interaction = "concat";
+}
+
 /// What the model is made of, where the options leave it open or contradict each other.
 void set_model(Options& options) {
   const char* const of_model = options.model == "dcnv2"       ? "cross"
@@ -215,9 +287,9 @@ void set_model(Options& options) {
       "--model {} has --interaction {}; leave --interaction {} out, or take --model dlrm",
       options.model, of_model, options.interaction);
   if (options.interaction.empty()) options.interaction = of_model;
-  tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.model != "wide-deep",
-      "--backend {}: --model wide-deep is for --backend host", options.backend);
+  tessera::require<CLI::ValidationError>(options.backend == "host" || options.model != "wide-deep",
+                                         "--backend {}: --model wide-deep is for --backend host",
+                                         options.backend);
   tessera::require<CLI::ValidationError>(
       options.backend == "host" || options.table_precision == "fp32",
       "--backend {}: --table-precision {} is for --backend host; take fp32", options.backend,
@@ -236,9 +308,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.get_formatter()->column_width(44);
   // Most options, in the order of --help: those whose values all ranks must share.
   std::vector<std::pair<std::string, std::function<std::string()>>> shared;
+  Texts texts;
   const auto add = [&](const char* name, auto& value, const char* what) {
     shared.emplace_back(name, [&value] { return text_of(value); });
-    return app.add_option(name, value, what);
+    CLI::Option* const option = app.add_option(name, value, what);
+    texts.emplace_back(option, shared.back().second);
+    return option;
   };
   const auto flag = [&](const char* name, bool& value, const char* what) {
     shared.emplace_back(name, [&value] { return std::string(value ? "given" : "not given"); });
@@ -247,6 +322,18 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   constexpr float kMostRate = 1e30f;
 
+  app.option_defaults()->group("Configuration");
+  CLI::Option* config = app.set_config("--config", "",
+                                       "Read options from a file, as --print-config writes it; the "
+                                       "command line goes before it");
+  config->option_text("FILE");
+  std::string recipe_name;
+  choose(app.add_option("--recipe", recipe_name,
+                        "A published model's options, but those that are given (docs/models.md)"),
+         kRecipes, "none")
+      ->excludes(config);
+  const CLI::Option* print_config =
+      app.add_flag("--print-config", "Print all options as a file for --config, and end");
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data,
                  "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a "
@@ -273,6 +360,17 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       kMost, "N");
   limit(add("--power", options.power, "Exponent of the power law of synthetic ids; 0: uniform"),
         0.0, 16.0, "A");
+  CLI::Option* synthetic =
+      choose(add("--synthetic-model", options.synthetic_model,
+                 "Merlin's model of that name in place of --model, its tables and optimizer "
+                 "(docs/models.md)"),
+             names_of_synthetic_models(), "none");
+  shared.emplace_back("--scale", [&options] { return text_of(options.scale); });
+  app.add_option_function<std::string>(
+         "--scale", [&options](const std::string& text) { options.scale = scale_of(text); },
+         "Of the rows of --synthetic-model, as 1/1000")
+      ->option_text("S [1]")
+      ->needs(synthetic);
   limit(add("--test-fraction", options.test_fraction,
             "Share of the samples, the last ones, that test the model"),
         0.0, 0.9, "F");
@@ -342,32 +440,38 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
   app.option_defaults()->group("Model");
   add("--embedding-width", options.embedding_width,
-      "Columns of every table, 1 to 1024; or of each in the order of the data, as 8,16,16; or auto: "
+      "Columns of every table, 1 to 1024; or of each in the order of the data, as 8,16,16; or "
+      "auto: "
       "6 rows^(1/4), to the nearest of 8, 16, 32, 64, 128. A schema's width goes before it")
       ->option_text(fmt::format("W|W,W...|auto [{}]", options.embedding_width))
       ->check(error_of<parse_widths>);
-  const CLI::Option* interaction_width = limit(
-      add("--interaction-width", options.interaction_width,
-            "Columns of the bottom MLP's output, to which --interaction dot projects tables of "
-            "other widths"),
-        1, kMostWidth, "W", "the widest table's");
-  choose(add("--table-precision", options.table_precision,
-             "What tables are stored in, 16 bits with stochastic rounding; their optimizers' states "
-             "stay fp32"),
-         kTablePrecisions);
-  choose(add("--model", options.model,
-             "dlrm: a bottom MLP, an interaction, a top MLP; dcnv2: the same with cross layers; "
-             "wide-deep: numbers and vectors go to the top MLP, whose result is added to the sum of "
-             "a weight for each category"),
-         kModels);
+  const CLI::Option* interaction_width =
+      limit(add("--interaction-width", options.interaction_width,
+                "Columns of the bottom MLP's output, to which --interaction dot projects tables of "
+                "other widths"),
+            1, kMostWidth, "W", "the widest table's");
+  choose(
+      add("--table-precision", options.table_precision,
+          "What tables are stored in, 16 bits with stochastic rounding; their optimizers' states "
+          "stay fp32"),
+      kTablePrecisions);
+  choose(
+      add("--model", options.model,
+          "dlrm: a bottom MLP, an interaction, a top MLP; dcnv2: the same with cross layers; "
+          "wide-deep: numbers and vectors go to the top MLP, whose result is added to the sum of "
+          "a weight for each category"),
+      kModels);
   const auto layers = [&](const char* name, std::vector<std::int64_t>& sizes, const char* what) {
     shared.emplace_back(name, [&sizes] { return text_of(sizes); });
     const auto set = [&sizes, name](const std::string& text) { sizes = sizes_of(name, text); };
-    return app.add_option_function<std::string>(name, set, what)
-        ->option_text(fmt::format("N,N... [{}]", text_of(sizes)));
+    CLI::Option* const option = app.add_option_function<std::string>(name, set, what);
+    texts.emplace_back(option, shared.back().second);
+    return option->option_text(fmt::format("N,N... [{}]", text_of(sizes)));
   };
-  const CLI::Option* bottom = layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the numbers");
-  layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
+  const CLI::Option* bottom =
+      layers("--bottom-mlp", options.bottom_mlp, "Hidden layers for the numbers");
+  const CLI::Option* top =
+      layers("--top-mlp", options.top_mlp, "Hidden layers after the interaction");
   choose(add("--dense,--dense-precision", options.dense_precision,
              "What dense layers multiply; sums, parameters and their gradients stay fp32. auto: "
              "fp32 on the host, tf32 with --backend cuda: floats rounded to 10 bits of mantissa, "
@@ -384,15 +488,21 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                               "Of its weights' two factors; 0: one full matrix"),
                           0, 1 << 20, "N")};
 
+  for (const char* other : {"--data", "--model", "--interaction", "--embedding-width",
+                            "--interaction-width", "--bottom-mlp", "--max-rows"})
+    synthetic->excludes(app.get_option(other));
+
   app.option_defaults()->group("Training");
-  add("--optimizer", options.optimizer,
-      "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl; or pairs NAME:PATTERN, as "
-      "in "
-      "ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first that matches a table's name "
-      "counts; "
-      "frozen: tables that never change")
-      ->type_name("NAME[:PATTERN,...]")
-      ->check(error_of<parse_optimizers>);
+  CLI::Option* optimizer =
+      add("--optimizer", options.optimizer,
+          "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl; or pairs NAME:PATTERN, "
+          "as "
+          "in "
+          "ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first that matches a table's name "
+          "counts; "
+          "frozen: tables that never change")
+          ->type_name("NAME[:PATTERN,...]")
+          ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
       "of each optimizer: sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01, ftrl 0.1");
@@ -401,8 +511,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
              std::span(kOptimizers).first<kFrozen>()),
       limit(add("--wide-learning-rate", options.wide_learning_rate, "Of the wide part"), 0.0f,
             kMostRate, "R", "its optimizer's, as above")};
-  choose(add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"),
-         kDenseOptimizers);
+  const CLI::Option* dense_optimizer = choose(
+      add("--dense-optimizer", options.dense_optimizer, "Of the linear layers"), kDenseOptimizers);
   const CLI::Option* dense_rate =
       limit(add("--dense-learning-rate", options.dense_learning_rate, "Of the linear layers"), 0.0f,
             kMostRate, "R", "sgd 0.1, adagrad 0.01, adam 0.001");
@@ -508,15 +618,21 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       option->check([](const std::string& text) {
         return std::string(text.empty() ? "the value is empty" : "");
       });
+  const std::vector<std::string> words = with_recipe(argc, argv);
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   }
   if (timeout->count() == 0 && options.communicator == "mpi") options.timeout = 600;
+  set_synthetic_model(options, top->count() > 0, optimizer->count() > 0,
+                      dense_optimizer->count() > 0);
   resolve(options, dense_rate->count() > 0);
   set_model(options);
+  const std::string configuration = config_of(app, texts);
   set_rates(options, rate->count() > 0, wide[1]->count() > 0);
   const auto only_for = [](const CLI::Option* option, bool right, const char* what) {
     tessera::require<CLI::ValidationError>(right || option->count() == 0,
@@ -542,6 +658,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
       options.backend, options.communicator);
+  if (print_config->count() > 0) {
+    std::fputs(configuration.c_str(), stdout);
+    return std::nullopt;
+  }
   for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
   return options;
 }

@@ -25,6 +25,8 @@ struct Options {
   bool vocabulary = false;  ///< rows are given to keys while training sees them
   std::string eviction = "least-frequent";
   double power = 1.05;
+  std::string synthetic_model;  ///< of tessera::synthetic_models; empty: Criteo's shape
+  double scale = 1;             ///< of its rows
 
   std::string communicator = "threads";
   int ranks = 0;
@@ -42,7 +44,7 @@ struct Options {
 
   std::string embedding_width = "16";  ///< as parse_widths takes it
   std::string table_precision = "fp32";
-  int interaction_width = 0;           ///< 0: the widest table's
+  int interaction_width = 0;  ///< 0: the widest table's
   std::vector<std::int64_t> bottom_mlp{512, 256};
   std::vector<std::int64_t> top_mlp{512, 256};
   std::string model = "dlrm";

@@ -81,11 +81,11 @@ PlannedPolicy policy_of(std::string_view plan, const TableSpec& table) {
 /// whole, spread over the ranks.
 constexpr std::string_view mixed(std::size_t category) {
   constexpr std::array<std::string_view, kFeatures> plans{
-      "row-wise",    "table-wise",  "table-wise", "table-wise", "table-wise",  "replicated",
-      "table-wise",  "table-wise",  "replicated", "column-wise", "column-wise", "table-wise",
-      "replicated",  "table-wise",  "table-wise", "replicated", "replicated",  "table-wise",
-      "replicated",  "row-wise",    "column-wise", "grid",      "table-wise",  "table-wise",
-      "replicated",  "replicated"};
+      "row-wise",   "table-wise", "table-wise",  "table-wise",  "table-wise",  "replicated",
+      "table-wise", "table-wise", "replicated",  "column-wise", "column-wise", "table-wise",
+      "replicated", "table-wise", "table-wise",  "replicated",  "replicated",  "table-wise",
+      "replicated", "row-wise",   "column-wise", "grid",        "table-wise",  "table-wise",
+      "replicated", "replicated"};
   return plans[category];
 }
 /// Two of the tables that stay whole lie together: categories 8 and 14.
@@ -138,7 +138,8 @@ Layout uncut(int ranks, const DataShape& shape) {
   for (const DataShape::Feature& feature : shape.features)
     features.push_back({.name = feature.name,
                         .table = shape.tables[feature.table].name,
-                        .pooling = feature.pooling});
+                        .pooling = feature.pooling,
+                        .hotness = feature.hotness});
   return uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
 }
 
@@ -160,8 +161,8 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
-  return keep_on_host(std::move(layout), memory_cost(options.optimizer, options.element_bytes()), options.device_memory,
-                      options.host_memory);
+  return keep_on_host(std::move(layout), memory_cost(options.optimizer, options.element_bytes()),
+                      options.device_memory, options.host_memory);
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

@@ -21,8 +21,7 @@ MatrixView<float> matrix_of(tessera::Buffer<float, tessera::Host>& floats, std::
 
 }  // namespace
 
-Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape,
-                     int threads)
+Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape, int threads)
     : interaction_(std::move(interaction)),
       width_(shape.vector_width),
       vectors_(std::ssize(shape.deep()) + 1),
@@ -37,14 +36,13 @@ Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape&
     next.to += width_;
   }
   for (auto& [width, where] : places)
-    groups_.push_back(
-        {.width = width,
-         .places = std::move(where),
-         .linear = width == width_
-                       ? nullptr
-                       : std::make_unique<tessera::Linear>(
-                             width, width_,
-                             tessera::LinearOptions{.bias = false, .threads = threads})});
+    groups_.push_back({.width = width,
+                       .places = std::move(where),
+                       .linear = width == width_ ? nullptr
+                                                 : std::make_unique<tessera::Linear>(
+                                                       width, width_,
+                                                       tessera::LinearOptions{
+                                                           .bias = false, .threads = threads})});
 }
 
 /// f(sample, place, row of the group's matrices), on the threads.

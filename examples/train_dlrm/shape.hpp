@@ -22,7 +22,8 @@ struct DataShape {
     std::string name;
     std::size_t table;
     tessera::Pooling pooling = tessera::Pooling::sum;
-    bool list = false;  ///< any number of ids per sample, else one
+    bool list = false;         ///< any number of ids per sample, else one
+    std::int32_t hotness = 1;  ///< ids per sample, as the planner is told
   };
 
   std::int64_t numbers = 13;  ///< per sample, at least 1

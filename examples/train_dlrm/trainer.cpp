@@ -70,7 +70,8 @@ class Rank {
     const Part test_part(0, clicks_.test_samples(), communicator_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
-      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer, options_.element_bytes()));
+      print_plan(model_->embeddings().layout(),
+                 memory_cost(options_.optimizer, options_.element_bytes()));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
     }
     std::int64_t loaded_step = 0;

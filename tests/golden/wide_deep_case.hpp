@@ -98,13 +98,13 @@ class WideDeepRun {
         const std::string name = fmt::format("step{}.{}", step, what);
         verdict.compare(name, found, part(floats(file_, name), each));
       };
-      const std::vector<float> dense =
-                                   part(floats(file_, fmt::format("step{}.dense", step)), model_.dense),
+      const std::vector<float> dense = part(floats(file_, fmt::format("step{}.dense", step)),
+                                            model_.dense),
                                label = part(floats(file_, fmt::format("step{}.label", step)), 1);
       std::vector<std::int64_t> ids, offsets{0};
       for (const ts::FeatureSpec& feature : layout.features) {
-        const std::string name = fmt::format(
-            "step{}.feature.{}.", step, feature.name.substr(feature.name.find('.') + 1));
+        const std::string name = fmt::format("step{}.feature.{}.", step,
+                                             feature.name.substr(feature.name.find('.') + 1));
         const std::vector<std::int64_t> all = integers(file_, name + "ids"),
                                         bags = integers(file_, name + "offsets");
         for (std::int64_t s = begin; s < begin + count; ++s) {
@@ -129,10 +129,10 @@ class WideDeepRun {
       expect("wide", wide_logit, 1);
       expect("deep_input", {deep.data, static_cast<std::size_t>(count * sizes[0])}, sizes[0]);
       expect("logit", logit, 1);
-      double sum =
-          ts::BinaryCrossEntropyWithLogits{model_.batch}.forward_backward(y, label, dy);
+      double sum = ts::BinaryCrossEntropyWithLogits{model_.batch}.forward_backward(y, label, dy);
       communicator.all_reduce(std::span(&sum, 1));
-      const float loss = static_cast<float>(sum), expected = static_cast<float>(model_.losses[step]);
+      const float loss = static_cast<float>(sum),
+                  expected = static_cast<float>(model_.losses[step]);
       verdict.compare(fmt::format("loss of step {}", step), {&loss, 1}, {&expected, 1});
       mlp.backward(dy, d_deep);
       for (std::int64_t s = 0; s < count; ++s) {
@@ -163,7 +163,8 @@ class WideDeepRun {
       int k = 0;
       for (const auto& state : embeddings.tables().states(static_cast<int>(t)))
         embeddings.tables().get_state(
-            tables[t].name, k++, room(fmt::format("state.{}.{}.final", tables[t].name, state.name)));
+            tables[t].name, k++,
+            room(fmt::format("state.{}.{}.final", tables[t].name, state.name)));
     }
     for_each_parameter(mlp, [&](const std::string& name, std::span<float> values) {
       final_[name + ".final"].assign(values.begin(), values.end());

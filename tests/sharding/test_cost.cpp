@@ -8,6 +8,7 @@
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/data/synthetic_models.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
@@ -28,7 +29,10 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 using namespace tessera;
@@ -157,6 +161,71 @@ TEST_CASE("predicted traffic is what a step sends") {
     CAPTURE(r);
     CHECK(sent[r] - 32.0 * static_cast<double>(slots - own_slots) ==
           doctest::Approx(predicted).epsilon(0.02));
+  }
+}
+
+TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicted") {
+  for (const auto& [name, batch] : {std::pair("tiny", 1024), std::pair("small", 512)}) {
+    const SyntheticModel& model = synthetic_model(name);
+    std::vector<std::string> names;  // of tables and their first features, then of second ones
+    for (int i = 0; i < 2; ++i)
+      for (const SyntheticTables& group : model.groups)
+        for (int t = 0; t < group.tables; ++t) names.push_back(fmt::format("t{}", names.size()));
+    std::vector<TableSpec> tables;
+    std::vector<FeatureSpec> features;
+    std::vector<SyntheticFeature> clicks;
+    const auto add = [&](const TableSpec& table, int hotness) {
+      const std::size_t second = hotness > 1 ? names.size() / 2 : 0;
+      features.push_back(
+          {.name = names[second + tables.size() - 1], .table = table.name, .hotness = hotness});
+      clicks.push_back(
+          {.rows = table.rows, .alpha = 1.05, .min_hotness = hotness, .max_hotness = hotness});
+    };
+    for (const SyntheticTables& group : model.groups)
+      for (int t = 0; t < group.tables; ++t) {
+        tables.push_back({.name = names[tables.size()],
+                          .rows = scaled_rows(group.rows, 1e-4),
+                          .width = group.width});
+        add(tables.back(), 1);
+        if (group.hotness > 1) add(tables.back(), group.hotness);
+      }
+    const SyntheticClicks generator(clicks, {.dense_columns = model.numbers, .scatter_ids = false});
+    for (const int ranks : {2, 4}) {
+      CAPTURE(name);
+      CAPTURE(ranks);
+      const Cluster cluster{.ranks = ranks};
+      const Workload workload{.batch = batch, .sorted_ids = true, .id_bytes = 4};
+      const Layout layout =
+          plan_layout(tables, features, cluster, workload,
+                      {.pins = {{names[2], Cut::row_wise}, {names[3], Cut::column_wise}},
+                       .forbidden = {Cut::replicated},
+                       .effort = 100'000});
+      REQUIRE(layout.fault.ok());
+      const Prediction p = predict(layout, cluster, workload, true);
+      std::vector<double> sent(static_cast<std::size_t>(ranks));
+      run_ranks(ranks, [&](ThreadCommunicator& threads) {
+        using Counting = CountingCommunicator<ThreadCommunicator>;
+        Counting communicator(threads);
+        LayoutCollection<Widths<8>, Sgd, Host, Counting> embeddings(
+            communicator, Host({.threads = 1}), layout, {});
+        ClickBatch<std::int32_t> part;
+        generator.generate(threads.rank() * batch / ranks, batch / ranks, part);
+        const auto pooled = embeddings.forward(part.keyed());
+        const std::vector<float> gradient(
+            static_cast<std::size_t>(part.size * embeddings.columns()), 1.0f);
+        embeddings.backward(pooled, {gradient.data(), part.size, embeddings.columns()});
+        sent[static_cast<std::size_t>(threads.rank())] =
+            static_cast<double>(communicator.total().bytes);
+      });
+      double predicted = 0;
+      for (int from = 0; from < ranks; ++from)
+        for (int to = 0; to < ranks; ++to)
+          if (to != from)
+            predicted += p.id_traffic[static_cast<std::size_t>(from * ranks + to)] +
+                         2 * p.vector_traffic[static_cast<std::size_t>(from * ranks + to)];
+      CHECK(std::accumulate(sent.begin(), sent.end(), 0.0) ==
+            doctest::Approx(predicted).epsilon(0.02));
+    }
   }
 }
 

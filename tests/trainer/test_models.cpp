@@ -4,17 +4,30 @@
 // Models of the trainer: tables of any widths, projections, what a checkpoint of them holds.
 #include <trainer/command.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <string>
 
 namespace {
 
-const std::string kShort = " --max-rows 20 --batch-size 128 --bottom-mlp 16 --top-mlp 32 "
+const std::string kShort =
+    " --max-rows 20 --batch-size 128 --bottom-mlp 16 --top-mlp 32 "
     "--dense-learning-rate 0.01 ";
 const std::string kTiny = kShort + "--samples 16000 ";
 
 double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
+
+/// One line on stderr that holds `what`.
+void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
+  const Outcome outcome = train_dlrm(arguments, false);
+  CAPTURE(arguments);
+  CAPTURE(outcome.err);
+  CHECK(outcome.status == status);
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK(outcome.err.find(what) != std::string::npos);
+}
 
 void check_close(const nlohmann::json& a, const nlohmann::json& b) {
   CHECK(std::abs(number(a, "auc") - number(b, "auc")) < 5e-4);
@@ -44,8 +57,9 @@ TEST_CASE("a width for each table: the same learning under every plan and number
 
 TEST_CASE("cross and concat take tables of any widths as they are") {
   const std::string options = kTiny + "--embedding-width " + kWidths + " --ranks 2 ";
-  const nlohmann::json cross = results(options + "--interaction cross --cross-layers 1 "
-                                                 "--cross-rank 4");
+  const nlohmann::json cross = results(options +
+                                       "--interaction cross --cross-layers 1 "
+                                       "--cross-rank 4");
   CHECK(number(cross, "auc") > 0.74);
   const std::int64_t columns = 130 + kSumOfWidths, bottom = 13 * 16 + 16 + 16 * 130 + 130,
                      top = columns * 32 + 32 + 32 + 1;
@@ -91,8 +105,8 @@ TEST_CASE("widths in a schema, and widths that cannot be") {
     csv << (i % 20 < 7) << ",c" << i % 20 << ",t" << i % 9 << "|t" << i % 4 << '\n';
   csv.close();
   const auto schema = [&](const char* width) {
-    std::ofstream(folder.path / "s.yaml") << "label: y\ncategorical: [{name: c, width: " << width
-                                          << "}, {name: tags, list: '|'}]\n";
+    std::ofstream(folder.path / "s.yaml")
+        << "label: y\ncategorical: [{name: c, width: " << width << "}, {name: tags, list: '|'}]\n";
     return "--data '" + (folder.path / "a.csv").string() + "' --schema '" +
            (folder.path / "s.yaml").string() + "' --bottom-mlp 8 --top-mlp 16 --ranks 2 ";
   };
@@ -101,18 +115,133 @@ TEST_CASE("widths in a schema, and widths that cannot be") {
   REQUIRE(outcome.status == 0);
   CHECK(outcome.json.at("auc").get<double>() > 0.9);
   CHECK(outcome.out.find("[0, 20)") != std::string::npos);
-  const auto check_fails = [](const std::string& arguments, const std::string& what, int status) {
-    const Outcome bad = train_dlrm(arguments, false);
-    CAPTURE(arguments);
-    CAPTURE(bad.err);
-    CHECK(bad.status == status);
-    CHECK(std::count(bad.err.begin(), bad.err.end(), '\n') == 1);
-    CHECK(bad.err.find(what) != std::string::npos);
-  };
   check_fails(schema("1025"), "line 2", 1);
   check_fails(schema("4") + "--embedding-width 4,8,8", "3 widths, and these data 2 tables", 1);
   for (const char* widths : {"0", "1025", "8,,8", "8,", "-4", "8.5", "wide"})
-    check_fails("--embedding-width " + std::string(widths), "is not a width from 1 to 1024", 2);
+    check_fails("--embedding-width " + std::string(widths), "is not a width from 1 to 1024");
   check_fails("--embedding-width 8,8", "2 widths, and these data 26 tables ('C1' to 'C26')", 1);
-  check_fails("--interaction-width 0", "--interaction-width", 2);
+  check_fails("--interaction-width 0", "--interaction-width");
+}
+
+TEST_CASE("tables of 16 bits: nearly the same model, half the bytes, resumed in fp32") {
+  const std::string options = kTiny + "--ranks 2 --plan mixed --embedding-width 16 ";
+  const nlohmann::json fp32 = results(options);
+  const TemporaryFolder folder;
+  for (const std::string precision : {"bf16", "fp16"}) {
+    const std::string save = " --save '" + (folder.path / precision).string() + "' ";
+    const nlohmann::json json = results(options + "--table-precision " + precision + save);
+    CHECK(json.at("table_precision") == precision);
+    CHECK(json.at("logloss") != fp32.at("logloss"));
+    CHECK(std::abs(number(json, "auc") - number(fp32, "auc")) < 5e-3);
+    CHECK(json == [&] {  // rounding depends on rows and steps, not on ranks' timing
+      nlohmann::json again = results(options + "--table-precision " + precision);
+      for (const char* key : {"seconds", "samples_per_second"}) again[key] = json.at(key);
+      return again;
+    }());
+    check_close(json, results(options + "--mode eval --resume --plan row-wise" + save));
+  }
+  const auto bytes = [&](const std::string& precision) {
+    const Outcome outcome = train_dlrm(kShort + "--ranks 1 --samples 300 --embedding-width 16 " +
+                                       "--optimizer sgd --table-precision " + precision);
+    const std::size_t at = outcome.out.find("rank 0   holds ");
+    REQUIRE(at != std::string::npos);
+    return std::stod(outcome.out.substr(at + 15));
+  };
+  CHECK(bytes("bf16") * 2 == doctest::Approx(bytes("fp32")).epsilon(0.02));
+  check_fails("--table-precision fp8", "--table-precision");
+  check_fails("--table-precision bf16 --backend cuda",
+              "--table-precision bf16 is for --backend host");
+}
+
+TEST_CASE("Wide & Deep: both parts learn, on any ranks and plan; its wide tables have one column") {
+  const std::string options =
+      kShort + "--samples 16000 --model wide-deep --embedding-width 8 --interaction-width 8 ";
+  check_fails(options, "--interaction-width is for models with a bottom MLP");
+  check_fails("--model wide-deep --interaction dot", "--model wide-deep has --interaction concat");
+  check_fails("--model dcnv2 --interaction dot", "--model dcnv2 has --interaction cross");
+  check_fails("--model wide-deep --bottom-mlp 8", "--bottom-mlp is for models with a bottom MLP");
+  check_fails("--wide-optimizer ftrl", "--wide-optimizer is for --model wide-deep");
+  check_fails("--model wide-deep --optimizer ftrl --wide-learning-rate 1",
+              "--wide-learning-rate: deep tables have --wide-optimizer ftrl, too");
+  check_fails("--model wide-deep --learning-rate 0", "--learning-rate 0 stops the wide part");
+  check_fails("--model wide-deep --wide-optimizer frozen", "--wide-optimizer");
+  check_fails("--model wide-deep --backend cuda", "--model wide-deep is for --backend host");
+
+  const std::string tiny =
+      " --samples 16000 --max-rows 20 --batch-size 128 --top-mlp 32 "
+      "--dense-learning-rate 0.01 --model wide-deep --embedding-width 8 ";
+  const nlohmann::json one = results(tiny + "--ranks 1");
+  CHECK(number(one, "auc") > 0.74);
+  CHECK(one.at("model") == "wide-deep");
+  CHECK(one.at("optimizer") == "ftrl:wide.*,rowwise-adagrad");
+  CHECK(one.at("dense_parameters") == (13 + 26 * 8) * 32 + 32 + 32 + 1);
+  CHECK(one.at("embedding_parameters").get<std::int64_t>() % 9 == 0);  // 8 columns and 1 of a row
+  for (const char* plan : {"table-wise", "row-wise", "column-wise", "grid", "mixed", "replicated"})
+    check_close(one, results(tiny + "--ranks 3 --plan " + plan));
+  check_close(one, results(tiny + "--ranks 2 --overlap --loader first-rank"));
+  // the deep part stands still: the wide part alone learns, and less
+  const nlohmann::json wide = results(tiny +
+                                      "--ranks 2 --learning-rate 1e-20 --wide-learning-rate "
+                                      "0.1 --dense-learning-rate 0");
+  CHECK(number(wide, "auc") > 0.65);
+  CHECK(number(wide, "auc") < number(one, "auc"));
+  const TemporaryFolder folder;
+  const std::string save = "--save '" + folder.path.string() + "' ";
+  const nlohmann::json saved = results(tiny + "--ranks 2 " + save);
+  check_close(saved, results(tiny + "--ranks 3 --plan row-wise --mode eval --resume " + save));
+  CHECK(number(results(tiny + "--ranks 2 --vocabulary --max-rows 64 --min-count 1"), "auc") > 0.7);
+}
+
+TEST_CASE("recipes; the configuration is a file that gives the same training again") {
+  const auto print = [](const std::string& arguments) {
+    const Outcome outcome = train_dlrm(arguments + " --print-config", false);
+    INFO(outcome.err);
+    REQUIRE(outcome.status == 0);
+    return outcome.out;
+  };
+  const auto check_holds = [](const std::string& text, const char* line) {
+    CAPTURE(line);
+    CHECK(text.find("\n" + std::string(line) + "\n") != std::string::npos);
+  };
+  const std::string dlrm = print("--recipe dlrm");
+  for (const char* line :
+       {"embedding-width=\"128\"", "top-mlp=\"1024,1024,512,256\"", "optimizer=\"sgd\"",
+        "learning-rate=\"24\"", "batch-size=\"65536\"", "initial-bound=\"rows\"",
+        "schedule=\"warmup:8000,hold:40000,poly:24000:2\"", "seed=\"1\""})
+    check_holds(dlrm, line);
+  check_holds(print("--recipe dcnv2"), "cross-rank=\"512\"");
+  check_holds(print("--recipe=wide-deep"), "model=\"wide-deep\"");
+  const std::string changed = print(
+      "--recipe dlrm --embedding-width 16 --optimizer adam "
+      "--constant-rates --interaction cross");
+  for (const char* line : {"embedding-width=\"16\"", "optimizer=\"adam\"", "constant-rates=true"})
+    check_holds(changed, line);
+  CHECK(changed.find("\nschedule=") == std::string::npos);
+  CHECK(changed.find("\nlearning-rate=") == std::string::npos);
+
+  const TemporaryFolder folder;
+  const std::string file = "'" + (folder.path / "config").string() + "'";
+  const std::string tiny = "--samples 3000 --max-rows 20 --batch-size 128 --ranks 2 ";
+  for (const std::string& options :
+       {"--bottom-mlp 16,8 --embedding-width 8 --optimizer 'adam:C1*,rowwise-adagrad:*' --overlap",
+        "--recipe wide-deep --top-mlp 16 --schedule warmup:9,poly:90 --seed 7",
+        "--recipe dcnv2 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --cross-rank 4 --codec "
+        "bf16"}) {
+    const std::string config = print(tiny + options);
+    std::ofstream(folder.path / "config") << config;
+    const std::string again = print("--config " + file);
+    CHECK(print("--config " + file) == again);
+    nlohmann::json a = results(tiny + options), b = results("--config " + file);
+    for (const char* key : {"seconds", "samples_per_second"}) a[key] = b[key] = 0;
+    CHECK(a == b);
+    CHECK(results("--config " + file + " --seed 99").at("seed") == 99);
+  }
+  check_fails("--recipe bert", "--recipe");
+  check_fails("--recipe", "--recipe");
+  check_fails("--recipe dlrm --config " + file, "--config");
+  check_fails("--config /no/such/file", "/no/such/file");
+  std::ofstream(folder.path / "config") << "embeding-width=8\n";
+  check_fails("--config " + file, "embeding-width");
+  std::ofstream(folder.path / "config") << "embedding-width=0\n";
+  check_fails("--config " + file, "is not a width from 1 to 1024");
 }
