@@ -9,10 +9,9 @@
 namespace dlrm {
 namespace {
 
-/// Kernels are compiled for narrow rows alone, which gain by it; those of 64 columns and more are as
-/// fast by the kernels for any width.
+/// By the kernels for any width alone: those for some widths would take as long to compile again.
 template <tessera::Element T>
-using EmbeddingsOn = EmbeddingsOf<tessera::Host, tessera::Widths<16>, T>;
+using EmbeddingsOn = EmbeddingsOf<tessera::Host, tessera::Widths<>, T>;
 
 }  // namespace
 
