@@ -515,7 +515,8 @@ class LayoutCollection {
   VectorExchange<Backend, Comm, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>
       vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
-               typename Settings::backward_codecs(options_.backward_codec)};
+               typename Settings::backward_codecs(options_.backward_codec),
+               detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   TrainingSteps<O, Backend> steps_{backend_, options_.optimizer, options_.learning_rate};
