@@ -39,6 +39,11 @@ __device__ __forceinline__ T* in_global(T* p) {
   return p;
 }
 
+/// Asks for the 32 bytes around p, to be in the second-level cache when they are loaded.
+__device__ __forceinline__ void prefetch_sector(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
 /// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
 /// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c

@@ -8,6 +8,7 @@
 
 #include <simt/runtime.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -66,6 +67,7 @@ struct cublasLtMatmulAlgo_t {
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
+  cublasStatus_t state;
 };
 
 inline cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -129,7 +131,7 @@ inline int gradient_epilogue_multiple = 1;
 
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                                     int, cublasLtMatmulHeuristicResult_t* result, int* count) {
+                                                     int wanted, cublasLtMatmulHeuristicResult_t* result, int* count) {
   const auto multiple = static_cast<std::uint64_t>(simt::gradient_epilogue_multiple);
   const bool sums = desc->epilogue == CUBLASLT_EPILOGUE_BGRADB;
   const bool masks = desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX || desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS ||
@@ -138,8 +140,11 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     *count = 0;
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  std::memcpy(result->algo.alignment, preference->alignment, sizeof(preference->alignment));
-  *count = 1;
+  *count = std::min(wanted, 3);  // all alike
+  for (int i = 0; i < *count; ++i) {
+    std::memcpy(result[i].algo.alignment, preference->alignment, sizeof(preference->alignment));
+    result[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 namespace simt {
