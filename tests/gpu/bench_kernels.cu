@@ -288,11 +288,11 @@ int main(int argc, char** argv) {
   add("dot forward/27 x 128/bf16",
       [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.8); });
   add("dot backward/27 x 128/bf16",
-      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.7); });
+      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.75); });
   add("dot forward/27 x 128/fp16",
       [](benchmark::State& state) { dot<Half, false, false>(state, 0.8); });
   add("dot backward/27 x 128/fp16",
-      [](benchmark::State& state) { dot<Half, false, true>(state, 0.7); });
+      [](benchmark::State& state) { dot<Half, false, true>(state, 0.75); });
   add("dot forward/27 x 128/fp32",
       [](benchmark::State& state) { dot<float, false, false>(state, 0.6); });
   add("dot backward/27 x 128/fp32",

@@ -67,6 +67,24 @@ __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::u
   }
 }
 
+/// Four 8 x 8 matrices of 16-bit elements from shared memory, as operands of the product above:
+/// lane i gives the place of row i % 8 of matrix i / 8, aligned to 16 bytes, and gets of each the
+/// elements (g, 2t) and (g, 2t+1); transposed, (2t, g) and (2t+1, g). All 32 lanes call it.
+template <bool Transposed, class T>
+__device__ __forceinline__ void load_matrices(const T* row, std::uint32_t (&words)[4]) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+}
+
 /// A float's bits, rounded to the 10 bits of mantissa that tensor cores take, ties away from zero.
 __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   std::uint32_t bits;
