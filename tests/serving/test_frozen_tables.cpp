@@ -4,7 +4,7 @@
 // Frozen tables against the collection whose checkpoint they are, and against rows decoded one by
 // one; damaged and foreign files.
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
 
 #include <support/temporary_folder.hpp>
@@ -303,7 +303,7 @@ TEST_CASE("damaged and foreign files are refused, with their names") {
   CHECK(fault(damaged, false) == "no exception");
   // Any change is refused or leaves tables that can be read.
   std::minstd_rand random(3);
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     std::vector<char> bytes = good;
     for (unsigned n = 1 + random() % 3; n > 0; --n)
       bytes[i % 2 == 0 ? random() % 600 : random() % bytes.size()] = static_cast<char>(random());
