@@ -154,7 +154,10 @@ std::string OnnxFile::node(std::string_view operation, std::span<const std::stri
 void OnnxFile::finish(std::string_view description) {
   graph_.text(2, "model").text(10, description);
   Message model;
-  model.number(1, 8).text(2, "tessera").text(3, tessera::version_string);
+  model.number(1, 8)
+      .text(2, "tessera")
+      .text(3, fmt::format("{}.{}.{}", TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
+                           TESSERA_VERSION_PATCH));
   model.message(7, graph_).message(8, Message().text(1, "").number(2, 17));
   std::ofstream file(partial_, std::ios::binary | std::ios::trunc);
   file.write(model.bytes().data(), static_cast<std::streamsize>(model.bytes().size()));
