@@ -180,8 +180,9 @@ TEST_CASE("100 increments under two reading threads: each batch has the bits of 
     const auto read = [&](unsigned seed) {
       std::minstd_rand random(seed);
       FrozenLookup<std::int32_t> lookup(
-          tables, std::vector<FrozenFeature>{{.name = "pooled", .table = "item"},
-                                             {.name = "each", .table = "item", .sequence = true}});
+          tables,
+          std::vector<FrozenFeature>{{.name = "pooled", .table = "item"},
+                                     {.name = "each", .table = "item", .pooling = Pooling::none}});
       std::vector<std::int32_t> ids(2 * kBatch);
       std::vector<float> rows(kBatch * kWidth);
       ++started;

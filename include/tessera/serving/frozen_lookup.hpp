@@ -34,11 +34,9 @@ namespace tessera::inline v0 {
 struct FrozenFeature {
   std::string name;
   std::string table;
+  /// none: a vector for each id, in place of one for each bag; see FrozenLookup::sequence.
   Pooling pooling = Pooling::sum;
   bool weighted = false;
-  /// A vector for each id, in place of one for each bag: FrozenLookup::sequence. `pooling` and
-  /// `weighted` say nothing then.
-  bool sequence = false;
 };
 
 /// Lookups of a list of features in FrozenTables or FreshTables, which must outlive it. Keeps the
@@ -96,7 +94,7 @@ class FrozenLookup {
   /// feature's i-th id in the batch, until the next batch. Bad ids under BadIds::zero_vector have
   /// rows of zeros.
   MatrixView<const float> sequence(std::size_t feature) const {
-    require(feature < features_.size() && features_[feature].sequence,
+    require(feature < features_.size() && features_[feature].pooling == Pooling::none,
             "FrozenLookup: feature {} is no sequence", feature);
     const Sequence& s = sequences_[feature];
     return {s.values.data(), s.rows, s.width};
@@ -126,15 +124,18 @@ class FrozenLookup {
       specs.push_back({.name = names_.back(), .rows = table.rows, .width = table.width});
     }
     std::vector<FeatureSpec> list;
-    for (FrozenFeature& feature : features_) {
+    for (const FrozenFeature& feature : features_) {
       const FrozenTables::Table& table = tables.table(feature.table);
-      if (feature.sequence) feature.pooling = Pooling::sum;
+      require(feature.pooling != Pooling::max,
+              "FrozenLookup: feature '{}' has pooling {}; those of "
+              "sum, mean, sqrtn and none are served",
+              feature.name, to_string(feature.pooling));
       list.push_back({.name = feature.name,
                       .table = feature.table,
                       .pooling = feature.pooling,
-                      .weighted = feature.weighted && !feature.sequence});
+                      .weighted = feature.weighted});
       first_column_.push_back(columns_);
-      if (!feature.sequence) columns_ += table.width;
+      if (feature.pooling != Pooling::none) columns_ += table.width;
     }
     require(!list.empty(), "FrozenLookup: give one feature at least");
     layout_ = make_layout({1}, std::move(specs), std::move(list), std::move(shards));
@@ -167,8 +168,8 @@ class FrozenLookup {
     inputs_.prepare(backend_, layout_, order_, batch, cuts, bad_ids_, report_, SizesNeeded::none);
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const FrozenTables::Table& table = table_of(tables, f);
-      if (features_[f].sequence) {
-        fill(sequences_[f], table, inputs_[static_cast<int>(f)], batch, f);
+      if (features_[f].pooling == Pooling::none) {
+        fill(sequences_[f], table, inputs_[static_cast<int>(f)].bags);
         continue;
       }
       if (batch.batch == 0) continue;
@@ -195,31 +196,19 @@ class FrozenLookup {
     });
   }
 
-  void fill(Sequence& sequence, const FrozenTables::Table& table, const FeatureInput<Id>& input,
-            const KeyedJagged<Id>& batch, std::size_t feature) const {
-    const std::int64_t begin = batch.begin(static_cast<std::int64_t>(feature));
-    sequence.rows = batch.end(static_cast<std::int64_t>(feature)) - begin;
+  static void fill(Sequence& sequence, const FrozenTables::Table& table, const op::Bags<Id>& bags) {
+    sequence.rows = bags.bags == 0 ? 0 : bags.entries();
     sequence.width = table.width;
     const auto needed = static_cast<std::size_t>(sequence.rows * sequence.width);
     if (sequence.values.size() < needed) sequence.values.resize(needed);
     if (sequence.rows == 0) return;
-    const op::Bags<Id>& bags = input.bags;
-    const std::int64_t count = bags.entries();
-    const std::span<const Id> ids(bags.ids + bags.begin(0), static_cast<std::size_t>(count));
-    MatrixView<float> rows{sequence.values.data(), count, table.width};
-    detail::with_rows(table, [&](auto row, const auto& where) {
-      detail::read_rows<decltype(row)>(where, table.width, ids, rows);
+    const std::span<const Id> ids(bags.ids + bags.begin(0),
+                                  static_cast<std::size_t>(sequence.rows));
+    detail::with_rows(table, [&](auto row, const auto& rows) {
+      detail::read_rows<decltype(row)>(
+          rows, table.width, ids,
+          MatrixView<float>{sequence.values.data(), sequence.rows, sequence.width});
     });
-    if (count == sequence.rows) return;
-    // Bad ids were dropped: from the last, rows move to where their ids stand.
-    std::int64_t next = sequence.rows;
-    for (std::int64_t i = count; i >= 0; --i) {
-      const std::int64_t at = i == 0 ? -1 : input.positions[i - 1] - begin;
-      std::fill_n(rows.data + (at + 1) * rows.stride, (next - at - 1) * rows.stride, 0.0f);
-      if (i > 0)
-        std::copy_n(rows.data + (i - 1) * rows.stride, rows.columns, rows.data + at * rows.stride);
-      next = at;
-    }
   }
 
   std::deque<FrozenFeature> features_;

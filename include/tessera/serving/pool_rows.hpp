@@ -12,6 +12,7 @@
 #include <tessera/serving/row_format.hpp>
 #include <tessera/serving/row_overlay.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -70,25 +71,32 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   }
 }
 
-/// Row ids[i] as floats in row i of `output`.
+/// Row ids[i] as floats in row i of `output`, zeros for ids below 0.
 template <class Row, class Rows, IdType Id>
 void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<float> output) {
   const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),
              ahead = static_cast<std::int64_t>(prefetch_distance(row_bytes)),
              count = std::ssize(ids);
   const auto foresee = [&](std::int64_t i) {
-    if (i + ahead < count) rows.foresee(ids[static_cast<std::size_t>(i + ahead)]);
-    if (i < count) prefetch(rows(ids[static_cast<std::size_t>(i)]), row_bytes);
+    if (i + ahead < count && ids[static_cast<std::size_t>(i + ahead)] >= 0)
+      rows.foresee(ids[static_cast<std::size_t>(i + ahead)]);
+    if (i < count && ids[static_cast<std::size_t>(i)] >= 0)
+      prefetch(rows(ids[static_cast<std::size_t>(i)]), row_bytes);
   };
   for (std::int64_t i = 0; i < ahead; ++i) foresee(i);
   for (std::int64_t i = 0; i < count; ++i) {
     foresee(i + ahead);
+    float* const to = output.data + i * output.stride;
+    if (ids[static_cast<std::size_t>(i)] < 0) {
+      std::fill_n(to, width, 0.0f);
+      continue;
+    }
     const std::byte* const row = rows(ids[static_cast<std::size_t>(i)]);
     for_column_chunks<op::dynamic_width>(width, [&]<int C>(int column) {
       RowSum<C> sum;
       sum.start();
       sum.add(Row::at(row, width, column));
-      sum.store(output.data + i * output.stride + column);
+      sum.store(to + column);
     });
   }
 }
