@@ -84,9 +84,8 @@ class FrozenLookup {
             ? table.keys->find(of_feature, table.rows, rows_of_keys_.data() + begin)
             : void(std::ranges::copy(of_feature, rows_of_keys_.data() + begin));
       }
-      KeyedJagged<std::int64_t> ids = keys;
-      ids.ids = rows_of_keys_;
-      pool_in(tables, ids, output);
+      pool_in(tables, {keys.features, keys.batch, rows_of_keys_, keys.offsets, keys.weights},
+              output);
     });
   }
 
@@ -222,7 +221,7 @@ class FrozenLookup {
   IdReport<Host> report_;
   Inputs<Id, Host> inputs_;
   std::vector<int> order_;
-  std::vector<std::int64_t> rows_of_keys_;
+  std::vector<Id> rows_of_keys_;
   const FrozenTables* tables_ = nullptr;  ///< null: those of reader_
   std::optional<Published<FrozenTables>::Reader> reader_;
 };
