@@ -68,6 +68,12 @@ class Updater {
   /// Who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
+  /// Tells them of rows of arena `a` that will change by other means than an update.
+  void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
+    for (MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
+    for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
+  }
+
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
     const ArenaPlan& arena = routing_.arenas()[a];
