@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -244,4 +245,33 @@ TEST_CASE("recipes; the configuration is a file that gives the same training aga
   check_fails("--config " + file, "embeding-width");
   std::ofstream(folder.path / "config") << "embedding-width=0\n";
   check_fails("--config " + file, "is not a width from 1 to 1024");
+}
+
+TEST_CASE("Merlin's synthetic models train, on any ranks and plan") {
+  const std::string tiny =
+      "--synthetic-model tiny --scale 1/100000 --samples 6000 --batch-size 100 --top-mlp 32 "
+      "--dense-learning-rate 0.02 --learning-rate 0.05 ";
+  const nlohmann::json one = results(tiny + "--ranks 1");
+  CHECK(one.at("model") == "tiny");
+  CHECK(one.at("optimizer") == "adagrad");
+  CHECK(one.at("dense_parameters") == 682 * 32 + 32 + 32 + 1);
+  CHECK(number(one, "auc") > 0.6);
+  for (const char* more : {"--ranks 2 --plan auto", "--ranks 4 --plan row-wise", "--ranks 4"})
+    check_close(one, results(tiny + more));
+  // the inputs of their MLPs, as published
+  const std::pair<const char*, std::int64_t> models[] = {
+      {"criteo", 3341}, {"small", 2522}, {"medium", 2494}, {"large", 4676}, {"jumbo", 6120}};
+  for (const auto& [name, input] : models) {
+    CAPTURE(name);
+    const nlohmann::json json =
+        results(std::string("--synthetic-model ") + name +
+                " --scale 0.0000001 --samples 20 --batch-size 6 --ranks 2 --top-mlp 4 --plan "
+                "table-wise");
+    CHECK(json.at("dense_parameters") == input * 4 + 4 + 4 + 1);
+  }
+  check_fails("--synthetic-model huge", "--synthetic-model");
+  check_fails("--synthetic-model tiny --scale 2", "--scale: 2 is no share of 1");
+  check_fails("--synthetic-model tiny --scale 1/0", "--scale: 1/0 is no share of 1");
+  check_fails("--scale 1/10", "--synthetic-model");
+  check_fails("--synthetic-model tiny --embedding-width 8", "--embedding-width");
 }
