@@ -10,6 +10,7 @@
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/explain_plan.hpp>
 #include <tessera/planner/keep_on_host.hpp>
+#include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/planner/planned_policy.hpp>
 #include <tessera/sharding/placement.hpp>
@@ -145,6 +146,8 @@ Layout uncut(int ranks, const DataShape& shape) {
 
 Layout any_memory_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = uncut(ranks, shape);
+  if (!options.plan_file.empty())
+    return read_plan_file(options.plan_file, layout.tables, layout.features, layout.topology);
   const bool mix = options.plan == "mixed";
   if (options.plan == "auto" || (mix && !shape.criteo))
     return plan_layout(std::move(layout), constants_of(options, ranks).cluster,
