@@ -339,8 +339,8 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                         "A published model's options, but those that are given (docs/models.md)"),
          kRecipes, "none")
       ->excludes(config);
-  const CLI::Option* print_config =
-      app.add_flag("--print-config", "Print all options as a file for --config, and end");
+  bool print_config = false;
+  app.add_flag("--print-config", print_config, "Print all options as a file for --config, and end");
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data,
                  "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a "
@@ -679,7 +679,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
       options.backend, options.communicator);
-  if (print_config->count() > 0) {
+  if (print_config) {
     std::fputs(configuration.c_str(), stdout);
     return std::nullopt;
   }
