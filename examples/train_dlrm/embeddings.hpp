@@ -69,10 +69,12 @@ class Embeddings {
   /// Updates the rows of the last forward. The rate is the first optimizer's; others' are in the
   /// proportion of their standard rates, unless all tables have one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
-  /// The same with gradients clipped by the norm of all tables' and of `dense`, which is clipped,
-  /// too: in the backend's memory, alike on all ranks.
-  virtual void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate,
-                                float norm, std::span<float> dense) = 0;
+  /// Sets the gradients of the last forward aside for `apply`.
+  virtual void accumulate(tessera::MatrixView<const float> gradient) = 0;
+  /// Updates rows by what was set aside, clipped by the norm of all tables' gradients and of
+  /// `dense`, which is clipped, too: in the backend's memory, alike on all ranks. Norm 0: as they
+  /// are.
+  virtual void apply(float learning_rate, float norm, std::span<float> dense) = 0;
   /// Tells what a checkpoint must hold.
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };

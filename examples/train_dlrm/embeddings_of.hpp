@@ -78,11 +78,15 @@ class EmbeddingsOf final : public Embeddings {
     set_rates(learning_rate);
     collection_.backward(pooled_, gradient);
   }
-  void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate, float norm,
-                        std::span<float> dense) override {
-    set_rates(learning_rate);
+  void accumulate(tessera::MatrixView<const float> gradient) override {
     collection_.accumulate(pooled_, gradient);
-    collection_.apply(tessera::ClipByGlobalNorm{norm}, dense);
+  }
+  void apply(float learning_rate, float norm, std::span<float> dense) override {
+    set_rates(learning_rate);
+    if (norm == 0)
+      collection_.apply();
+    else
+      collection_.apply(tessera::ClipByGlobalNorm{norm}, dense);
   }
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 

@@ -47,6 +47,7 @@ class Model final : public RankModel {
         threads_(options.threads_per_rank),
         width_(options.embedding_width),
         clip_norm_(options.clip_norm),
+        accumulates_(options.accumulate > 1),
         features_(static_cast<std::int64_t>(shape.features.size())),
         interaction_(make_interaction(options, static_cast<int>(features_) + 1)),
         bottom_(sizes(shape.numbers, options.bottom_mlp, width_),
@@ -91,15 +92,14 @@ class Model final : public RankModel {
     return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
   }
 
-  void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch,
-             float dense_rate, float embedding_rate,
+  void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
              const tessera::ClickBatch<std::int32_t>* next) override {
     run_forward(batch, next, true);
     const std::int64_t n = batch.size;
     const tessera::MatrixView<float> d_logits(logit_gradients_.data(), n, 1),
         d_products(product_gradients_.data(), n, products(n).columns),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
-    const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = global_batch};
+    const tessera::BinaryCrossEntropyWithLogits loss{.normalizer = step.samples};
     loss_ += loss.forward_backward({logits_.data(), n, 1}, batch.labels, d_logits);
     const auto ready = [&](std::span<const float> part) {
       if (buckets_ && !part.empty()) buckets_->ready(part);
@@ -108,13 +108,20 @@ class Model final : public RankModel {
     interaction_->backward(vectors(n), d_products, d_vectors);
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
-    buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
     const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, features_ * width_);
-    if (clip_norm_ == 0)
-      embeddings_->backward(d_pooled, embedding_rate);
+    const bool apart = accumulates_ || clip_norm_ != 0;  // rows wait for `apply`
+    if (apart) embeddings_->accumulate(d_pooled);
+    if (accumulates_) {
+      parameters_.accumulate();
+      if (!step.ends) return;
+      parameters_.take_accumulated();
+    }
+    buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
+    if (apart)
+      embeddings_->apply(step.table_rate, clip_norm_, parameters_.gradients());
     else
-      embeddings_->backward_clipped(d_pooled, embedding_rate, clip_norm_, parameters_.gradients());
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate, threads_); },
+      embeddings_->backward(d_pooled, step.table_rate);
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate, threads_); },
                optimizer_);
   }
 
@@ -169,6 +176,7 @@ class Model final : public RankModel {
   int threads_;
   int width_;
   float clip_norm_;        ///< 0: none
+  bool accumulates_;       ///< gradients of several batches
   std::int64_t features_;  ///< categories; n below
   std::unique_ptr<Interaction> interaction_;
   tessera::Mlp<> bottom_, top_;

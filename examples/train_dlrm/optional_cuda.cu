@@ -112,6 +112,7 @@ class CudaModel final : public RankModel {
         backend_(backend),
         width_(options.embedding_width),
         clip_norm_(options.clip_norm),
+        accumulates_(options.accumulate > 1),
         interaction_(make_cuda_interaction(options, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .tf32 = tf32(options)}),
@@ -173,15 +174,15 @@ class CudaModel final : public RankModel {
     return host_logits_;
   }
 
-  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate,
-             float embedding_rate, const ClickBatch<std::int32_t>* next) override {
+  void train(const ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
+             const ClickBatch<std::int32_t>* next) override {
     run_forward(batch, next, true);
     const std::int64_t n = batch.size;
     send_labels_.send(batch.labels, labels_.data());
     const MatrixView<float> d_logits(logit_gradients_.data(), n, 1),
         d_products(product_gradients_.data(), n, interaction_->columns()),
         d_vectors(vector_gradients_.data(), n, vectors(n).columns);
-    CudaBinaryCrossEntropy{global_batch}.forward_backward(
+    CudaBinaryCrossEntropy{step.samples}.forward_backward(
         backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)}, d_logits,
         loss_.data());
     const auto ready = [&](std::span<const float> part) {
@@ -191,13 +192,20 @@ class CudaModel final : public RankModel {
     interaction_->backward(vectors(n), d_products, d_vectors);
     ready(interaction_->gradients());
     bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
+    const MatrixView<float> d_pooled = d_vectors.column_range(width_, kFeatures * width_);
+    const bool apart = accumulates_ || clip_norm_ != 0;  // rows wait for `apply`
+    if (apart) embeddings_->accumulate(d_pooled);
+    if (accumulates_) {
+      parameters_.accumulate(backend_);
+      if (!step.ends) return;
+      parameters_.take_accumulated(backend_);
+    }
     buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
-    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, kFeatures * width_);
-    if (clip_norm_ == 0)
-      embeddings_->backward(d_pooled, embedding_rate);
+    if (apart)
+      embeddings_->apply(step.table_rate, clip_norm_, parameters_.gradients());
     else
-      embeddings_->backward_clipped(d_pooled, embedding_rate, clip_norm_, parameters_.gradients());
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
+      embeddings_->backward(d_pooled, step.table_rate);
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate); }, optimizer_);
   }
 
   double take_loss() override {
@@ -261,6 +269,7 @@ class CudaModel final : public RankModel {
   Cuda backend_;
   int width_;
   float clip_norm_;  ///< 0: none
+  bool accumulates_;       ///< gradients of several batches
   std::unique_ptr<Interaction> interaction_;
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;

@@ -253,11 +253,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                                    "Seconds that a rank waits for the others before it gives up "
                                    "and names them; 0: for ever"),
                                0.0, 1e8, "SECONDS", "threads 0, mpi 600");
-  limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
-                          "Gradients of the linear layers are summed over the ranks during "
-                          "backward, in buckets of this size; 0: at "
-                          "once, after it"),
-                      0, 1 << 30, "N");
+  CLI::Option* buckets =
+      limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
+                              "Gradients of the linear layers are summed over the ranks during "
+                              "backward, in buckets of this size; 0: at "
+                              "once, after it"),
+                          0, 1 << 30, "N");
   choose(add("--loader", options.loader,
              "Who reads training batches: each rank its part, or the first for all, ahead of time"),
          kLoaders);
@@ -358,8 +359,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   schedule->option_text("STAGE,STAGE... [a straight line to 0]");
   stages("--dense-schedule", options.dense_schedule, "The same, of the linear layers alone")
       ->option_text("STAGE,STAGE... [as --schedule]");
-  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"),
+  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a batch, over all ranks"),
                       1, 1 << 30, "B", "file 256, synthetic 2048");
+  CLI::Option* accumulate = limit<std::int64_t>(
+      add("--accumulate", options.accumulate,
+          "Batches whose gradients are summed for one step: as a batch of so many times the size, "
+          "in the memory of one"),
+      1, 1 << 20, "K");
+  // a row may be given to another key while its gradients wait
+  vocabulary->excludes(accumulate);
+  buckets->excludes(accumulate);
   limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
         "file 3, synthetic 1");
   limit<std::int64_t>(add("--max-steps", options.max_steps,

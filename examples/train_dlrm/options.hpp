@@ -57,6 +57,7 @@ struct Options {
   float clip_norm = 0;  ///< 0: gradients are not clipped
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
+  std::int64_t accumulate = 1;  ///< batches of a step
   int epochs = 0;
   bool constant_rates = false;  ///< else they fall in a straight line to 0
   /// stages of the rates, as Schedule::parse reads them; empty: as above, dense: as the tables'

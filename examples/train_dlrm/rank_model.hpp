@@ -18,6 +18,13 @@ inline tessera::DensePrecision dense_precision(const Options& options) {
                                            : tessera::DensePrecision::float32;
 }
 
+/// One step of the optimizers.
+struct OptimizerStep {
+  std::int64_t samples = 0;  ///< of all ranks and all its batches
+  float dense_rate = 0, table_rate = 0;
+  bool ends = true;  ///< with this batch; else gradients wait for the next one's
+};
+
 /// One rank's model, whatever the backend.
 class RankModel {
  public:
@@ -35,10 +42,9 @@ class RankModel {
   /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up
   /// together.
   virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// One step on this rank's part of a global batch of `global_batch` samples. `next`, where given,
-  /// is started meanwhile.
-  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch,
-                     float dense_rate, float embedding_rate,
+  /// This rank's part of a global batch, and the step that it belongs to. `next`, where given, is
+  /// started meanwhile.
+  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
                      const tessera::ClickBatch<std::int32_t>* next) = 0;
   /// This rank's shares of the mean losses of the steps since the last call, added up.
   virtual double take_loss() = 0;

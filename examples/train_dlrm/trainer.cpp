@@ -134,7 +134,8 @@ class Rank {
 
   void train(Result& result) {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size,
-                       per_epoch = (samples + batch - 1) / batch;
+                       batches = (samples + batch - 1) / batch,  // of an epoch
+        per_epoch = (batches + options_.accumulate - 1) / options_.accumulate;
     const std::int64_t whole = per_epoch * options_.epochs;
     std::int64_t steps = options_.max_steps > 0 ? std::min(whole, options_.max_steps) : whole;
     const std::int64_t interval =
@@ -143,22 +144,27 @@ class Rank {
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
-    const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
+    // Batches are counted through all epochs; the last step of an epoch may have fewer of them.
+    const auto batches_before = [&](std::int64_t steps_done) {
+      return steps_done / per_epoch * batches + steps_done % per_epoch * options_.accumulate;
+    };
+    const auto begin_of = [&](std::int64_t at) { return at % batches * batch; };
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
+    const std::int64_t whole_batches = batches_before(steps);
+    std::int64_t at = batches_before(step);
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
-      loader.emplace(
-          data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
-            if (at >= steps) return false;
-            clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
-            std::swap<ClickBatch<std::int32_t>>(whole, read);
-            ++at;
-            return true;
-          });
+      loader.emplace(data_, [&, read = Batch(), at](ClickBatch<std::int32_t>& whole) mutable {
+        if (at >= whole_batches) return false;
+        clicks_.train_batch(static_cast<int>(at / batches), begin_of(at), size_of(at), read);
+        std::swap<ClickBatch<std::int32_t>>(whole, read);
+        ++at;
+        return true;
+      });
     const auto fetch = [&](std::int64_t at, Batch& to) {
       if (loader) return static_cast<void>(loader->next(to));
       const Part part(begin_of(at), size_of(at), communicator_);
-      clicks_.train_batch(static_cast<int>(at / per_epoch), part.first, part.count, to);
+      clicks_.train_batch(static_cast<int>(at / batches), part.first, part.count, to);
     };
     // Tests that are due after so many steps; the last step has its own.
     const auto test_due = [&](std::int64_t at) {
@@ -167,22 +173,28 @@ class Rank {
     };
     const auto start = [&] {
       if (!options_.overlap || step >= steps) return;
-      fetch(step, batch_);
+      fetch(at, batch_);
       model_->start(batch_);
     };
     start();
     while (step < steps) {
       const bool tests = test_due(step + 1);
-      // a test in between would take the place of a batch that was routed ahead
-      const bool ahead = options_.overlap && step + 1 < steps && !tests;
-      if (ahead) fetch(step + 1, next_batch_);
-      if (!options_.overlap) fetch(step, batch_);
-      to_rows(true);
-      model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
-                    ahead ? &next_batch_ : nullptr);
-      seen += size_of(step);
-      // ids keep their addresses, as the routed step needs
-      if (ahead) std::swap(batch_, next_batch_);
+      const std::int64_t end = batches_before(step + 1);
+      OptimizerStep now{begin_of(end - 1) + size_of(end - 1) - begin_of(at), rates.dense(step),
+                        rates.tables(step)};
+      while (at < end) {
+        now.ends = at + 1 == end;
+        // a test in between would take the place of a batch that was routed ahead
+        const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
+        if (ahead) fetch(at + 1, next_batch_);
+        if (!options_.overlap) fetch(at, batch_);
+        to_rows(true);
+        model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
+        // ids keep their addresses, as the routed step needs
+        if (ahead) std::swap(batch_, next_batch_);
+        ++at;
+      }
+      seen += now.samples;
       ++step;
       if (tests) {
         look(step);

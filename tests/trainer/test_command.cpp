@@ -65,6 +65,25 @@ TEST_CASE("--clip-norm: a bound that no step reaches changes nothing, a small on
   CHECK(number(narrow, "logloss") > number(free, "logloss") + 0.01);
 }
 
+TEST_CASE("--accumulate: nearly a batch of so many times the size, whatever else is asked for") {
+  std::string base = kTiny;
+  base.replace(base.find("--batch-size 128"), 16, "--batch-size 32");
+  for (const std::string how : {"--ranks 1", "--ranks 3 --plan mixed --clip-norm 0.5"}) {
+    CAPTURE(how);
+    const nlohmann::json whole = results(kTiny + how),
+                         cut = results(base + how + " --accumulate 4");
+    CHECK(cut.at("steps") == 113);  // of 450 batches, the last step of two
+    check_close(whole, cut);
+    CHECK(cut.at("logloss") != results(base + how).at("logloss"));
+    for (const std::string other : {" --overlap", " --loader first-rank", " --evals-per-epoch 7"}) {
+      CAPTURE(other);
+      CHECK(cut.at("logloss") == results(base + how + " --accumulate 4" + other).at("logloss"));
+    }
+  }
+  CHECK(results(base + "--ranks 2 --accumulate 4 --clip-norm 1e9").at("logloss") ==
+        results(base + "--ranks 2 --accumulate 4").at("logloss"));
+}
+
 TEST_CASE("every width") {
   for (const int width : {8, 16, 32, 64, 128}) {
     CAPTURE(width);
@@ -176,6 +195,7 @@ TEST_CASE("help names every option") {
                              "--json",
                              "--schedule",
                              "--dense-schedule",
+                             "--accumulate",
                              "--max-steps",
                              "--mode",
                              "--evals-per-epoch",
@@ -224,6 +244,9 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
   check_fails("--optimizer frozen", "all tables are frozen");
   check_fails("--clip-norm 0", "--clip-norm");
+  check_fails("--accumulate 0", "--accumulate");
+  check_fails("--accumulate 2 --bucket-kib 4", "--accumulate");
+  check_fails("--accumulate 2 --vocabulary", "--accumulate");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
   check_fails("--ranks many", "--ranks");

@@ -51,7 +51,7 @@ TEST_CASE(
         "--dense-optimizer adagrad",
         "--ranks 4 --plan grid --loader first-rank",
         "--ranks 2 --plan table-wise --weight-decay 0.001 --clip-norm 0.5", "--ranks 2 --plan auto",
-        "--ranks 2 --vocabulary --min-count 2"}) {
+        "--ranks 3 --accumulate 3 --epochs 3 --overlap", "--ranks 2 --vocabulary --min-count 2"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);

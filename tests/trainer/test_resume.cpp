@@ -218,6 +218,26 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("gradients of several batches: resumed as if nothing had happened; not by other steps") {
+  const TemporaryFolder folder;
+  const std::string base =
+      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 --bottom-mlp "
+      "8 --top-mlp 8 --ranks 2 --keep 9 --clip-norm 0.5 --save ";
+  const std::string whole = (folder.path / "whole").string();
+  results(base + whole + " --save-every 5 --accumulate 4");
+  CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{5, 10, 14});  // 27 batches an epoch
+  for (const std::int64_t step : {5, 10}) {
+    CAPTURE(step);
+    const auto other =
+        copy_of(folder.path / "whole" / checkpoint_name(step), folder.path / "other");
+    const Outcome refused = train_dlrm(base + other.string() + " --resume --accumulate 2");
+    CHECK(refused.status != 0);
+    CHECK(refused.err.find("4 batches a step") != std::string::npos);
+    results(base + other.string() + " --resume --overlap --accumulate 4");
+    check_same_files(folder.path / "whole" / checkpoint_name(14), other / checkpoint_name(14));
+  }
+}
+
 TEST_CASE(
     "with a vocabulary: resumed as if nothing had happened, its rows the same on any number of "
     "ranks") {
