@@ -8,6 +8,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/cluster.hpp>
+#include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
 #include <tessera/tables/training_groups.hpp>
 
@@ -15,14 +16,16 @@
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace tessera::inline v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a
 // policy for gradients that are no numbers, InitializeWith<F>, EncodeWith<Forward, Backward> or
-// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
+// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked, ReportSteps.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
 /// stored with stochastic rounding.
@@ -99,6 +102,31 @@ struct Deduplicate {
 /// The same where Options::deduplicate asks for it.
 struct DeduplicateIfAsked {
   static constexpr bool deduplicates = true, if_asked = true;
+};
+
+/// The collection tells what each step took: `step_report()`, a StepReport. `report_steps(false)`
+/// turns that off for a while. Without this policy no code for it is compiled.
+struct ReportSteps {
+  static constexpr bool reports_steps = true;
+};
+
+/// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
+template <class O, class F>
+struct CollectionOptions {
+  float learning_rate = 0.01f;
+  std::uint64_t seed = 0;  ///< of the first values, and of stochastic rounding
+  O optimizer{};
+  F initialize{};
+  std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
+  int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
+  /// for debugging: before each exchange ranks compare where they are, and name who is elsewhere
+  bool check_stages = false;
+  /// names, under EncodeWithOneOf; empty: its first
+  std::string forward_codec{}, backward_codec{};
+  bool deduplicate = false;  ///< under DeduplicateIfAsked
+  /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
+  /// (EqualBatches)
+  bool equal_batches = false;
 };
 
 namespace detail {
@@ -183,6 +211,11 @@ concept DuplicatePolicy = requires {
   { P::if_asked } -> std::convertible_to<bool>;
 };
 
+template <class P>
+concept ReportPolicy = requires {
+  { P::reports_steps } -> std::convertible_to<bool>;
+};
+
 /// What a list of policies chooses.
 template <class... Policies>
 struct CollectionPolicies {
@@ -193,15 +226,17 @@ struct CollectionPolicies {
   using forward_codecs = CodecChoice<Fp32>;
   using backward_codecs = CodecChoice<Fp32>;
   static constexpr bool deduplicates = false, deduplicates_if_asked = false;
+  static constexpr bool reports_steps = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> ||
-                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First>,
+                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First> ||
+                    ReportPolicy<First>,
                 "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, "
                 "CountNonFiniteGradients, "
                 "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, "
-                "EncodeWithOneOf<C...>, Deduplicate or DeduplicateIfAsked");
+                "EncodeWithOneOf<C...>, Deduplicate, DeduplicateIfAsked or ReportSteps");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -227,6 +262,11 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 template <DuplicatePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr bool deduplicates = First::deduplicates, deduplicates_if_asked = First::if_asked;
+};
+
+template <ReportPolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  static constexpr bool reports_steps = First::reports_steps;
 };
 
 /// The same, where no two policies are about the same thing.

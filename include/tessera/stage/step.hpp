@@ -9,6 +9,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
+#include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>
@@ -196,6 +197,8 @@ struct Step {
   bool awaits_update() const {
     return stage == Stage::assembled || stage == Stage::split || stage == Stage::received;
   }
+
+  StageRecord<Backend> record;  ///< under ReportSteps
 
   using Stage = StepStage;
   Stage stage = Stage::empty;

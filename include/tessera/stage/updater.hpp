@@ -52,9 +52,11 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing(),
-                      [](int) { return true; }),
+                      [](const ArenaPlan& arena) { return arena.columns_split; }),
         weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](int group) { return any_measures_weights(group); }),
+                             [](const ArenaPlan& arena) {
+                               return arena.columns_split && any_measures_weights(arena.group);
+                             }),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
@@ -67,6 +69,14 @@ class Updater {
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
+
+  /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
+  /// columns are cut count in `split_rows`.
+  void count_rows(std::int64_t* counter) {
+    merged_row_counter_ = counter;
+    split_rows_ = 0;
+  }
+  std::int64_t split_rows() const { return split_rows_; }
 
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
@@ -188,7 +198,7 @@ class Updater {
                   const std::vector<op::GradientGroup<Id>>& groups) const {
     op::run<op::Update<T, Id, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), groups});
+                   std::get<I>(now.functors), groups, merged_row_counter_});
   }
 
   /// What a rank tells before its merged gradients of a replicated arena.
@@ -241,7 +251,8 @@ class Updater {
   }
 
   template <int I, int Width>
-  void apply_split(std::size_t a, const Now& now) const {
+  void apply_split(std::size_t a, const Now& now) {
+    split_rows_ += merged_[a].count;
     op::run<op::Apply<T, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), merged_[a], row_mean_squares_[a],
@@ -417,6 +428,8 @@ class Updater {
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
+  std::int64_t* merged_row_counter_ = nullptr;
+  std::int64_t split_rows_ = 0;
 };
 
 }  // namespace tessera::inline v0
