@@ -160,6 +160,23 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
            !std::filesystem::equivalent(options.predictions, options.data, ignored)),
       "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
+  if (options.virtual_ranks > 0) {
+    const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
+    tessera::require<CLI::ValidationError>(
+        one_bit(options.virtual_ranks) && one_bit(options.ranks) &&
+            options.ranks <= options.virtual_ranks,
+        "--virtual-ranks {} with --ranks {}: both must be powers of two, and the ranks at most as "
+        "many",
+        options.virtual_ranks, options.ranks);
+    tessera::require<CLI::ValidationError>(
+        options.codec == "fp32" && options.gradient_codec == "fp32",
+        "--virtual-ranks: what is encoded depends on the ranks; leave --codec and --gradient-codec "
+        "at fp32");
+    tessera::require<CLI::ValidationError>(
+        options.loader == "every-rank",
+        "--virtual-ranks: the first rank cuts batches by ranks; leave --loader {} out",
+        options.loader);
+  }
   options.one_rate = rate_given;
   if (!rate_given) {
     options.learning_rate = standard_rate(options.optimizer);
@@ -285,8 +302,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
-  flag("--deduplicate", options.deduplicate,
-       "Send each distinct id of a rank's batch once, and pool what comes back there");
+  CLI::Option* deduplicate =
+      flag("--deduplicate", options.deduplicate,
+           "Send each distinct id of a rank's batch once, and pool what comes back there");
+  limit(add("--virtual-ranks", options.virtual_ranks,
+            "Cut batches into so many parts, whose sums are always added in one order: the same "
+            "model, to the bit, under any plan and on 1, 2, 4 ... up to so many ranks"),
+        1, 256, "V", "off")
+      ->excludes(deduplicate)
+      ->excludes(buckets);
 
   app.option_defaults()->group("Model");
   choose(add("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
@@ -427,6 +451,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                           "Print progress every so many "
                           "steps"),
                       1, kMost, "N", "now and then");
+  CLI::Option* trace =
+      add("--trace", options.trace,
+          "Write when each rank did what in its first steps, for Perfetto or chrome://tracing");
+  trace->option_text("FILE.json");
+  limit<std::int64_t>(add("--trace-steps", options.trace_steps, "How many steps"), 1, 1'000'000,
+                      "N")
+      ->needs(trace);
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");

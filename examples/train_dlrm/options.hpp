@@ -80,6 +80,9 @@ struct Options {
   std::int64_t print_every = 0;
   std::string predictions;  ///< npy file of the test samples' probabilities
 
+  int virtual_ranks = 0;  ///< 0: sums depend on the number of ranks
+  std::string trace;      ///< file; empty: none
+  std::int64_t trace_steps = 100;
   bool feature_check = false;
   std::string json;
 

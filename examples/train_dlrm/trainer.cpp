@@ -7,6 +7,7 @@
 #include "report.hpp"
 #include "saver.hpp"
 #include "table_optimizers.hpp"
+#include "trace.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -33,12 +34,12 @@ namespace {
 
 using namespace tessera;
 
-/// A rank's part of a global batch.
+/// A rank's part of a global batch that is cut into `parts`, as many for each rank.
 struct Part {
   std::int64_t first, count;
-  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c)
-      : first(begin + even_cut(size, c.size(), c.rank())),
-        count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
+  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c, std::int64_t parts)
+      : first(begin + even_cut(size, parts, c.rank() * (parts / c.size()))),
+        count(begin + even_cut(size, parts, (c.rank() + 1) * (parts / c.size())) - first) {}
 };
 
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
@@ -49,11 +50,11 @@ class Rank {
         clicks_(clicks),
         communicator_(communicators.main),
         data_(communicators.data),
+        parts_(parts_of(options, communicators.main.size())),
         model_(communicators.backend.make_model(
             communicators, options, clicks.shape(),
-            (std::max(options.batch_size, options.eval_batch_size) + communicators.main.size() -
-             1) /
-                communicators.main.size())),
+            (std::max(options.batch_size, options.eval_batch_size) + parts_ - 1) / parts_ *
+                std::max<std::int64_t>(1, parts_ / communicators.main.size()))),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
@@ -64,7 +65,7 @@ class Rank {
   }
 
   void run(Result& result) {
-    const Part test_part(0, clicks_.test_samples(), communicator_);
+    const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
       print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
@@ -163,7 +164,7 @@ class Rank {
       });
     const auto fetch = [&](std::int64_t at, Batch& to) {
       if (loader) return static_cast<void>(loader->next(to));
-      const Part part(begin_of(at), size_of(at), communicator_);
+      const Part part(begin_of(at), size_of(at), communicator_, parts_);
       clicks_.train_batch(static_cast<int>(at / batches), part.first, part.count, to);
     };
     // Tests that are due after so many steps; the last step has its own.
@@ -176,19 +177,27 @@ class Rank {
       fetch(at, batch_);
       model_->start(batch_);
     };
+    std::optional<Trace> trace;
+    std::int64_t traced = 0;
+    if (!options_.trace.empty()) trace.emplace(communicator_, options_.trace);
     start();
     while (step < steps) {
       const bool tests = test_due(step + 1);
       const std::int64_t end = batches_before(step + 1);
-      OptimizerStep now{begin_of(end - 1) + size_of(end - 1) - begin_of(at), rates.dense(step),
-                        rates.tables(step)};
+      OptimizerStep now{.samples = begin_of(end - 1) + size_of(end - 1) - begin_of(at),
+                        .dense_rate = rates.dense(step),
+                        .table_rate = rates.tables(step)};
       while (at < end) {
+        now.batch = size_of(at);
         now.ends = at + 1 == end;
         // a test in between would take the place of a batch that was routed ahead
         const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
-        if (ahead) fetch(at + 1, next_batch_);
-        if (!options_.overlap) fetch(at, batch_);
-        to_rows(true);
+        {
+          const auto timing = model_->spans().time("read batch");
+          if (ahead) fetch(at + 1, next_batch_);
+          if (!options_.overlap) fetch(at, batch_);
+          to_rows(true);
+        }
         model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
         // ids keep their addresses, as the routed step needs
         if (ahead) std::swap(batch_, next_batch_);
@@ -196,6 +205,7 @@ class Rank {
       }
       seen += now.samples;
       ++step;
+      if (trace) record(trace, options_.overlap, ++traced == options_.trace_steps || step == steps);
       if (tests) {
         look(step);
         saver_.proven();
@@ -217,6 +227,7 @@ class Rank {
       saver_.after_step(step, last);
       if (tests) start();
     }
+    if (trace) trace->write();  // ended early
     if (!tested_ && options_.evals_per_epoch > 0) {
       evaluate(step, result);
       tested_ = true;
@@ -225,6 +236,16 @@ class Rank {
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
+  }
+
+  /// A step of the trace; after the last one it is written, and nothing is timed any more.
+  void record(std::optional<Trace>& trace, bool ahead, bool last) {
+    trace->add(model_->embeddings().step_report(), model_->spans().take(), ahead);
+    if (!last) return;
+    trace->write();
+    trace.reset();
+    model_->spans().stop();
+    model_->embeddings().stop_reports();
   }
 
   /// The learning rates of every step.
@@ -275,9 +296,7 @@ class Rank {
 
   /// Adds the losses since the last look up; ends a training that diverged.
   void look(std::int64_t step) {
-    double sum = model_->take_loss();
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    loss_ += sum;
+    loss_ += model_->take_loss();
     require<Error>(
         std::isfinite(loss_) && model_->gradients_finite(),
         "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}",
@@ -308,7 +327,7 @@ class Rank {
       for (int f = 0; f < features_; ++f)
         if (without == f || without == features_) exchange_ids(f);
       // per batch, so that samples come in their order however many ranks there are
-      const std::vector<float> logits = gather(model_->forward(batch_)),
+      const std::vector<float> logits = gather(model_->forward(batch_, test_batch_size(begin))),
                                labels = gather(batch_.labels);
       if (!first()) continue;
       loss.add(logits, labels);
@@ -326,9 +345,12 @@ class Rank {
             calibration.value()};
   }
 
+  std::int64_t test_batch_size(std::int64_t begin) const {
+    return std::min(options_.eval_batch_size, clicks_.test_samples() - begin);
+  }
+
   void read_test_batch(std::int64_t begin) {
-    const Part part(begin, std::min(options_.eval_batch_size, clicks_.test_samples() - begin),
-                    communicator_);
+    const Part part(begin, test_batch_size(begin), communicator_, parts_);
     clicks_.test_batch(part.first, part.count, batch_);
     to_rows(false);
   }
@@ -343,7 +365,7 @@ class Rank {
       read_test_batch(begin);
       communicator_.barrier();
       const auto start = Clock::now();
-      model_->forward(batch_);
+      model_->forward(batch_, test_batch_size(begin));
       communicator_.barrier();
       seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
@@ -376,6 +398,7 @@ class Rank {
   const Options& options_;
   const Clicks& clicks_;
   AnyCommunicator &communicator_, &data_;
+  std::int64_t parts_;  ///< of a global batch
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;

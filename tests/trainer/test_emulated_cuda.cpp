@@ -86,6 +86,15 @@ TEST_CASE("dense layers in tf32, what auto means on a GPU: nearly the model of f
   CHECK(host.err.find("--dense tf32 is for --backend cuda") != std::string::npos);
 }
 
+TEST_CASE("--virtual-ranks: the same bits on any number of ranks, on the GPU, too") {
+  const double one = loss("--backend cuda --virtual-ranks 4 --ranks 1 --plan table-wise");
+  for (const std::string how : {"--ranks 2 --plan mixed", "--ranks 4 --plan row-wise"}) {
+    CAPTURE(how);
+    CHECK(loss("--backend cuda --virtual-ranks 4 " + how) == one);
+  }
+  CHECK(std::abs(one - loss("--backend host --ranks 1 --virtual-ranks 4")) < 1e-5);
+}
+
 TEST_CASE("sums in buckets give the bits of sums at once") {
   const std::string how = "--backend cuda --ranks 3 --interaction cross --cross-rank 4 ";
   const double at_once = loss(how);
