@@ -12,6 +12,7 @@
 #include <collection/collection_bodies.hpp>
 #include <collection/deduplicate_bodies.hpp>
 #include <collection/group_bodies.hpp>
+#include <collection/sequence_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
 #include <collection/step_report_bodies.hpp>
@@ -190,4 +191,26 @@ TEST_CASE("reports: bytes, rows and stages are those of the step; the model is t
 }
 TEST_CASE("reports: accumulated batches are one step; the share that was clipped") {
   step_reports::reports_of_accumulated_steps<Cuda>();
+}
+
+TEST_CASE("sequences and max pooling beside sums, by definition") {
+  sequences::by_definition<Cuda>();
+}
+TEST_CASE("sequences and max pooling: the same bits under every plan") {
+  sequences::the_same_bits_under_every_plan<Cuda>();
+}
+TEST_CASE("sequences and max pooling: with gradient_blocks the same bits on 1, 2 and 4 ranks") {
+  sequences::the_same_bits_on_any_number_of_ranks<Cuda>();
+}
+TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
+  sequences::what_backward_and_views_refuse<Cuda>();
+}
+TEST_CASE("sequences: a row travels once per rank that asks, its gradient once back") {
+  sequences::a_row_travels_once_per_rank<Cuda>();
+}
+TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
+  sequences::policies_go_along<Cuda>();
+}
+TEST_CASE("sequences: stages, accumulated gradients, short ids, no offsets: the same bits") {
+  sequences::other_ways_have_the_same_bits<Cuda>();
 }

@@ -127,6 +127,9 @@ struct CollectionOptions {
   /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
   /// (EqualBatches)
   bool equal_batches = false;
+  /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
+  /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
+  int gradient_blocks = 0;
 };
 
 namespace detail {
@@ -297,8 +300,11 @@ constexpr bool deduplicates(const Options& options) {
 
 /// Throws InvalidArgument for options that no collection of these policies can have.
 template <class Settings, class Options>
-void require_sound(const Options& options) {
+void require_sound(const Options& options, int ranks) {
   checked_rate(options.learning_rate);
+  require(options.gradient_blocks >= 0 && options.gradient_blocks % ranks == 0,
+          "EmbeddingCollection: option gradient_blocks is {} on {} ranks; give a multiple of them",
+          options.gradient_blocks, ranks);
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   for_each_training_group<Trained>([&](auto i) {
     checked_rate(GroupsOf<Trained>::template rate<i()>(options.optimizer, options.learning_rate));
