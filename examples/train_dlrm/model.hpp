@@ -96,7 +96,7 @@ class Model final : public RankModel {
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
                                  std::int64_t global_batch) override {
     look_up(batch, nullptr, false);
-    for_each_part(global_batch, batch.size,
+    for_each_part(virtual_, global_batch, batch.size,
                   [&](int, std::int64_t first, std::int64_t n) { run_forward(batch, first, n); });
     return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
   }
@@ -104,11 +104,12 @@ class Model final : public RankModel {
   void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
              const tessera::ClickBatch<std::int32_t>* next) override {
     look_up(batch, next, true);
-    for_each_part(step.batch, batch.size, [&](int part, std::int64_t first, std::int64_t n) {
-      run_forward(batch, first, n);
-      losses_[static_cast<std::size_t>(part)] += run_backward(batch, step, first, n);
-      if (virtual_) virtual_->add(parameters_.gradients());
-    });
+    for_each_part(virtual_, step.batch, batch.size,
+                  [&](int part, std::int64_t first, std::int64_t n) {
+                    run_forward(batch, first, n);
+                    losses_[static_cast<std::size_t>(part)] += run_backward(batch, step, first, n);
+                    if (virtual_) virtual_->add(parameters_.gradients());
+                  });
     const tessera::MatrixView<float> d_pooled =
         view(vector_gradients_, 0, batch.size, (features_ + 1) * width_)
             .column_range(width_, features_ * width_);
@@ -165,17 +166,6 @@ class Model final : public RankModel {
     train ? embeddings_->forward(batch.keyed(), pooled)
           : embeddings_->evaluate(batch.keyed(), pooled);
     if (next != nullptr) start(*next);
-  }
-
-  /// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear
-  /// layers.
-  template <class F>
-  void for_each_part(std::int64_t global_batch, std::int64_t samples, const F& f) {
-    if (!virtual_) return f(0, 0, samples);
-    for (int k = 0; k < virtual_->count(); ++k) {
-      const std::int64_t first = virtual_->begin(global_batch, k);
-      f(k, first, virtual_->begin(global_batch, k + 1) - first);
-    }
   }
 
   void run_forward(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t first,

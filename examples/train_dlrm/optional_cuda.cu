@@ -172,7 +172,7 @@ class CudaModel final : public RankModel {
   std::span<const float> forward(const ClickBatch<std::int32_t>& batch,
                                  std::int64_t global_batch) override {
     look_up(batch, nullptr, false);
-    for_each_part(global_batch, batch.size,
+    for_each_part(virtual_, global_batch, batch.size,
                   [&](int, std::int64_t first, std::int64_t n) { run_forward(first, n); });
     host_logits_.resize(static_cast<std::size_t>(batch.size));
     backend_.copy(host_logits_.data(), logits_.data(), host_logits_.size() * sizeof(float));
@@ -184,11 +184,12 @@ class CudaModel final : public RankModel {
              const ClickBatch<std::int32_t>* next) override {
     look_up(batch, next, true);
     send_labels_.send(batch.labels, labels_.data());
-    for_each_part(step.batch, batch.size, [&](int part, std::int64_t first, std::int64_t n) {
-      run_forward(first, n);
-      run_backward(step, part, first, n);
-      if (virtual_) virtual_->add(parameters_.gradients());
-    });
+    for_each_part(virtual_, step.batch, batch.size,
+                  [&](int part, std::int64_t first, std::int64_t n) {
+                    run_forward(first, n);
+                    run_backward(step, part, first, n);
+                    if (virtual_) virtual_->add(parameters_.gradients());
+                  });
     const MatrixView<float> d_pooled =
         view(vector_gradients_, 0, batch.size, (kFeatures + 1) * width_)
             .column_range(width_, kFeatures * width_);
@@ -270,16 +271,6 @@ class CudaModel final : public RankModel {
         vectors(0, batch.size).column_range(width_, kFeatures * width_);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
-  }
-
-  /// As the host's.
-  template <class F>
-  void for_each_part(std::int64_t global_batch, std::int64_t samples, const F& f) {
-    if (!virtual_) return f(0, 0, samples);
-    for (int k = 0; k < virtual_->count(); ++k) {
-      const std::int64_t first = virtual_->begin(global_batch, k);
-      f(k, first, virtual_->begin(global_batch, k + 1) - first);
-    }
   }
 
   void run_forward(std::int64_t first, std::int64_t n) {

@@ -26,6 +26,17 @@ inline tessera::DensePrecision dense_precision(const Options& options) {
                                            : tessera::DensePrecision::float32;
 }
 
+/// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear layers.
+template <class Backend, class F>
+void for_each_part(const std::optional<tessera::VirtualRanks<Backend>>& parts,
+                   std::int64_t global_batch, std::int64_t samples, const F& f) {
+  if (!parts) return f(0, std::int64_t{0}, samples);
+  for (int k = 0; k < parts->count(); ++k) {
+    const std::int64_t first = parts->begin(global_batch, k);
+    f(k, first, parts->begin(global_batch, k + 1) - first);
+  }
+}
+
 /// One step of the optimizers.
 struct OptimizerStep {
   std::int64_t samples = 0;  ///< of all ranks and all its batches

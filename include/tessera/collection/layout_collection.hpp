@@ -258,7 +258,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
              const Backend& backend) const {
     // ranks may be between other updates
-    route_at(step, ids, communicator, backend, std::numeric_limits<float>::quiet_NaN());
+    route_at(step, ids, communicator, backend, std::numeric_limits<double>::quiet_NaN());
   }
 
   template <IdType Id>
@@ -417,7 +417,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// `rate`: as in Step.
   template <IdType Id>
-  void begin(StepState<Id>& step, float rate) const {
+  void begin(StepState<Id>& step, double rate) const {
     if (step.collection == this && step.awaits_update()) {
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
       require(!options_.check_stages,
@@ -431,7 +431,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   template <IdType Id>
   void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
-                const Backend& backend, float rate) const {
+                const Backend& backend, double rate) const {
     begin(step, rate);
     auto&& ranks = Reporter::counted(communicator);
     const auto timing =
@@ -442,8 +442,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.inputs.prepare(backend, layout_, all_features_, ids,
                         std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.sizes_needed(options_.equal_batches, deduplicates()));
-    if (options_.equal_batches)
-      equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step);
+    if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step);
     if constexpr (finds_rows)
       if (deduplicates() || routing_.keeps_rows())
         step.distinct.find(backend, layout_, routing_, step.inputs,

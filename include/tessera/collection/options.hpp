@@ -171,14 +171,24 @@ auto initializer_of() {
   }
 }
 
-/// First values of each training group's tables: `given` where it is what the group begins with,
-/// else what its optimizer asks for.
+/// First values of each training group's tables: the group's own; `given` where it is what the
+/// group begins with; else what its optimizer asks for.
 template <class Given, class Trained, class F>
 struct Initializers {
   const F& given;
+  const Trained& training;
 
   template <int I>
   auto of() const {
+    if constexpr (!std::is_void_v<typename GroupsOf<Trained>::template initializer<I>>)
+      return std::get<I>(training.groups).initialize;
+    else
+      return of_all<I>();
+  }
+
+ private:
+  template <int I>
+  auto of_all() const {
     using Own =
         typename decltype(initializer_of<
                           Given, typename GroupsOf<Trained>::template optimizer<I>>())::type;

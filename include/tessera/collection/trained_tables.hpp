@@ -59,7 +59,8 @@ class TrainedTables {
   /// Rows of a table (index in layout().tables) that this rank holds get first values and state
   /// again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
-    store_.reset_rows(backend_, table, rows, options_.optimizer, Initializers{options_.initialize});
+    store_.reset_rows(backend_, table, rows, options_.optimizer,
+                      Initializers{options_.initialize, options_.optimizer});
   }
   const Store& tables() const { return store_; }
 
@@ -68,7 +69,7 @@ class TrainedTables {
       : backend_(std::move(backend)),
         options_(std::move(options)),
         store_(backend_, std::move(layout), rank, options_.optimizer, options_.seed,
-               Initializers{options_.initialize}) {}
+               Initializers{options_.initialize, options_.optimizer}) {}
   ~TrainedTables() = default;
 
   Backend backend_;

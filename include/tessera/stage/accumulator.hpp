@@ -59,7 +59,7 @@ class Accumulator {
 
   /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
   /// where there is nothing to apply, as all gradients were refused.
-  bool finish(float rates) {
+  bool finish(double rates) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
     skipped_ = false;

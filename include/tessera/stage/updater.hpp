@@ -98,7 +98,7 @@ class Updater {
   /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
   /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
-  void gather(bool fixed_sizes, float rates) {
+  void gather(bool fixed_sizes, double rates) {
     if constexpr (Store::copies) gather_replicas(fixed_sizes, rates);
   }
 
@@ -204,8 +204,7 @@ class Updater {
   /// What a rank tells before its merged gradients of a replicated arena.
   struct Gathered {
     std::int64_t count = 0;  ///< rows
-    float learning_rate = 0;
-    std::uint32_t padding = 0;
+    double learning_rate = 0;
   };
   /// All ranks' merged gradients of a replicated arena, in rank order.
   using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
@@ -345,7 +344,7 @@ class Updater {
 
   /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
   /// so that they are added in rank order.
-  void gather_replicas(bool fixed_sizes, float rates) {
+  void gather_replicas(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
                       arenas = replicated_.size();
