@@ -8,7 +8,6 @@
 #include <tessera/tables/table_store.hpp>
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -56,12 +55,6 @@ class TrainedTables {
   std::int64_t count_non_finite_weights() const { return store_.count_non_finite(backend_); }
   /// This rank's rectangles: weights and optimizer state, by table name or one by one.
   Store& tables() { return store_; }
-  /// Rows of a table (index in layout().tables) that this rank holds get first values and state
-  /// again: see Vocabulary.
-  void reset_rows(int table, std::span<const std::int64_t> rows) {
-    store_.reset_rows(backend_, table, rows, options_.optimizer,
-                      Initializers{options_.initialize, options_.optimizer});
-  }
   const Store& tables() const { return store_; }
 
  protected:

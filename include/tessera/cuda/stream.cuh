@@ -56,10 +56,10 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// An event with a time. Made when it is first recorded. Move-only.
+/// An event that keeps its time. Move-only.
 class TimedEvent {
  public:
-  TimedEvent() = default;
+  TimedEvent() { check(cudaEventCreate(&event_), "creating an event"); }
   TimedEvent(TimedEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   TimedEvent& operator=(TimedEvent&& other) noexcept {
     std::swap(event_, other.event_);
@@ -69,16 +69,16 @@ class TimedEvent {
     if (event_ != nullptr) report(cudaEventDestroy(event_), "destroying an event");
   }
 
-  void record(cudaStream_t stream) {
-    if (event_ == nullptr) check(cudaEventCreate(&event_), "creating an event");
+  void record(cudaStream_t stream) const {
     check(cudaEventRecord(event_, stream), "recording an event");
   }
   void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
-  /// Both have come to pass.
-  double seconds_until(const TimedEvent& later) const {
+  /// Milliseconds from this event to a later one, for which the host waits.
+  float until(const TimedEvent& later) const {
+    later.synchronize();
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, event_, later.event_), "reading an event's time");
-    return 1e-3 * static_cast<double>(milliseconds);
+    check(cudaEventElapsedTime(&milliseconds, event_, later.event_), "reading a time");
+    return milliseconds;
   }
 
  private:

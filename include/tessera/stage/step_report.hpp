@@ -180,9 +180,9 @@ class StageClock<Backend, true> {
     const Mark& last = marks_[count_ - 1].second;
     last.synchronize();
     const double now = steady_seconds();
+    const auto at = [&](const Mark& mark) { return now - 1e-3 * mark.until(last); };
     for (std::size_t i = 0; i < count_; ++i)
-      to.push_back({stages_[i], now - marks_[i].first.seconds_until(last),
-                    now - marks_[i].second.seconds_until(last)});
+      to.push_back({stages_[i], at(marks_[i].first), at(marks_[i].second)});
   }
 
  private:
