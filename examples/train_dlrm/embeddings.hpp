@@ -6,6 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
+#include <tessera/stage/step_report.hpp>
 
 #include <array>
 #include <cstdint>
@@ -42,6 +43,7 @@ struct EmbeddingOptions {
   std::string optimizer;           ///< as optimizers_of takes it
   std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
   std::string table_precision;     ///< of kTablePrecisions
+  bool report;                     ///< step_report is asked for
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
@@ -64,10 +66,15 @@ class Embeddings {
   virtual void reset_rows(int table, std::span<const std::int64_t> rows) = 0;
   /// Updates the rows of the last forward. Each optimizer's rate is its share of this one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
-  /// The same with gradients clipped by the norm of all tables' and of `dense`, which is clipped,
-  /// too: in the backend's memory, alike on all ranks.
-  virtual void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate,
-                                float norm, std::span<float> dense) = 0;
+  /// Sets the gradients of the last forward aside for `apply`.
+  virtual void accumulate(tessera::MatrixView<const float> gradient) = 0;
+  /// Updates rows by what was set aside, clipped by the norm of all tables' gradients and of
+  /// `dense`, which is clipped, too: in the backend's memory, alike on all ranks. Norm 0: as they
+  /// are.
+  virtual void apply(float learning_rate, float norm, std::span<float> dense) = 0;
+  /// Of the last step, where `report` was set; and no more of them.
+  virtual const tessera::StepReport& step_report() = 0;
+  virtual void stop_reports() = 0;
   /// Tells what a checkpoint must hold.
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
@@ -77,6 +84,7 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
+
 /// The same of tables of bf16 or fp16, stored with stochastic rounding.
 std::unique_ptr<Embeddings> make_16bit_embeddings(tessera::AnyCommunicator& communicator,
                                                   const tessera::Layout& layout,
