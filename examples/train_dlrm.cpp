@@ -71,7 +71,6 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
       {"embedding_width", width_of(options)},
       {"interaction", options.interaction},
       {"model", options.synthetic_model.empty() ? options.model : options.synthetic_model},
-      {"table_precision", options.table_precision},
       {"optimizer", options.optimizer},
       {"learning_rate", options.learning_rate},
       {"dense_optimizer", options.dense_optimizer},

@@ -17,7 +17,6 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       deduplicate(options.deduplicate),
       optimizer(options.optimizer),
       rate_shares(options.rate_shares),
-      table_precision(options.table_precision),
       report(!options.trace.empty()) {}
 
 }  // namespace dlrm

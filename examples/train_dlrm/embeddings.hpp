@@ -25,8 +25,6 @@ namespace dlrm {
 
 struct Options;
 
-/// What tables are stored in; sums, optimizer states and gradients are floats.
-inline constexpr std::array<std::string_view, 3> kTablePrecisions{"fp32", "bf16", "fp16"};
 inline constexpr std::array<std::string_view, 4> kCodecs{"fp32", "bf16", "fp16", "int8"};
 
 struct EmbeddingOptions {
@@ -42,7 +40,6 @@ struct EmbeddingOptions {
   bool deduplicate;
   std::string optimizer;           ///< as optimizers_of takes it
   std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
-  std::string table_precision;     ///< of kTablePrecisions
   bool report;                     ///< step_report is asked for
 };
 
@@ -84,10 +81,5 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
-
-/// The same of tables of bf16 or fp16, stored with stochastic rounding.
-std::unique_ptr<Embeddings> make_16bit_embeddings(tessera::AnyCommunicator& communicator,
-                                                  const tessera::Layout& layout,
-                                                  const EmbeddingOptions& options);
 
 }  // namespace dlrm

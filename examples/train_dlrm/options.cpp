@@ -315,10 +315,6 @@ void set_model(Options& options) {
   tessera::require<CLI::ValidationError>(options.backend == "host" || options.model != "wide-deep",
                                          "--backend {}: --model wide-deep is for --backend host",
                                          options.backend);
-  tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.table_precision == "fp32",
-      "--backend {}: --table-precision {} is for --backend host; take fp32", options.backend,
-      options.table_precision);
 }
 
 }  // namespace
@@ -490,11 +486,6 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                 "Columns of the bottom MLP's output, to which --interaction dot projects tables of "
                 "other widths"),
             1, kMostWidth, "W", "the widest table's");
-  choose(
-      add("--table-precision", options.table_precision,
-          "What tables are stored in, 16 bits with stochastic rounding; their optimizers' states "
-          "stay fp32"),
-      kTablePrecisions);
   choose(
       add("--model", options.model,
           "dlrm: a bottom MLP, an interaction, a top MLP; dcnv2: the same with cross layers; "

@@ -44,8 +44,7 @@ struct Options {
   bool deduplicate = false;    ///< duplicate ids of a rank's batch do not travel
 
   std::string embedding_width = "16";  ///< as parse_widths takes it
-  std::string table_precision = "fp32";
-  int interaction_width = 0;  ///< 0: the widest table's
+  int interaction_width = 0;           ///< 0: the widest table's
   std::vector<std::int64_t> bottom_mlp{512, 256};
   std::vector<std::int64_t> top_mlp{512, 256};
   std::string model = "dlrm";
@@ -94,8 +93,6 @@ struct Options {
   bool feature_check = false;
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none
-
-  int element_bytes() const { return table_precision == "fp32" ? 4 : 2; }
 
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;

@@ -126,9 +126,8 @@ Workload workload_of(const Options& options) {
   return {.batch = options.batch_size,
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
-          .element_bytes = options.element_bytes(),
           .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
-          .memory = memory_cost(options.optimizer, options.element_bytes())};
+          .memory = memory_cost(options.optimizer)};
 }
 
 Layout uncut(int ranks, const DataShape& shape) {
@@ -164,8 +163,8 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
-  return keep_on_host(std::move(layout), memory_cost(options.optimizer, options.element_bytes()),
-                      options.device_memory, options.host_memory);
+  return keep_on_host(std::move(layout), memory_cost(options.optimizer), options.device_memory,
+                      options.host_memory);
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

@@ -71,7 +71,7 @@ float standard_rate(std::string_view text) {
   return 0;
 }
 
-tessera::MemoryCost memory_cost(std::string_view text, int element_bytes) {
+tessera::MemoryCost memory_cost(std::string_view text) {
   using namespace tessera;
   constexpr std::array<MemoryCost, kOptimizers.size()> costs{
       memory_cost_of<Sgd>,  memory_cost_of<Adagrad>, memory_cost_of<RowWiseAdagrad>,
@@ -81,7 +81,6 @@ tessera::MemoryCost memory_cost(std::string_view text, int element_bytes) {
     const MemoryCost& cost = costs[static_cast<std::size_t>(pair.optimizer)];
     most = {std::max(most.per_element, cost.per_element), std::max(most.per_row, cost.per_row)};
   }
-  most.per_element += element_bytes - static_cast<int>(sizeof(float));
   return most;
 }
 

@@ -43,7 +43,7 @@ float standard_rate(int optimizer);
 /// Of the first optimizer that trains.
 float standard_rate(std::string_view text);
 
-/// What an element, stored in so many bytes, and a row cost at most.
-tessera::MemoryCost memory_cost(std::string_view text, int element_bytes);
+/// What an element and a row cost at most.
+tessera::MemoryCost memory_cost(std::string_view text);
 
 }  // namespace dlrm

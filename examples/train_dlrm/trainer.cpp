@@ -76,13 +76,11 @@ class Rank {
     const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
-      print_plan(model_->embeddings().layout(),
-                 memory_cost(options_.optimizer, options_.element_bytes()));
+      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
       if (log_ != nullptr) {
         const plan::Fragment picture =
-            plan::tables_fragment(model_->embeddings().layout(),
-                                  memory_cost(options_.optimizer, options_.element_bytes()));
+            plan::tables_fragment(model_->embeddings().layout(), memory_cost(options_.optimizer));
         log_->plan_picture = plan::svg(picture.svg, picture.height + 4);
       }
     }

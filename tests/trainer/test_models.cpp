@@ -124,36 +124,6 @@ TEST_CASE("widths in a schema, and widths that cannot be") {
   check_fails("--interaction-width 0", "--interaction-width");
 }
 
-TEST_CASE("tables of 16 bits: nearly the same model, half the bytes, resumed in fp32") {
-  const std::string options = kTiny + "--ranks 2 --plan mixed --embedding-width 16 ";
-  const nlohmann::json fp32 = results(options);
-  const TemporaryFolder folder;
-  for (const std::string precision : {"bf16", "fp16"}) {
-    const std::string save = " --save '" + (folder.path / precision).string() + "' ";
-    const nlohmann::json json = results(options + "--table-precision " + precision + save);
-    CHECK(json.at("table_precision") == precision);
-    CHECK(json.at("logloss") != fp32.at("logloss"));
-    CHECK(std::abs(number(json, "auc") - number(fp32, "auc")) < 5e-3);
-    CHECK(json == [&] {  // rounding depends on rows and steps, not on ranks' timing
-      nlohmann::json again = results(options + "--table-precision " + precision);
-      for (const char* key : {"seconds", "samples_per_second"}) again[key] = json.at(key);
-      return again;
-    }());
-    check_close(json, results(options + "--mode eval --resume --plan row-wise" + save));
-  }
-  const auto bytes = [&](const std::string& precision) {
-    const Outcome outcome = train_dlrm(kShort + "--ranks 1 --samples 300 --embedding-width 16 " +
-                                       "--optimizer sgd --table-precision " + precision);
-    const std::size_t at = outcome.out.find("rank 0   holds ");
-    REQUIRE(at != std::string::npos);
-    return std::stod(outcome.out.substr(at + 15));
-  };
-  CHECK(bytes("bf16") * 2 == doctest::Approx(bytes("fp32")).epsilon(0.02));
-  check_fails("--table-precision fp8", "--table-precision");
-  check_fails("--table-precision bf16 --backend cuda",
-              "--table-precision bf16 is for --backend host");
-}
-
 TEST_CASE("Wide & Deep: both parts learn, on any ranks and plan; its wide tables have one column") {
   const std::string options =
       kShort + "--samples 16000 --model wide-deep --embedding-width 8 --interaction-width 8 ";
