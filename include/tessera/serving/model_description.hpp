@@ -212,7 +212,7 @@ class ModelDescriptionParser {
       } else if (key == "scale") {
         input.scale = real();
       } else if (key == "empty") {
-        if (json_.at_string()) {
+        if (json_.next() == '"') {
           json_.check(json_.string() == "refused", at, "empty must be null, a number or 'refused'");
           input.may_be_empty = false;
         } else if (!json_.null()) {
