@@ -59,6 +59,7 @@ ModelDescription description(const std::string& interaction) {
       .features = {{"C1", "C1", Pooling::sum, false},
                    {"cities", "city", Pooling::mean, true},
                    {"home", "city", Pooling::sum, false}}};
+  if (interaction == "cross") model.features[1].pooling = Pooling::max;
   if (interaction == "cross") model.cross_layers = 2, model.cross_rank = 3;
   return model;
 }
@@ -156,13 +157,17 @@ double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool d
     if (text.empty()) return 0;
     return 1 + static_cast<std::size_t>(((mix64(77 ^ name_key(text)) >> 32) * 29) >> 32);
   };
-  const auto add = [&](const char* table, std::vector<std::size_t> rows, double scale) {
+  const auto add = [&](const char* table, std::vector<std::size_t> rows, bool list) {
     for (int c = 0; c < kWidth; ++c) {
-      double sum = 0;
-      for (const std::size_t row : rows)
-        sum += saved.tensors.at(std::string(table) +
-                                ".weight")[row * kWidth + static_cast<std::size_t>(c)];
-      x.push_back(sum * scale);
+      double sum = 0, largest = rows.empty() ? 0 : -INFINITY;
+      for (const std::size_t row : rows) {
+        const double x = saved.tensors.at(std::string(table) +
+                                          ".weight")[row * kWidth + static_cast<std::size_t>(c)];
+        sum += x;
+        largest = std::max(largest, x);
+      }
+      const double mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+      x.push_back(!list ? sum : dot ? mean : largest);
     }
   };
   const std::string& text = samples.c1[s];
@@ -172,14 +177,14 @@ double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool d
        : text == "ABCDEF01" ? 39u
        : text == "77"       ? 1u
                             : 7u},
-      1);
+      false);
   std::size_t begin = 0;
   for (std::size_t i = 0; i < s; ++i) begin += static_cast<std::size_t>(samples.lengths[i]);
   std::vector<std::size_t> towns;
   for (std::int64_t i = 0; i < samples.lengths[s]; ++i)
     towns.push_back(town(samples.cities[begin + static_cast<std::size_t>(i)]));
-  add("city", towns, towns.empty() ? 0 : 1.0 / static_cast<double>(towns.size()));
-  add("city", {town(samples.home[s])}, 1);
+  add("city", towns, true);  // the mean, or with cross layers the largest
+  add("city", {town(samples.home[s])}, false);
   std::vector<double> z;
   if (dot) {
     z.assign(x.begin(), x.begin() + kWidth);

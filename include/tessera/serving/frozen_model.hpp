@@ -156,10 +156,13 @@ class ModelScratch {
     numbers_.resize(host, floats(samples * bottom_.input_size()));
     logits_.resize(host, floats(samples));
     scales_.resize(host, floats(samples));
+    row_.resize(host, floats(columns_));
   }
 
   MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_}; }
   MatrixView<float> numbers() { return {numbers_.data(), samples_, bottom_.input_size()}; }
+  /// Room for a row of any table.
+  float* row() { return row_.data(); }
   std::span<float> scales() { return {scales_.data(), static_cast<std::size_t>(samples_)}; }
   std::span<const float> logits() const {
     return {logits_.data(), static_cast<std::size_t>(samples_)};
@@ -188,7 +191,7 @@ class ModelScratch {
   Mlp<> bottom_, top_;
   std::optional<CrossInteraction<Linear>> cross_;
   std::optional<AnyDotInteraction> dot_;
-  Floats vectors_, products_, numbers_, logits_, scales_;
+  Floats vectors_, products_, numbers_, logits_, scales_, row_;
 };
 
 }  // namespace detail
@@ -407,16 +410,36 @@ class FrozenModel {
         .ids = batch.rows.data(),
         .offsets = batch.offsets.data() + static_cast<std::int64_t>(f) * batch.samples + first,
         .bags = count};
-    if (column.pooling != Pooling::sum) {
+    const MatrixView<float> to = scratch.vectors();
+    if (column.pooling == Pooling::max) return pool_largest(column, bags, to, scratch.row());
+    if (op::scales_sums(column.pooling)) {
       for (std::int64_t s = 0; s < count; ++s)
         scratch.scales()[static_cast<std::size_t>(s)] =
             op::pooling_scale(column.pooling, bags.end(s) - bags.begin(s));
       bags.bag_scale = scratch.scales().data();
     }
-    const MatrixView<float> to = scratch.vectors();
     detail::with_row_type(column.table->format, [&](auto row) {
       detail::pool_rows<decltype(row), false>(column.table->data, column.table->width, bags, 0,
                                               count, to.data + column.begin, to.stride);
+    });
+  }
+
+  static void pool_largest(const Column& column, const op::Bags<std::int64_t>& bags,
+                           MatrixView<float> to, float* row) {
+    const int width = column.table->width;
+    detail::with_row_type(column.table->format, [&](auto type) {
+      using Row = decltype(type);
+      for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
+        float* const largest = to.row(bag) + column.begin;
+        std::fill_n(largest, width, 0.0f);
+        for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
+          const bool first = i == bags.begin(bag);
+          detail::read_row<Row>(
+              column.table->data + static_cast<std::size_t>(bags.ids[i]) * Row::bytes(width), width,
+              first ? largest : row);
+          for (int c = 0; c < width && !first; ++c) largest[c] = std::max(largest[c], row[c]);
+        }
+      }
     });
   }
 

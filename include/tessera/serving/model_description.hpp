@@ -265,7 +265,8 @@ class ModelDescriptionParser {
         input.table = json_.string();
       } else if (key == "pooling") {
         const std::optional<Pooling> pooling = find_pooling(json_.string());
-        json_.check(pooling.has_value(), at, "pooling must be sum, mean or sqrtn");
+        json_.check(pooling && *pooling != Pooling::none, at,
+                    "pooling must be sum, mean, sqrtn or max");
         input.pooling = *pooling;
       } else if (key == "list") {
         input.list = json_.boolean();
