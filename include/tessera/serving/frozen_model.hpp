@@ -418,25 +418,23 @@ class FrozenModel {
             op::pooling_scale(column.pooling, bags.end(s) - bags.begin(s));
       bags.bag_scale = scratch.scales().data();
     }
-    detail::with_row_type(column.table->format, [&](auto row) {
-      detail::pool_rows<decltype(row), false>(column.table->data, column.table->width, bags, 0,
-                                              count, to.data + column.begin, to.stride);
+    detail::with_rows(*column.table, [&](auto row, const auto& rows) {
+      detail::pool_rows<decltype(row), false>(rows, column.table->width, bags, 0, count,
+                                              to.data + column.begin, to.stride);
     });
   }
 
   static void pool_largest(const Column& column, const op::Bags<std::int64_t>& bags,
                            MatrixView<float> to, float* row) {
     const int width = column.table->width;
-    detail::with_row_type(column.table->format, [&](auto type) {
-      using Row = decltype(type);
+    detail::with_rows(*column.table, [&](auto type, const auto& rows) {
       for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
         float* const largest = to.row(bag) + column.begin;
         std::fill_n(largest, width, 0.0f);
         for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
           const bool first = i == bags.begin(bag);
-          detail::read_row<Row>(
-              column.table->data + static_cast<std::size_t>(bags.ids[i]) * Row::bytes(width), width,
-              first ? largest : row);
+          detail::read_rows<decltype(type)>(rows, width, std::span(bags.ids + i, 1),
+                                            MatrixView<float>{first ? largest : row, 1, width});
           for (int c = 0; c < width && !first; ++c) largest[c] = std::max(largest[c], row[c]);
         }
       }
