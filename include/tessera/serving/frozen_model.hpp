@@ -341,12 +341,14 @@ class FrozenModel {
     for (std::size_t f = 0; f < model.features.size(); ++f) {
       const TableInput& told = model.tables[inputs_.table_of(f)];
       const FrozenTables::Table& table = tables_->table(told.name);
-      require<DataError>(
-          table.rows == told.rows && table.width == told.width && told.width == model.vector_width,
-          "checkpoint '{}': table '{}' is {} x {}; its '{}' says {} x {}, and "
-          "vectors of {}",
-          reader.folder().string(), told.name, table.rows, table.width, ModelDescription::kFile,
-          told.rows, told.width, model.vector_width);
+      require<DataError>(table.rows == told.rows && table.width == told.width,
+                         "checkpoint '{}': table '{}' is {} x {}; its '{}' says {} x {}",
+                         reader.folder().string(), told.name, table.rows, table.width,
+                         ModelDescription::kFile, told.rows, told.width);
+      require<DataError>(told.width == model.vector_width || model.interaction == "cross",
+                         "checkpoint '{}': table '{}' has width {}, and vectors of the dot "
+                         "interaction {}; models that project tables are not served yet",
+                         reader.folder().string(), told.name, told.width, model.vector_width);
       columns_.push_back({&table, model.features[f].pooling, begin});
       begin += table.width;
     }
