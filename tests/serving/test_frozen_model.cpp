@@ -341,7 +341,7 @@ TEST_CASE("what has run once allocates nothing, but for oneDNN") {
   const Saved saved(description("dot"));
   const FrozenModel model(saved.checkpoint);
   // what a matrix product allocates
-  Mlp<> bottom({2, 7, kWidth}), top({16, 9, 1});
+  Mlp<> bottom({2, 7, kWidth}, {.last_relu = true}), top({16, 9, 1});
   std::vector<float> parameters(static_cast<std::size_t>(bottom.parameter_count())),
       others(static_cast<std::size_t>(top.parameter_count())), x(1024 * 16), y(1024 * 16);
   bottom.bind(parameters, parameters);

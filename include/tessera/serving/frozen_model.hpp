@@ -25,6 +25,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +37,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -148,15 +150,14 @@ class ModelScratch {
   }
 
   void resize(std::int64_t samples) {
-    const Host host;
     const auto floats = [](std::int64_t count) { return static_cast<std::size_t>(count); };
     samples_ = samples;
-    vectors_.resize(host, floats(samples * columns_));
-    products_.resize(host, floats(samples * top_.input_size()));
-    numbers_.resize(host, floats(samples * bottom_.input_size()));
-    logits_.resize(host, floats(samples));
-    scales_.resize(host, floats(samples));
-    row_.resize(host, floats(columns_));
+    vectors_.resize(host_, floats(samples * columns_));
+    products_.resize(host_, floats(samples * top_.input_size()));
+    numbers_.resize(host_, floats(samples * bottom_.input_size()));
+    logits_.resize(host_, floats(samples));
+    scales_.resize(host_, floats(samples));
+    row_.resize(host_, floats(columns_));
   }
 
   MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_}; }
@@ -187,6 +188,7 @@ class ModelScratch {
   }
 
   using Floats = Buffer<float, Host>;
+  Host host_;
   std::int64_t columns_, width_, samples_ = 0;
   Mlp<> bottom_, top_;
   std::optional<CrossInteraction<Linear>> cross_;
