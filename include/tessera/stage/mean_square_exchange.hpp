@@ -24,13 +24,12 @@ namespace tessera::inline v0 {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
-  /// `takes_part`: whether arenas of a training group do.
+  /// `takes_part`: whether an arena does.
   template <class TakesPart>
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
                      const RankLayout& routing, const TakesPart& takes_part)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
-    for (const ArenaPlan& arena : routing.arenas())
-      takes_part_.push_back(arena.columns_split && takes_part(arena.group));
+    for (const ArenaPlan& arena : routing.arenas()) takes_part_.push_back(takes_part(arena));
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);
@@ -177,15 +176,19 @@ class MeanSquareExchange {
   std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts, std::size_t ranks,
                     ShardOf shard_of) const {
     counts.assign(ranks, 0);
-    std::size_t at = 0;
-    for (Pair& pair : pairs) {
-      const std::size_t floats =
-          static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials());
-      pair.at = at;
-      counts[pair.rank] += floats;
-      at += floats;
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    std::size_t begin = 0;  // of a rank's block
+    auto next = pairs.begin();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      std::size_t at = begin;
+      for (; next != pairs.end() && next->rank == static_cast<int>(r); ++next) {
+        next->at = at;
+        at += static_cast<std::size_t>(next->rows.room * columns(shard_of(*next)).partials());
+      }
+      counts[r] = blocks.padded<float>(at - begin);
+      begin += counts[r];
     }
-    return at;
+    return begin;
   }
 
   void write(std::span<const op::MergedGradients> merged) {

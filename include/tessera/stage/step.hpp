@@ -10,6 +10,7 @@
 #include <tessera/sharding/fixed_string.hpp>
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
+#include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>
@@ -21,12 +22,13 @@
 
 namespace tessera::inline v0 {
 
-/// What one rank tells another about a slot before the ids travel.
-struct IdMessageHeader {
+/// What one rank tells another about a slot before the ids travel. Any number of them ends at a
+/// multiple of 16 bytes (detail::BlockAlignment).
+struct alignas(16) IdMessageHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
   /// of the rank that sends; NaN: not told
-  float learning_rate = std::numeric_limits<float>::quiet_NaN();
+  double learning_rate = std::numeric_limits<double>::quiet_NaN();
   /// every bag has one id: lengths do not travel
   std::uint8_t one_hot = 0;
   std::uint8_t scaled = 0;  ///< bags have scales
@@ -46,7 +48,7 @@ inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
 }  // namespace detail
 
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
-/// of 8.
+/// of 8, the messages for one rank together where its block does (detail::BlockAlignment).
 struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;
@@ -115,7 +117,7 @@ struct Step {
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
   /// of this rank when the batch was routed (TrainingSteps::rates); NaN: ranks do not compare it
-  float learning_rate = 0;
+  double learning_rate = 0;
   /// inputs hold the global batch of the local features
   bool model_parallel = false;
   /// of each table, of all ranks; in a step of fixed sizes, else empty
@@ -207,6 +209,8 @@ struct Step {
   bool awaits_update() const {
     return stage == Stage::assembled || stage == Stage::split || stage == Stage::received;
   }
+
+  StageRecord<Backend> record;  ///< under ReportSteps
 
   using Stage = StepStage;
   Stage stage = Stage::empty;

@@ -52,9 +52,11 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing(),
-                      [](int) { return true; }),
+                      [](const ArenaPlan& arena) { return arena.columns_split; }),
         weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](int group) { return any_measures_weights(group); }),
+                             [](const ArenaPlan& arena) {
+                               return arena.columns_split && any_measures_weights(arena.group);
+                             }),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
@@ -67,6 +69,14 @@ class Updater {
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
+
+  /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
+  /// columns are cut count in `split_rows`.
+  void count_rows(std::int64_t* counter) {
+    merged_row_counter_ = counter;
+    split_rows_ = 0;
+  }
+  std::int64_t split_rows() const { return split_rows_; }
 
   /// Tells them of rows of arena `a` that will change by other means than an update.
   void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
@@ -94,7 +104,7 @@ class Updater {
   /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
   /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
-  void gather(bool fixed_sizes, float rates) {
+  void gather(bool fixed_sizes, double rates) {
     if constexpr (Store::copies) gather_replicas(fixed_sizes, rates);
   }
 
@@ -194,14 +204,13 @@ class Updater {
                   const std::vector<op::GradientGroup<Id>>& groups) const {
     op::run<op::Update<T, Id, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), groups});
+                   std::get<I>(now.functors), groups, merged_row_counter_});
   }
 
   /// What a rank tells before its merged gradients of a replicated arena.
   struct Gathered {
     std::int64_t count = 0;  ///< rows
-    float learning_rate = 0;
-    std::uint32_t padding = 0;
+    double learning_rate = 0;
   };
   /// All ranks' merged gradients of a replicated arena, in rank order.
   using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
@@ -247,7 +256,8 @@ class Updater {
   }
 
   template <int I, int Width>
-  void apply_split(std::size_t a, const Now& now) const {
+  void apply_split(std::size_t a, const Now& now) {
+    split_rows_ += merged_[a].count;
     op::run<op::Apply<T, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), merged_[a], row_mean_squares_[a],
@@ -330,17 +340,19 @@ class Updater {
     return merge(a, replicas_[a], padded);
   }
 
+  /// Whether a message is this rank's merged gradients as they are.
+  bool sends_merged() const { return replicated_.size() == 1 && blocks_.bytes == 1; }
   /// Floats of so many rows in a message: where blocks of several arenas follow each other, each
   /// begins where vector loads may.
   std::size_t block_floats(std::size_t a, std::int64_t count) const {
     const std::size_t floats =
         static_cast<std::size_t>(count) * static_cast<std::size_t>(arenas_[a].width());
-    return replicated_.size() == 1 ? floats : (floats + 31) / 32 * 32;
+    return sends_merged() ? floats : (floats + 31) / 32 * 32;
   }
 
   /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
   /// so that they are added in rank order.
-  void gather_replicas(bool fixed_sizes, float rates) {
+  void gather_replicas(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
                       arenas = replicated_.size();
@@ -361,6 +373,7 @@ class Updater {
         row_counts_[r] += static_cast<std::size_t>(other.count);
         float_counts_[r] += block_floats(replicated_[i], other.count);
       }
+    for (std::size_t& count : row_counts_) count = blocks_.template padded<std::int64_t>(count);
     const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
     all_rows_.resize(backend_, total(row_counts_));
     all_gradients_.resize(backend_, total(float_counts_));
@@ -369,9 +382,10 @@ class Updater {
     detail::all_gather<float>(communicator_, {mine.gradients, float_counts_[own]},
                               all_gradients_.span(), float_counts_);
     for (const std::size_t a : replicated_) replicas_[a].clear();
-    const std::int64_t* rows = all_rows_.data();
+    const std::int64_t* block = all_rows_.data();
     const float* gradients = all_gradients_.data();
-    for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t r = 0; r < ranks; block += row_counts_[r++]) {
+      const std::int64_t* rows = block;
       for (std::size_t i = 0; i < arenas; ++i) {
         const std::size_t a = replicated_[i];
         op::Bags<std::int64_t> bags;
@@ -381,11 +395,12 @@ class Updater {
         rows += bags.bags;
         gradients += block_floats(a, bags.bags);
       }
+    }
   }
 
   /// This rank's rows and gradients of all replicated arenas, one arena after another.
   op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
-    if (replicated_.size() == 1) return merged_[replicated_[0]];
+    if (sends_merged()) return merged_[replicated_[0]];
     const op::MergedGradients packed{static_cast<std::int64_t>(rows),
                                      own_rows_.resize(backend_, rows).data(),
                                      own_gradients_.resize(backend_, floats).data()};
@@ -404,6 +419,7 @@ class Updater {
 
   const Backend& backend_;
   Comm& communicator_;
+  const detail::BlockAlignment blocks_ = detail::block_alignment(communicator_);
   const Store& store_;
   const RankLayout& routing_;
   const std::vector<Arena<T, Backend>>& arenas_;
@@ -423,6 +439,8 @@ class Updater {
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
+  std::int64_t* merged_row_counter_ = nullptr;
+  std::int64_t split_rows_ = 0;
 };
 
 }  // namespace tessera::inline v0
