@@ -10,8 +10,10 @@
 #include <tessera/interaction/dot.hpp>
 #include <tessera/interaction/dot_any_shape.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace dlrm {
