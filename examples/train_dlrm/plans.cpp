@@ -139,7 +139,7 @@ Layout uncut(int ranks, const DataShape& shape) {
     features.push_back({.name = feature.name,
                         .table = shape.tables[feature.table].name,
                         .pooling = feature.pooling,
-                        .hotness = feature.hotness});
+                        .hotness = static_cast<double>(feature.hotness)});
   return uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
 }
 

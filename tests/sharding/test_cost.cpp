@@ -174,10 +174,11 @@ TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicte
     std::vector<TableSpec> tables;
     std::vector<FeatureSpec> features;
     std::vector<SyntheticFeature> clicks;
-    const auto add = [&](const TableSpec& table, int hotness) {
+    const auto add = [&](const TableSpec& table, std::int32_t hotness) {
       const std::size_t second = hotness > 1 ? names.size() / 2 : 0;
-      features.push_back(
-          {.name = names[second + tables.size() - 1], .table = table.name, .hotness = hotness});
+      features.push_back({.name = names[second + tables.size() - 1],
+                          .table = table.name,
+                          .hotness = static_cast<double>(hotness)});
       clicks.push_back(
           {.rows = table.rows, .alpha = 1.05, .min_hotness = hotness, .max_hotness = hotness});
     };
@@ -282,7 +283,8 @@ std::vector<bench::Observation> observe(const Cluster& machine, double noise) {
           std::tuple(20'000, 128, 4.0, 1.05), std::tuple(1000, 8, 1.0, 0.5)}) {
       std::vector<TableSpec> tables;
       for (const char* name : {"a", "b", "c", "d"})
-        tables.push_back({.name = name, .rows = rows, .width = width, .hotness = hotness});
+        tables.push_back(
+            {.name = name, .rows = rows, .width = width, .hotness = static_cast<double>(hotness)});
       Cluster cluster = machine;
       cluster.ranks = ranks;
       Layout layout = uncut_layout(cluster.topology(), tables);
