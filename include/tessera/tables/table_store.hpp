@@ -30,8 +30,9 @@ namespace tessera::inline v0 {
 /// known at run time.
 template <int... W>
 struct Widths {
-  /// Whether layouts may have copies on every rank, and cut columns: the code for them is compiled.
-  static constexpr bool copies = true, cuts_columns = true;
+  /// Whether layouts may have copies on every rank, cut columns, and features whose rows come as
+  /// they are (sequences, max pooling): the code for them is compiled.
+  static constexpr bool copies = true, cuts_columns = true, keeps_rows = true;
   /// Calls `f` with the width as a constant where it is one of these, else with op::dynamic_width.
   template <class F>
   static void dispatch(int width, F&& f) {
@@ -87,10 +88,16 @@ MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& bu
   return {buffer.data(), rows, columns};
 }
 
+/// The widths of a plan whose features are all pooled by sums.
+template <int... W>
+struct PooledRows : Widths<W...> {
+  static constexpr bool keeps_rows = false;
+};
+
 /// The widths of a plan that cuts no columns: there are no others.
-template <bool Copies, int... W>
+template <bool Copies, bool KeepsRows, int... W>
 struct WholeRows {
-  static constexpr bool copies = Copies, cuts_columns = false;
+  static constexpr bool copies = Copies, cuts_columns = false, keeps_rows = KeepsRows;
   template <class F>
   static void dispatch(int width, F&& f) {
     static_cast<void>(((W == width && (f(std::integral_constant<int, W>{}), true)) || ...));
@@ -102,12 +109,13 @@ template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.s
 struct WidthsOf;
 template <class PlanT, std::size_t... I>
 struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = Widths<PlanT::widths[I]...>;
+  using type = std::conditional_t<PlanT::keeps_rows, Widths<PlanT::widths[I]...>,
+                                  PooledRows<PlanT::widths[I]...>>;
 };
 template <class PlanT, std::size_t... I>
   requires(PlanT::whole_rows)
 struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = WholeRows<PlanT::replicates, PlanT::widths[I]...>;
+  using type = WholeRows<PlanT::replicates, PlanT::keeps_rows, PlanT::widths[I]...>;
 };
 }  // namespace detail
 
@@ -119,7 +127,8 @@ class TableStore {
   using element = T;
   using training = Trained;
   using Groups = detail::GroupsOf<Trained>;
-  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns;
+  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
+                        keeps_rows = WidthList::keeps_rows;
 
   /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
   /// table is in no training group, or if the host has no memory for this rank's part.
