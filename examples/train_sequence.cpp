@@ -28,15 +28,17 @@ namespace {
 
 using namespace sequence;
 
-void add(nlohmann::ordered_json& json, const Quality& quality) {
-  const std::pair<const char*, double> values[] = {{"hr10", quality.hr10},
-                                                   {"ndcg10", quality.ndcg10},
-                                                   {"mrr", quality.mrr},
-                                                   {"hr10_sampled", quality.hr10_sampled},
-                                                   {"ndcg10_sampled", quality.ndcg10_sampled},
-                                                   {"auc", quality.auc}};
-  for (const auto& [key, value] : values)
-    if (!std::isnan(value)) json[key] = value;
+/// A score that is not a number, of too few samples, becomes null.
+void add(nlohmann::ordered_json& json, const Options& options, const Quality& quality) {
+  if (!options.ranks_items()) {
+    json["auc"] = quality.auc;
+    return;
+  }
+  json["hr10"] = quality.hr10;
+  json["ndcg10"] = quality.ndcg10;
+  json["mrr"] = quality.mrr;
+  json["hr10_sampled"] = quality.hr10_sampled;
+  json["ndcg10_sampled"] = quality.ndcg10_sampled;
 }
 
 struct Best {
@@ -47,7 +49,7 @@ struct Best {
 nlohmann::ordered_json to_json(const Options& options, const Data& data, const Result& result,
                                const Best& best) {
   nlohmann::ordered_json json;
-  add(json, result.test);
+  add(json, options, result.test);
   if (best.ranking) {
     json["best_hr10"] = best.ranking->hit_rate();
     json["best_ndcg10"] = best.ranking->ndcg();
@@ -86,13 +88,13 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["validations"] = nlohmann::ordered_json::array();
   for (const auto& [epoch, quality] : result.validations) {
     nlohmann::ordered_json validation{{"epoch", epoch}};
-    add(validation, quality);
+    add(validation, options, quality);
     json["validations"].push_back(std::move(validation));
   }
   return json;
 }
 
-void print(const Result& result, const Best& best) {
+void print(const Options& options, const Result& result, const Best& best) {
   const Quality& test = result.test;
   fmt::print("{} parameters in embeddings, {} in other layers\n",
              support::grouped(result.embedding_parameters),
@@ -100,7 +102,7 @@ void print(const Result& result, const Best& best) {
   fmt::print("{} histories/s, {} positions/s\n",
              support::grouped(std::llround(result.samples_per_second)),
              support::grouped(std::llround(result.tokens_per_second)));
-  if (!std::isnan(test.hr10))
+  if (options.ranks_items())
     fmt::print(
         "test, all unseen items ranked: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}, mean "
         "reciprocal rank {:.4f}\n"
@@ -134,7 +136,7 @@ void run(const Options& options) {
     best.ranking = data.best_ranking();
   else
     best.auc = data.best_auc();
-  print(result, best);
+  print(options, result, best);
   // a file's name may be bytes that are no UTF-8
   if (json)
     json->write(to_json(options, data, result, best)

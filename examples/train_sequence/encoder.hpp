@@ -19,16 +19,28 @@
 
 namespace sequence {
 
-/// Vectors by number, of the dense part of a model: positions, labels.
+/// Vectors by number, of the dense part of a model: places, labels.
 class Vectors {
  public:
-  Vectors(std::int64_t rows, std::int64_t width) : rows_(rows), width_(width) {}
+  /// `waves`: the first values are sines and cosines of the number, of many lengths of wave: "the
+  /// one before" is then one matrix for all numbers, which attention finds soon. Else normal.
+  Vectors(std::int64_t rows, std::int64_t width, bool waves)
+      : rows_(rows), width_(width), waves_(waves) {}
   std::int64_t parameter_count() const { return rows_ * width_; }
   void bind(std::span<float> values, std::span<float> gradients) {
     values_ = values, gradients_ = gradients;
   }
   int initialize(std::uint64_t seed, int first_layer) {
-    tessera::fill_normal(values_, 0.02f, seed, static_cast<std::uint64_t>(first_layer) * 2);
+    constexpr float deviation = 0.02f;
+    tessera::fill_normal(values_, deviation, seed, static_cast<std::uint64_t>(first_layer) * 2);
+    for (std::int64_t row = 0; waves_ && row < rows_; ++row)
+      for (std::int64_t c = 0; c < width_; ++c) {
+        const double angle =
+            static_cast<double>(row) *
+            std::pow(1e-4, static_cast<double>(c / 2 * 2) / static_cast<double>(width_));
+        values_[at(row, c)] = static_cast<float>(deviation * std::sqrt(2.0) *
+                                                 (c % 2 == 0 ? std::sin(angle) : std::cos(angle)));
+      }
     return first_layer + 1;
   }
   void clear_gradients() { std::fill(gradients_.begin(), gradients_.end(), 0.0f); }
@@ -44,6 +56,7 @@ class Vectors {
     return static_cast<std::size_t>(row * width_ + c);
   }
   std::int64_t rows_, width_;
+  bool waves_;
   std::span<float> values_, gradients_;
 };
 

@@ -30,7 +30,9 @@ Layout layout_of(std::string_view plan, int ranks, std::int64_t rows, std::int32
         if (part.row_begin < part.row_end) shards.push_back({0, part, rank++ % ranks});
       }
   }
-  return make_layout(Topology{ranks}, {{.name = "item", .rows = rows, .width = width}}, {},
+  return make_layout(Topology{ranks}, {{.name = "item", .rows = rows, .width = width}},
+                     {{.name = "history", .table = "item", .pooling = Pooling::none},
+                      {.name = "negatives", .table = "item", .pooling = Pooling::none}},
                      std::move(shards));
 }
 
@@ -47,29 +49,48 @@ class ItemTable final : public Items {
                     {.seed = seed, .initialize = {.standard_deviation = 0.02f}}) {}
 
   std::int64_t rows() const override { return rows_; }
-  MatrixView<const float> look_up(std::span<const std::int32_t> ids) override {
-    found_ = collection_.forward(bags(ids));
-    return found_.values;
+  Found look_up(std::span<const std::int32_t> events, std::span<const std::int64_t> offsets,
+                std::span<const std::int32_t> negatives) override {
+    // one sample more than histories: it has the negatives
+    ids_.assign(events.begin(), events.end());
+    ids_.insert(ids_.end(), negatives.begin(), negatives.end());
+    offsets_.assign(offsets.begin(), offsets.end());
+    offsets_.resize(2 * offsets.size(), offsets.back());
+    offsets_.push_back(std::ssize(ids_));
+    found_ =
+        collection_.forward(KeyedJagged<std::int32_t>{2, std::ssize(offsets), ids_, offsets_, {}});
+    return {materialized(0, events_), materialized(1, negatives_)};
   }
-  void update(MatrixView<const float> gradient, float learning_rate) override {
+  void update(MatrixView<const float> events, MatrixView<const float> negatives,
+              float learning_rate) override {
     collection_.set_learning_rate(learning_rate);
-    collection_.backward(found_, gradient);
+    collection_.backward(found_,
+                         {found_.sequence(0).per_id(events), found_.sequence(1).per_id(negatives)});
   }
   void evaluate(std::span<const std::int32_t> ids, MatrixView<float> vectors) override {
-    collection_.evaluate(evaluation_, bags(ids), vectors);
+    const std::int64_t count = std::ssize(ids), offsets[] = {0, count, count};
+    collection_.evaluate(KeyedJagged<std::int32_t>{2, 1, ids, offsets, {}})
+        .sequence(0)
+        .materialize(vectors);
   }
   void add_to(CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
-  /// Each id is a bag of its own, so that nothing is pooled.
-  static KeyedJagged<std::int32_t> bags(std::span<const std::int32_t> ids) {
-    return {1, std::ssize(ids), ids, {}, {}};
+  MatrixView<const float> materialized(int feature, std::vector<float>& to) {
+    const auto sequence = found_.sequence(feature);
+    const std::int32_t width = collection_.layout().tables[0].width;
+    to.resize(static_cast<std::size_t>(sequence.ids() * width));
+    const MatrixView<float> matrix(to.data(), sequence.ids(), width);
+    sequence.materialize(matrix);
+    return matrix;
   }
 
   std::int64_t rows_;
   Collection collection_;
   Pooled<std::int32_t, Host> found_;
-  Collection::StepState<std::int32_t> evaluation_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::int64_t> offsets_;
+  std::vector<float> events_, negatives_;
 };
 
 }  // namespace

@@ -53,8 +53,8 @@ class Model {
       : ranks_(ranks),
         options_(options),
         longest_(options.ranks_items() ? options.max_length : 2 * (options.max_length + 1)),
-        places_(options.max_length + 1, options.width),
-        label_(1, options.width),
+        places_(options.max_length + 1, options.width, true),
+        label_(1, options.width, false),
         encoder_(options.blocks, options.width, options.heads, longest_, options.threads_per_rank,
                  options.dropout),
         head_(options.width, 1, {.threads = options.threads_per_rank}),
@@ -82,11 +82,10 @@ class Model {
                          float rate) {
     const std::int64_t width = options_.width, events = std::ssize(batch.items),
                        drawn = std::ssize(negatives);
-    ids_.assign(batch.items.begin(), batch.items.end());
-    ids_.insert(ids_.end(), negatives.begin(), negatives.end());
-    const tessera::MatrixView<const float> vectors = table_->look_up(ids_);
+    const auto [vectors, negative_vectors] = table_->look_up(batch.items, batch.offsets, negatives);
     next_rows(batch);
-    fill_input([&](std::int64_t row) { return vectors.row(event_of_[row]); });
+    fill_input(
+        [&, events_of = vectors](std::int64_t row) { return events_of.row(event_of_[row]); });
     set_row_keys(keys);
     const auto output = encoder_.forward({rows_.offsets}, row_keys_);
 
@@ -103,8 +102,9 @@ class Model {
     }
     if (!log_q_of_items.empty())
       for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
-    d_vectors_.assign((events + drawn) * width, 0.0f);
-    const tessera::MatrixView<float> d_vectors(d_vectors_.data(), events + drawn, width);
+    d_vectors_.assign(events * width, 0.0f), d_negatives_.resize(drawn * width);
+    const tessera::MatrixView<float> d_vectors(d_vectors_.data(), events, width),
+        d_negatives(d_negatives_.data(), drawn, width);
     tessera::SampledSoftmax softmax(
         {.normalizer = global_targets, .threads = options_.threads_per_rank});
     const auto matrix = [&](std::vector<float>& x) {
@@ -112,9 +112,9 @@ class Model {
     };
     const double loss = softmax.forward_backward(
         tessera::SampledSoftmaxBatch<std::int32_t>{matrix(queries_), matrix(positives_),
-                                                   vectors.row_range(events, drawn), positive_ids_,
-                                                   negatives, positive_log_q_, negative_log_q_},
-        matrix(d_queries_), matrix(d_positives_), d_vectors.row_range(events, drawn));
+                                                   negative_vectors, positive_ids_, negatives,
+                                                   positive_log_q_, negative_log_q_},
+        matrix(d_queries_), matrix(d_positives_), d_negatives);
     const tessera::MatrixView<float> d = cleared_gradient();
     for (std::int64_t t = 0; t < targets; ++t)
       std::copy_n(d_queries_.data() + t * width, width, d.row(target_rows_[t]));
@@ -122,7 +122,7 @@ class Model {
     backward(d, [&](std::int64_t row) { return d_vectors.row(event_of_[row]); });
     for (std::int64_t t = 0; t < targets; ++t)
       add(d_positives_.data() + t * width, d_vectors.row(event_of_[target_rows_[t]] + 1));
-    update(d_vectors, rate);
+    update(d_vectors, d_negatives, rate);
     return loss;
   }
 
@@ -130,7 +130,8 @@ class Model {
   double train_ranking(const Rows& rows, std::int64_t global_candidates,
                        std::span<const std::uint64_t> keys, float rate) {
     rows_ = rows;
-    const tessera::MatrixView<const float> vectors = table_->look_up(rows_.items);
+    const tessera::MatrixView<const float> vectors =
+        table_->look_up(rows_.items, rows_.offsets, {}).events;
     fill_input([&](std::int64_t row) { return vectors.row(row); });
     set_row_keys(keys);
     const std::span<const float> logits =
@@ -150,7 +151,7 @@ class Model {
     const tessera::MatrixView<float> d_vectors(d_vectors_.data(), std::ssize(rows_.items),
                                                options_.width);
     backward(d, [&](std::int64_t row) { return d_vectors.row(row); });
-    update(d_vectors, rate);
+    update(d_vectors, {nullptr, 0, options_.width}, rate);
     return loss;
   }
 
@@ -265,9 +266,10 @@ class Model {
     }
   }
 
-  void update(tessera::MatrixView<const float> d_vectors, float rate) {
+  void update(tessera::MatrixView<const float> events, tessera::MatrixView<const float> negatives,
+              float rate) {
     ranks_.all_reduce(parameters_.gradients());
-    table_->update(d_vectors, rate);
+    table_->update(events, negatives, rate);
     adam_.step(parameters_, rate, options_.threads_per_rank);
   }
 
@@ -282,10 +284,11 @@ class Model {
   std::unique_ptr<Items> table_;
   Rows rows_;
   std::vector<std::int64_t> event_of_, target_rows_;
-  std::vector<std::int32_t> ids_, positive_ids_;
+  std::vector<std::int32_t> positive_ids_;
   std::vector<float> positive_log_q_, negative_log_q_, candidate_labels_;
   std::vector<std::uint64_t> row_keys_;
-  std::vector<float> queries_, positives_, d_queries_, d_positives_, d_rows_, d_vectors_;
+  std::vector<float> queries_, positives_, d_queries_, d_positives_, d_rows_, d_vectors_,
+      d_negatives_;
   std::vector<float> logits_, d_logits_, all_items_;
 };
 

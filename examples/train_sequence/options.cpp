@@ -4,6 +4,7 @@
 
 #include "../support/options.hpp"
 #include "blocks.hpp"
+#include "data.hpp"
 #include "items.hpp"
 
 #include <tessera/core/error.hpp>

@@ -118,8 +118,8 @@ class Rank {
  private:
   bool first_rank() const { return ranks_.rank() == 0; }
 
-  static std::string describe(const Quality& q) {
-    return std::isnan(q.auc)
+  std::string describe(const Quality& q) const {
+    return options_.ranks_items()
                ? fmt::format("hr10 {:.4f}, ndcg10 {:.4f}, mrr {:.4f}", q.hr10, q.ndcg10, q.mrr)
                : fmt::format("auc {:.4f}", q.auc);
   }
