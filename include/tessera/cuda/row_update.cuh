@@ -90,10 +90,20 @@ struct ApplyOptimizer {
     RowPart<Lanes> weights;
     RowPart<Lanes> state[states > 0 ? states : 1];
     float row_state[O::row_states > 0 ? O::row_states : 1];
+    const op::ArenaSegment* segment;  ///< of 16-bit rows: stochastic rounding goes by it
   };
 
   DeviceArena<T, O> to;
   typename O::Step step;
+
+  __device__ __forceinline__ void prefetch(std::int64_t row, int lane) const {
+    constexpr int lanes = Lanes::lanes;
+    for (int s = 0; s < O::row_states; ++s)
+      if (lane == 0) prefetch_sector(to.row_state[s] + row);
+    prefetch_row<lanes>(to.arena + row * Width, Width * static_cast<int>(sizeof(T)), lane);
+    for (int s = 0; s < states; ++s)
+      prefetch_row<lanes>(to.element_state[s] + row * Width, Width * 4, lane);
+  }
 
   __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
     Loaded loaded;
@@ -102,6 +112,8 @@ struct ApplyOptimizer {
     for (int s = 0; s < states; ++s)
       loaded.state[s] =
           load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
+    // found while the rest is on its way
+    if constexpr (!std::is_same_v<T, float>) loaded.segment = &to.segment_of(row);
     return loaded;
   }
 
@@ -139,7 +151,7 @@ struct ApplyOptimizer {
         for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
       }
     }
-    store_weights(row, lane, loaded.weights);
+    store_weights(row, lane, loaded);
     for (int s = 0; s < states; ++s)
       store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
   }
@@ -176,11 +188,11 @@ struct ApplyOptimizer {
   }
 
   __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
-                                                const RowPart<Lanes>& weights) const {
+                                                const Loaded& loaded) const {
     std::uint64_t key = 0;
     std::int64_t first_column = 0;
     if constexpr (!std::is_same_v<T, float>) {
-      const op::ArenaSegment& segment = to.segment_of(row);
+      const op::ArenaSegment& segment = *loaded.segment;
       key =
           rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
       first_column = segment.column_begin;
@@ -192,7 +204,7 @@ struct ApplyOptimizer {
       if constexpr (!std::is_same_v<T, float>) draw_bits(key, first_column + column, bits);
       Packed<T, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<T>(weights.x[k][i], bits[i]);
+        packed.x[i] = round_stochastic<T>(loaded.weights.x[k][i], bits[i]);
       *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
     }
   }

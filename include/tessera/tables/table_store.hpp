@@ -242,35 +242,41 @@ class TableStore {
   }
 
   /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state
-  /// again, as if never updated.
-  template <class Initializers>
+  /// again, as if never updated. Before, tell(arena, its rows) is called.
+  template <class Initializers, class Tell>
   void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows,
-                  const Trained& training, const Initializers& initializers) {
+                  const Trained& training, const Initializers& initializers, Tell&& tell) {
     require(table >= 0 && table < std::ssize(layout_.tables), "reset_rows: table {} of {}", table,
             layout_.tables.size());
     const TableSpec& spec = layout_.tables[table];
     for (const std::int64_t row : rows)
       require(row >= 0 && row < spec.rows, "reset_rows: table '{}' has {} rows, not row {}",
               spec.name, spec.rows, row);
+    std::vector<std::int64_t> here;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       const ArenaPlan& plan = routing_.arenas()[a];
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         if (layout_.shards[plan.shards[i]].table != table) continue;
         const op::ArenaSegment& segment = plan.segments[i];
-        for (const std::int64_t row : rows) {
-          if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
-          const std::int64_t at = segment.row_offset + row - segment.row_begin;
-          with_group(plan.group, [&](auto group) {
-            const auto initializer = initializers.template of<group()>();
+        const std::int64_t offset = segment.row_offset - segment.row_begin;
+        here.clear();
+        for (const std::int64_t row : rows)
+          if (row >= segment.row_begin && row < segment.row_begin + segment.rows)
+            here.push_back(offset + row);
+        if (here.empty()) continue;
+        tell(a, std::span<const std::int64_t>(here));
+        with_group(plan.group, [&](auto group) {
+          const auto initializer = initializers.template of<group()>();
+          for (const std::int64_t at : here) {
             op::run<op::Initialize<T, std::remove_cvref_t<decltype(initializer)>>>(
                 backend, {arenas_[a].weights() + at * arenas_[a].width(),
                           1,
                           arenas_[a].width(),
-                          {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                          {seed_, segment.table_key, spec.rows, at - offset, segment.column_begin},
                           initializer});
             arenas_[a].reset_state(backend, at, 1, Groups::template get<group()>(training));
-          });
-        }
+          }
+        });
       }
     }
   }
