@@ -35,7 +35,7 @@ struct Options {
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
   std::string plan = "mixed";
-  std::string plan_file;  ///< of tessera_plan --out; empty: `plan`
+  std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
   std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
   std::string gradient_codec;  ///< of their gradients; empty: as `codec`
