@@ -37,7 +37,7 @@ ALLOWED = {
     # what is built from operations
     "tables": VOCABULARY | {"op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
-    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables", "stage"},
+    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "stage"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
