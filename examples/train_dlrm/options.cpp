@@ -391,13 +391,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       ->needs(save);
   CLI::Option* background =
       flag("--save-async", options.save_async, "Train on while checkpoints are written");
-  background->needs(save)->excludes(vocabulary);
+  background->needs(save);
   limit(add("--save-increments", options.save_increments,
             "After a whole checkpoint save so many times only the rows that changed"),
         0, 1'000'000, "N", "0")
       ->needs(save)
-      ->excludes(background)
-      ->excludes(vocabulary);
+      ->excludes(background);
   flag("--resume", options.resume,
        "Go on from the last checkpoint in --save, under any plan and number of ranks; without one "
        "begin")
