@@ -136,13 +136,26 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
       "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
       options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
   std::error_code ignored;
-  tessera::require<CLI::ValidationError>(
-      options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
-      "--json: '{}' is what --data reads; give another file", options.json);
-  tessera::require<CLI::ValidationError>(
-      options.json.empty() || options.schema.empty() ||
-          !std::filesystem::equivalent(options.json, options.schema, ignored),
-      "--json: '{}' is what --schema reads; give another file", options.json);
+  const std::pair<const char*, const std::string&> inputs[] = {{"--data", options.data},
+                                                               {"--schema", options.schema},
+                                                               {"--plan-file", options.plan_file}},
+                                                   outputs[] = {
+                                                       {"--json", options.json},
+                                                       {"--predictions", options.predictions},
+                                                       {"--log", options.log},
+                                                       {"--report", options.report},
+                                                       {"--trace", options.trace}};
+  for (const auto& [out, path] : outputs) {
+    for (const auto& [in, read] : inputs)
+      tessera::require<CLI::ValidationError>(
+          path.empty() || read.empty() || !std::filesystem::equivalent(path, read, ignored),
+          "{}: '{}' is what {} reads; give another file", out, path, in);
+    for (const auto& [other, written] : outputs)
+      tessera::require<CLI::ValidationError>(path.empty() || other == out || path != written ||
+                                                 std::filesystem::is_character_file(path, ignored),
+                                             "{}: '{}' is the file of {}, too; give another one",
+                                             out, path, other);
+  }
   tessera::require<CLI::ValidationError>(
       options.schema.empty() || !std::filesystem::is_directory(options.data, ignored),
       "--schema is for files; '{}' is a folder, whose feature_spec.yaml says what it holds",
@@ -154,12 +167,24 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       options.mode == "train" || options.resume,
       "--mode {}: add --save DIR --resume, which name the checkpoint", options.mode);
-  tessera::require<CLI::ValidationError>(
-      options.predictions.empty() ||
-          (options.predictions != options.json &&
-           !std::filesystem::equivalent(options.predictions, options.data, ignored)),
-      "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
+  if (options.virtual_ranks > 0) {
+    const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
+    tessera::require<CLI::ValidationError>(
+        one_bit(options.virtual_ranks) && one_bit(options.ranks) &&
+            options.ranks <= options.virtual_ranks,
+        "--virtual-ranks {} with --ranks {}: both must be powers of two, and the ranks at most as "
+        "many",
+        options.virtual_ranks, options.ranks);
+    tessera::require<CLI::ValidationError>(
+        options.codec == "fp32" && options.gradient_codec == "fp32",
+        "--virtual-ranks: what is encoded depends on the ranks; leave --codec and --gradient-codec "
+        "at fp32");
+    tessera::require<CLI::ValidationError>(
+        options.loader == "every-rank",
+        "--virtual-ranks: the first rank cuts batches by ranks; leave --loader {} out",
+        options.loader);
+  }
   options.one_rate = rate_given;
   if (!rate_given) {
     options.learning_rate = standard_rate(options.optimizer);
@@ -253,11 +278,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                                    "Seconds that a rank waits for the others before it gives up "
                                    "and names them; 0: for ever"),
                                0.0, 1e8, "SECONDS", "threads 0, mpi 600");
-  limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
-                          "Gradients of the linear layers are summed over the ranks during "
-                          "backward, in buckets of this size; 0: at "
-                          "once, after it"),
-                      0, 1 << 30, "N");
+  CLI::Option* buckets =
+      limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
+                              "Gradients of the linear layers are summed over the ranks during "
+                              "backward, in buckets of this size; 0: at "
+                              "once, after it"),
+                          0, 1 << 30, "N");
   choose(add("--loader", options.loader,
              "Who reads training batches: each rank its part, or the first for all, ahead of time"),
          kLoaders);
@@ -268,14 +294,21 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--backend", options.backend,
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);
-  choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  CLI::Option* named_plan =
+      choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  CLI::Option* plan_file =
+      app.add_option("--plan-file", options.plan_file,
+                     "The same as tessera_plan --out wrote it, for these tables and ranks")
+          ->option_text("FILE")
+          ->excludes(named_plan);
   CLI::Option* device_memory =
       add("--device-memory", options.device_memory,
           "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
           "not fit stay in the host's memory, where the GPU reads them: 8GiB")
           ->transform(CLI::AsSizeValue(false))
           ->check(CLI::Range(std::int64_t{1}, kMost << 10))
-          ->option_text("SIZE [no limit]");
+          ->option_text("SIZE [no limit]")
+          ->excludes(plan_file);
   add("--host-memory", options.host_memory, "Of each rank for the tables that stay there")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::int64_t{1}, kMost << 10))
@@ -284,8 +317,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
-  flag("--deduplicate", options.deduplicate,
-       "Send each distinct id of a rank's batch once, and pool what comes back there");
+  CLI::Option* deduplicate =
+      flag("--deduplicate", options.deduplicate,
+           "Send each distinct id of a rank's batch once, and pool what comes back there");
+  limit(add("--virtual-ranks", options.virtual_ranks,
+            "Cut batches into so many parts, whose sums are always added in one order: the same "
+            "model, to the bit, under any plan and on 1, 2, 4 ... up to so many ranks"),
+        1, 256, "V", "off")
+      ->excludes(deduplicate)
+      ->excludes(buckets);
 
   app.option_defaults()->group("Model");
   choose(add("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
@@ -358,8 +398,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   schedule->option_text("STAGE,STAGE... [a straight line to 0]");
   stages("--dense-schedule", options.dense_schedule, "The same, of the linear layers alone")
       ->option_text("STAGE,STAGE... [as --schedule]");
-  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"),
+  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a batch, over all ranks"),
                       1, 1 << 30, "B", "file 256, synthetic 2048");
+  CLI::Option* accumulate = limit<std::int64_t>(
+      add("--accumulate", options.accumulate,
+          "Batches whose gradients are summed for one step: as a batch of so many times the size, "
+          "in the memory of one"),
+      1, 1 << 20, "K");
+  // a row may be given to another key while its gradients wait
+  vocabulary->excludes(accumulate);
+  buckets->excludes(accumulate);
   limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
         "file 3, synthetic 1");
   limit<std::int64_t>(add("--max-steps", options.max_steps,
@@ -418,6 +466,20 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                           "Print progress every so many "
                           "steps"),
                       1, kMost, "N", "now and then");
+  CLI::Option* trace =
+      add("--trace", options.trace,
+          "Write when each rank did what in its first steps, for Perfetto or chrome://tracing");
+  trace->option_text("FILE.json");
+  limit<std::int64_t>(add("--trace-steps", options.trace_steps, "How many steps"), 1, 1'000'000,
+                      "N")
+      ->needs(trace);
+  add("--log", options.log,
+      "Write a line of JSON at each report of progress and each test; with --resume go on behind "
+      "the lines there")
+      ->option_text("FILE");
+  add("--report", options.report,
+      "Write a page with loss, AUC, rates, time by stage, the plan and the options at the end")
+      ->option_text("FILE.html");
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");
@@ -452,6 +514,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
       options.backend, options.communicator);
+  if (!options.plan_file.empty()) options.plan = "file";
   for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
   return options;
 }

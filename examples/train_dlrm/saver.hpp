@@ -67,6 +67,7 @@ class Saver {
     position_ =
         fmt::format("{} training samples, batch size {}, {} epochs, seed {}",
                     clicks.train_samples(), options.batch_size, options.epochs, options.seed);
+    if (options.accumulate > 1) position_ += fmt::format(", {} batches a step", options.accumulate);
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);

@@ -6,7 +6,11 @@
 #include "plans.hpp"
 #include "report.hpp"
 #include "saver.hpp"
+#include "stage_times.hpp"
 #include "table_optimizers.hpp"
+#include "trace.hpp"
+
+#include "../tessera_plan/picture.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -33,27 +37,29 @@ namespace {
 
 using namespace tessera;
 
-/// A rank's part of a global batch.
+/// A rank's part of a global batch that is cut into `parts`, as many for each rank.
 struct Part {
   std::int64_t first, count;
-  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c)
-      : first(begin + even_cut(size, c.size(), c.rank())),
-        count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
+  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c, std::int64_t parts)
+      : first(begin + even_cut(size, parts, c.rank() * (parts / c.size()))),
+        count(begin + even_cut(size, parts, (c.rank() + 1) * (parts / c.size())) - first) {}
 };
 
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
-  Rank(const Options& options, const Clicks& clicks, Communicators& communicators)
+  /// `log`: null, or where the first rank tells what happens.
+  Rank(const Options& options, const Clicks& clicks, Communicators& communicators, RunLog* log)
       : options_(options),
         clicks_(clicks),
+        log_(log),
         communicator_(communicators.main),
         data_(communicators.data),
+        parts_(parts_of(options, communicators.main.size())),
         model_(communicators.backend.make_model(
             communicators, options, clicks.shape(),
-            (std::max(options.batch_size, options.eval_batch_size) + communicators.main.size() -
-             1) /
-                communicators.main.size())),
+            (std::max(options.batch_size, options.eval_batch_size) + parts_ - 1) / parts_ *
+                std::max<std::int64_t>(1, parts_ / communicators.main.size()))),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
@@ -64,11 +70,16 @@ class Rank {
   }
 
   void run(Result& result) {
-    const Part test_part(0, clicks_.test_samples(), communicator_);
+    const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
       print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
+      if (log_ != nullptr) {
+        const plan::Fragment picture =
+            plan::tables_fragment(model_->embeddings().layout(), memory_cost(options_.optimizer));
+        log_->plan_picture = plan::svg(picture.svg, picture.height + 4);
+      }
     }
     std::int64_t loaded_step = 0;
     if (options_.mode == "train")
@@ -134,7 +145,8 @@ class Rank {
 
   void train(Result& result) {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size,
-                       per_epoch = (samples + batch - 1) / batch;
+                       batches = (samples + batch - 1) / batch,  // of an epoch
+        per_epoch = (batches + options_.accumulate - 1) / options_.accumulate;
     const std::int64_t whole = per_epoch * options_.epochs;
     std::int64_t steps = options_.max_steps > 0 ? std::min(whole, options_.max_steps) : whole;
     const std::int64_t interval =
@@ -143,22 +155,30 @@ class Rank {
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
-    const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
+    if (first() && log_ != nullptr) begin_log(step);
+    std::int64_t seen_at_report = 0;
+    double seconds_at_report = 0;
+    // Batches are counted through all epochs; the last step of an epoch may have fewer of them.
+    const auto batches_before = [&](std::int64_t steps_done) {
+      return steps_done / per_epoch * batches + steps_done % per_epoch * options_.accumulate;
+    };
+    const auto begin_of = [&](std::int64_t at) { return at % batches * batch; };
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
+    const std::int64_t whole_batches = batches_before(steps);
+    std::int64_t at = batches_before(step);
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
-      loader.emplace(
-          data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
-            if (at >= steps) return false;
-            clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
-            std::swap<ClickBatch<std::int32_t>>(whole, read);
-            ++at;
-            return true;
-          });
+      loader.emplace(data_, [&, read = Batch(), at](ClickBatch<std::int32_t>& whole) mutable {
+        if (at >= whole_batches) return false;
+        clicks_.train_batch(static_cast<int>(at / batches), begin_of(at), size_of(at), read);
+        std::swap<ClickBatch<std::int32_t>>(whole, read);
+        ++at;
+        return true;
+      });
     const auto fetch = [&](std::int64_t at, Batch& to) {
       if (loader) return static_cast<void>(loader->next(to));
-      const Part part(begin_of(at), size_of(at), communicator_);
-      clicks_.train_batch(static_cast<int>(at / per_epoch), part.first, part.count, to);
+      const Part part(begin_of(at), size_of(at), communicator_, parts_);
+      clicks_.train_batch(static_cast<int>(at / batches), part.first, part.count, to);
     };
     // Tests that are due after so many steps; the last step has its own.
     const auto test_due = [&](std::int64_t at) {
@@ -167,23 +187,42 @@ class Rank {
     };
     const auto start = [&] {
       if (!options_.overlap || step >= steps) return;
-      fetch(step, batch_);
+      fetch(at, batch_);
       model_->start(batch_);
     };
+    std::optional<Trace> trace;
+    std::int64_t traced = 0;
+    if (!options_.trace.empty()) trace.emplace(communicator_, options_.trace);
     start();
     while (step < steps) {
       const bool tests = test_due(step + 1);
-      // a test in between would take the place of a batch that was routed ahead
-      const bool ahead = options_.overlap && step + 1 < steps && !tests;
-      if (ahead) fetch(step + 1, next_batch_);
-      if (!options_.overlap) fetch(step, batch_);
-      to_rows(true);
-      model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
-                    ahead ? &next_batch_ : nullptr);
-      seen += size_of(step);
-      // ids keep their addresses, as the routed step needs
-      if (ahead) std::swap(batch_, next_batch_);
+      const std::int64_t end = batches_before(step + 1);
+      OptimizerStep now{.samples = begin_of(end - 1) + size_of(end - 1) - begin_of(at),
+                        .dense_rate = rates.dense(step),
+                        .table_rate = rates.tables(step)};
+      while (at < end) {
+        now.batch = size_of(at);
+        now.ends = at + 1 == end;
+        // a test in between would take the place of a batch that was routed ahead
+        const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
+        {
+          const StageTimes::Timed timed(times_, StageTimes::read);
+          const auto timing = model_->spans().time("read batch");
+          if (ahead) fetch(at + 1, next_batch_);
+          if (!options_.overlap) fetch(at, batch_);
+          to_rows(true);
+        }
+        {
+          const StageTimes::Timed timed(times_, StageTimes::step);
+          model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
+        }
+        // ids keep their addresses, as the routed step needs
+        if (ahead) std::swap(batch_, next_batch_);
+        ++at;
+      }
+      seen += now.samples;
       ++step;
+      if (trace) record(trace, options_.overlap, ++traced == options_.trace_steps || step == steps);
       if (tests) {
         look(step);
         saver_.proven();
@@ -198,13 +237,34 @@ class Rank {
         saver_.proven();
       }
       if (step % interval == 0 || last) {
-        const double mean = mean_loss(step);
+        const std::int64_t steps_since = step - last_report_;
+        const double mean = mean_loss(step), seconds = progress.seconds();
         if (first()) progress.show(step, seen, mean);
         last_report_ = step;
+        if (logs()) {
+          RunLog::Event stages = times_.take(communicator_, steps_since);
+          if (first())
+            log_->add({{"event", "report"},
+                       {"step", step},
+                       {"seconds", seconds},
+                       {"loss", mean},
+                       {"rate", rates.tables(step - 1)},
+                       {"dense_rate", rates.dense(step - 1)},
+                       {"samples_per_second",
+                        static_cast<double>(seen - seen_at_report) / (seconds - seconds_at_report)},
+                       {"memory_bytes", resident_bytes()},
+                       {"stages", std::move(stages)}});
+        }
+        seen_at_report = seen;
+        seconds_at_report = seconds;
       }
-      saver_.after_step(step, last);
+      {
+        const StageTimes::Timed timed(times_, StageTimes::save);
+        saver_.after_step(step, last);
+      }
       if (tests) start();
     }
+    if (trace) trace->write();  // ended early
     if (!tested_ && options_.evals_per_epoch > 0) {
       evaluate(step, result);
       tested_ = true;
@@ -213,6 +273,16 @@ class Rank {
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
+  }
+
+  /// A step of the trace; after the last one it is written, and nothing is timed any more.
+  void record(std::optional<Trace>& trace, bool ahead, bool last) {
+    trace->add(model_->embeddings().step_report(), model_->spans().take(), ahead);
+    if (!last) return;
+    trace->write();
+    trace.reset();
+    model_->spans().stop();
+    model_->embeddings().stop_reports();
   }
 
   /// The learning rates of every step.
@@ -249,6 +319,7 @@ class Rank {
   /// Tests the model in the middle of a training and keeps it if none was better. Answers the AUC,
   /// on all ranks.
   double evaluate(std::int64_t step, Result& result) {
+    const StageTimes::Timed timed(times_, StageTimes::test);
     const Quality quality = test(kNothing, &result);
     double auc = first() ? quality.auc : 0;
     communicator_.all_reduce(std::span<double>(&auc, 1));
@@ -256,16 +327,38 @@ class Rank {
       result.quality = quality;
       result.evaluations.emplace_back(step, quality);
       fmt::print("step {}: test AUC {:.4f}, log loss {:.4f}\n", step, quality.auc, quality.logloss);
+      if (log_ != nullptr)
+        log_->add({{"event", "test"},
+                   {"step", step},
+                   {"auc", quality.auc},
+                   {"logloss", quality.logloss},
+                   {"normalized_entropy", quality.normalized_entropy},
+                   {"calibration", quality.calibration}});
     }
     saver_.keep_best(step, auc);
     return auc;
   }
 
+  /// Whether reports are logged: on all ranks alike.
+  bool logs() const { return !options_.log.empty() || !options_.report.empty(); }
+
+  void begin_log(std::int64_t step) {
+    log_->go_on(step);
+    RunLog::Event options = RunLog::Event::object();
+    for (const auto& [name, value] : options_.shared) options[name] = value;
+    log_->add({{"event", "begin"},
+               {"step", step},
+               {"data", clicks_.description()},
+               {"train_samples", clicks_.train_samples()},
+               {"test_samples", clicks_.test_samples()},
+               {"ranks", communicator_.size()},
+               {"threads_per_rank", options_.threads_per_rank},
+               {"options", std::move(options)}});
+  }
+
   /// Adds the losses since the last look up; ends a training that diverged.
   void look(std::int64_t step) {
-    double sum = model_->take_loss();
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    loss_ += sum;
+    loss_ += model_->take_loss();
     require<Error>(
         std::isfinite(loss_) && model_->gradients_finite(),
         "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}",
@@ -296,7 +389,7 @@ class Rank {
       for (int f = 0; f < features_; ++f)
         if (without == f || without == features_) exchange_ids(f);
       // per batch, so that samples come in their order however many ranks there are
-      const std::vector<float> logits = gather(model_->forward(batch_)),
+      const std::vector<float> logits = gather(model_->forward(batch_, test_batch_size(begin))),
                                labels = gather(batch_.labels);
       if (!first()) continue;
       loss.add(logits, labels);
@@ -314,9 +407,12 @@ class Rank {
             calibration.value()};
   }
 
+  std::int64_t test_batch_size(std::int64_t begin) const {
+    return std::min(options_.eval_batch_size, clicks_.test_samples() - begin);
+  }
+
   void read_test_batch(std::int64_t begin) {
-    const Part part(begin, std::min(options_.eval_batch_size, clicks_.test_samples() - begin),
-                    communicator_);
+    const Part part(begin, test_batch_size(begin), communicator_, parts_);
     clicks_.test_batch(part.first, part.count, batch_);
     to_rows(false);
   }
@@ -331,7 +427,7 @@ class Rank {
       read_test_batch(begin);
       communicator_.barrier();
       const auto start = Clock::now();
-      model_->forward(batch_);
+      model_->forward(batch_, test_batch_size(begin));
       communicator_.barrier();
       seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
@@ -363,7 +459,10 @@ class Rank {
 
   const Options& options_;
   const Clicks& clicks_;
+  RunLog* log_;
+  StageTimes times_;
   AnyCommunicator &communicator_, &data_;
+  std::int64_t parts_;  ///< of a global batch
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;
@@ -376,7 +475,7 @@ class Rank {
 
 }  // namespace
 
-Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
+Result train(const Options& options, const Clicks& clicks, Ranks& ranks, RunLog* log) {
   Result result;
   ranks.run([&](Communicators& communicators) {
     require_same(
@@ -384,7 +483,7 @@ Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
         {{"the number of training samples", std::to_string(clicks.train_samples())},
          {"the number of test samples", std::to_string(clicks.test_samples())},
          {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
-    Rank rank(options, clicks, communicators);
+    Rank rank(options, clicks, communicators, communicators.main.rank() == 0 ? log : nullptr);
     try {
       rank.run(result);
     } catch (const std::exception& error) {

@@ -22,7 +22,7 @@ ALLOWED = {
     "codec": VOCABULARY,
     "comm": VOCABULARY,
     "io": VOCABULARY,
-    "planner": VOCABULARY | {"sharding"},
+    "planner": VOCABULARY | {"sharding", "io"},
     "data": VOCABULARY | {"io"},
     # operations and the backends that run them: nothing else names a backend
     "op": VOCABULARY,
@@ -37,7 +37,7 @@ ALLOWED = {
     # what is built from operations
     "tables": VOCABULARY | {"op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
-    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables", "stage"},
+    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "stage"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
