@@ -21,6 +21,7 @@ enum class ScratchSlot : std::size_t {
   merged_gradients,  ///< likewise
   products,          ///< cuBLASLt's workspace
   column_sums,       ///< of dense layers' blocks of rows
+  clip_segments,     ///< of an arena whose rows' gradients are clipped
   count
 };
 
