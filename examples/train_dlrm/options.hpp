@@ -58,6 +58,7 @@ struct Options {
   float clip_norm = 0;  ///< 0: gradients are not clipped
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
+  std::int64_t accumulate = 1;  ///< batches of a step
   int epochs = 0;
   bool constant_rates = false;  ///< else they fall in a straight line to 0
   /// stages of the rates, as Schedule::parse reads them; empty: as above, dense: as the tables'
@@ -80,6 +81,9 @@ struct Options {
   std::int64_t print_every = 0;
   std::string predictions;  ///< npy file of the test samples' probabilities
 
+  int virtual_ranks = 0;  ///< 0: sums depend on the number of ranks
+  std::string trace;      ///< file; empty: none
+  std::int64_t trace_steps = 100;
   bool feature_check = false;
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none

@@ -30,7 +30,8 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
     for (int rank = 0; rank < layout.ranks(); ++rank) {
       std::int64_t bytes = 0;
       for (const Shard& shard : layout.shards)
-        if (shard.held_by(rank) && shard.tier == Tier::device) bytes += cost.of(shard.rectangle);
+        if (shard.held_by(rank) && shard.tier == Tier::device)
+          bytes += memory_cost(layout.tables[shard.table], cost).of(shard.rectangle);
       if (bytes > most) most = bytes, full = rank;
     }
     return full;
@@ -42,7 +43,8 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
       if (!shard.held_by(rank) || shard.tier != Tier::device) continue;
       const TableSpec& table = layout.tables[shard.table];
       const double use =
-          ids[shard.table] / static_cast<double>(cost.of({0, table.rows, 0, table.width}));
+          ids[shard.table] /
+          static_cast<double>(memory_cost(table, cost).of({0, table.rows, 0, table.width}));
       if (chosen < 0 || use < least) chosen = shard.table, least = use;
     }
     for (Shard& shard : layout.shards)

@@ -311,11 +311,12 @@ constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCos
   return fault;
 }
 
-/// The same where all tables cost as much.
+/// The same where all tables cost as much, but those that say what they cost.
 constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {
-  const std::vector<MemoryCost> costs(layout.tables.size(), cost);
+  std::vector<MemoryCost> costs;
+  for (const TableSpec& table : layout.tables) costs.push_back(memory_cost(table, cost));
   return check_memory(layout, costs, memory_per_rank, host_memory_per_rank);
 }
 
