@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer.hpp"
 
+#include "../support/report.hpp"
 #include "backends.hpp"
 #include "plans.hpp"
-#include "../support/report.hpp"
 #include "saver.hpp"
 #include "stage_times.hpp"
 #include "table_optimizers.hpp"
