@@ -4,12 +4,12 @@
 // Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks
 // that are threads or processes.
 //   train_dlrm --help
+#include "support/report.hpp"
 #include "train_dlrm/clicks.hpp"
 #include "train_dlrm/model_shape.hpp"
 #include "train_dlrm/options.hpp"
 #include "train_dlrm/plans.hpp"
 #include "train_dlrm/ranks.hpp"
-#include "train_dlrm/report.hpp"
 #include "train_dlrm/run_log.hpp"
 #include "train_dlrm/trainer.hpp"
 
@@ -37,6 +37,7 @@
 namespace {
 
 using namespace dlrm;
+using namespace support;
 
 /// A number where it is one for all tables, else the option's text.
 nlohmann::ordered_json width_of(const Options& options) {
