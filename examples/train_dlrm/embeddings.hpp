@@ -38,7 +38,7 @@ struct EmbeddingOptions {
         deduplicate(options.deduplicate),
         optimizer(options.optimizer),
         one_rate(options.one_rate),
-        report(!options.trace.empty()) {}
+        report(options.timed()) {}
 
   float initial_bound;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed;
