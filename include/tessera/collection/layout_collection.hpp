@@ -19,6 +19,7 @@
 #include <tessera/stage/vector_exchange.hpp>
 #include <tessera/stage/weight_gradients.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/matrix.hpp>
 #include <tessera/tables/table_store.hpp>
 
 #include <algorithm>
@@ -70,6 +71,8 @@ class LayoutCollection {
     /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
     /// (EqualBatches)
     bool equal_batches = false;
+    /// of tables OnFile: where their rows lie, and how many are in memory
+    TableFiles files{};
   };
 
   /// What one element and one row cost on a rank; of several training groups, the most.
@@ -83,7 +86,7 @@ class LayoutCollection {
         backend_(std::move(backend)),
         options_(std::move(options)),
         store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed,
-               Initializers{options_.initialize}),
+               Initializers{options_.initialize}, options_.files),
         layout_(store_.layout()),
         routing_(store_.routing()),
         updater_(backend_, communicator, store_),
@@ -206,6 +209,7 @@ class LayoutCollection {
     exchange_gradients(step);
     step.stage = StepStage::empty;
     accumulator_.add(step, gradient);
+    step.resident.release(false);
   }
   /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
   template <class Clip = KeepGradients>
@@ -289,6 +293,7 @@ class LayoutCollection {
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
     LocalIdExchange<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
+    step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;
   }
 
@@ -316,6 +321,7 @@ class LayoutCollection {
   template <IdType Id>
   void end(StepState<Id>& step) const {
     require(step.collection == this, "end: this step was routed by another collection");
+    step.resident.release(true);
     step.stage = StepStage::empty;
   }
 
@@ -356,6 +362,7 @@ class LayoutCollection {
     check_shape("weight_gradients: gradient", gradient, step.batch);
     weight_gradients_.check_room("weight_gradients", out, step.ids);
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
+    store_.refresh();
     weight_gradients_.run_stage(step, gradient, out);
   }
 
@@ -371,6 +378,7 @@ class LayoutCollection {
     check_shape("update: gradient", gradient, step.batch);
     check_stage(communicator_, "update");
     step.stage = StepStage::empty;
+    store_.refresh();
     const std::size_t arenas = store_.arenas().size();
     if (may_be_too_large(step, routing_))
       for (std::size_t a = 0; a < arenas; ++a)
@@ -385,10 +393,15 @@ class LayoutCollection {
     const ObservedUpdate observed(updater_.observers());
     for (std::size_t a = 0; a < arenas; ++a) {
       if (!routing_.arenas()[a].trains) continue;
-      step.gradients.clear();
-      updater_.apply(
-          a, now, updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient));
+      const auto groups = [&](IdsAre ids) -> const auto& {
+        step.gradients.clear();
+        return updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient, ids);
+      };
+      if (updater_.tells()) updater_.tell(a, groups(IdsAre::rows));
+      step.resident.mark_changed(a);
+      updater_.apply(a, now, groups(IdsAre::places));
     }
+    step.resident.release(false);
   }
 
   // ---- tables ----
@@ -413,7 +426,7 @@ class LayoutCollection {
   /// The rows that updates change from now on, as long as the result lives, which must not outlive
   /// this.
   std::unique_ptr<RowMarks> mark_rows() {
-    return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks());
+    return std::make_unique<MarkedRows<Backend>>(backend_, routing_.arenas(), updater_.marks());
   }
 
  private:
@@ -468,6 +481,7 @@ class LayoutCollection {
     if constexpr (Settings::deduplicates)
       if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
     IdExchange<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
+    step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
   }
 
@@ -476,6 +490,7 @@ class LayoutCollection {
     step.require_at(this, StepStage::routed, "lookup");
     check_shape("lookup: output", output, step.batch);
     vectors_.size(backend, step);
+    store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const Arena<element, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);

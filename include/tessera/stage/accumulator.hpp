@@ -108,6 +108,7 @@ class Accumulator {
   /// `advance(now)` begins the step then.
   void apply(typename Updater<Store, Backend, Comm>::Now now, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
+    updater_.hold_merged();
     updater_.exchange_merged(now);
     advance(now);
     for (std::size_t a = 0; a < arenas_.size(); ++a)
@@ -140,7 +141,7 @@ class Accumulator {
   template <IdType Id>
   void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check) {
     PerArena& arena = arenas_[a];
-    const std::int64_t arena_rows = store_.arenas()[a].rows();
+    const std::int64_t arena_rows = store_.routing().arenas()[a].rows;
     const int width = store_.arenas()[a].width();
     std::vector<op::GradientGroup<Id>> groups;
     if (arena.merged.count != 0) {

@@ -9,6 +9,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
+#include <tessera/stage/resident_rows.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>
@@ -148,6 +149,8 @@ struct Step {
   std::vector<std::size_t> owner_bytes, requester_bytes;  ///< per rank
   std::vector<op::LookupGroup<Id>> lookups;
   std::vector<op::GradientGroup<Id>> gradients;
+  /// in slots of caches
+  ResidentRows<Id, Backend> resident;
   std::vector<op::MoveRows::Job> moves;
   std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
 
@@ -180,6 +183,7 @@ struct Step {
   void begin(const void* by) {
     stage = Stage::empty;
     most_entries.clear();
+    resident.release(false);
     collection = by;
     ++turn;
   }
