@@ -43,6 +43,41 @@ void add_number(ClickBatch<Id>& batch) {
   batch.dense.assign(static_cast<std::size_t>(batch.size), 1.0f);
 }
 
+/// Inputs of data that hold numbers as the model takes them and rows of tables: these, or under a
+/// vocabulary its keys.
+DataInputs plain_inputs(const DataShape& shape, std::span<const std::string> numbers,
+                        bool vocabulary) {
+  DataInputs inputs;
+  for (const std::string& name : numbers)
+    inputs.numeric.push_back({.name = name, .may_be_empty = false});
+  for (const DataShape::Table& table : shape.tables)
+    inputs.tables.push_back({.name = table.name,
+                             .keys = CategoryKey::integer,
+                             .rows_by = vocabulary ? KeyRows::vocabulary : KeyRows::key});
+  return inputs;
+}
+
+/// A list of keys from pairs of rows and keys.
+KeyList list_of(std::vector<std::pair<std::uint32_t, std::uint64_t>> pairs) {
+  std::sort(pairs.begin(), pairs.end());
+  KeyList list;
+  bool in_order = true;
+  for (const auto& [row, key] : pairs) {
+    in_order = in_order && row == 2 + list.keys.size();
+    list.keys.push_back(static_cast<std::int64_t>(key));
+  }
+  if (!in_order)
+    for (const auto& [row, key] : pairs) list.rows.push_back(static_cast<std::int32_t>(row));
+  return list;
+}
+
+/// Criteo's columns of numbers.
+std::vector<std::string> integer_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kCriteoIntegers; ++i) names.push_back(fmt::format("I{}", i + 1));
+  return names;
+}
+
 /// Made on the fly by whoever needs them; each sample is seen once an epoch, the test samples are
 /// those behind the training samples.
 class Synthetic final : public Clicks {
@@ -58,9 +93,11 @@ class Synthetic final : public Clicks {
     for (const SyntheticFeature& feature : generator_.features())
       rows.push_back(feature.rows + options.vocabulary);
     shape_ = criteo_shape(rows);
+    inputs_ = plain_inputs(shape_, integer_names(), with_keys_);
   }
 
   const DataShape& shape() const override { return shape_; }
+  const DataInputs& inputs() const override { return inputs_; }
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
@@ -94,6 +131,7 @@ class Synthetic final : public Clicks {
   std::int64_t test_, train_;
   std::uint64_t checksum_;
   DataShape shape_;
+  DataInputs inputs_;
 };
 
 /// A file's samples, encoded once and kept in memory (160 bytes each); every epoch in a new random
@@ -128,6 +166,7 @@ class CriteoFile final : public Clicks {
     std::vector<std::int64_t> rows(encoder.rows().begin(), encoder.rows().end());
     if (raw_) rows.assign(kCriteoCategories, options.max_rows);
     shape_ = criteo_shape(rows);
+    if (!options.save.empty()) describe_inputs(encoder);
     samples_.reserve(static_cast<std::size_t>(lines));
     Batch batch;
     file.read([&](std::span<const CriteoRecord> records) {
@@ -144,6 +183,7 @@ class CriteoFile final : public Clicks {
   }
 
   const DataShape& shape() const override { return shape_; }
+  const DataInputs& inputs() const override { return inputs_; }
   std::int64_t train_samples() const override { return train_; }
   std::int64_t test_samples() const override { return test_; }
   std::string description() const override {
@@ -174,6 +214,32 @@ class CriteoFile final : public Clicks {
     std::uint32_t missing = 0;  // of raw categories
   };
 
+  void describe_inputs(const CriteoEncoder& encoder) {
+    const std::vector<std::string> names = integer_names();
+    for (std::size_t i = 0; i < names.size(); ++i)
+      inputs_.numeric.push_back({.name = names[i],
+                                 .transform = NumberTransform::log,
+                                 .shift = encoder.shift()[i],
+                                 .scale = encoder.scale()[i],
+                                 .empty = encoder.missing_integer()});
+    for (int f = 0; f < kCriteoCategories; ++f) {
+      TableInput table{.name = shape_.tables[static_cast<std::size_t>(f)].name,
+                       .keys = CategoryKey::hex};
+      if (raw_) {
+        table.rows_by = KeyRows::vocabulary;
+        table.empty_key = kMissingKey;
+      } else {
+        table.unknown_row = CriteoEncoder::kRareRow;
+        table.empty_row = CriteoEncoder::kMissingRow;
+        std::vector<std::pair<std::uint32_t, std::uint64_t>> pairs;
+        encoder.for_each_value(
+            f, [&](std::uint32_t value, std::uint32_t row) { pairs.emplace_back(row, value); });
+        inputs_.lists[table.name] = list_of(std::move(pairs));
+      }
+      inputs_.tables.push_back(std::move(table));
+    }
+  }
+
   void append(const Batch& batch) {
     for (std::int64_t s = 0; s < batch.size; ++s) {
       Sample& sample = samples_.emplace_back();
@@ -201,13 +267,15 @@ class CriteoFile final : public Clicks {
       for (int f = 0; f < kCriteoCategories; ++f)
         batch.ids[static_cast<std::size_t>(f * count + s)] = sample.ids[f];
       if (!raw_) continue;
-      for (int f = 0; f < kCriteoCategories; ++f)  // a missing category is a key of its own
+      for (int f = 0; f < kCriteoCategories; ++f)
         batch.keys[static_cast<std::size_t>(f * count + s)] =
             (sample.missing >> f & 1) != 0
-                ? -1
+                ? kMissingKey
                 : std::int64_t{static_cast<std::uint32_t>(sample.ids[f])};
     }
   }
+
+  static constexpr std::int64_t kMissingKey = -1;  // a missing category is a key of its own
 
   std::uint64_t seed_;
   std::string path_;
@@ -217,6 +285,7 @@ class CriteoFile final : public Clicks {
   std::uint64_t checksum_ = 0;
   std::int64_t test_ = 0, train_ = 0;
   DataShape shape_;
+  DataInputs inputs_;  // where they are saved
   std::vector<Sample> samples_;
 };
 
@@ -243,9 +312,11 @@ class TabularClicks final : public Clicks {
                                                           : file_.rows()[t]});
     for (const CategoricalColumn& column : schema.categorical)
       shape_.features.push_back({column.name, column.table, column.pooling, column.list != 0});
+    if (!options.save.empty()) describe_inputs();
   }
 
   const DataShape& shape() const override { return shape_; }
+  const DataInputs& inputs() const override { return inputs_; }
   std::int64_t train_samples() const override { return file_.train_samples(); }
   std::int64_t test_samples() const override { return file_.test_samples(); }
   std::string description() const override {
@@ -286,6 +357,40 @@ class TabularClicks final : public Clicks {
     return schema;
   }
 
+  void describe_inputs() {
+    const Schema& schema = file_.schema();
+    const TabularEncoder& encoder = file_.encoder();
+    for (std::size_t c = 0; c < schema.numeric.size(); ++c) {
+      const auto [shift, scale] = encoder.shift_and_scale(c);
+      inputs_.numeric.push_back(
+          {.name = schema.numeric[c].name,
+           .transform = schema.numeric[c].log1p ? NumberTransform::log1p : NumberTransform::none,
+           .shift = shift,
+           .scale = scale,
+           .empty = schema.numeric[c].empty});
+    }
+    for (std::size_t t = 0; t < schema.tables.size(); ++t) {
+      const TableColumns& columns = schema.tables[t];
+      TableInput table{.name = columns.name, .empty_row = TabularEncoder::kMissingRow};
+      if (raw_) {
+        table.rows_by = KeyRows::vocabulary;
+        table.empty_row.reset();
+        table.empty_key = TabularBlock::kMissing;
+      } else if (columns.rows_by == RowsBy::hash) {
+        table.rows_by = KeyRows::hash;
+        table.hash_seed = encoder.hash_seed(t);
+      } else {
+        if (columns.unknown == UnknownCategory::shared_row)
+          table.unknown_row = TabularEncoder::kUnknownRow;
+        std::vector<std::pair<std::uint32_t, std::uint64_t>> pairs;
+        encoder.for_each_key(
+            t, [&](std::uint64_t key, std::uint32_t row) { pairs.emplace_back(row, key); });
+        inputs_.lists[table.name] = list_of(std::move(pairs));
+      }
+      inputs_.tables.push_back(std::move(table));
+    }
+  }
+
   template <class Read>
   void read(Batch& batch, const Read& read_to) const {
     if (!raw_) {
@@ -307,6 +412,7 @@ class TabularClicks final : public Clicks {
   TabularFile file_;
   std::string path_;
   DataShape shape_;
+  DataInputs inputs_;  // where they are saved
 };
 
 /// A folder in the layout of NVIDIA's DeepLearningExamples: read from the mapped files as batches
@@ -330,9 +436,11 @@ class BinaryFolder final : public Clicks {
                        "'{}' has no categorical features; this model needs one at least", path_);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
     checksum_ = checksum_of_training();
+    inputs_ = plain_inputs(shape_, spec_.channel("numerical"), with_keys_);
   }
 
   const DataShape& shape() const override { return shape_; }
+  const DataInputs& inputs() const override { return inputs_; }
   std::int64_t train_samples() const override { return train_.size(); }
   std::int64_t test_samples() const override { return test_.size(); }
   std::string description() const override { return path_; }
@@ -382,6 +490,7 @@ class BinaryFolder final : public Clicks {
   DatasetSpec spec_;
   BinaryDataset train_, test_;
   DataShape shape_;
+  DataInputs inputs_;
 };
 
 }  // namespace

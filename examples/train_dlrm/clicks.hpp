@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "description.hpp"
 #include "options.hpp"
 #include "shape.hpp"
 
@@ -28,6 +29,8 @@ class Clicks {
  public:
   virtual ~Clicks() = default;
   virtual const DataShape& shape() const = 0;
+  /// How fields become numbers and rows, in the order of `shape`.
+  virtual const DataInputs& inputs() const = 0;
   virtual std::int64_t train_samples() const = 0;
   virtual std::int64_t test_samples() const = 0;
   /// One line that says what it is.

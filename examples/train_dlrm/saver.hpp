@@ -3,6 +3,7 @@
 #pragma once
 
 #include "clicks.hpp"
+#include "description.hpp"
 #include "options.hpp"
 #include "rank_model.hpp"
 
@@ -14,6 +15,7 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/checkpoint/vocabulary.hpp>
 #include <tessera/comm/any_communicator.hpp>
+#include <tessera/serving/model_description.hpp>
 #include <tessera/vocabulary/vocabulary.hpp>
 
 #include <fmt/format.h>
@@ -58,6 +60,9 @@ class Saver {
           options.save, latest ? latest->filename().string() : "");
     });
     model.add_to(contents_);
+    if (communicator.rank() == 0)
+      tessera::add_model_description(contents_, describe(options, clicks.shape(), clicks.inputs()),
+                                     clicks.inputs().lists);
     // What the position in the data and the learning rates depend on; all else may change.
     position_ =
         fmt::format("{} training samples, batch size {}, {} epochs, seed {}",

@@ -95,7 +95,7 @@ struct Queue {
   }
 };
 struct QueuedCommunicator : ts::SelfCommunicator {
-  static constexpr bool queues_calls = true;
+  static constexpr bool queues_calls() { return true; }
   std::vector<std::string> log;
   std::thread::id caller;
   template <class T>

@@ -194,19 +194,20 @@ TEST_CASE(
 
 namespace {
 
-/// Steps of Adam on 16-bit tables and on dense parameters, with two learning rates.
+/// Steps of an optimizer on 16-bit tables, and of Adam on dense parameters, with two learning rates.
 struct Counted {
   std::vector<float> tables, parameters;
   std::int64_t steps = 0, dense_steps = 0;
   friend bool operator==(const Counted&, const Counted&) = default;
 };
+template <class O>
 Counted count_steps(bool captured, int steps) {
   using One = BasicSelfCommunicator<CudaTransfer>;
   constexpr std::int64_t batch = 6;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
-  EmbeddingCollection<Plan<TableWise<Table<"a", 10, width>>>, Adam, Cuda, One, Storage<BFloat16>>
+  EmbeddingCollection<Plan<TableWise<Table<"a", 10, width>>>, O, Cuda, One, Storage<BFloat16>>
       embeddings{self, backend, {.learning_rate = 0.01f, .seed = 3}};
   CudaMlp layer(backend, {3, 2});
   const CudaDenseParameters parameters(backend, 5, layer);
@@ -254,8 +255,12 @@ Counted count_steps(bool captured, int steps) {
 TEST_CASE(
     "Adam and 16-bit tables: 100 replays count their steps and follow the learning rate, with the "
     "bits of steps that are called") {
-  const Counted called = count_steps(false, 100);
+  const Counted called = count_steps<Adam>(false, 100);
   CHECK(called.steps == 101);
   CHECK(called.dense_steps == 101);
-  CHECK((count_steps(true, 100) == called));
+  CHECK((count_steps<Adam>(true, 100) == called));
+}
+
+TEST_CASE("Lamb, whose rows are measured first, counts its steps in a graph, too") {
+  CHECK((count_steps<Lamb>(true, 10) == count_steps<Lamb>(false, 10)));
 }

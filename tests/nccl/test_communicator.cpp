@@ -14,6 +14,7 @@
 
 #include <nccl/through_device.hpp>
 #include <support/communicator_laws.hpp>
+#include <support/small_model.hpp>
 
 #include <unistd.h>
 #include <chrono>
@@ -67,15 +68,17 @@ Texts laws(ts::NcclCommunicator& c, bool device, ts::laws::CommunicatorLawOption
 
 TEST_CASE("NCCL ranks obey the laws, in device memory and from host memory") {
   for (const int ranks : {1, 2, 4})
-    for (const bool device : {false, true}) {
-      CAPTURE(ranks);
-      CAPTURE(device);
-      const Texts texts = on_ranks(
-          ranks,
-          [&](auto& c, auto) { CHECK(laws(c, device, {.seed = 3, .large = 20'000}) == Texts{}); },
-          {.timeout = 30s, .check_calls = ranks == 2});
-      CHECK(texts == Texts(static_cast<std::size_t>(ranks)));
-    }
+    for (const bool device : {false, true})
+      for (const bool blocking : {false, true}) {
+        CAPTURE(ranks);
+        CAPTURE(device);
+        CAPTURE(blocking);
+        const Texts texts = on_ranks(
+            ranks,
+            [&](auto& c, auto) { CHECK(laws(c, device, {.seed = 3, .large = 20'000}) == Texts{}); },
+            {.timeout = 30s, .check_calls = ranks == 2, .blocking = blocking});
+        CHECK(texts == Texts(static_cast<std::size_t>(ranks)));
+      }
 }
 
 TEST_CASE(
@@ -291,6 +294,9 @@ TEST_CASE("a wait leaves no error behind, which CUB would take for one of its la
 }
 
 TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
+  bool blocking = false;
+  SUBCASE("a thread of NCCL's per group") {}
+  SUBCASE("a watchdog") { blocking = true; }
   std::vector<Texts> logs(2);
   const auto begin = std::chrono::steady_clock::now();
   const Texts texts = on_ranks(
@@ -314,7 +320,7 @@ TEST_CASE("a call that NCCL refuses: abort, and an error that says where") {
           throw;
         }
       },
-      {.timeout = 300ms});
+      {.timeout = 300ms, .blocking = blocking});
   CHECK(texts[1] ==
         "rank 1 of 2: all_to_all (call 2), 24 bytes to send and 24 to receive: ncclRecv: NCCL "
         "says: unhandled system error (last error "
@@ -348,6 +354,9 @@ TEST_CASE("a failed peer ends the waits of all where NCCL hears of it") {
 }
 
 TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
+  bool blocking = false;
+  SUBCASE("a thread of NCCL's per group") {}
+  SUBCASE("a watchdog") { blocking = true; }
   const Texts texts = on_ranks(2,
                                [](ts::NcclCommunicator& c, cudaStream_t stream) {
                                  const Device<float> a(std::vector<float>(8), stream);
@@ -357,7 +366,7 @@ TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
                                  if (c.rank() == 0) c.all_reduce(a.span());
                                  c.wait();
                                },
-                               {.timeout = 500ms});
+                               {.timeout = 500ms, .blocking = blocking});
   CHECK(has(texts[0], "NCCL says: internal error"));
   CHECK(has(texts[1], "CUDA says: cudaErrorIllegalAddress"));
 }
@@ -365,11 +374,13 @@ TEST_CASE("errors that come while waiting: NCCL's and CUDA's") {
 TEST_CASE("joining: a rank that never comes, ids through files") {
   Stream stream;
   const ncclUniqueId lonely = ts::detail::new_nccl_id();
-  CHECK_THROWS_WITH_AS(ts::NcclCommunicator(lonely, 1, 3, {.stream = stream.get, .timeout = 200ms}),
-                       "rank 1 of 3: joining: late: waited 200 ms; a peer has failed, or makes "
-                       "other calls, or raise "
-                       "NcclOptions::timeout",
-                       ts::CommunicatorError);
+  for (const bool blocking : {false, true})
+    CHECK_THROWS_WITH_AS(
+        ts::NcclCommunicator(lonely, 1, 3,
+                             {.stream = stream.get, .timeout = 200ms, .blocking = blocking}),
+        "rank 1 of 3: joining: late: waited 200 ms; a peer has failed, or makes other calls, or "
+        "raise NcclOptions::timeout",
+        ts::CommunicatorError);
   CHECK_THROWS_AS(ts::NcclCommunicator(lonely, 3, 3), ts::InvalidArgument);
 
   const std::filesystem::path file =
@@ -440,11 +451,14 @@ TEST_CASE("parts of a communicator: the ranks of a color, in order, beside the w
     CHECK_THROWS_AS(c.split(-1), ts::InvalidArgument);
   });
   CHECK(texts == Texts(5));
-  // of the part, whose owner the library is
-  CHECK(logs[4] == Texts{"ncclCommFinalize", "ncclCommDestroy"});
+  // of the part, whose owner the library is; a thread of its own finalizes it
+  CHECK(logs[4] == Texts{"ncclCommDestroy"});
 }
 
 TEST_CASE("a split that fails, and a peer that is late in a part") {
+  bool blocking = false;
+  SUBCASE("a thread of NCCL's per group") {}
+  SUBCASE("a watchdog") { blocking = true; }
   const Texts refused = on_ranks(1, [](ts::NcclCommunicator& c, auto) {
     nccl_double::faults = {.call = "ncclCommSplit"};
     c.split(0);
@@ -456,7 +470,7 @@ TEST_CASE("a split that fails, and a peer that is late in a part") {
                               [](ts::NcclCommunicator& c, auto) {
                                 c.rank() == 0 ? static_cast<void>(c.split(0)) : c.wait();
                               },
-                              {.timeout = 200ms});
+                              {.timeout = 200ms, .blocking = blocking});
   CHECK(late[0] ==
         "rank 0 of 2: splitting by color 0: late: waited 200 ms; a peer has failed, or makes other "
         "calls, or raise "
@@ -535,7 +549,10 @@ TEST_CASE("groups: an exception inside one aborts, and host memory has no place 
                       rank));
 }
 
-TEST_CASE("a communicator that ends before its graphs says so in seconds, and is aborted") {
+TEST_CASE("a communicator that ends before its graphs says so in seconds, and is given up") {
+  bool blocking = false;
+  SUBCASE("a thread of NCCL's per group") {}
+  SUBCASE("a watchdog") { blocking = true; }
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / ("tessera_nccl_end_" + std::to_string(getpid()));
   std::fflush(stderr);
@@ -543,7 +560,8 @@ TEST_CASE("a communicator that ends before its graphs says so in seconds, and is
   nccl_double::graph_lives = true;
   REQUIRE(std::freopen(file.c_str(), "w", stderr) != nullptr);
   const auto begin = std::chrono::steady_clock::now();
-  const Texts texts = on_ranks(2, [](auto&, auto) {}, {.timeout = 300s, .end_timeout = 100ms});
+  const Texts texts = on_ranks(2, [](auto&, auto) {},
+                               {.timeout = 300s, .end_timeout = 100ms, .blocking = blocking});
   std::fflush(stderr);
   dup2(kept, 2);
   close(kept);
@@ -587,4 +605,132 @@ TEST_CASE("another thread ends a wait for peers that may not come, as RouteAhead
     other.join();
   });
   CHECK(has(texts[0], "it was interrupted: the batch was given up"));
+}
+
+namespace {
+/// While it lives, a rank's first group waits inside NCCL for the others'.
+struct FirstGroupConnects {
+  FirstGroupConnects() { nccl_double::first_group_connects = true; }
+  FirstGroupConnects(const FirstGroupConnects&) = delete;
+  FirstGroupConnects& operator=(const FirstGroupConnects&) = delete;
+  ~FirstGroupConnects() { nccl_double::first_group_connects = false; }
+};
+}  // namespace
+
+TEST_CASE("a call that waits inside NCCL for a peer that never comes: the watchdog ends it") {
+  const FirstGroupConnects scope;
+  std::vector<Texts> logs(2);
+  const auto run = [&](auto body, std::chrono::nanoseconds timeout) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Texts texts = on_ranks(2,
+                                 [&](ts::NcclCommunicator& c, cudaStream_t stream) {
+                                   if (c.rank() == 1) return;
+                                   const Device<float> a(std::vector<float>(6), stream);
+                                   try {
+                                     body(c, a.span());
+                                   } catch (...) {
+                                     logs[0] = nccl_double::log;
+                                     throw;
+                                   }
+                                 },
+                                 {.timeout = timeout});
+    CHECK(texts[1].empty());
+    CHECK(std::chrono::steady_clock::now() - begin < 30s);
+    return texts[0];
+  };
+  CHECK(run([](auto& c, auto a) { c.all_reduce(a); }, 200ms) ==
+        "rank 0 of 2: all_reduce (call 1), 24 bytes to send and 24 to receive: late: waited 200 "
+        "ms; a peer has failed, or makes other calls, or raise NcclOptions::timeout");
+  // It was revoked while the call used it, and freed by the call's own thread.
+  CHECK(logs[0] == Texts{"ncclGroupStart", "ncclAllReduce 6", "ncclGroupEnd", "ncclCommAbort"});
+
+  const auto interrupted = [](ts::NcclCommunicator& c, auto a) {
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      c.interrupt("the batch was given up");
+    });
+    try {
+      c.all_reduce(a);
+    } catch (...) {
+      other.join();
+      throw;
+    }
+    other.join();
+  };
+  CHECK(has(run(interrupted, 300s), "24 to receive: it was interrupted: the batch was given up"));
+
+  // An open group that an exception leaves goes to NCCL, too, but not for long.
+  const auto left = [](ts::NcclCommunicator& c, auto a) {
+    c.group([&] {
+      c.all_reduce(a);
+      throw ts::Error("the disk is full");
+    });
+  };
+  CHECK(run(left, 300s) == "the disk is full");
+}
+
+TEST_CASE("an error that NCCL finds while nobody waits for it ends the stream's work") {
+  const Texts texts = on_ranks(2,
+                               [](ts::NcclCommunicator& c, cudaStream_t stream) {
+                                 if (c.rank() == 1) return;
+                                 const Device<float> a(std::vector<float>(6), stream);
+                                 c.all_reduce(a.span());  // rank 1 makes no such call
+                                 nccl_double::set_async_error(c.get(), ncclRemoteError);
+                                 cudaStreamSynchronize(stream);  // as a program would, by itself
+                                 c.all_reduce(a.span());
+                               },
+                               {.timeout = 300s});
+  CHECK(has(texts[0], "NCCL says: remote process exited"));
+}
+
+TEST_CASE(
+    "batches routed ahead over NCCL: one order of all calls, and the bits of routing in turn") {
+  using namespace small_model;
+  using E = Embeddings<ts::NcclCommunicator, ts::Deduplicate>;
+  constexpr int ranks = 3, steps = 4;
+  const auto run = [&](bool ahead, std::vector<Result>& results, std::vector<Texts>& logs) {
+    CHECK(on_ranks(ranks, [&](ts::NcclCommunicator& c, auto) {
+            const auto rank = static_cast<std::size_t>(c.rank());
+            ts::NcclCommunicator second = c.split(0);
+            E e(c, Host{}, layout(ranks, true), {.learning_rate = 0.125f, .seed = 7});
+            std::vector<Batch> batches;
+            for (int step = 0; step < steps; ++step)
+              batches.emplace_back(c.rank(), step, samples_of(c.rank(), step), e.columns());
+            nccl_double::log.clear();
+            Result& mine = results[rank];
+            const auto finish = [&](const auto& pooled, const Batch& batch) {
+              mine.outputs.insert(mine.outputs.end(), pooled.values.data,
+                                  pooled.values.data + batch.samples * e.columns());
+              e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
+            };
+            if (ahead) {
+              ts::RouteAhead<E, std::int64_t, ts::NcclCommunicator, Host> route(e, second, Host{});
+              std::vector<float> output;
+              route.start(batches[0].keyed());
+              for (std::size_t step = 0; step < steps; ++step) {
+                output.assign(batches[step].gradient.size(), 0.0f);
+                const auto pooled = e.forward_routed(
+                    route.take(), {output.data(), batches[step].samples, e.columns()});
+                if (step + 1 < steps) route.start(batches[step + 1].keyed());
+                finish(pooled, batches[step]);
+              }
+            } else {
+              for (const Batch& batch : batches) finish(e.forward(batch.keyed()), batch);
+            }
+            for (const std::string& call : nccl_double::log)  // without counts and peers
+              logs[rank].push_back(call.substr(0, call.find(' ')));
+            mine.shards = shards_of(e);
+          }) == Texts(ranks));
+  };
+  std::vector<Result> in_turn(ranks), ahead(ranks);
+  std::vector<Texts> logs_in_turn(ranks), logs(ranks);
+  run(false, in_turn, logs_in_turn);
+  run(true, ahead, logs);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    CHECK(!in_turn[r].shards.empty());
+    CHECK((ahead[r].outputs == in_turn[r].outputs));
+    CHECK((ahead[r].shards == in_turn[r].shards));
+    // The thread that calls `start` makes all of NCCL's calls: as many as in turn.
+    CHECK(logs[r].size() == logs_in_turn[r].size());
+  }
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -48,6 +50,7 @@ struct ncclUniqueId {
 struct ncclConfig_t {
   int blocking;
 };
+#define NCCL_REVOKE_DEFAULT 0
 
 namespace nccl_double {
 
@@ -63,6 +66,8 @@ inline std::atomic<int> version{NCCL_VERSION_CODE};
 inline std::atomic<int> polls{2};  ///< how often a non-blocking call answers "in progress"
 /// A graph that captured a communicator: none ends while it lives.
 inline std::atomic<bool> graph_lives{false};
+/// The first group of a blocking communicator returns when all ranks have come to theirs, as where connections are made.
+inline std::atomic<bool> first_group_connects{false};
 inline std::atomic<bool> sums_in_reverse{false};
 inline std::atomic<bool> aborts_reach_peers{false};
 /// Blocks of bytes that were sent or received from a place that is no multiple of 16 bytes, of all ranks. NCCL moves a call's bytes 16 at
@@ -126,6 +131,7 @@ class Hub {
   explicit Hub(int ranks)
       : errors(static_cast<std::size_t>(ranks), ncclSuccess),
         aborted(static_cast<std::size_t>(ranks), false),
+        revoked(static_cast<std::size_t>(ranks), false),
         ranks_(ranks),
         collectives_(static_cast<std::size_t>(ranks)) {}
 
@@ -139,10 +145,28 @@ class Hub {
     const std::lock_guard lock(mutex);
     return joined_ == ranks_;
   }
+  void wait_until_complete() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return joined_ == ranks_; });
+  }
+  /// A blocking call of a rank waits until all ranks are connected, or the rank is revoked.
+  ncclResult_t connect(int rank) {
+    std::unique_lock lock(mutex);
+    ++connected_;
+    changed.notify_all();
+    changed.wait(lock, [&] { return connected_ >= ranks_ || revoked[static_cast<std::size_t>(rank)]; });
+    return connected_ >= ranks_ ? ncclSuccess : ncclInternalError;
+  }
+  void revoke(int rank) {
+    const std::lock_guard lock(mutex);
+    revoked[static_cast<std::size_t>(rank)] = true;
+    changed.notify_all();
+  }
 
   /// Does the operations of one group of `rank`, all at once: returns when all are done, or the rank has aborted.
   void run(int rank, std::vector<Operation> group) {
     std::unique_lock lock(mutex);
+    if (aborted[static_cast<std::size_t>(rank)] || revoked[static_cast<std::size_t>(rank)]) return;
     for (Operation& operation : group) {
       if (operation.kind == Kind::send) {
         sends_[{rank, operation.peer}].push_back(&operation);
@@ -155,7 +179,7 @@ class Hub {
     match();
     changed.notify_all();
     const auto done = [&] { return std::all_of(group.begin(), group.end(), [](const Operation& o) { return o.done; }); };
-    changed.wait(lock, [&] { return done() || aborted[static_cast<std::size_t>(rank)]; });
+    changed.wait(lock, [&] { return done() || aborted[static_cast<std::size_t>(rank)] || revoked[static_cast<std::size_t>(rank)]; });
     if (done()) return;
     const auto forget = [&](std::deque<Operation*>& queue) {
       std::erase_if(queue, [&](const Operation* o) { return o >= group.data() && o < group.data() + group.size(); });
@@ -188,7 +212,7 @@ class Hub {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<ncclResult_t> errors;  ///< what a rank's asynchronous error is
-  std::vector<bool> aborted;
+  std::vector<bool> aborted, revoked;
 
  private:
   void match() {
@@ -266,7 +290,7 @@ class Hub {
   };
 
   int ranks_;
-  int joined_ = 0;
+  int joined_ = 0, connected_ = 0;
   std::map<std::size_t, Split> splits_;
   std::map<std::pair<int, int>, std::deque<Operation*>> sends_, receives_;  // by (from, to)
   std::vector<std::deque<Operation*>> collectives_;
@@ -287,7 +311,7 @@ inline std::shared_ptr<Hub> hub_of(const ncclUniqueId& id, int ranks) {
 struct ncclComm {
   std::shared_ptr<nccl_double::Hub> hub;
   int rank = 0;
-  bool blocking = true, joined = false, finalized = false;
+  bool blocking = true, joined = false, connected = false, finalized = false;
   int polls = 0;                                        // until the last call is taken
   std::vector<std::pair<cudaStream_t, CudaTask>> held;  // and goes to its stream
   std::size_t splits = 0;
@@ -301,6 +325,7 @@ namespace nccl_double {
 
 struct Group {
   int depth = 0;
+  ncclResult_t error = ncclSuccess;  // of a call in it: none of its calls is made
   std::vector<std::pair<ncclComm_t, cudaStream_t>> places;  // in order
   std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Operation>> operations;
 };
@@ -318,6 +343,7 @@ inline ncclResult_t end_group() {
     const auto [comm, stream] = place;
     comm->held.emplace_back(stream, [hub = comm->hub, rank = comm->rank, ops = ended.operations[place]] { hub->run(rank, ops); });
     if (comm->blocking) {
+      if (first_group_connects && !std::exchange(comm->connected, true)) result = comm->hub->connect(comm->rank);
       release(comm);
     } else {
       comm->polls = polls;
@@ -358,7 +384,7 @@ inline std::size_t count_unaligned(const Operation& operation, std::size_t ranks
 }
 
 inline ncclResult_t add(std::string_view name, const std::string& what, ncclComm_t comm, cudaStream_t stream, Operation operation) {
-  if (const ncclResult_t planned = note(name, what); planned != ncclSuccess) return planned;
+  if (const ncclResult_t planned = note(name, what); planned != ncclSuccess) return group.error = planned;
   // NCCL refuses a communicator whose last call is not taken yet, and memory that is not the device's.
   if (comm->polls != 0 || !comm->joined) return ncclInvalidUsage;
   auto& memory = CudaDoubleMemory::instance();
@@ -405,27 +431,31 @@ inline ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniq
   *comm = new ncclComm{.hub = nccl_double::hub_of(id, ranks), .rank = rank, .blocking = config->blocking != 0, .held = {}};
   (*comm)->hub->join();
   if (!(*comm)->blocking) return ncclInProgress;
-  std::unique_lock lock((*comm)->hub->mutex);
-  lock.unlock();
-  while (!(*comm)->hub->complete()) std::this_thread::yield();
+  (*comm)->hub->wait_until_complete();
   (*comm)->joined = true;
   return ncclSuccess;
 }
+namespace nccl_double {
+/// Makes the part that a split asked for, once all ranks have asked.
+inline bool finish_split(ncclComm_t comm) {
+  int place = 0;
+  auto hub = comm->hub->part_of(comm->rank, comm->splits, comm->split_color, &place);
+  if (!hub) return false;
+  hub->join();
+  *std::exchange(comm->split_result, nullptr) =
+      new ncclComm{.hub = std::move(hub), .rank = place, .blocking = comm->split_blocking, .joined = comm->split_blocking, .held = {}};
+  ++comm->splits;
+  return true;
+}
+}  // namespace nccl_double
 inline ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   {
     const std::lock_guard lock(comm->hub->mutex);
     *state = comm->hub->errors[static_cast<std::size_t>(comm->rank)];
   }
-  if (*state != ncclSuccess) return ncclSuccess;
+  if (*state != ncclSuccess || comm->blocking) return ncclSuccess;
   if (comm->split_result != nullptr) {
-    int place = 0;
-    auto hub = comm->hub->part_of(comm->rank, comm->splits, comm->split_color, &place);
-    *state = hub ? ncclSuccess : ncclInProgress;
-    if (!hub) return ncclSuccess;
-    hub->join();
-    *std::exchange(comm->split_result, nullptr) =
-        new ncclComm{.hub = std::move(hub), .rank = place, .blocking = comm->split_blocking, .held = {}};
-    ++comm->splits;
+    *state = nccl_double::finish_split(comm) ? ncclSuccess : ncclInProgress;
   } else if (!comm->joined) {
     comm->joined = comm->hub->complete();
     *state = comm->joined ? ncclSuccess : ncclInProgress;
@@ -445,7 +475,15 @@ inline ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
   comm->split_color = color;
   comm->split_blocking = config->blocking != 0;
   *part = nullptr;
-  return ncclInProgress;
+  if (!comm->blocking) return ncclInProgress;
+  while (!nccl_double::finish_split(comm)) {
+    {
+      const std::lock_guard lock(comm->hub->mutex);
+      if (comm->hub->revoked[static_cast<std::size_t>(comm->rank)]) return ncclInternalError;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return ncclSuccess;
 }
 inline ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
   *rank = comm->rank;
@@ -458,13 +496,21 @@ inline ncclResult_t ncclCommCount(ncclComm_t comm, int* count) {
 inline ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (const ncclResult_t planned = nccl_double::note("ncclCommFinalize"); planned != ncclSuccess) return planned;
   comm->finalized = true;
-  if (comm->blocking) return ncclSuccess;
+  if (comm->blocking) {
+    while (nccl_double::graph_lives) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return ncclSuccess;
+  }
   comm->polls = nccl_double::polls;
   return ncclInProgress;
 }
 inline ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   nccl_double::note("ncclCommDestroy");
   delete comm;
+  return ncclSuccess;
+}
+inline ncclResult_t ncclCommRevoke(ncclComm_t comm, int) {
+  nccl_double::note("ncclCommRevoke");
+  comm->hub->revoke(comm->rank);
   return ncclSuccess;
 }
 inline ncclResult_t ncclCommAbort(ncclComm_t comm) {
@@ -489,9 +535,10 @@ inline ncclResult_t ncclGroupEnd() {
   const ncclResult_t planned = nccl_double::note("ncclGroupEnd");
   if (nccl_double::group.depth == 0) return ncclInvalidUsage;
   if (--nccl_double::group.depth > 0) return planned;
-  if (planned == ncclSuccess) return nccl_double::end_group();
+  const ncclResult_t result = planned != ncclSuccess ? planned : nccl_double::group.error;
+  if (result == ncclSuccess) return nccl_double::end_group();
   nccl_double::group = {};
-  return planned;
+  return result;
 }
 
 inline ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {

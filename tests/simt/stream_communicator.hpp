@@ -106,6 +106,7 @@ class StreamCommunicator {
 
   int rank() const { return threads_.rank(); }
   int size() const { return threads_.size(); }
+  static constexpr bool queues_calls() { return true; }
   void interrupt(const std::string& text) { threads_.interrupt(text); }
 
   template <tessera::Exchangeable T>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/checkpoint/file_plan.hpp>
+#include <tessera/checkpoint/manifest.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -199,6 +200,17 @@ class CheckpointContents {
     for (const Caches& caches : caches_) caches.reload();
   }
 
+  /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those of
+  /// rank 0 count. Loading passes it over; an increment has none, as its base has it.
+  void set_file(std::string name, std::string bytes) {
+    require(plain_file_name(name) == name && !name.empty() && name[0] != '.' &&
+                name != Manifest::kFile && (name[0] < '0' || name[0] > '9'),
+            "checkpoint: '{}' is no name of a file beside the tensors': take letters first, then "
+            "digits, '_', '-' and '.', too",
+            name);
+    files_[std::move(name)] = std::make_shared<const std::string>(std::move(bytes));
+  }
+
   /// Of collections' tables: the index of the weights, then of what follows their states.
   const std::map<int, int>& tables() const { return table_tensors_; }
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -210,6 +222,7 @@ class CheckpointContents {
   const std::vector<std::function<std::unique_ptr<RowMarks>()>>& marks() const { return marks_; }
   const std::map<std::string, Number>& numbers() const { return numbers_; }
   const std::map<std::string, std::string>& texts() const { return texts_; }
+  const std::map<std::string, std::shared_ptr<const std::string>>& files() const { return files_; }
   /// Whether a tensor's size is known only when it is saved.
   bool ragged(std::size_t tensor) const {
     return std::any_of(ragged_.begin(), ragged_.end(), [&](std::size_t i) {
@@ -336,6 +349,7 @@ class CheckpointContents {
   std::map<int, int> table_tensors_;
   std::map<std::string, Number> numbers_;
   std::map<std::string, std::string> texts_;
+  std::map<std::string, std::shared_ptr<const std::string>> files_;
   std::set<std::string> names_;
 };
 

@@ -114,8 +114,31 @@ class CheckpointReader {
     return values;
   }
 
+  /// Whether there is a file of that name.
+  bool has_file(std::string_view name) const { return find_file(name) < manifest_.files.size(); }
+
+  /// The bytes of a file of CheckpointContents::set_file, verified. Throws DataError if there is
+  /// none.
+  std::string read_file(std::string_view name) {
+    const std::size_t f = find_file(name);
+    require<DataError>(f < manifest_.files.size(), "checkpoint '{}' has no file '{}'",
+                       folder_.string(), name);
+    const std::uint64_t first = f == 0 ? 0 : chunks_[f - 1];
+    verify(first, chunks_[f]);
+    std::string bytes(static_cast<std::size_t>(manifest_.files[f].bytes), '\0');
+    open(f).read_at(0, std::as_writable_bytes(std::span(bytes)));
+    return bytes;
+  }
+
  private:
   static constexpr std::size_t kOpenFiles = 64;
+
+  std::size_t find_file(std::string_view name) const {
+    return static_cast<std::size_t>(
+        std::find_if(manifest_.files.begin(), manifest_.files.end(),
+                     [&](const StoredFile& file) { return file.name == name; }) -
+        manifest_.files.begin());
+  }
 
   void check_chunk(std::size_t f, std::uint64_t chunk, std::span<const std::byte> bytes) const {
     const StoredFile& stored = manifest_.files[f];

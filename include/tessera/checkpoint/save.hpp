@@ -17,7 +17,9 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -188,15 +190,15 @@ class Save {
         file.crcs.push_back(chunks[f].crc(c));
       manifest_.files.push_back(std::move(file));
     }
+    if (manifest_.base.empty())
+      for (const auto& [name, bytes] : contents_.files())
+        manifest_.files.push_back(write_file(name, *bytes));
     const std::string text = format_manifest(manifest_);
     require(text.size() <= Manifest::kMaxBytes,
             "checkpoint: the manifest would have {} bytes, and may have {}: save parts of the "
             "model apart",
             text.size(), Manifest::kMaxBytes);
-    File file(partial_ / Manifest::kFile, File::Mode::create);
-    file.reserve(text.size());
-    file.write_at(0, std::as_bytes(std::span(text)));
-    file.sync();
+    write_file(std::string(Manifest::kFile), text);
     sync_folder(partial_);
     replace_folder(partial_, directory_ / checkpoint_name(manifest_.step));
     sync_folder(directory_);
@@ -209,6 +211,17 @@ class Save {
       }
     }
     return saved;
+  }
+
+  StoredFile write_file(const std::string& name, std::string_view bytes) const {
+    File file(partial_ / name, File::Mode::create);
+    file.reserve(bytes.size());
+    file.write_at(0, std::as_bytes(std::span(bytes)));
+    file.sync();
+    StoredFile stored{name, bytes.size(), {}};
+    for (std::uint64_t c = 0; c < chunks_of(bytes.size()); ++c)
+      stored.crcs.push_back(crc32(bytes.substr(c * kChunkBytes, kChunkBytes)));
+    return stored;
   }
 
   template <class Comm>

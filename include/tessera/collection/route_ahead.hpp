@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/thread_setup.hpp>
@@ -25,7 +26,9 @@ concept Interruptible = requires(C& c, const std::string& text) { c.interrupt(te
 /// Routes the next batch on a thread of its own while this one is in its dense layers. The thread
 /// has a communicator of the same ranks, used by nothing else (`communicator.split(0)`), and a
 /// backend of its own: on a GPU, one with another stream. Results are those of routing in turn, bit
-/// for bit.
+/// for bit. Over a communicator whose calls go to a stream (`queues_calls`, NCCL's) there is no
+/// thread: `start` makes them on the other stream, so that all ranks make all calls in one order,
+/// and waits for sizes only where batches are not promised to be equal.
 ///
 ///   RouteAhead<Embeddings, std::int32_t, Comm, Host> ahead(embeddings, second, Host{});
 ///   ahead.start(first batch);
@@ -40,10 +43,10 @@ class RouteAhead {
   using StepState = typename Embeddings::template StepState<Id>;
 
   RouteAhead(Embeddings& embeddings, Comm& second, Backend backend)
-      : embeddings_(embeddings),
-        communicator_(second),
-        backend_(std::move(backend)),
-        thread_([this, setup = thread_setup(backend_)] { work(setup); }) {}
+      : embeddings_(embeddings), communicator_(second), backend_(std::move(backend)) {
+    if (!queues_calls(second))
+      thread_ = std::thread([this, setup = thread_setup(backend_)] { work(setup); });
+  }
   RouteAhead(const RouteAhead&) = delete;
   RouteAhead& operator=(const RouteAhead&) = delete;
   /// A batch that was started and not taken is given up, on all ranks.
@@ -56,7 +59,7 @@ class RouteAhead {
     }
     changed_.notify_all();
     if (busy) communicator_.interrupt("a batch that was being routed ahead was given up");
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     backend_.wait_for(embeddings_.backend());  // which still may use what is freed now
     embeddings_.backend().wait_for(backend_);  // which may work on a batch that nobody takes
   }
@@ -75,6 +78,7 @@ class RouteAhead {
       ids_ = ids;
       state_ = State::routing;
     }
+    if (!thread_.joinable()) return route();
     changed_.notify_all();
   }
 
@@ -99,19 +103,24 @@ class RouteAhead {
     for (;;) {
       changed_.wait(lock, [&] { return stop_ || state_ == State::routing; });
       if (stop_) return;
-      StepState& step = steps_[next_];
       lock.unlock();
-      std::exception_ptr error;
-      try {
-        embeddings_.route(step, ids_, communicator_, backend_);
-      } catch (...) {
-        error = std::current_exception();
-      }
+      route();
       lock.lock();
+    }
+  }
+  void route() {
+    std::exception_ptr error;
+    try {
+      embeddings_.route(steps_[next_], ids_, communicator_, backend_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
       error_ = error;
       state_ = State::routed;
-      changed_.notify_all();
     }
+    changed_.notify_all();
   }
 
   Embeddings& embeddings_;

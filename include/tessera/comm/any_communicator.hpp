@@ -62,6 +62,9 @@ class AnyCommunicator {
 
   void barrier() { model_->barrier(); }
 
+  /// Whether the given communicator's calls go to a stream.
+  bool queues_calls() const { return model_->queues_calls(); }
+
   /// Ends a wait of another thread in the given communicator, where that can be done: nothing else
   /// happens to one without `interrupt`.
   void interrupt(const std::string& text) { model_->interrupt(text); }
@@ -77,6 +80,7 @@ class AnyCommunicator {
     virtual ~Interface() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
+    virtual bool queues_calls() const = 0;
     virtual void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
                             Counts receive_counts) = 0;
     virtual void all_gather(ConstBytes send, Bytes receive, Counts counts) = 0;
@@ -93,6 +97,7 @@ class AnyCommunicator {
     explicit Model(C& c) : communicator(c) {}
     int rank() const override { return communicator.rank(); }
     int size() const override { return communicator.size(); }
+    bool queues_calls() const override { return tessera::queues_calls(communicator); }
     void all_to_all(ConstBytes send, Counts send_counts, Bytes receive,
                     Counts receive_counts) override {
       communicator.all_to_all(send, send_counts, receive, receive_counts);

@@ -37,8 +37,9 @@ class BucketedAllReduce {
   template <class Backend>
   BucketedAllReduce(C& communicator, std::span<float> gradients, std::size_t bucket_bytes,
                     const Backend& computing, const Backend& communicating)
-      : BucketedAllReduce(queues_calls ? std::function<void()>() : thread_setup(communicating),
-                          communicator, gradients, bucket_bytes) {
+      : BucketedAllReduce(
+            queues_calls(communicator) ? std::function<void()>() : thread_setup(communicating),
+            communicator, gradients, bucket_bytes) {
     await_gradients_ = [computing, communicating] { communicating.wait_for(computing); };
     await_sums_ = [computing, communicating] { computing.wait_for(communicating); };
   }
@@ -73,8 +74,6 @@ class BucketedAllReduce {
   }
 
  private:
-  static constexpr bool queues_calls = requires { requires C::queues_calls; };
-
   BucketedAllReduce(std::function<void()> setup, C& communicator, std::span<float> gradients,
                     std::size_t bucket_bytes)
       : communicator_(communicator),

@@ -39,7 +39,7 @@ class NcclCommunicator {
       : session_(std::make_unique<NcclSession>(id, rank, size, options)) {}
   /// Uses the caller's, whose current device must be this one's. It stays the caller's to destroy,
   /// unless a failure has aborted it (`failed()`). Made with `blocking = 0` its waits can end; a
-  /// blocking one may hang inside NCCL when a peer dies.
+  /// blocking one has no watchdog and may hang inside NCCL when a peer dies.
   explicit NcclCommunicator(ncclComm_t user, NcclOptions options = {})
       : session_(std::make_unique<NcclSession>(user, options)) {}
   /// With an id that rank 0 makes and writes to `file`, which all ranks see; it is removed when all
@@ -57,7 +57,7 @@ class NcclCommunicator {
   NcclCommunicator split(int color) const { return NcclCommunicator(session_->split(color)); }
 
   /// Calls on device memory go to the stream and return.
-  static constexpr bool queues_calls = true;
+  static constexpr bool queues_calls() { return true; }
   /// From any thread: the wait under way, or the next call, aborts and throws `text`.
   void interrupt(const std::string& text) { session_->interrupt(text); }
 

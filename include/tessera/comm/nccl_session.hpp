@@ -3,6 +3,8 @@
 #pragma once
 
 #include <tessera/comm/collective_checks.hpp>
+#include <tessera/comm/nccl_memory.hpp>
+#include <tessera/comm/nccl_watchdog.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/copy_bytes.hpp>
 #include <tessera/core/error.hpp>
@@ -12,7 +14,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -26,64 +27,10 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
-
-/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
-/// cudaMalloc where the GPU has none), or a memory resource as the CUDA backend's (gpu::MemoryResource), which must outlive the
-/// communicator.
-class NcclMemory {
- public:
-  NcclMemory() = default;
-  template <class R>
-    requires requires(R& resource, void* p, cudaStream_t stream) {
-      { resource.allocate(std::size_t{}, stream) } -> std::same_as<void*>;
-      { resource.deallocate(p, std::size_t{}, stream) } noexcept;
-    }
-  explicit NcclMemory(R& resource)
-      : resource_(&resource),
-        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) {
-          return static_cast<R*>(r)->allocate(bytes, stream);
-        }),
-        deallocate_([](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept {
-          static_cast<R*>(r)->deallocate(p, bytes, stream);
-        }) {}
-
-  /// Throws what the resource throws. Null: the driver has no memory.
-  void* allocate(std::size_t bytes, cudaStream_t stream) const {
-    if (allocate_ != nullptr) return allocate_(resource_, bytes, stream);
-    void* p = nullptr;
-    const cudaError_t result =
-        has_pools() ? cudaMallocAsync(&p, bytes, stream) : cudaMalloc(&p, bytes);
-    return result == cudaSuccess ? p : nullptr;
-  }
-  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
-    if (deallocate_ != nullptr) {
-      deallocate_(resource_, p, bytes, stream);
-    } else if (has_pools()) {
-      cudaFreeAsync(p, stream);
-    } else {
-      cudaStreamSynchronize(stream);
-      cudaFree(p);
-    }
-  }
-
- private:
-  /// Of the GPU of the calling thread. True where CUDA does not say: the allocation does.
-  static bool has_pools() noexcept {
-    int device = 0, pools = 1;
-    if (cudaGetDevice(&device) == cudaSuccess &&
-        cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
-      return pools != 0;
-    static_cast<void>(cudaGetLastError());
-    return true;
-  }
-
-  void* resource_ = nullptr;
-  void* (*allocate_)(void*, std::size_t, cudaStream_t) = nullptr;
-  void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept = nullptr;
-};
 
 struct NcclOptions {
   cudaStream_t stream = nullptr;
@@ -99,7 +46,11 @@ struct NcclOptions {
   bool check_calls = false;
   /// Of what comes from host memory, and of what ranks tell each other to check calls.
   NcclMemory memory{};
-  /// Of the communicator that is made; `blocking` is set to 0.
+  /// NCCL's calls return when they are given to the stream, and a watchdog ends those that are
+  /// late. False, or NCCL below 2.28.7: NCCL makes a thread for every group of calls, some 20 to 60
+  /// us of host time that a replayed CUDA graph does not need, and nothing blocks inside NCCL.
+  bool blocking = detail::nccl_can_revoke;
+  /// Of the communicator that is made; `blocking` is set by the option above.
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 };
 
@@ -173,11 +124,21 @@ class NcclSession {
       : options_(options), owner_(true), rank_(rank), size_(size) {
     require(size >= 1 && rank >= 0 && rank < size, "NcclCommunicator: rank {} is not in 0..{}",
             rank, size - 1);
-    options_.config.blocking = 0;
+    options_.blocking &= detail::nccl_can_revoke;
+    options_.config.blocking = options_.blocking ? 1 : 0;
     doing_ = "joining";
     begin_clock();
-    settle("ncclCommInitRankConfig",
-           ncclCommInitRankConfig(&nccl_, size, id, rank, &options_.config));
+    if (options_.blocking) {
+      const ncclConfig_t config = options_.config;
+      nccl_ = settle_beside("ncclCommInitRankConfig", [id, rank, size, config](ncclComm_t& comm) {
+        ncclConfig_t mine = config;
+        return ncclCommInitRankConfig(&comm, size, id, rank, &mine);
+      });
+      watch();
+    } else {
+      settle("ncclCommInitRankConfig",
+             ncclCommInitRankConfig(&nccl_, size, id, rank, &options_.config));
+    }
     doing_ = "nothing";
   }
   NcclSession(ncclComm_t user, NcclOptions options) : options_(options), nccl_(user) {
@@ -194,14 +155,14 @@ class NcclSession {
             color, rank_);
     require(depth_ == 0, "NcclCommunicator: split on rank {}: not within a group", rank_);
     NcclOptions options = options_;
-    options.config.blocking = 0;
+    options.config.blocking = watchdog_ ? 1 : 0;
     collective_ = "ncclCommSplit";
     doing_ = fmt::format("splitting by color {}", color);
     ncclComm_t part = nullptr;
-    begin_clock();
-    settle(collective_, ncclCommSplit(nccl_, color, rank_, &part, &options.config));
+    call(collective_, [&] { return ncclCommSplit(nccl_, color, rank_, &part, &options.config); });
     auto session = std::make_unique<NcclSession>(part, options);
     session->owner_ = true;
+    if (watchdog_) session->watch();
     return session;
   }
   NcclSession(const NcclSession&) = delete;
@@ -212,7 +173,10 @@ class NcclSession {
     if (failed()) return;
     release_scratch();
     if (!owner_) return;
-    if (std::uncaught_exceptions() > exceptions_) {
+    const bool blocking = watchdog_ != nullptr;
+    const bool told = blocking && !watchdog_->fault().empty();
+    watchdog_.reset();
+    if (told || std::uncaught_exceptions() > exceptions_) {
       ncclCommAbort(nccl_);
       return;
     }
@@ -223,7 +187,16 @@ class NcclSession {
       late_ =
           "a CUDA graph that captured the communicator lives (destroy graphs first), or a peer "
           "does not end its own";
-      settle("ncclCommFinalize", ncclCommFinalize(nccl_));
+      if (blocking) {
+        // What is late here is left to the thread that waits for it: an abort would free it.
+        nccl_ = settle_beside("ncclCommFinalize",
+                              [mine = std::exchange(nccl_, nullptr)](ncclComm_t& comm) {
+                                comm = mine;
+                                return ncclCommFinalize(mine);
+                              });
+      } else {
+        settle("ncclCommFinalize", ncclCommFinalize(nccl_));
+      }
       ncclCommDestroy(nccl_);
     } catch (const CommunicatorError& error) {  // it has been aborted
       std::fprintf(stderr, "tessera: %s\n", error.what());
@@ -243,6 +216,7 @@ class NcclSession {
     if (interrupted_.load()) return;
     interruption_ = text;
     interrupted_.store(true);
+    if (watchdog_) watchdog_->interrupt(interrupted_text());
   }
 
   void begin_group() {
@@ -252,10 +226,8 @@ class NcclSession {
   }
   void end_group() {
     --depth_;
-    const ncclResult_t result = ncclGroupEnd();
-    if (depth_ > 0) return check("ncclGroupEnd", result);
-    begin_clock();
-    settle("ncclGroupEnd", result);
+    if (depth_ > 0) return check("ncclGroupEnd", ncclGroupEnd());
+    call("ncclGroupEnd", [] { return ncclGroupEnd(); });
   }
   /// After an exception inside a group: what it holds is not what the peers expect.
   void abandon_group() noexcept {
@@ -315,6 +287,7 @@ class NcclSession {
       ncclResult_t state = ncclSuccess;
       check("ncclCommGetAsyncError", ncclCommGetAsyncError(nccl_, &state));
       if (state != ncclSuccess && state != ncclInProgress) check("waiting", state);
+      fail_if_told();  // a stream whose kernels the watchdog has ended is idle, too
       if (query == cudaSuccess && state == ncclSuccess) return;
       pause(turn);
     }
@@ -323,15 +296,46 @@ class NcclSession {
   /// Aborts and throws unless NCCL's answer is good.
   void check(std::string_view call, ncclResult_t result) {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    fail(fmt::format("{}: NCCL says: {} ({})", call, ncclGetErrorString(result),
-                     ncclGetLastError(nccl_)));
+    fail_if_told();
+    fail(fmt::format("{}: {}", call, detail::nccl_text(result, nccl_)));
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void throw_if_failed() const {
+  void throw_if_failed() {
     if (failed()) throw CommunicatorError(-1, collective_, failure_);
+    fail_if_told();
+  }
+  /// Of a blocking communicator that this session owns.
+  void watch() {
+    const std::lock_guard lock(interrupting_);
+    watchdog_ = std::make_unique<detail::NcclWatchdog>(nccl_, options_.timeout, late_);
+  }
+  void fail_if_told() {
+    if (!watchdog_ || failed()) return;
+    if (const std::string fault = watchdog_->fault(); !fault.empty()) fail(fault);
+  }
+
+  /// A call that may wait for peers: inside NCCL, where a watchdog sees it, or behind it.
+  template <class Issue>
+  void call(std::string_view name, Issue issue) {
+    begin_clock();
+    ncclResult_t result = ncclSuccess;
+    {
+      const detail::NcclWatchdog::Call watched(watchdog_.get());
+      result = issue();
+    }
+    fail_if_told();
+    settle(name, result);
+  }
+  /// A call of a blocking communicator that nothing can end.
+  template <class Issue>
+  ncclComm_t settle_beside(std::string_view name, Issue issue) {
+    const detail::AbandonableCall beside(std::move(issue));
+    for (std::uint64_t turn = 0; !beside.done(); ++turn) pause(turn);
+    check(name, beside.result());
+    return beside.comm();
   }
 
   /// Waits until NCCL has taken a call of a non-blocking communicator.
@@ -351,9 +355,7 @@ class NcclSession {
     if (turn < 64) return;
     const auto waited = Clock::now() - begin_;
     if (options_.timeout.count() != 0 && waited > options_.timeout)
-      fail(fmt::format(
-          "late: waited {} ms; {}",
-          std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count(), late_));
+      fail(detail::late_text(options_.timeout, late_));
     if (waited < std::chrono::milliseconds(2)) {
       std::this_thread::yield();
     } else {
@@ -362,8 +364,9 @@ class NcclSession {
   }
 
   void fail_if_interrupted() {
-    if (interrupted_.load()) fail("it was interrupted: " + interruption_);
+    if (interrupted_.load()) fail(interrupted_text());
   }
+  std::string interrupted_text() const { return "it was interrupted: " + interruption_; }
   [[noreturn]] void fail(const std::string& why) {
     abort(why);
     throw CommunicatorError(-1, collective_, failure_);
@@ -371,7 +374,15 @@ class NcclSession {
   /// Ends NCCL's kernels and threads here; NCCL tells the peers where its transport can.
   void abort(std::string_view why) noexcept {
     failure_ = fmt::format("rank {} of {}: {}: {}", rank_, size_, doing_, why);
-    for (; depth_ > 0; --depth_) ncclGroupEnd();
+    {
+      // gives the calls of an open group to NCCL, which may wait for peers
+      const detail::NcclWatchdog::Call watched(watchdog_.get(), std::chrono::milliseconds(200));
+      for (; depth_ > 0; --depth_) ncclGroupEnd();
+    }
+    {
+      const std::lock_guard lock(interrupting_);
+      watchdog_.reset();
+    }
     if (nccl_ != nullptr) ncclCommAbort(nccl_);
     release_scratch();
   }
@@ -431,9 +442,9 @@ class NcclSession {
     wait();
     std::byte* const scratch = reserve(bytes * (ranks + 1));
     copy(scratch, mine.data(), bytes);
-    begin_clock();
-    settle("ncclAllGather",
-           ncclAllGather(scratch, scratch + bytes, bytes, ncclInt8, nccl_, options_.stream));
+    call("ncclAllGather", [&] {
+      return ncclAllGather(scratch, scratch + bytes, bytes, ncclInt8, nccl_, options_.stream);
+    });
     wait();
     copy(all.data(), scratch + bytes, all.size());
     wait();
@@ -471,8 +482,9 @@ class NcclSession {
   std::string doing_, failure_;
   std::string_view late_ = "a peer has failed, or makes other calls, or raise NcclOptions::timeout";
   Clock::time_point begin_;
-  std::mutex interrupting_;
-  std::string interruption_;  // complete once this is true:
+  std::mutex interrupting_;                         // guards what follows
+  std::unique_ptr<detail::NcclWatchdog> watchdog_;  // of a blocking communicator
+  std::string interruption_;                        // complete once this is true:
   std::atomic<bool> interrupted_{false};
   std::byte* scratch_ = nullptr;  // device memory for buffers of the host
   std::size_t scratch_bytes_ = 0;

@@ -113,6 +113,18 @@ concept HasBroadcast =
 template <class C>
 concept HasBarrier = requires(C& c) { c.barrier(); };
 
+/// Whether calls of `c` on device memory go to a stream and return, as NCCL's do: then what
+/// overlaps them with other work needs no thread, and makes them in one order on all ranks.
+template <class C>
+bool queues_calls(const C& c) {
+  if constexpr (requires {
+                  { c.queues_calls() } -> std::same_as<bool>;
+                })
+    return c.queues_calls();
+  else
+    return false;
+}
+
 /// Moves data between ranks; offers at least the collectives in `Needs`. Every call blocks until
 /// its result is there and until nobody reads this rank's buffers any more, and every rank makes
 /// the same calls in the same order. What cannot finish throws `CommunicatorError`. Meaning, laws

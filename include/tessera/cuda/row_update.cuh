@@ -56,6 +56,7 @@ struct DeviceArena {
   const op::ArenaSegment* segments;
   int segment_count;
   std::uint64_t rounding_seed;
+  const std::int64_t* table_rows;  ///< of a cache's slots, else null
   const op::StepValues<O>* now;  ///< or null: what the host gave
 
   __device__ std::uint64_t seed() const {
@@ -63,6 +64,14 @@ struct DeviceArena {
   }
   __device__ typename O::Step step(const typename O::Step& given) const {
     return now != nullptr ? now->step : given;
+  }
+
+  /// What an arena row's bits are drawn from, and its first column.
+  __device__ std::uint64_t rounding(std::int64_t row, std::int64_t& first_column) const {
+    if (table_rows != nullptr) row = table_rows[row];
+    const op::ArenaSegment& segment = segment_of(row);
+    first_column = segment.column_begin;
+    return rounding_key(seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
   }
 
   /// The segment of an arena row.
@@ -179,12 +188,7 @@ struct ApplyOptimizer {
                                                 const RowPart<Lanes>& weights) const {
     std::uint64_t key = 0;
     std::int64_t first_column = 0;
-    if constexpr (!std::is_same_v<T, float>) {
-      const op::ArenaSegment& segment = to.segment_of(row);
-      key =
-          rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
-      first_column = segment.column_begin;
-    }
+    if constexpr (!std::is_same_v<T, float>) key = to.rounding(row, first_column);
     for (int k = 0; k < Lanes::pieces; ++k) {
       if (!Lanes::has(k, lane)) continue;
       const int column = Lanes::column(k, lane);

@@ -136,6 +136,9 @@ class CriteoEncoder {
   /// Rows of the 26 tables.
   const std::array<std::int64_t, kCriteoCategories>& rows() const { return rows_; }
 
+  /// What a missing integer counts as, in place of a logarithm.
+  static float missing_integer() { return detail::log_integer(CriteoRecord::kMissing); }
+
   /// The value that each row of a category stands for, where values have rows of their own: row ->
   /// value (0 for the two first rows). Of values that share a row, one. Empty without statistics.
   std::vector<std::uint32_t> values(int category) const {
@@ -145,6 +148,13 @@ class CriteoEncoder {
       values[row] = std::max(values[row], value);
     });
     return values;
+  }
+
+  /// Calls visit(value, row) for every value of a category that has a row, in no useful order; for
+  /// none without statistics.
+  template <class Visit>
+  void for_each_value(int category, Visit visit) const {
+    vocabulary_[category].for_each(visit);
   }
 
   /// What is subtracted from the logarithms of the integers, and by what they are then multiplied.

@@ -6,12 +6,16 @@
 #include <tessera/data/criteo.hpp>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -23,6 +27,39 @@ struct CsvReaderOptions {
   std::size_t max_record_bytes = std::size_t{1} << 28;  ///< a longer record is a DataError
   std::int64_t first_line = 1;  ///< the number of the source's first line, for messages
 };
+
+/// Where a column stands in a header. `where` stands for the header in messages, `who` for what
+/// names the column. Throws DataError for one that is missing or there twice.
+inline std::size_t column_place(std::span<const std::string_view> header, std::string_view column,
+                                std::string_view where, std::string_view who) {
+  const auto found = std::find(header.begin(), header.end(), column);
+  if (found == header.end()) {
+    std::string there;
+    for (const std::string_view name : header.first(std::min<std::size_t>(header.size(), 20)))
+      there += fmt::format("{}'{}'", there.empty() ? "" : ", ", name);
+    throw DataError(fmt::format("{}: there is no column '{}', which {} names; there are {}{}",
+                                where, column, who, there, header.size() > 20 ? ", ..." : ""));
+  }
+  require<DataError>(std::find(found + 1, header.end(), column) == header.end(),
+                     "{}: two columns are named '{}'; rename one", where, column);
+  return static_cast<std::size_t>(found - header.begin());
+}
+
+namespace detail {
+
+/// The whole field as a finite number, with spaces around it or a plus before it.
+template <class T>
+bool parse_number(std::string_view field, T& number) {
+  while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
+  while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
+  if (!field.empty() && field.front() == '+') field.remove_prefix(1);
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
+  if (error != std::errc() || end != field.data() + field.size()) return false;
+  if constexpr (std::floating_point<T>) return std::isfinite(number);
+  return true;
+}
+
+}  // namespace detail
 
 /// Reads records of fields with a separator between two. A field may stand in double quotes; it may
 /// then hold separators, ends of lines, and quotes, each written twice. A quote inside a field

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +19,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -71,18 +69,9 @@ struct ColumnPlaces {
   ColumnPlaces(const Schema& schema, std::span<const std::string_view> header,
                std::string_view where)
       : fields(header.size()) {
+    const std::string who = fmt::format("'{}'", schema.name);
     const auto place = [&](const std::string& column) {
-      const auto found = std::find(header.begin(), header.end(), column);
-      if (found == header.end()) {
-        std::string there;
-        for (const std::string_view name : header.first(std::min<std::size_t>(fields, 20)))
-          there += fmt::format("{}'{}'", there.empty() ? "" : ", ", name);
-        throw DataError(fmt::format("{}: there is no column '{}', which '{}' names; there are {}{}",
-                                    where, column, schema.name, there, fields > 20 ? ", ..." : ""));
-      }
-      require<DataError>(std::find(found + 1, header.end(), column) == header.end(),
-                         "{}: two columns are named '{}'; rename one", where, column);
-      return static_cast<std::size_t>(found - header.begin());
+      return column_place(header, column, where, who);
     };
     label = place(schema.label);
     for (const NumericColumn& column : schema.numeric) numeric.push_back(place(column.name));
@@ -180,13 +169,6 @@ class TabularReader {
     fault_ = fmt::format(", column '{}': '{}' {}", column, field.substr(0, 80), what);
     return false;
   }
-  static bool parse(std::string_view field, float& x) {
-    while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
-    while (!field.empty() && field.back() == ' ') field.remove_suffix(1);
-    if (!field.empty() && field.front() == '+') field.remove_prefix(1);
-    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), x);
-    return error == std::errc() && end == field.data() + field.size() && std::isfinite(x);
-  }
 
   bool add(std::span<const std::string_view> fields, TabularBlock& block) {
     if (fields.size() != places_.fields) {
@@ -196,7 +178,7 @@ class TabularReader {
     }
     float x = 0;
     const std::string_view label = fields[places_.label];
-    if (!parse(label, x) || x < 0 || x > 1)
+    if (!detail::parse_number(label, x) || x < 0 || x > 1)
       return bad(schema_->label, label, "is no label: a number from 0 to 1");
     block.labels.push_back(x);
     for (std::size_t c = 0; c < places_.numeric.size(); ++c) {
@@ -206,7 +188,7 @@ class TabularReader {
             schema_->numeric[c].empty.value_or(std::numeric_limits<float>::quiet_NaN()));
         continue;
       }
-      if (!parse(field, x))
+      if (!detail::parse_number(field, x))
         return bad(schema_->numeric[c].name, field, "is not a finite number; mend or empty it");
       block.numbers.push_back(schema_->numeric[c].log1p ? std::log1p(std::max(x, 0.0f)) : x);
     }

@@ -159,6 +159,14 @@ class TabularEncoder {
   std::int64_t row_of(std::size_t table, std::string_view text) const {
     return row(table, text.empty() ? TabularBlock::kMissing : category_key(text));
   }
+  /// Calls visit(key, row) for every key of a table that has a row by appearance, in no useful
+  /// order.
+  template <class Visit>
+  void for_each_key(std::size_t table, Visit visit) const {
+    rows_by_key_[table].for_each(visit);
+  }
+  /// Of the hash of a table's keys: row 1 + scale_hash(mix64(seed ^ key), rows - 1).
+  std::uint64_t hash_seed(std::size_t table) const { return random_word(seed_, table); }
   /// What is subtracted from the numbers of a column, after log1p, and by what they are multiplied.
   std::pair<float, float> shift_and_scale(std::size_t column) const {
     return {shift_[column], scale_[column]};
@@ -176,7 +184,7 @@ class TabularEncoder {
   static constexpr std::int64_t kRefused = -2;
 
   std::uint64_t hash(std::size_t table, std::uint64_t key) const {
-    return mix64(random_word(seed_, table) ^ key);
+    return mix64(hash_seed(table) ^ key);
   }
   std::int64_t row(std::size_t t, std::uint64_t key) const {
     const TableColumns& table = schema_.tables[t];

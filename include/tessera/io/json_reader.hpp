@@ -4,16 +4,19 @@
 
 #include <tessera/core/error.hpp>
 
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace tessera::inline v0 {
 
-/// Reads JSON by calls that say what must come next: an object, an array, a text, a whole number.
+/// Reads JSON by calls that say what must come next: an object, an array, a text, a number.
 /// What was not asked for (other kinds of values, deeper nesting, a number that is no count) is an
 /// error, so that no input recurses or surprises. Every fault is a DataError that names the file,
 /// the part being read and the offset.
@@ -66,7 +69,36 @@ class JsonReader {
     return value;
   }
 
-  /// The same for a size or a place in memory or files.
+  /// A number with a sign, a fraction or an exponent. Throws for one that no finite double is.
+  double real() {
+    skip_space();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() &&
+           std::string_view("+-.eE0123456789").find(text_[at_]) != std::string_view::npos)
+      ++at_;
+    double value = 0;
+    const char* const end = text_.data() + at_;
+    const auto [stopped, error] = std::from_chars(text_.data() + begin, end, value);
+    check(at_ > begin && error == std::errc() && stopped == end && std::isfinite(value), begin,
+          "a number is expected here");
+    return value;
+  }
+
+  bool boolean() {
+    if (take("true")) return true;
+    check(take("false"), at_, "true or false is expected here");
+    return false;
+  }
+
+  /// Whether the next value is null, which is then read.
+  bool null() { return take("null"); }
+  /// Whether the next value is a string.
+  bool at_string() {
+    skip_space();
+    return peek() == '"';
+  }
+
+  /// The same as `number` for a size or a place in memory or files.
   std::int64_t count(std::string_view what) {
     const std::size_t begin = at_;
     const std::uint64_t value = number();
@@ -182,6 +214,13 @@ class JsonReader {
     while (at_ < text_.size() &&
            (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
       ++at_;
+  }
+
+  bool take(std::string_view word) {
+    skip_space();
+    if (text_.substr(at_, word.size()) != word) return false;
+    at_ += word.size();
+    return true;
   }
 
   char peek() const {

@@ -131,6 +131,7 @@ struct Lamb {
   float weight_decay = 0;
 
   static constexpr int element_states = 2, row_states = 0;
+  static constexpr bool device_steps = true;
   static constexpr bool needs_mean_square = true;
   static constexpr std::array<std::string_view, 2> state_names{"m", "v"};
 
@@ -158,7 +159,7 @@ struct Lamb {
     }
   };
   constexpr float initial_state(int) const { return 0; }
-  Step at(float learning_rate, std::int64_t step) const {
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
     return {detail::AdamConstants::at(beta1, beta2, epsilon, learning_rate, step), weight_decay};
   }
 };

@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <concepts>
+#include <cstddef>
+
+namespace tessera::inline v0 {
+
+/// Where device memory comes from, in the order of a stream: the driver's pool (cudaMallocAsync;
+/// cudaMalloc where the GPU has none), or a memory resource as the CUDA backend's
+/// (gpu::MemoryResource), which must outlive the communicator.
+class NcclMemory {
+ public:
+  NcclMemory() = default;
+  template <class R>
+    requires requires(R& resource, void* p, cudaStream_t stream) {
+      { resource.allocate(std::size_t{}, stream) } -> std::same_as<void*>;
+      { resource.deallocate(p, std::size_t{}, stream) } noexcept;
+    }
+  explicit NcclMemory(R& resource)
+      : resource_(&resource),
+        allocate_([](void* r, std::size_t bytes, cudaStream_t stream) {
+          return static_cast<R*>(r)->allocate(bytes, stream);
+        }),
+        deallocate_([](void* r, void* p, std::size_t bytes, cudaStream_t stream) noexcept {
+          static_cast<R*>(r)->deallocate(p, bytes, stream);
+        }) {}
+
+  /// Throws what the resource throws. Null: the driver has no memory.
+  void* allocate(std::size_t bytes, cudaStream_t stream) const {
+    if (allocate_ != nullptr) return allocate_(resource_, bytes, stream);
+    void* p = nullptr;
+    const cudaError_t result =
+        has_pools() ? cudaMallocAsync(&p, bytes, stream) : cudaMalloc(&p, bytes);
+    return result == cudaSuccess ? p : nullptr;
+  }
+  void deallocate(void* p, std::size_t bytes, cudaStream_t stream) const noexcept {
+    if (deallocate_ != nullptr) {
+      deallocate_(resource_, p, bytes, stream);
+    } else if (has_pools()) {
+      cudaFreeAsync(p, stream);
+    } else {
+      cudaStreamSynchronize(stream);
+      cudaFree(p);
+    }
+  }
+
+ private:
+  /// Of the GPU of the calling thread. True where CUDA does not say: the allocation does.
+  static bool has_pools() noexcept {
+    int device = 0, pools = 1;
+    if (cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device) == cudaSuccess)
+      return pools != 0;
+    static_cast<void>(cudaGetLastError());
+    return true;
+  }
+
+  void* resource_ = nullptr;
+  void* (*allocate_)(void*, std::size_t, cudaStream_t) = nullptr;
+  void (*deallocate_)(void*, void*, std::size_t, cudaStream_t) noexcept = nullptr;
+};
+
+}  // namespace tessera::inline v0

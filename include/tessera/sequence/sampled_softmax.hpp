@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/jagged.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/matmul.hpp>
+#include <tessera/sequence/hstu_attention.hpp>
+#include <tessera/sequence/sigmoid.hpp>
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct SampledSoftmaxOptions {
+  float scale = 1;              ///< of the products: 1 / temperature
+  std::int64_t normalizer = 0;  ///< that the loss is divided by; 0: the rows given
+  int threads = 1;              ///< 0: as OpenMP has it; results do not depend on it
+};
+
+/// What one softmax is taken over: for each of n queries its positive and the m negatives that all
+/// share. Views.
+template <IdType Id>
+struct SampledSoftmaxBatch {
+  MatrixView<const float> queries, positives;  ///< [n, width]
+  MatrixView<const float> negatives;           ///< [m, width]
+  std::span<const Id> positive_ids;            ///< [n]
+  std::span<const Id> negative_ids;            ///< [m]
+  /// log of the probability that an item is drawn: subtracted from its product, so that the
+  /// gradients are those of a softmax over all items in the mean (Bengio and Senecal 2008). As
+  /// many as ids, or none.
+  std::span<const float> positive_log_q{}, negative_log_q{};
+};
+
+/// Mean over queries of -log(exp(s+) / (exp(s+) + sum_j exp(s_j))), s = scale q.v - log q. A
+/// negative that is a query's positive is left out of that query. With every item once among the
+/// negatives this is the whole softmax. On the host, in float; sums of the loss in double.
+class SampledSoftmax {
+ public:
+  explicit SampledSoftmax(SampledSoftmaxOptions options = {}) : options_(options) {
+    require(std::isfinite(options.scale) && options.scale > 0,
+            "SampledSoftmax: scale is {}; must be positive", options.scale);
+    require(options.normalizer >= 0 && options.threads >= 0,
+            "SampledSoftmax: normalizer ({}) and threads ({}) must not be negative",
+            options.normalizer, options.threads);
+  }
+
+  /// The loss of these rows, divided by `normalizer`: its share, on one of several ranks. The
+  /// gradients, of the shapes of the vectors, are overwritten. Throws InvalidArgument for shapes
+  /// that do not fit.
+  template <IdType Id>
+  double forward_backward(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
+                          MatrixView<float> d_positives, MatrixView<float> d_negatives) {
+    check(batch, d_queries, d_positives, d_negatives);
+    const std::int64_t n = batch.queries.rows, m = batch.negatives.rows,
+                       width = batch.queries.columns;
+    for (std::int64_t j = 0; j < m; ++j) std::fill_n(d_negatives.row(j), width, 0.0f);
+    if (n == 0) return 0;
+    const double share =
+        1.0 / static_cast<double>(options_.normalizer > 0 ? options_.normalizer : n);
+    const int workers = options_.threads > 0 ? options_.threads : omp_get_max_threads();
+    logits_.resize(
+        static_cast<std::size_t>(std::min(n, block_rows) * std::max<std::int64_t>(m, 1)));
+    losses_.assign(static_cast<std::size_t>((n + chunk_rows - 1) / chunk_rows), 0.0);
+    for (std::int64_t begin = 0; begin < n; begin += block_rows) {
+      const std::int64_t end = std::min(n, begin + block_rows);
+      detail::for_each_worker(workers, [&](int worker) {
+        for (std::int64_t first = begin + worker * chunk_rows; first < end;
+             first += workers * chunk_rows)
+          losses_[static_cast<std::size_t>(first / chunk_rows)] =
+              chunk(batch, first, std::min(chunk_rows, end - first), begin, share, d_queries,
+                    d_positives);
+      });
+      // logits are their gradients by now; a slice of negatives is one sum over the block's rows
+      detail::for_each_worker(workers, [&](int worker) {
+        for (std::int64_t j = worker * slice; j < m; j += workers * slice)
+          detail::gemm(true, false, std::min(slice, m - j), width, end - begin, options_.scale,
+                       logits_.data() + j, m, batch.queries.row(begin), batch.queries.stride, 1,
+                       d_negatives.row(j), d_negatives.stride);
+      });
+    }
+    double loss = 0;
+    for (const double of_chunk : losses_) loss += of_chunk;
+    return loss * share;
+  }
+
+ private:
+  // fixed, so that sums do not depend on threads
+  static constexpr std::int64_t chunk_rows = 64, block_rows = 4096, slice = 64;
+
+  template <IdType Id>
+  static void check(const SampledSoftmaxBatch<Id>& batch, MatrixView<float> d_queries,
+                    MatrixView<float> d_positives, MatrixView<float> d_negatives) {
+    const std::int64_t n = batch.queries.rows, m = batch.negatives.rows,
+                       width = batch.queries.columns;
+    const auto shape = [&](const char* what, const auto& matrix, std::int64_t rows) {
+      require(matrix.rows == rows && (matrix.columns == width || rows == 0),
+              "SampledSoftmax: {} are {} x {}, must be {} x {}", what, matrix.rows, matrix.columns,
+              rows, width);
+    };
+    shape("positives", batch.positives, n);
+    shape("negatives", batch.negatives, m);
+    shape("gradients of queries", d_queries, n);
+    shape("gradients of positives", d_positives, n);
+    shape("gradients of negatives", d_negatives, m);
+    const auto count = [&](const char* what, std::size_t got, std::int64_t rows, bool may_lack) {
+      require(static_cast<std::int64_t>(got) == rows || (may_lack && got == 0),
+              "SampledSoftmax: {} {} for {} rows", got, what, rows);
+    };
+    count("positive ids", batch.positive_ids.size(), n, false);
+    count("negative ids", batch.negative_ids.size(), m, false);
+    const bool corrected = !batch.positive_log_q.empty() || !batch.negative_log_q.empty();
+    count("log probabilities of positives", batch.positive_log_q.size(), n, !corrected);
+    count("log probabilities of negatives", batch.negative_log_q.size(), m, !corrected);
+  }
+
+  /// Rows [first, first + count): logits, their softmax, the gradients but those of negatives.
+  /// Answers the sum of the losses.
+  template <IdType Id>
+  double chunk(const SampledSoftmaxBatch<Id>& batch, std::int64_t first, std::int64_t count,
+               std::int64_t block, double share, MatrixView<float> d_queries,
+               MatrixView<float> d_positives) {
+    const std::int64_t m = batch.negatives.rows, width = batch.queries.columns;
+    float* const logits = logits_.data() + (first - block) * m;
+    detail::gemm(false, true, count, m, width, options_.scale, batch.queries.row(first),
+                 batch.queries.stride, batch.negatives.data, batch.negatives.stride, 0, logits, m);
+    double loss = 0;
+    std::vector<float> d_own(static_cast<std::size_t>(count));
+    for (std::int64_t r = 0; r < count; ++r) {
+      const auto i = static_cast<std::size_t>(first + r);
+      float* const row = logits + r * m;
+      const float *const q = batch.queries.row(first + r), *const p =
+                                                               batch.positives.row(first + r);
+      float own = 0;
+      for (std::int64_t c = 0; c < width; ++c) own += q[c] * p[c];
+      own *= options_.scale;
+      if (!batch.positive_log_q.empty()) own -= batch.positive_log_q[i];
+      if (!batch.negative_log_q.empty())
+        for (std::int64_t j = 0; j < m; ++j)
+          row[j] -= batch.negative_log_q[static_cast<std::size_t>(j)];
+      for (std::int64_t j = 0; j < m; ++j)
+        if (batch.negative_ids[static_cast<std::size_t>(j)] == batch.positive_ids[i])
+          row[j] = -std::numeric_limits<float>::infinity();
+      float top = own;
+      for (std::int64_t j = 0; j < m; ++j) top = row[j] > top ? row[j] : top;
+      // NaN goes through, so that the loss shows it
+      const auto weight = [top](float logit) {
+        const float below = logit - top;
+        return below < -87.0f ? 0.0f : detail::exp_near(below);
+      };
+      double sum = 0;
+      for (std::int64_t j = 0; j < m; j += 64) {  // floats' sums of a few at a time
+        float part = 0;
+        for (std::int64_t k = j; k < std::min(m, j + 64); ++k) part += row[k] = weight(row[k]);
+        sum += part;
+      }
+      const float own_weight = weight(own);
+      sum += own_weight;
+      loss += std::log(sum) + static_cast<double>(top) - static_cast<double>(own);
+      const float factor = static_cast<float>(share / sum);
+      for (std::int64_t j = 0; j < m; ++j) row[j] *= factor;
+      // of the softmax's own share the negatives' sum: exact where it is near 1
+      d_own[static_cast<std::size_t>(r)] = static_cast<float>(-share * ((sum - own_weight) / sum));
+    }
+    if (m > 0)
+      detail::gemm(false, false, count, width, m, options_.scale, logits, m, batch.negatives.data,
+                   batch.negatives.stride, 0, d_queries.row(first), d_queries.stride);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float d = options_.scale * d_own[static_cast<std::size_t>(r)];
+      const float *const q = batch.queries.row(first + r), *const p =
+                                                               batch.positives.row(first + r);
+      float *const dq = d_queries.row(first + r), *const dp = d_positives.row(first + r);
+      if (m == 0) std::fill_n(dq, width, 0.0f);
+      for (std::int64_t c = 0; c < width; ++c) {
+        dq[c] += d * p[c];
+        dp[c] = d * q[c];
+      }
+    }
+    return loss;
+  }
+
+  SampledSoftmaxOptions options_;
+  std::vector<float> logits_;
+  std::vector<double> losses_;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,436 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/reader.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/table_spec.hpp>
+#include <tessera/io/json_reader.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/io/safetensors_header.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// What becomes of a number first: itself, log1p(max(x, 0)), or log(1 + max(x, 0)), whose last bits
+/// differ.
+enum class NumberTransform : std::uint8_t { none, log1p, log };
+/// How the text of a category becomes a key: a hexadecimal number of 32 bits (Criteo's), the hash
+/// of any text, or a decimal number.
+enum class CategoryKey : std::uint8_t { hex, text, integer };
+/// Which row a key has: that of a list of the training data's keys, a hash's, that of the training
+/// run's Vocabulary, or the key itself.
+enum class KeyRows : std::uint8_t { list, hash, vocabulary, key };
+
+/// A numeric column: (transform(x) - shift) * scale, in float.
+struct NumberInput {
+  std::string name;
+  NumberTransform transform = NumberTransform::none;
+  float shift = 0, scale = 1;
+  bool may_be_empty = true;
+  /// what an empty field counts as, in place of transform(x); none: 0 at the end
+  std::optional<float> empty{};
+};
+
+/// A table, and how the fields of columns that read it become rows.
+struct TableInput {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int32_t width = 0;
+  CategoryKey keys = CategoryKey::text;
+  KeyRows rows_by = KeyRows::list;
+  std::uint64_t hash_seed = 0;                ///< of KeyRows::hash
+  std::optional<std::int64_t> unknown_row{};  ///< of keys that a list lacks; none: refused
+  std::optional<std::int64_t> empty_row{};    ///< of an empty field; none: refused
+  std::optional<std::int64_t> empty_key{};    ///< of an empty field, for a vocabulary
+};
+
+/// A categorical column.
+struct CategoryInput {
+  std::string name;
+  std::string table;
+  Pooling pooling = Pooling::sum;
+  bool list = false;  ///< any number of entries per sample, else one
+};
+
+/// The keys of a table whose rows are those of a list. Key i has row rows[i], or 2 + i where `rows`
+/// is empty.
+struct KeyList {
+  std::vector<std::int64_t> keys;
+  std::vector<std::int32_t> rows{};
+};
+
+/// What a program must know to score with a checkpoint: the layers between its tensors and how the
+/// columns of the data become numbers and rows. train_dlrm saves it as `model.json`.
+struct ModelDescription {
+  static constexpr std::string_view kFile = "model.json", kKeysFile = "inputs.safetensors";
+  static constexpr std::uint64_t kVersion = 1;
+
+  std::string interaction = "dot";                    ///< or "cross"
+  std::int64_t vector_width = 0;                      ///< of all vectors of the interaction
+  std::vector<std::int64_t> bottom_mlp{}, top_mlp{};  ///< sizes, the input's first
+  std::int64_t cross_layers = 0, cross_rank = 0;
+  std::string dense_precision = "fp32";
+  std::vector<NumberInput> numeric{};  ///< empty: the bottom MLP's input is a 1
+  std::vector<TableInput> tables{};
+  std::vector<CategoryInput> features{};  ///< in the order of their vectors
+
+  /// Throws InvalidArgument where there is none of that name.
+  const TableInput& table(std::string_view name) const {
+    const auto found = std::find_if(tables.begin(), tables.end(),
+                                    [&](const TableInput& t) { return t.name == name; });
+    require(found != tables.end(), "the model has no table '{}'", name);
+    return *found;
+  }
+};
+
+namespace detail {
+
+inline constexpr std::array<std::string_view, 3> kNumberTransforms{"none", "log1p", "log"},
+    kCategoryKeys{"hex", "text", "integer"};
+inline constexpr std::array<std::string_view, 4> kKeyRows{"list", "hash", "vocabulary", "key"};
+
+/// Reads model.json.
+class ModelDescriptionParser {
+ public:
+  ModelDescriptionParser(std::string_view text, std::string_view file) : json_(text, file) {}
+
+  ModelDescription parse() {
+    std::string format;
+    std::uint64_t version = 0;
+    members("", [&](const std::string& key, std::size_t at) {
+      if (key == "format") {
+        format = json_.string();
+      } else if (key == "version") {
+        version = json_.number();
+        json_.check(version == ModelDescription::kVersion, at,
+                    "this version of the description is not known; a newer release may have "
+                    "written it");
+      } else if (key == "interaction") {
+        model_.interaction = json_.string();
+        json_.check(model_.interaction == "dot" || model_.interaction == "cross", at,
+                    "the interaction must be dot or cross");
+      } else if (key == "vector_width") {
+        model_.vector_width = size(1);
+      } else if (key == "bottom_mlp") {
+        sizes(model_.bottom_mlp);
+      } else if (key == "top_mlp") {
+        sizes(model_.top_mlp);
+      } else if (key == "cross_layers") {
+        model_.cross_layers = size(0);
+      } else if (key == "cross_rank") {
+        model_.cross_rank = size(0);
+      } else if (key == "dense_precision") {
+        model_.dense_precision = json_.string();
+      } else if (key == "numeric") {
+        json_.array([&](std::size_t) { number(); });
+      } else if (key == "tables") {
+        json_.array([&](std::size_t place) { table(place); });
+      } else if (key == "features") {
+        json_.array([&](std::size_t place) { feature(place); });
+      } else {
+        json_.check(false, at, fmt::format("the key '{}' is not known", key));
+      }
+    });
+    json_.end();
+    json_.check(format == "tessera model", 0, "this is no description of a model");
+    json_.check(version == ModelDescription::kVersion, 0, "the key 'version' is missing");
+    check();
+    return std::move(model_);
+  }
+
+ private:
+  static constexpr std::int64_t kMost = std::int64_t{1} << 31;
+
+  /// An object's members, each of them once.
+  template <class Member>
+  void members(std::string_view context, Member member) {
+    if (!context.empty()) json_.set_context(std::string(context));
+    std::set<std::string> seen;
+    json_.object([&](const std::string& key, std::size_t at) {
+      json_.check(seen.insert(key).second, at, "the key appears twice");
+      member(key, at);
+    });
+    json_.set_context("");
+  }
+  std::int64_t size(std::int64_t least) {
+    const std::size_t at = json_.next_position();
+    const std::int64_t value = json_.count("the number is too large");
+    json_.check(value >= least && value <= kMost, at,
+                fmt::format("the number must be {} .. {}", least, kMost));
+    return value;
+  }
+  void sizes(std::vector<std::int64_t>& list) {
+    json_.array([&](std::size_t) { list.push_back(size(1)); });
+  }
+  float real() {
+    const std::size_t at = json_.next_position();
+    const auto value = static_cast<float>(json_.real());
+    json_.check(std::isfinite(value), at, "the number is no finite float");
+    return value;
+  }
+  std::optional<std::int64_t> optional_number() {
+    if (json_.null()) return {};
+    const std::size_t at = json_.next_position();
+    const double value = json_.real();
+    json_.check(value == std::floor(value) && std::abs(value) <= 0x1p53, at,
+                "a whole number is expected here");
+    return static_cast<std::int64_t>(value);
+  }
+  template <class Enum, class Names>
+  Enum one_of(const Names& names) {
+    const std::size_t at = json_.next_position();
+    const auto found = std::find(names.begin(), names.end(), json_.string());
+    json_.check(found != names.end(), at, "the word is not known here");
+    return static_cast<Enum>(found - names.begin());
+  }
+
+  void number() {
+    NumberInput input;
+    members("a numeric column", [&](const std::string& key, std::size_t at) {
+      if (key == "name") {
+        input.name = json_.string();
+      } else if (key == "transform") {
+        input.transform = one_of<NumberTransform>(kNumberTransforms);
+      } else if (key == "shift") {
+        input.shift = real();
+      } else if (key == "scale") {
+        input.scale = real();
+      } else if (key == "empty") {
+        if (json_.at_string()) {
+          json_.check(json_.string() == "refused", at, "empty must be null, a number or 'refused'");
+          input.may_be_empty = false;
+        } else if (!json_.null()) {
+          input.empty = real();
+        }
+      } else {
+        json_.check(false, at, fmt::format("a numeric column has no key '{}'", key));
+      }
+    });
+    model_.numeric.push_back(std::move(input));
+  }
+  void table(std::size_t begin) {
+    TableInput input;
+    members("a table", [&](const std::string& key, std::size_t at) {
+      if (key == "name") {
+        input.name = json_.string();
+      } else if (key == "rows") {
+        input.rows = size(1);
+      } else if (key == "width") {
+        input.width = static_cast<std::int32_t>(std::min<std::int64_t>(size(1), 1 << 20));
+      } else if (key == "keys") {
+        input.keys = one_of<CategoryKey>(kCategoryKeys);
+      } else if (key == "rows_by") {
+        input.rows_by = one_of<KeyRows>(kKeyRows);
+      } else if (key == "hash_seed") {
+        input.hash_seed = json_.number();
+      } else if (key == "unknown_row") {
+        input.unknown_row = optional_number();
+      } else if (key == "empty_row") {
+        input.empty_row = optional_number();
+      } else if (key == "empty_key") {
+        input.empty_key = optional_number();
+      } else {
+        json_.check(false, at, fmt::format("a table has no key '{}'", key));
+      }
+    });
+    for (const std::optional<std::int64_t>& row : {input.unknown_row, input.empty_row})
+      json_.check(!row || (*row >= 0 && *row < input.rows), begin,
+                  fmt::format("table '{}': a row outside its {} rows", input.name, input.rows));
+    json_.check(input.rows_by != KeyRows::hash || input.rows >= 2, begin,
+                fmt::format("table '{}': a hash needs two rows", input.name));
+    model_.tables.push_back(std::move(input));
+  }
+  void feature(std::size_t) {
+    CategoryInput input;
+    members("a categorical column", [&](const std::string& key, std::size_t at) {
+      if (key == "name") {
+        input.name = json_.string();
+      } else if (key == "table") {
+        input.table = json_.string();
+      } else if (key == "pooling") {
+        const std::optional<Pooling> pooling = find_pooling(json_.string());
+        json_.check(pooling.has_value(), at, "pooling must be sum, mean or sqrtn");
+        input.pooling = *pooling;
+      } else if (key == "list") {
+        input.list = json_.boolean();
+      } else {
+        json_.check(false, at, fmt::format("a categorical column has no key '{}'", key));
+      }
+    });
+    model_.features.push_back(std::move(input));
+  }
+
+  /// What the keys say of each other.
+  void check() const {
+    const auto fault = [&](bool good, std::string_view text) { json_.check(good, 0, text); };
+    fault(model_.vector_width >= 1, "the key 'vector_width' is missing");
+    fault(model_.bottom_mlp.size() >= 2 && model_.top_mlp.size() >= 2 && model_.top_mlp.back() == 1,
+          "bottom_mlp and top_mlp need an input and a layer, top_mlp one output");
+    fault(model_.bottom_mlp.front() == std::max<std::int64_t>(1, std::ssize(model_.numeric)) &&
+              model_.bottom_mlp.back() == model_.vector_width,
+          "bottom_mlp must take the numeric columns (or a 1) and give vector_width numbers");
+    fault(model_.interaction != "cross" || model_.cross_layers >= 1,
+          "cross layers need cross_layers");
+    fault(!model_.features.empty(), "there is no categorical column");
+    std::set<std::string> columns, tables;
+    for (const NumberInput& input : model_.numeric)
+      fault(!input.name.empty() && columns.insert(input.name).second,
+            fmt::format("two columns '{}', or one without a name", input.name));
+    for (const TableInput& table : model_.tables)
+      fault(!table.name.empty() && table.rows > 0 && table.width > 0 &&
+                tables.insert(table.name).second,
+            fmt::format("table '{}': its name is there twice, or name, rows or width is missing",
+                        table.name));
+    for (const CategoryInput& input : model_.features) {
+      fault(!input.name.empty() && columns.insert(input.name).second,
+            fmt::format("two columns '{}', or one without a name", input.name));
+      fault(tables.contains(input.table),
+            fmt::format("column '{}': there is no table '{}'", input.name, input.table));
+    }
+  }
+
+  JsonReader json_;
+  ModelDescription model_;
+};
+
+}  // namespace detail
+
+/// Throws DataError, naming `file` and the offset, for everything that a description must not be.
+inline ModelDescription parse_model_description(std::string_view text, std::string_view file) {
+  return detail::ModelDescriptionParser(text, file).parse();
+}
+
+/// The text that `parse_model_description` reads.
+inline std::string format_model_description(const ModelDescription& model) {
+  std::string out = "{\"format\":\"tessera model\",\n";
+  const auto text = [](std::string_view value) {
+    std::string quoted;
+    append_json_string(quoted, value);
+    return quoted;
+  };
+  const auto number = [](const auto& value) {
+    return value ? fmt::format("{}", *value) : std::string("null");
+  };
+  const auto list = [&](std::string_view key, const auto& items, std::string_view between,
+                        const auto& item) {
+    out += fmt::format(",\n\"{}\":[", key);
+    bool first = true;
+    for (const auto& i : items) {
+      if (!std::exchange(first, false)) out += ',';
+      out += between;
+      out += item(i);
+    }
+    out += ']';
+  };
+  const auto size = [](std::int64_t n) { return fmt::format("{}", n); };
+  out += fmt::format("\"version\":{},\n\"interaction\":{},\n\"vector_width\":{}",
+                     ModelDescription::kVersion, text(model.interaction), model.vector_width);
+  list("bottom_mlp", model.bottom_mlp, "", size);
+  list("top_mlp", model.top_mlp, "", size);
+  out += fmt::format(",\n\"cross_layers\":{},\n\"cross_rank\":{},\n\"dense_precision\":{}",
+                     model.cross_layers, model.cross_rank, text(model.dense_precision));
+  list("numeric", model.numeric, "\n", [&](const NumberInput& input) {
+    return fmt::format(
+        "{{\"name\":{},\"transform\":\"{}\",\"shift\":{},\"scale\":{},\"empty\":{}}}",
+        text(input.name), detail::kNumberTransforms[static_cast<std::size_t>(input.transform)],
+        input.shift, input.scale, input.may_be_empty ? number(input.empty) : "\"refused\"");
+  });
+  list("tables", model.tables, "\n", [&](const TableInput& table) {
+    return fmt::format(
+        "{{\"name\":{},\"rows\":{},\"width\":{},\"keys\":\"{}\",\"rows_by\":\"{}\",\"hash_seed\":{}"
+        ","
+        "\"unknown_row\":{},\"empty_row\":{},\"empty_key\":{}}}",
+        text(table.name), table.rows, table.width,
+        detail::kCategoryKeys[static_cast<std::size_t>(table.keys)],
+        detail::kKeyRows[static_cast<std::size_t>(table.rows_by)], table.hash_seed,
+        number(table.unknown_row), number(table.empty_row), number(table.empty_key));
+  });
+  list("features", model.features, "\n", [&](const CategoryInput& input) {
+    return fmt::format("{{\"name\":{},\"table\":{},\"pooling\":\"{}\",\"list\":{}}}",
+                       text(input.name), text(input.table), to_string(input.pooling), input.list);
+  });
+  return out + "}\n";
+}
+
+/// Adds a description to what a checkpoint will hold: model.json, and the lists of keys, by table,
+/// as inputs.safetensors with tensors TABLE.keys (I64) and, where rows are not 2, 3, ..., TABLE.rows
+/// (I32).
+inline void add_model_description(CheckpointContents& contents, const ModelDescription& model,
+                                  const std::map<std::string, KeyList>& lists = {}) {
+  contents.set_file(std::string(ModelDescription::kFile), format_model_description(model));
+  if (lists.empty()) return;
+  std::vector<TensorInfo> infos;
+  std::string data;
+  const auto add = [&](std::string name, TensorType type, const auto& values) {
+    const std::uint64_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+    infos.push_back({std::move(name), type, {std::ssize(values)}, begin, data.size()});
+  };
+  for (const auto& [table, list] : lists) add(table + ".keys", TensorType::i64, list.keys);
+  for (const auto& [table, list] : lists)
+    if (!list.rows.empty()) add(table + ".rows", TensorType::i32, list.rows);
+  contents.set_file(std::string(ModelDescription::kKeysFile),
+                    detail::format_safetensors_header({}, infos) + data);
+}
+
+/// What a checkpoint says of its model. Throws DataError, naming the checkpoint, where it says
+/// nothing: one of an earlier version, an increment, or of another program.
+inline ModelDescription read_model_description(CheckpointReader& reader) {
+  require<DataError>(reader.has_file(ModelDescription::kFile),
+                     "checkpoint '{}' does not say what its model is ('{}'): {}",
+                     reader.folder().string(), ModelDescription::kFile,
+                     reader.manifest().base.empty()
+                         ? "train_dlrm of this version writes that; go on with --resume and save "
+                           "once more"
+                         : "it is an increment; give the whole one that it belongs to");
+  return parse_model_description(reader.read_file(ModelDescription::kFile),
+                                 (reader.folder() / ModelDescription::kFile).string());
+}
+
+/// The keys of the tables whose rows are those of a list, by table, checked: every row is one of
+/// the table's. Throws DataError for what is missing or does not fit the description.
+inline std::map<std::string, KeyList> read_key_lists(CheckpointReader& reader,
+                                                     const ModelDescription& model) {
+  std::map<std::string, KeyList> lists;
+  std::optional<SafetensorsReader> file;
+  std::string bytes;
+  for (const TableInput& table : model.tables) {
+    if (table.rows_by != KeyRows::list) continue;
+    const std::string name = (reader.folder() / ModelDescription::kKeysFile).string();
+    if (!file) {
+      bytes = reader.read_file(ModelDescription::kKeysFile);
+      file.emplace(std::as_bytes(std::span(bytes)), name);
+    }
+    KeyList list{file->read<std::int64_t>(table.name + ".keys")};
+    if (file->contains(table.name + ".rows"))
+      list.rows = file->read<std::int32_t>(table.name + ".rows");
+    const bool fits =
+        list.rows.empty()
+            ? std::ssize(list.keys) <= std::max<std::int64_t>(table.rows - 2, 0)
+            : list.rows.size() == list.keys.size() &&
+                  std::all_of(list.rows.begin(), list.rows.end(),
+                              [&](std::int32_t row) { return row >= 0 && row < table.rows; });
+    require<DataError>(fits, "file '{}': table '{}' of {} rows does not have the rows of {} keys",
+                       name, table.name, table.rows, list.keys.size());
+    lists.emplace(table.name, std::move(list));
+  }
+  return lists;
+}
+
+}  // namespace tessera::inline v0

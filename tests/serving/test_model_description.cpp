@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a checkpoint says of its model: written and read again, through a checkpoint's folder, and
+// texts that are no description.
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/serving/model_description.hpp>
+
+#include <support/temporary_folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+ModelDescription example() {
+  return {.interaction = "cross",
+          .vector_width = 4,
+          .bottom_mlp = {2, 8, 4},
+          .top_mlp = {12, 5, 1},
+          .cross_layers = 2,
+          .cross_rank = 3,
+          .dense_precision = "bf16",
+          .numeric = {{"I1", NumberTransform::log, 1.2345678f, 0x1.fffffep-10f, true, -1.0f},
+                      {"a \"quoted\"", NumberTransform::none, 0, 1, false, {}}},
+          .tables = {{"C1", 100, 4, CategoryKey::hex, KeyRows::list, 0, 1, 0, {}},
+                     {"city", 7, 4, CategoryKey::text, KeyRows::hash, ~std::uint64_t{0}, {}, 0, {}},
+                     {"user", 9, 4, CategoryKey::text, KeyRows::vocabulary, 0, {}, {}, -1}},
+          .features = {{"C1", "C1", Pooling::sum, false}, {"cities", "city", Pooling::mean, true}}};
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  const std::size_t at = text.find(from);
+  REQUIRE(at != std::string::npos);
+  return text.replace(at, from.size(), to);
+}
+
+std::string fault_of(const std::string& text) {
+  try {
+    parse_model_description(text, "model.json");
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// The folder of a checkpoint with one tensor of the model, and these files.
+template <class Add>
+std::filesystem::path saved(const TemporaryFolder& folder, std::vector<float>& values,
+                            const Add& add) {
+  SelfCommunicator self;
+  CheckpointContents contents;
+  contents.add(Host(), "w", {2, 2}, std::span(values));
+  add(contents);
+  save_checkpoint(self, folder.path, contents, 3);
+  return *latest_checkpoint(folder.path);
+}
+
+}  // namespace
+
+TEST_CASE("a description comes back as it was written") {
+  const ModelDescription model = example();
+  const std::string text = format_model_description(model);
+  const ModelDescription again = parse_model_description(text, "model.json");
+  CHECK(format_model_description(again) == text);
+  CHECK(again.numeric[0].shift == model.numeric[0].shift);
+  CHECK(again.numeric[0].scale == model.numeric[0].scale);
+  CHECK(again.numeric[0].empty == -1.0f);
+  CHECK_FALSE(again.numeric[1].may_be_empty);
+  CHECK(again.numeric[1].name == "a \"quoted\"");
+  CHECK(again.table("city").hash_seed == ~std::uint64_t{0});
+  CHECK(again.table("user").empty_key == -1);
+  CHECK(again.features[1].list);
+  CHECK_THROWS_AS(again.table("none"), InvalidArgument);
+}
+
+TEST_CASE("what is no description is refused with the file and the place") {
+  const std::string text = format_model_description(example());
+  const auto check = [&](std::string_view from, std::string_view to, std::string_view said) {
+    const std::string fault = fault_of(replaced(text, from, to));
+    INFO(to, "\n", fault);
+    CHECK(fault.find("model.json") != std::string::npos);
+    CHECK(fault.find(said) != std::string::npos);
+  };
+  check("\"version\":1", "\"version\":2", "newer release");
+  check("tessera model", "other model", "no description");
+  check("\"cross\"", "\"sum\"", "dot or cross");
+  check("[2,8,4]", "[3,8,4]", "bottom_mlp");
+  check("\"cross_rank\"", "\"cross_ranks\"", "'cross_ranks' is not known");
+  check("\"shift\":", "\"scale\":", "twice");
+  check("\"list\":true", "\"list\":1", "true or false");
+  check("\"table\":\"city\"", "\"table\":\"town\"", "no table 'town'");
+  check("\"unknown_row\":1", "\"unknown_row\":100", "outside its 100 rows");
+  check("1.2345678", "1.2.3", "a number");
+  check("1.2345678", "1e99", "finite");
+  CHECK(fault_of(text.substr(0, text.size() / 2)).find("model.json") != std::string::npos);
+}
+
+TEST_CASE("a checkpoint carries its description and lists of keys, which loading passes over") {
+  const TemporaryFolder folder;
+  std::vector<float> values{1, 2, 3, 4};
+  ModelDescription model = example();
+  const std::vector<std::int64_t> keys{5, -7, std::int64_t{1} << 60};
+  const auto checkpoint = saved(folder, values, [&](CheckpointContents& contents) {
+    add_model_description(contents, model, {{"C1", {keys, {2, 99, 2}}}});
+  });
+  CheckpointReader reader(checkpoint);
+  CHECK(format_model_description(read_model_description(reader)) ==
+        format_model_description(model));
+  const auto lists = read_key_lists(reader, model);
+  CHECK(lists.at("C1").keys == keys);
+  CHECK(lists.at("C1").rows == std::vector<std::int32_t>{2, 99, 2});
+
+  SelfCommunicator self;
+  CheckpointContents alone;
+  std::vector<float> loaded(4);
+  alone.add(Host(), "w", {2, 2}, std::span(loaded));
+  load_checkpoint(self, checkpoint, alone);
+  CHECK(loaded == values);
+
+  model.tables[0].rows = 99;  // row 99 is outside
+  CHECK_THROWS_WITH_AS(read_key_lists(reader, model), doctest::Contains("table 'C1' of 99 rows"),
+                       DataError);
+  std::fstream(checkpoint / "model.json", std::ios::in | std::ios::out).seekp(40).put('X');
+  CheckpointReader damaged(checkpoint);
+  CHECK_THROWS_WITH_AS(read_model_description(damaged), doctest::Contains("model.json"), DataError);
+}
+
+TEST_CASE("a checkpoint without a description says what to do") {
+  const TemporaryFolder folder;
+  std::vector<float> values{1, 2, 3, 4};
+  CheckpointReader reader(saved(folder, values, [](CheckpointContents& contents) {
+    CHECK_THROWS_AS(contents.set_file("manifest.json", ""), InvalidArgument);
+    CHECK_THROWS_AS(contents.set_file("../x", ""), InvalidArgument);
+    CHECK_THROWS_AS(contents.set_file("0000-x", ""), InvalidArgument);
+  }));
+  CHECK_THROWS_WITH_AS(read_model_description(reader), doctest::Contains("--resume"), DataError);
+}
