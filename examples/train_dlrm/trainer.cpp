@@ -213,6 +213,7 @@ class Rank {
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
+    result.cache = model_->embeddings().cache_counters();
   }
 
   /// The learning rates of every step.

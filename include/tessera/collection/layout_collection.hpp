@@ -209,7 +209,6 @@ class LayoutCollection {
     exchange_gradients(step);
     step.stage = StepStage::empty;
     accumulator_.add(step, gradient);
-    step.resident.release(false);
   }
   /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
   template <class Clip = KeepGradients>
@@ -379,29 +378,12 @@ class LayoutCollection {
     check_stage(communicator_, "update");
     step.stage = StepStage::empty;
     store_.refresh();
-    const std::size_t arenas = store_.arenas().size();
-    if (may_be_too_large(step, routing_))
-      for (std::size_t a = 0; a < arenas; ++a)
-        require_countable<Id, Backend>(gradients_of(step, routing_, a, gradient));
-    for (std::size_t a = 0; a < arenas; ++a)
-      if (updater_.shared(a))
-        updater_.merge_own(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes());
+    updater_.merge_own(step, gradient);
     updater_.gather(step.fixed_sizes(), steps_.rates());
     UpdateStep<O> now = steps_.next(options_.optimizer);
     updater_.exchange(step.most_entries, now);
     steps_.advance(options_.optimizer, store_.seed(), now);
-    const ObservedUpdate observed(updater_.observers());
-    for (std::size_t a = 0; a < arenas; ++a) {
-      if (!routing_.arenas()[a].trains) continue;
-      const auto groups = [&](IdsAre ids) -> const auto& {
-        step.gradients.clear();
-        return updater_.shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient, ids);
-      };
-      if (updater_.tells()) updater_.tell(a, groups(IdsAre::rows));
-      step.resident.mark_changed(a);
-      updater_.apply(a, now, groups(IdsAre::places));
-    }
-    step.resident.release(false);
+    updater_.apply_all(step, gradient, now);
   }
 
   // ---- tables ----

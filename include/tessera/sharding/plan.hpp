@@ -279,6 +279,14 @@ class Plan {
   }();
 };
 
+/// Bytes of a rank's tables in a tier's memory; a cache is in the device's.
+constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, int rank, Tier tier) {
+  std::int64_t bytes = 0;
+  for (const Shard& shard : layout.shards)
+    if (shard.held_by(rank)) bytes += cost.of(shard.rows_in(tier));
+  return bytes;
+}
+
 /// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
 /// into its share of the host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
 /// what is there.

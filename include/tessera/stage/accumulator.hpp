@@ -42,12 +42,13 @@ class Accumulator {
             batches_);
   }
 
-  /// A step whose gradients have come to the owners.
+  /// A step whose gradients have come to the owners; it has no more use for its rows.
   template <IdType Id>
   void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+    step.resident.release(false);
     ++batches_;
   }
 

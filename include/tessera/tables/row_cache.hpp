@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/op/copy_rows.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/cache_counters.hpp>
 #include <tessera/tables/row_directory.hpp>
 #include <tessera/tables/row_files.hpp>
 
@@ -23,30 +24,6 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-
-/// What caches of tables have done so far.
-struct CacheCounters {
-  std::int64_t rows = 0;          ///< distinct rows that batches asked for, batch by batch
-  std::int64_t fetched_rows = 0;  ///< of them, those that were not in the cache
-  std::int64_t written_rows = 0;  ///< that went back to make room, or to be read as a table
-  std::int64_t read_bytes = 0;    ///< from the files' disk; of memory, those of the rows
-  std::int64_t written_bytes = 0;
-  double seconds = 0;  ///< in which a thread waited for rows
-
-  /// The part of the rows that were there.
-  double hit_rate() const {
-    return rows == 0 ? 1 : 1 - static_cast<double>(fetched_rows) / static_cast<double>(rows);
-  }
-  CacheCounters& operator+=(const CacheCounters& other) {
-    rows += other.rows;
-    fetched_rows += other.fetched_rows;
-    written_rows += other.written_rows;
-    read_bytes += other.read_bytes;
-    written_bytes += other.written_bytes;
-    seconds += other.seconds;
-    return *this;
-  }
-};
 
 /// The rows of an arena where they stay: in the host's memory, or in files; and in a smaller arena,
 /// the slots, those that batches in flight work with: weights and optimizer state together. A row
@@ -257,7 +234,10 @@ class RowCache {
         return false;
     }
     for (std::size_t i = 0; i < rows.size(); ++i)
-      if (rows[i] >= 0) pin(slots[i], pins);
+      if (rows[i] >= 0) {
+        directory_.use(slots[i]);  // work of a GPU may end after the task's pins
+        pin(slots[i], pins);
+      }
     return true;
   }
 
@@ -275,7 +255,7 @@ class RowCache {
     for (std::size_t i = 0; i < rows.size(); ++i) {
       slots[i] = rows[i] < 0 ? RowDirectory::none : directory_.find(rows[i]);
       if (slots[i] != RowDirectory::none) {
-        if (what == For::task || directory_.use(slots[i])) pin(slots[i], pins);
+        if (directory_.use(slots[i]) || what == For::task) pin(slots[i], pins);
       } else if (rows[i] >= 0) {
         missing.push_back(rows[i]);
       }
@@ -365,6 +345,7 @@ class RowCache {
               {reinterpret_cast<std::byte*>(table_rows_.data()), sizeof(std::int64_t), in_slots},
               std::ssize(in.rows),
               sizeof(std::int64_t)});
+    backend.synchronize();  // the lists are used again, maybe on another stream
     const std::lock_guard lock(mutex_);
     counters_.written_rows += std::ssize(back.rows);
     counters_.written_bytes += std::ssize(back.rows) * format_.bytes;
@@ -405,7 +386,6 @@ class RowCache {
                          std::ssize(in.rows),
                          bytes});
     }
-    backend.synchronize();
   }
 
   void move_memory(const Backend& backend, const Moves& back, const Moves& in,

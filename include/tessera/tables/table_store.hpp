@@ -410,10 +410,11 @@ class TableStore {
     RecordFormat format;
     format.add(plan.width * std::int64_t{sizeof(T)});
     for (int i = 0; i < states; ++i) format.add(i < O::element_states ? 4 * plan.width : 4);
-    std::int64_t rows_on_file = 0;  // of all arenas that share the memory for caches, as bytes
+    std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
     for (const ArenaPlan& other : routing_.arenas())
-      if (other.tier == Tier::file && other.cache_rows == 0) rows_on_file += bytes_of(other);
-    const std::int64_t rows = detail::cache_slots(layout_, plan, files, rows_on_file);
+      if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
+    const std::int64_t rows =
+        detail::cache_slots(layout_, plan, files, bytes_on_file, Backend::host_readable);
     arenas_.emplace_back(backend_, rows, plan.width, optimizer);
     const Arena<T, Backend>& slots = arenas_.back();
     caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
