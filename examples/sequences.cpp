@@ -18,7 +18,9 @@ namespace ts = tessera;
 
 // [tables]
 constexpr int kWidth = 8;
-using Plan = ts::Plan<ts::RowWise<ts::Table<"item", 400, kWidth>>>;  // one table with one feature
+using Plan = ts::Plan<ts::Features<ts::Feature<"shown", "item">,  // pooled: a vector per sample
+                                   ts::Feature<"history", "item", ts::Sequence>>,  // one per id
+                      ts::RowWise<ts::Table<"item", 400, kWidth>>>;
 using Items = ts::EmbeddingCollection<Plan, ts::Adagrad, ts::Host, ts::ThreadCommunicator,
                                       ts::InitializeWith<ts::Normal>>;
 // [tables end]
@@ -28,11 +30,12 @@ using Items = ts::EmbeddingCollection<Plan, ts::Adagrad, ts::Host, ts::ThreadCom
 struct Batch {
   /// the shown item of each sample, then all histories, one after another
   std::vector<std::int32_t> ids;
-  std::vector<std::int64_t> begin;  ///< history of sample s: ids [begin[s], begin[s + 1])
+  std::vector<std::int64_t> offsets;  ///< of the bags: one id each, then the histories
   std::vector<float> labels;
 
   void draw(int samples, std::mt19937& random) {
-    ids.clear(), labels.clear(), begin.assign(1, samples);
+    ids.clear(), labels.clear(), offsets.clear();
+    for (int s = 0; s <= samples; ++s) offsets.push_back(s);
     std::vector<std::int32_t> histories;
     for (int s = 0; s < samples; ++s) {
       const auto item = [&](unsigned kind) {
@@ -42,7 +45,7 @@ struct Batch {
       ids.push_back(item(shown));
       labels.push_back(taste == shown ? 1.0f : 0.0f);
       for (unsigned i = 0; i < length; ++i) histories.push_back(item(taste));
-      begin.push_back(begin.back() + length);
+      offsets.push_back(offsets.back() + length);
     }
     ids.insert(ids.end(), histories.begin(), histories.end());
   }
@@ -92,33 +95,33 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
   std::mt19937 random(static_cast<unsigned>(rank.rank()));
   Batch batch;
   std::vector<double> losses;
-  std::vector<float> logits(kSamples), dlogits(kSamples), gradient;
+  std::vector<float> logits(kSamples), dlogits(kSamples), x, dx, dshown;
   std::vector<std::vector<float>> scores(kSamples), p(kSamples);
   for (int step = 0; step < steps; ++step) {
     batch.draw(kSamples, random);
     // [step]
-    // Every position is a "sample" of the one feature: no offsets, one id in each bag, so that
-    // nothing is pooled.
-    const auto positions = static_cast<std::int64_t>(batch.ids.size());
-    // [positions, width]
     const auto found =
-        items.forward(ts::KeyedJagged<std::int32_t>{1, positions, batch.ids, {}, {}});
-    gradient.assign(positions * kWidth, 0.0f);
-    const ts::MatrixView<float> d(gradient.data(), positions, kWidth);
-    const auto history = [&](auto matrix, int s) {
-      return matrix.row_range(batch.begin[s], batch.begin[s + 1] - batch.begin[s]);
+        items.forward(ts::KeyedJagged<std::int32_t>{2, kSamples, batch.ids, batch.offsets, {}});
+    const auto history = found.sequence<"history">();
+    x.resize(history.ids() * kWidth), dx.assign(x.size(), 0.0f);
+    const ts::MatrixView<float> vectors(x.data(), history.ids(), kWidth),
+        d(dx.data(), history.ids(), kWidth);
+    history.materialize(vectors);  // [ids, width]; rows() and index() are the same, packed
+    const auto of = [&](auto matrix, int s) {
+      const auto offsets = history.offsets();
+      return matrix.row_range(offsets[s], offsets[s + 1] - offsets[s]);
     };
-    const ts::MatrixView<const float> vectors = found.values;
 
     for (int s = 0; s < kSamples; ++s)
-      logits[s] = attend(vectors.row(s), history(vectors, s), scores[s], p[s]);
+      logits[s] = attend(found.values.row(s), of(vectors, s), scores[s], p[s]);
     double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
         {logits.data(), kSamples, 1}, batch.labels, {dlogits.data(), kSamples, 1});
+    dshown.assign(kSamples * kWidth, 0.0f);
     for (int s = 0; s < kSamples; ++s)
-      attend_backward(vectors.row(s), history(vectors, s), scores[s], p[s], logits[s], dlogits[s],
-                      d.row(s), history(d, s));
-    // an item that stands at several positions gets the sum of their gradients
-    items.backward(found, d);
+      attend_backward(found.values.row(s), of(vectors, s), scores[s], p[s], logits[s], dlogits[s],
+                      dshown.data() + s * kWidth, of(d, s));
+    // one update per row: of the shown items' gradients and those of all positions of a history
+    items.backward(found, {dshown.data(), kSamples, kWidth}, {history.per_id(d)});
     // [step end]
     rank.all_reduce(std::span(&loss, 1));
     losses.push_back(loss);

@@ -142,7 +142,8 @@ void read_tables(Model& model, const Node& root, int width) {
   for (const Node& table : root.at("tables").list()) {
     const std::string pooling = table.has("pooling") ? table.at("pooling").text() : "sum";
     require<DataError>(find_pooling(pooling).has_value(),
-                       "{}.pooling: '{}' is none of sum, mean and sqrtn", table.path(), pooling);
+                       "{}.pooling: '{}' is none of sum, mean, sqrtn, max and none (a sequence)",
+                       table.path(), pooling);
     std::vector<double> hotness = hotness_of(table);
     const std::vector<std::string> names = feature_names(table, hotness);
     add_table(model, table.at("name").name(), table.at("rows").whole(1, kMostRows),

@@ -19,9 +19,11 @@
 #include <tessera/cuda/inputs.cuh>
 #include <tessera/cuda/lookup.cuh>
 #include <tessera/cuda/mark_rows.cuh>
+#include <tessera/cuda/max_pooling.cuh>
 #include <tessera/cuda/non_finite.cuh>
 #include <tessera/cuda/route.cuh>
 #include <tessera/cuda/row_statistics.cuh>
+#include <tessera/cuda/sequence_rows.cuh>
 #include <tessera/cuda/step_counter.cuh>
 #include <tessera/cuda/stream.cuh>
 #include <tessera/cuda/update.cuh>
@@ -33,8 +35,10 @@
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/mark_rows.hpp>
+#include <tessera/host/max_pooling.hpp>
 #include <tessera/host/non_finite.hpp>
 #include <tessera/host/row_statistics.hpp>
+#include <tessera/host/sequence_rows.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/interaction/concat.cuh>

@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fourth argument of Table is not a pooling.
-// expect: Table: the fourth argument is a pooling: Sum, Mean or Sqrtn
+// expect: Table: the fourth argument is a pooling: Sum, Mean, Sqrtn, Max or Sequence
 #include <tessera/sharding/table.hpp>
 
 using namespace tessera;
 
-struct Max {};
+struct Least {};
 #ifdef ALLOWED_TWIN
 using User = Table<"user", 1000, 16, Mean>;
 #else
-using User = Table<"user", 1000, 16, Max>;
+using User = Table<"user", 1000, 16, Least>;
 #endif
 static_assert(User::name.view() == "user");

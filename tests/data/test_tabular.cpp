@@ -147,7 +147,7 @@ TEST_CASE("what is wrong with a schema, and where") {
       {"label: y\ncategorical: [{name: a, rows: 99999999999999999999}]", "must be a whole number"},
       {"label: y\ncategorical: [{name: a, width: 1025}]", "from 1 to 1024"},
       {"label: y\ncategorical: [{name: a, list: '||'}]", "must be one ASCII character"},
-      {"label: y\ncategorical: [{name: a, pooling: max}]", "must be sum, mean or sqrtn"},
+      {"label: y\ncategorical: [{name: a, pooling: none}]", "must be sum, mean, sqrtn or max"},
       {"label: y\ncategorical: [{name: a, vocabulary: true}]", "a vocabulary needs 'rows'"},
       {"label: y\ncategorical: [{name: a, unknown: huh}]", "must be shared, bad_id or error"},
       {"label: y\ncategorical: [{name: a, rows: 5, unknown: error}]", "is for columns without"},

@@ -4,6 +4,7 @@
 
 #include "compare.hpp"
 #include "plans.hpp"
+#include "sequence_features.hpp"
 
 #include <numeric>
 
@@ -112,7 +113,10 @@ class AccumulateRun {
                       count = static_cast<std::size_t>((end - begin) * columns);
     verdict.compare(prefix + "output", {pooled.values.data, count},
                     std::span(output).subspan(first, count));
-    embeddings.accumulate(pooled, {gradient.data() + first, end - begin, columns});
+    const SequenceFeatures sequences(pooled, embeddings.layout(), file_, prefix, begin, end,
+                                     verdict);
+    embeddings.accumulate(pooled, {gradient.data() + first, end - begin, columns},
+                          sequences.gradients());
   }
 
   const ts::SafetensorsReader& file_;

@@ -4,13 +4,14 @@
 
 #include "compare.hpp"
 #include "plans.hpp"
+#include "sequence_features.hpp"
 
 #include <numeric>
 
 namespace golden {
 
-/// Runs one `kind: embedding` case under one plan: every step's output, weight gradients, and the
-/// final tables and states.
+/// Runs one `kind: embedding` case under one plan: every step's output, sequences, weight gradients,
+/// and the final tables and states.
 template <class PlanT, class O>
 class EmbeddingRun {
  public:
@@ -114,15 +115,17 @@ class EmbeddingRun {
                                  model_parallel ? batch_ : end - begin);
       const auto pooled =
           model_parallel ? embeddings.forward_model_parallel(ids) : embeddings.forward(ids);
-      const std::vector<float> output = floats(file_, fmt::format("step{}.output", step));
-      const std::vector<float> gradient = floats(file_, fmt::format("step{}.grad_output", step));
+      const std::string prefix = fmt::format("step{}.", step);
+      const std::vector<float> output = pooled_floats(file_, layout, prefix + "output");
+      const std::vector<float> gradient = pooled_floats(file_, layout, prefix + "grad_output");
       const std::size_t first = static_cast<std::size_t>(begin * columns),
                         count = static_cast<std::size_t>((end - begin) * columns);
       verdict.compare(fmt::format("step{}.output, rank {}", step, communicator.rank()),
                       {pooled.values.data, count}, std::span(output).subspan(first, count));
+      const SequenceFeatures sequences(pooled, layout, file_, prefix, begin, end, verdict);
       std::vector<float> weight_gradients(part.ids.size());
-      embeddings.backward(pooled, {gradient.data() + first, end - begin, columns},
-                          weight_gradients);
+      embeddings.backward(pooled, {gradient.data() + first, end - begin, columns}, weight_gradients,
+                          sequences.gradients());
       for (int rank = 0; rank < communicator.size(); ++rank) {
         if (rank == communicator.rank())
           for (std::size_t i = 0; i < weight_gradients.size(); ++i)
@@ -168,7 +171,7 @@ class EmbeddingRun {
   std::vector<std::map<std::pair<int, std::int64_t>, float>> weight_gradients_;  // by step
 };
 
-/// Every plan, every rank count, both kinds of input.
+/// Every plan, every rank count, both kinds of input where the features allow it.
 template <class Plans, class O>
 int run_embedding(int argc, char** argv, O optimizer, float learning_rate, std::int64_t batch,
                   int steps) {
@@ -178,12 +181,13 @@ int run_embedding(int argc, char** argv, O optimizer, float learning_rate, std::
   Plans::for_each([&]<class N>(N) {
     for (const int ranks : arguments.ranks)
       for (const bool model_parallel : {false, true})
-        tally.run(fmt::format("{} {} ranks {} input", N::name, ranks,
-                              model_parallel ? "model-parallel" : "data-parallel"),
-                  [&](Verdict& verdict) {
-                    EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch, steps)(
-                        ranks, model_parallel, verdict);
-                  });
+        if (!model_parallel || !N::plan::keeps_rows)
+          tally.run(fmt::format("{} {} ranks {} input", N::name, ranks,
+                                model_parallel ? "model-parallel" : "data-parallel"),
+                    [&](Verdict& verdict) {
+                      EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch,
+                                                        steps)(ranks, model_parallel, verdict);
+                    });
   });
   return tally.finish();
 }

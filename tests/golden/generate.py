@@ -136,9 +136,7 @@ int run(int argc, char** argv) {{
 
 def groups(case):
     source = Source(case["tables"])
-    sequences = [f["name"] for f in case["features"] if f["pooling"] == "none"]
-    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{'sum' if f['name'] in sequences else f['pooling']}}}"
-                         for f in case["features"])
+    features = ", ".join(f"ts::FeatureSpec{{{text(f['name'])}, {text(f['table'])}, ts::Pooling::{f['pooling']}}}" for f in case["features"])
     plans = source.plans("ts::Features<ts::FeatureArray<kFeatures>>")
     types, values = [], []
     for table in case["tables"]:
@@ -147,7 +145,7 @@ def groups(case):
         frozen = o["kind"] == "frozen"
         types.append(f"ts::Frozen<{of_table}>" if frozen else f"ts::Train<ts::{OPTIMIZERS[o['kind']](o)[0]}, {of_table}>")
         values.append("{}" if frozen else f"{{{optimizer_value(o)}, {number(o['lr'])}}}")
-    lists = [", ".join(map(text, names)) for names in ([t["name"] for t in case["tables"]], sequences)]
+    names = ", ".join(text(t["name"]) for t in case["tables"])
     return f"""{chr(10).join(source.arrays)}
 constexpr std::array<ts::FeatureSpec, {len(case['features'])}> kFeatures{{{features}}};
 using Plans = golden::PlanList<
@@ -155,7 +153,7 @@ using Plans = golden::PlanList<
 
 int run(int argc, char** argv) {{
   const ts::TrainingGroups<{', '.join(types)}> training{{{{{', '.join(f"ts::GroupOptions<{t}>{v}" for t, v in zip(types, values))}}}}};
-  return golden::run_groups<Plans>(argc, argv, training, {{{{{lists[0]}}}, {{{lists[1]}}}, {case['batch']}, {case['steps']}}});
+  return golden::run_groups<Plans>(argc, argv, training, {{{{{names}}}, {case['batch']}, {case['steps']}}});
 }}
 """
 
@@ -234,19 +232,19 @@ def hstu(case):
 
 
 WRITERS = {"embedding": embedding, "accumulate": accumulate, "groups": groups, "model": model, "schedule": schedule, "auc": auc, "quantized": quantized, "hstu": hstu}  # kinds of programs; <kind>_case.hpp runs them
-POOLINGS = ("sum", "mean")
+POOLINGS = ("sum", "mean", "max", "none")
 
 
 def program_kind(case):
     """Which kind of program runs a case; None: the library cannot do yet what the case asks for."""
     kind = case["kind"]
     if kind in ("embedding", "accumulate"):
+        if any(f["pooling"] not in POOLINGS for f in case["features"]):
+            return None
         optimizers = [case.get("optimizer")] if "optimizer" in case else [t["optimizer"] for t in case["tables"]]
         if kind == "embedding" and "optimizer" not in case:
-            known = all(o["kind"] in OPTIMIZERS or o["kind"] == "frozen" for o in optimizers)
-            return "groups" if known and all(f["pooling"] in (*POOLINGS, "none") for f in case["features"]) else None
-        single = all(o["kind"] in OPTIMIZERS for o in optimizers)
-        return kind if single and all(f["pooling"] in POOLINGS for f in case["features"]) else None
+            return "groups" if all(o["kind"] in OPTIMIZERS or o["kind"] == "frozen" for o in optimizers) else None
+        return kind if all(o["kind"] in OPTIMIZERS for o in optimizers) else None
     return "model" if kind in ("dlrm", "dcnv2") else kind if kind in WRITERS else None
 
 

@@ -4,6 +4,7 @@
 
 #include "compare.hpp"
 #include "plans.hpp"
+#include "sequence_features.hpp"
 
 #include <algorithm>
 #include <map>
@@ -13,14 +14,11 @@ namespace golden {
 /// What a case says besides its training groups: group k is that of table k.
 struct GroupsCase {
   std::vector<std::string> tables;
-  std::vector<std::string> sequences;  ///< features that are not pooled
   std::int64_t batch = 0;
   int steps = 0;
 };
 
-/// Runs one `kind: embedding` case with an optimizer per table under one plan. A feature that is not
-/// pooled is looked up by itself, one id a sample, and its gradients are accumulated with those of
-/// the pooled features.
+/// Runs one `kind: embedding` case with an optimizer per table under one plan.
 template <class PlanT, class Trained>
 class GroupsRun {
  public:
@@ -41,11 +39,6 @@ class GroupsRun {
  private:
   using Embeddings = ts::LayoutCollection<ts::Widths<>, Trained, ts::Host, ts::ThreadCommunicator>;
 
-  bool is_sequence(std::string_view feature) const {
-    return std::find(case_.sequences.begin(), case_.sequences.end(), feature) !=
-           case_.sequences.end();
-  }
-
   void run_rank(ts::ThreadCommunicator& communicator, Verdict& verdict) {
     const int ranks = communicator.size(), rank = communicator.rank();
     const ts::Topology topology{ranks, ranks_per_node(ranks)};
@@ -56,31 +49,9 @@ class GroupsRun {
       const std::vector<float> initial = floats(file_, fmt::format("table.{}.initial", table.name));
       embeddings.tables().set(table.name, {initial.data(), table.rows, table.width});
     }
-    for (int step = 0; step < case_.steps; ++step) {
-      const std::string prefix = fmt::format("step{}.", step);
-      const auto name = [&](std::size_t f, std::string_view what) {
-        return fmt::format("{}feature.{}.{}", prefix, layout.features[f].name, what);
-      };
-      std::vector<int> pooled;
-      for (std::size_t f = 0; f < layout.features.size(); ++f)
-        if (!is_sequence(layout.features[f].name)) pooled.push_back(static_cast<int>(f));
-      run_batch(embeddings, pooled, case_.batch, prefix + "output", prefix + "grad_output", verdict,
-                [&](int f) {
-                  const auto feature = static_cast<std::size_t>(f);
-                  return std::pair(integers(file_, name(feature, "offsets")),
-                                   integers(file_, name(feature, "ids")));
-                });
-      for (std::size_t f = 0; f < layout.features.size(); ++f) {
-        if (!is_sequence(layout.features[f].name)) continue;
-        const std::vector<std::int64_t> ids = integers(file_, name(f, "ids"));
-        std::vector<std::int64_t> one_each(ids.size() + 1);
-        for (std::size_t i = 0; i < one_each.size(); ++i)
-          one_each[i] = static_cast<std::int64_t>(i);
-        run_batch(embeddings, {static_cast<int>(f)}, std::ssize(ids), name(f, "rows"),
-                  name(f, "grad_rows"), verdict, [&](int) { return std::pair(one_each, ids); });
-      }
-      embeddings.apply();
-    }
+    for (int step = 0; step < case_.steps; ++step)
+      run_step(embeddings, fmt::format("step{}.", step), ts::even_cut(case_.batch, ranks, rank),
+               ts::even_cut(case_.batch, ranks, rank + 1), verdict);
     // Shards are written by their owners; copies of replicated tables one after another.
     for (int turn = 0; turn < ranks; ++turn) {
       for (std::size_t t = 0; turn == rank && t < layout.tables.size(); ++t)
@@ -105,24 +76,15 @@ class GroupsRun {
                                          state.per_row ? 1 : table.width));
   }
 
-  /// One batch in which only some features have ids: offsets_and_ids(feature). `output` and
-  /// `gradient` hold those features' columns side by side.
-  template <class OffsetsAndIds>
-  void run_batch(Embeddings& embeddings, const std::vector<int>& features, std::int64_t batch,
-                 const std::string& output, const std::string& gradient, Verdict& verdict,
-                 const OffsetsAndIds& offsets_and_ids) {
+  /// Samples [begin, end) of a step.
+  void run_step(Embeddings& embeddings, const std::string& prefix, std::int64_t begin,
+                std::int64_t end, Verdict& verdict) {
     const ts::Layout& layout = embeddings.layout();
-    const int ranks = embeddings.tables().routing().ranks(),
-              rank = embeddings.tables().routing().rank();
-    const std::int64_t begin = ts::even_cut(batch, ranks, rank),
-                       end = ts::even_cut(batch, ranks, rank + 1);
     std::vector<std::int64_t> ids, offsets{0};
-    for (int f = 0; f < static_cast<int>(layout.features.size()); ++f) {
-      if (std::find(features.begin(), features.end(), f) == features.end()) {
-        offsets.insert(offsets.end(), static_cast<std::size_t>(end - begin), std::ssize(ids));
-        continue;
-      }
-      const auto [all, of_feature] = offsets_and_ids(f);
+    for (const ts::FeatureSpec& feature : layout.features) {
+      const std::string name = fmt::format("{}feature.{}.", prefix, feature.name);
+      const std::vector<std::int64_t> all = integers(file_, name + "offsets"),
+                                      of_feature = integers(file_, name + "ids");
       for (std::int64_t sample = begin; sample < end; ++sample) {
         ids.insert(ids.end(), of_feature.begin() + all[sample],
                    of_feature.begin() + all[sample + 1]);
@@ -131,24 +93,16 @@ class GroupsRun {
     }
     const auto found = embeddings.forward(
         ts::KeyedJagged<std::int64_t>{std::ssize(layout.features), end - begin, ids, offsets, {}});
-    const std::vector<float> expected = floats(file_, output), given = floats(file_, gradient);
-    std::int64_t columns = 0;
-    for (const int f : features) columns += layout.feature_column[f + 1] - layout.feature_column[f];
-    std::vector<float> values,
-        gradients(static_cast<std::size_t>((end - begin) * embeddings.columns()));
-    for (std::int64_t sample = begin; sample < end; ++sample) {
-      std::int64_t from = sample * columns;
-      for (const int f : features)
-        for (std::int64_t c = layout.feature_column[f]; c < layout.feature_column[f + 1]; ++c) {
-          values.push_back(found.values(sample - begin, c));
-          gradients[static_cast<std::size_t>((sample - begin) * embeddings.columns() + c)] =
-              given[static_cast<std::size_t>(from++)];
-        }
-    }
-    verdict.compare(fmt::format("{}, rank {}", output, rank), values,
-                    std::span(expected).subspan(static_cast<std::size_t>(begin * columns),
-                                                static_cast<std::size_t>((end - begin) * columns)));
-    embeddings.accumulate(found, {gradients.data(), end - begin, embeddings.columns()});
+    const std::int64_t columns = layout.columns();
+    const auto first = static_cast<std::size_t>(begin * columns),
+               count = static_cast<std::size_t>((end - begin) * columns);
+    const std::vector<float> output = floats(file_, prefix + "output"),
+                             gradient = floats(file_, prefix + "grad_output");
+    verdict.compare(prefix + "output", {found.values.data, count},
+                    std::span(output).subspan(first, count));
+    const SequenceFeatures sequences(found, layout, file_, prefix, begin, end, verdict);
+    embeddings.backward(found, {gradient.data() + first, end - begin, columns},
+                        sequences.gradients());
   }
 
   const ts::SafetensorsReader& file_;

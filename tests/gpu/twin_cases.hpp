@@ -12,6 +12,7 @@
 #include <collection/collection_bodies.hpp>
 #include <collection/deduplicate_bodies.hpp>
 #include <collection/group_bodies.hpp>
+#include <collection/sequence_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
 #include <collection/tier_bodies.hpp>
@@ -183,4 +184,26 @@ TEST_CASE("tables in either memory: one model, to the bit") {
 
 TEST_CASE("training groups: every table trains as in a collection of its optimizer, to the bit") {
   groups::tables_train_as_apart<Cuda>();
+}
+
+TEST_CASE("sequences and max pooling beside sums, by definition") {
+  sequences::by_definition<Cuda>();
+}
+TEST_CASE("sequences and max pooling: the same bits under every plan") {
+  sequences::the_same_bits_under_every_plan<Cuda>();
+}
+TEST_CASE("sequences and max pooling: with gradient_blocks the same bits on 1, 2 and 4 ranks") {
+  sequences::the_same_bits_on_any_number_of_ranks<Cuda>();
+}
+TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
+  sequences::what_backward_and_views_refuse<Cuda>();
+}
+TEST_CASE("sequences: a row travels once per rank that asks, its gradient once back") {
+  sequences::a_row_travels_once_per_rank<Cuda>();
+}
+TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
+  sequences::policies_go_along<Cuda>();
+}
+TEST_CASE("sequences: stages, accumulated gradients, short ids, no offsets: the same bits") {
+  sequences::other_ways_have_the_same_bits<Cuda>();
 }

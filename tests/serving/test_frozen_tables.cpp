@@ -277,6 +277,10 @@ TEST_CASE("bad ids, features and shapes") {
   CHECK(message_of([&] {
           FrozenLookup<std::int32_t> lookup(tables, std::vector<FrozenFeature>{{"x", "nobody"}});
         }).find("has no table 'nobody'") != std::string::npos);
+  CHECK(message_of([&] {
+          FrozenLookup<std::int32_t> lookup(
+              tables, std::vector<FrozenFeature>{{"x", "query", Pooling::max}});
+        }).find("feature 'x' has pooling max") != std::string::npos);
   CHECK_THROWS_AS(FrozenLookup<std::int32_t>(tables, std::vector<FrozenFeature>{}),
                   InvalidArgument);
   CHECK(message_of([&] {

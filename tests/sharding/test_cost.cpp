@@ -8,10 +8,13 @@
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/mark_rows.hpp>
+#include <tessera/host/max_pooling.hpp>
+#include <tessera/host/sequence_rows.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
 #include <tessera/optimizer/optimizers.hpp>

@@ -228,8 +228,8 @@ TEST_CASE("constraints, and what cannot be") {
         "the name 'x' stands twice among the features");
   fails(R"({"tables": [{"name": "a", "rows": 5}, {"name": "a", "rows": 5}]})", "",
         "the name 'a' stands twice");
-  fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "max"}]})", "",
-        "'max' is none of sum, mean and sqrtn");
+  fails(R"({"tables": [{"name": "a", "rows": 5, "pooling": "most"}]})", "",
+        "'most' is none of sum, mean, sqrtn, max and none");
 }
 
 TEST_CASE("no plan fits: each change that would do is named, and does") {

@@ -4,6 +4,7 @@
 
 #include <tessera/collection/options.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/stage/sequence_view.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 
 #include <cstdint>
@@ -20,8 +21,10 @@ class GradientGuard {
   /// Whether the step may change the tables: the same answer on every rank. Under `reject`
   /// collective, and the host waits.
   template <class Comm>
-  bool accept([[maybe_unused]] Comm& communicator, MatrixView<const float> gradient) {
+  bool accept([[maybe_unused]] Comm& communicator, MatrixView<const float> gradient,
+              SequenceGradients sequences) {
     count_.add(gradient);
+    for (const SequenceGradient& sequence : sequences) count_.add(sequence.values);
     if constexpr (policy == NonFinite::reject) {
       auto found = static_cast<std::int64_t>(counted() - seen_);
       seen_ += static_cast<std::uint64_t>(found);
@@ -49,7 +52,7 @@ class GradientGuard<NonFinite::use, Backend> {
   explicit GradientGuard(const Backend&) {}
 
   template <class Comm>
-  bool accept(Comm&, MatrixView<const float>) {
+  bool accept(Comm&, MatrixView<const float>, SequenceGradients) {
     return true;
   }
   std::uint64_t counted() const { return 0; }

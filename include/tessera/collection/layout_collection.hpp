@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/collection/apply_accumulated.hpp>
+#include <tessera/collection/apply_step.hpp>
 #include <tessera/collection/gradient_guard.hpp>
 #include <tessera/collection/options.hpp>
 #include <tessera/concepts/communicator.hpp>
@@ -56,24 +57,7 @@ class LayoutCollection {
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
 
-  struct Options {
-    float learning_rate = 0.01f;
-    std::uint64_t seed = 0;  ///< of the first values, and of stochastic rounding
-    O optimizer{};
-    initializer initialize{};
-    std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
-    int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
-    /// for debugging: before each exchange ranks compare where they are, and name who is elsewhere
-    bool check_stages = false;
-    /// names, under EncodeWithOneOf; empty: its first
-    std::string forward_codec{}, backward_codec{};
-    bool deduplicate = false;  ///< under DeduplicateIfAsked
-    /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
-    /// (EqualBatches)
-    bool equal_batches = false;
-    /// of tables OnFile: where their rows lie, and how many are in memory
-    TableFiles files{};
-  };
+  using Options = CollectionOptions<O, initializer>;
 
   /// What one element and one row cost on a rank; of several training groups, the most.
   static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
@@ -94,7 +78,7 @@ class LayoutCollection {
                 communicator.size() == 1 ? -1 : communicator.rank()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f)
       all_features_.push_back(static_cast<int>(f));
-    detail::require_sound<Settings>(options_);
+    detail::require_sound<Settings>(options_, communicator_.size());
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
@@ -178,24 +162,32 @@ class LayoutCollection {
     return forward_routed(step, detail::make_matrix(backend_, output_, step.batch, columns()));
   }
 
-  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape.
+  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape;
+  /// `sequences`: one for each sequence feature that trains, from its view.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
-    StepState<Id>& step = opened(pooled, gradient);
-    split(step, gradient);
+  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
+                SequenceGradients sequences = {}) {
+    StepState<Id>& step = opened(pooled, gradient, sequences);
+    split(step, gradient, sequences);
     exchange_gradients(step);
     update(step, gradient);
   }
 
-  /// The same; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's
+  /// The same where all features are sequences.
+  template <IdType Id>
+  void backward(const Pooled<Id, Backend>& pooled, SequenceGradients sequences) {
+    backward(pooled, MatrixView<const float>(nullptr, pooled.values.rows, 0), sequences);
+  }
+
+  /// The first; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's
   /// ids (0 for features without weights). With model-parallel input each rank gets its own shards'
   /// share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
-                std::span<float> weight_gradients) {
-    StepState<Id>& step = opened(pooled, gradient);
+                std::span<float> weight_gradients, SequenceGradients sequences = {}) {
+    StepState<Id>& step = opened(pooled, gradient, sequences);
     weight_gradients_.check_room("backward", weight_gradients, step.ids);
-    split(step, gradient);
+    split(step, gradient, sequences);
     exchange_gradients(step);
     this->weight_gradients(step, gradient, weight_gradients);
     update(step, gradient);
@@ -203,9 +195,10 @@ class LayoutCollection {
 
   /// As `backward`, but rows wait for `apply`: gradients of several batches are summed, for one step.
   template <IdType Id>
-  void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) {
-    StepState<Id>& step = opened(pooled, gradient);
-    if (!split(step, gradient)) return accumulator_.skip();
+  void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
+                  SequenceGradients sequences = {}) {
+    StepState<Id>& step = opened(pooled, gradient, sequences);
+    if (!split(step, gradient, sequences)) return accumulator_.skip();
     exchange_gradients(step);
     step.stage = StepStage::empty;
     accumulator_.add(step, gradient);
@@ -220,12 +213,13 @@ class LayoutCollection {
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
   /// `backward`. The result lives until the next `evaluate`.
   template <IdType Id>
-  MatrixView<float> evaluate(const KeyedJagged<Id>& ids) {
+  Evaluated<Id, Backend> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
     const MatrixView<float> output =
         detail::make_matrix(backend_, evaluated_, ids.batch, columns());
-    evaluate(std::get<StepState<Id>>(evaluation_steps_), ids, output);
-    return output;
+    StepState<Id>& step = std::get<StepState<Id>>(evaluation_steps_);
+    evaluate(step, ids, output);
+    return {output, &step};
   }
 
   /// The same with a step and memory of the caller's. On the host, threads that have a step each
@@ -283,9 +277,11 @@ class LayoutCollection {
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
                             std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
+    require(!routing_.keeps_rows(),
+            "route_model_parallel: sequences and max pooling need each rank's own samples; give "
+            "those to forward or route");
     begin(step, steps_.rates());
     step.model_parallel = true;
-    step.distinct.clear();
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     detail::check_features(ids, routing_.local_features().size());
     LocalIdExchange<Id, Backend, Comm>::set_sample_begin(step, routing_, ids.batch, sample_begin);
@@ -324,18 +320,20 @@ class LayoutCollection {
     step.stage = StepStage::empty;
   }
 
-  /// Cuts the gradient into what each owner needs. False, on every rank, where
+  /// Cuts the gradients into what each owner needs. False, on every rank, where
   /// RejectNonFiniteGradients refuses the gradients of any: then the stages that follow do nothing,
   /// and the step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
-  bool split(StepState<Id>& step, MatrixView<const float> gradient) {
+  bool split(StepState<Id>& step, MatrixView<const float> gradient,
+             SequenceGradients sequences = {}) {
     if (!step.rejected(this)) step.require_at(this, StepStage::assembled, "split");
     check_shape("split: gradient", gradient, step.batch);
-    if (!guard_.accept(communicator_, gradient)) {
+    step.distinct.check("split", sequences);
+    if (!guard_.accept(communicator_, gradient, sequences)) {
       step.stage = StepStage::rejected;
       return false;
     }
-    if constexpr (Settings::deduplicates) step.distinct.template merge<Store>(backend_, gradient);
+    if constexpr (finds_rows) step.distinct.template merge<Store>(backend_, gradient, sequences);
     vectors_.split(backend_, step, gradient);
     step.stage = StepStage::split;
     return true;
@@ -365,10 +363,8 @@ class LayoutCollection {
     weight_gradients_.run_stage(step, gradient, out);
   }
 
-  /// Merges the gradients of each row over the global batch and applies the optimizer once per row.
-  /// Ends the step. All that may fail for another rank's sake, or for a batch that is too large,
-  /// comes first: where it throws, no table of this rank has changed. `gradient`: as given to
-  /// split.
+  /// Merges the gradients of each row over the global batch and applies the optimizer once per row
+  /// (apply_step). Ends the step. `gradient`: as given to split.
   template <IdType Id>
   void update(StepState<Id>& step, MatrixView<const float> gradient) {
     if (step.rejected(this)) return;
@@ -377,13 +373,7 @@ class LayoutCollection {
     check_shape("update: gradient", gradient, step.batch);
     check_stage(communicator_, "update");
     step.stage = StepStage::empty;
-    store_.refresh();
-    updater_.merge_own(step, gradient);
-    updater_.gather(step.fixed_sizes(), steps_.rates());
-    UpdateStep<O> now = steps_.next(options_.optimizer);
-    updater_.exchange(step.most_entries, now);
-    steps_.advance(options_.optimizer, store_.seed(), now);
-    updater_.apply_all(step, gradient, now);
+    apply_step(step, gradient, store_, updater_, options_.optimizer, steps_);
   }
 
   // ---- tables ----
@@ -412,6 +402,8 @@ class LayoutCollection {
   }
 
  private:
+  /// Whether rows may come to the rank that asks as they are.
+  static constexpr bool finds_rows = Settings::deduplicates || Store::keeps_rows;
   bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
 
   template <class T>
@@ -428,9 +420,11 @@ class LayoutCollection {
   }
 
   template <IdType Id>
-  StepState<Id>& opened(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient) const {
+  StepState<Id>& opened(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
+                        SequenceGradients sequences) const {
     pooled.check(this);
     check_shape("backward: gradient", gradient, pooled.step->batch);
+    pooled.step->distinct.check("backward", sequences);
     return *pooled.step;
   }
 
@@ -460,8 +454,11 @@ class LayoutCollection {
                         routing_.sizes_needed(options_.equal_batches, deduplicates()));
     if (options_.equal_batches)
       equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
-    if constexpr (Settings::deduplicates)
-      if (deduplicates()) step.distinct.find(backend, layout_, routing_, step.inputs);
+    if constexpr (finds_rows)
+      if (deduplicates() || routing_.keeps_rows())
+        step.distinct.find(backend, layout_, routing_, step.inputs,
+                           {deduplicates(), Settings::bad_ids,
+                            std::max(1, options_.gradient_blocks / routing_.ranks())});
     IdExchange<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
@@ -494,7 +491,7 @@ class LayoutCollection {
     step.require_at(this, StepStage::exchanged, "assemble");
     check_shape("assemble: output", output, step.batch);
     vectors_.assemble(backend, step, output);
-    if constexpr (Settings::deduplicates) step.distinct.template pool<Store>(backend, output);
+    if constexpr (finds_rows) step.distinct.template pool<Store>(backend, output);
     step.stage = StepStage::assembled;
   }
 

@@ -8,15 +8,19 @@
 #include <tessera/core/error.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/cluster.hpp>
+#include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
+#include <tessera/tables/table_files.hpp>
 #include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace tessera::inline v0 {
 
@@ -99,6 +103,30 @@ struct Deduplicate {
 /// The same where Options::deduplicate asks for it.
 struct DeduplicateIfAsked {
   static constexpr bool deduplicates = true, if_asked = true;
+};
+
+/// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
+template <class O, class F>
+struct CollectionOptions {
+  float learning_rate = 0.01f;
+  std::uint64_t seed = 0;  ///< of the first values, and of stochastic rounding
+  O optimizer{};
+  F initialize{};
+  std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
+  int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
+  /// for debugging: before each exchange ranks compare where they are, and name who is elsewhere
+  bool check_stages = false;
+  /// names, under EncodeWithOneOf; empty: its first
+  std::string forward_codec{}, backward_codec{};
+  bool deduplicate = false;  ///< under DeduplicateIfAsked
+  /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
+  /// (EqualBatches)
+  bool equal_batches = false;
+  /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
+  /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
+  int gradient_blocks = 0;
+  /// of tables OnFile: where their rows lie, and how many are in memory
+  TableFiles files{};
 };
 
 namespace detail {
@@ -257,8 +285,11 @@ constexpr bool deduplicates(const Options& options) {
 
 /// Throws InvalidArgument for options that no collection of these policies can have.
 template <class Settings, class Options>
-void require_sound(const Options& options) {
+void require_sound(const Options& options, int ranks) {
   checked_rate(options.learning_rate);
+  require(options.gradient_blocks >= 0 && options.gradient_blocks % ranks == 0,
+          "EmbeddingCollection: option gradient_blocks is {} on {} ranks; give a multiple of them",
+          options.gradient_blocks, ranks);
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   for_each_training_group<Trained>([&](auto i) {
     checked_rate(GroupsOf<Trained>::template rate<i()>(options.optimizer, options.learning_rate));

@@ -9,18 +9,26 @@
 namespace tessera::inline v0 {
 
 /// How the rows of a bag become one vector. `mean` divides by the number of ids, weighted or not,
-/// `sqrtn` by its square root (TensorFlow's combiner of that name, for ids without weights); an
-/// empty bag is a zero vector.
-enum class Pooling : std::uint8_t { sum, mean, sqrtn };
+/// `sqrtn` by its square root (TensorFlow's combiner of that name, for ids without weights), `max`
+/// takes each column's largest value, whose gradient goes to the first id that has it; an empty bag
+/// is a zero vector. `none`: they do not; the feature is a sequence, with a vector per id.
+enum class Pooling : std::uint8_t { sum, mean, sqrtn, max, none };
 
 constexpr std::string_view to_string(Pooling pooling) {
-  return pooling == Pooling::sum ? "sum" : pooling == Pooling::mean ? "mean" : "sqrtn";
+  constexpr std::string_view names[] = {"sum", "mean", "sqrtn", "max", "none"};
+  return names[static_cast<int>(pooling)];
 }
 /// The pooling of that name; none: there is no such.
 constexpr std::optional<Pooling> find_pooling(std::string_view name) {
-  for (const Pooling pooling : {Pooling::sum, Pooling::mean, Pooling::sqrtn})
+  for (const Pooling pooling :
+       {Pooling::sum, Pooling::mean, Pooling::sqrtn, Pooling::max, Pooling::none})
     if (to_string(pooling) == name) return pooling;
   return std::nullopt;
+}
+/// Whether the rows of a feature come to the rank that asks as they are, each distinct one once.
+/// Such features have no weights.
+constexpr bool keeps_rows(Pooling pooling) {
+  return pooling == Pooling::max || pooling == Pooling::none;
 }
 
 /// Rows of a table that are only known when the collection is constructed.

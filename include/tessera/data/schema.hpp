@@ -215,8 +215,9 @@ class SchemaParser {
       if (const YamlNode* given = yaml_.find(node, "pooling")) {
         const std::string& text = scalar(*given, "pooling");
         const std::optional<Pooling> pooling = find_pooling(text);
-        if (!pooling)
-          fail(*given, "column '{}': pooling '{}' must be sum, mean or sqrtn", column.name, text);
+        if (!pooling || *pooling == Pooling::none)
+          fail(*given, "column '{}': pooling '{}' must be sum, mean, sqrtn or max", column.name,
+               text);
         column.pooling = *pooling;
       }
     }

@@ -45,6 +45,10 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     std::int32_t found = 0;
     for (std::int64_t i = 0; i < job.count; ++i) {
       const Id id = job.ids[i];
+      if (id < 0) {
+        job.index[i] = -1;
+        continue;
+      }
       std::size_t at = static_cast<std::size_t>(mix64(static_cast<std::uint64_t>(id))) & mask;
       while (table[at] >= 0 && job.distinct[table[at]] != id) at = (at + 1) & mask;
       if (table[at] < 0) {

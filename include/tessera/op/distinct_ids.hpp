@@ -11,8 +11,8 @@
 namespace tessera::inline v0::op {
 
 /// The distinct ids of arrays, each array for itself, in an order that the ids alone decide: ids[i]
-/// == distinct[index[i]]. Where the host cannot read ids, negative ones (see Bags) are not among
-/// them; their index is -1. The host waits for `found`.
+/// == distinct[index[i]]. Negative ids are not among them; their index is -1. The host waits for
+/// `found`.
 template <IdType Id>
 struct DistinctIds {
   struct Job {

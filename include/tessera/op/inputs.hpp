@@ -17,6 +17,11 @@ enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
 
 namespace op {
 
+/// Whether a pooling multiplies sums by pooling_scale.
+TESSERA_HOST_DEVICE constexpr bool scales_sums(Pooling pooling) {
+  return pooling == Pooling::mean || pooling == Pooling::sqrtn;
+}
+
 /// What the sum of a bag of `ids` ids is multiplied by under `mean` and `sqrtn`.
 TESSERA_HOST_DEVICE inline float pooling_scale(Pooling pooling, std::int64_t ids) {
   if (ids == 0) return 0;
@@ -76,7 +81,7 @@ struct AdmitIds {
     std::int64_t bound = -1;  ///< most ids that the feature may have; -1: any number
 
     /// Whether scale is wanted, and whether scaled_weights are.
-    TESSERA_HOST_DEVICE constexpr bool scales() const { return pooling != Pooling::sum; }
+    TESSERA_HOST_DEVICE constexpr bool scales() const { return scales_sums(pooling); }
     TESSERA_HOST_DEVICE constexpr bool scales_weights() const { return scales() && weighted; }
   };
   struct Parameters {

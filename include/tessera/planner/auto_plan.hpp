@@ -246,6 +246,8 @@ class AutoPlan {
  public:
   /// See Plan::feature_shape.
   static constexpr FeatureShape feature_shape = shape_of_features(uncut());
+  /// See Plan::keeps_rows.
+  static constexpr bool keeps_rows = tessera::keeps_rows(uncut());
 
   /// Whether a rectangle may have a copy on every rank, on any number of ranks.
   static constexpr bool replicates = constraints().allows(Cut::replicated) || [] {

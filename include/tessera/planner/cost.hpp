@@ -97,14 +97,22 @@ class CostModel {
       const int t = feature_table[f];
       if (t < 0) continue;
       const double hotness = features[f].hotness > 0 ? features[f].hotness : tables[t].hotness;
-      tables_[t].hotness.push_back(hotness);
-      tables_[t].ids += hotness * batch_;
-      ragged_ |= hotness != 1;
+      Table& table = tables_[t];
+      const double ids = hotness * batch_;
+      table.given += ids;
+      if (keeps_rows(features[f].pooling)) {  // each distinct id of a rank asks for its row
+        const double asked =
+            ranks_ * distinct_rows(ids / ranks_, table.rows, 0, table.rows, table.skew);
+        table.add({.hotness = 1, .bags = asked});
+      } else {
+        table.add({.hotness = hotness, .bags = batch_});
+        ragged_ |= hotness != 1;
+      }
     }
     for (Table& t : tables_) {
-      t.distinct = distinct_rows(t.ids, t.rows, 0, t.rows, t.skew);
+      t.distinct = distinct_rows(t.given, t.rows, 0, t.rows, t.skew);
       t.distinct_of_rank =
-          ranks_ == 1 ? t.distinct : distinct_rows(t.ids / ranks_, t.rows, 0, t.rows, t.skew);
+          ranks_ == 1 ? t.distinct : distinct_rows(t.given / ranks_, t.rows, 0, t.rows, t.skew);
     }
   }
 
@@ -115,7 +123,7 @@ class CostModel {
   /// Seconds in which a rank checks the ids of its samples.
   constexpr double check_seconds() const {
     double ids = 0;
-    for (const Table& t : tables_) ids += t.ids;
+    for (const Table& t : tables_) ids += t.given;
     return ids / ranks_ * cluster_.check_seconds;
   }
   /// Seconds until a rank has sent so many bytes to each other rank.
@@ -132,13 +140,13 @@ class CostModel {
     const double share =
         whole ? 1 : share_of_ids(t.rows, begin, end, workload_.sorted_ids ? t.skew : 0);
     const double ids = t.ids * share;
-    double distinct = t.distinct, bags = batch_ * static_cast<double>(t.hotness.size());
+    double distinct = t.distinct, bags = t.bags;
     if (!whole) {
-      distinct = workload_.sorted_ids ? distinct_rows(t.ids, t.rows, begin, end, t.skew)
+      distinct = workload_.sorted_ids ? distinct_rows(t.given, t.rows, begin, end, t.skew)
                                       : t.distinct * share;
       bags = 0;
-      for (const double h : t.hotness)
-        bags += h == 1 ? batch_ * share : batch_ * (1 - constexpr_pow(1 - share, h));
+      for (const Feature& f : t.features)
+        bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
     }
     return replicated
                ? replica(t, r.width(), share, tier)
@@ -147,12 +155,22 @@ class CostModel {
 
  private:
   static constexpr double kLine = 64;  // bytes that memory moves at least
+  struct Feature {
+    double hotness = 0, bags = 0;  // as owners see it
+  };
   struct Table {
     double rows = 0;
     int width = 0;
-    double skew = 0, ids = 0;
+    double skew = 0, given = 0;  // ids of the batch
+    double ids = 0, bags = 0;    // that owners see
     double distinct = 0, distinct_of_rank = 0;
-    std::vector<double> hotness{};  // of each feature
+    std::vector<Feature> features{};
+
+    constexpr void add(const Feature& feature) {
+      features.push_back(feature);
+      ids += feature.hotness * feature.bags;
+      bags += feature.bags;
+    }
   };
 
   constexpr double gather_seconds(double ids, double distinct, int width, Tier tier) const {
@@ -181,7 +199,7 @@ class CostModel {
   constexpr ShardCost shard(const Table& t, int width, double ids, double distinct, double bags,
                             double blocks, Tier tier) const {
     const bool whole = blocks <= 1;
-    const double vectors = bags * width * 4, features = static_cast<double>(t.hotness.size());
+    const double vectors = bags * width * 4, features = static_cast<double>(t.features.size());
     const double remote = ranks_ > 1 ? 1 : 0, sources = features * ranks_ * cluster_.block_seconds;
     ShardCost c{.id_bytes = ids * workload_.id_bytes + (ragged_ ? 4 * bags : 0),
                 .vector_bytes = bags * width * workload_.wire_bytes};
@@ -202,8 +220,8 @@ class CostModel {
     // Vectors are put into place and gradients cut: both read and written. What blocks of rows give
     // is added to zeros, and a sample that has nothing in a block is a gap in the order of the
     // matrix.
-    const double lines = batch_ * features / blocks * std::max(width * 4.0, kLine),
-                 gaps = 1 - bags / std::max(1.0, batch_ * features);
+    const double lines = t.bags / blocks * std::max(width * 4.0, kLine),
+                 gaps = 1 - bags / std::max(1.0, t.bags);
     const double matrix = whole ? 2 * lines / cluster_.stream_bandwidth
                                 : 4 * lines / cluster_.stream_bandwidth +
                                       2 * gaps * lines / cluster_.gather_bandwidth;
@@ -221,8 +239,8 @@ class CostModel {
   /// Every rank looks its own samples up; merged gradients of touched rows go to all ranks.
   constexpr ShardCost replica(const Table& t, int width, double share, Tier tier) const {
     const double ids = t.ids * share / ranks_, local = t.distinct_of_rank * share,
-                 features = static_cast<double>(t.hotness.size());
-    const double vectors = batch_ / ranks_ * features * width * 4;
+                 features = static_cast<double>(t.features.size());
+    const double vectors = t.bags / ranks_ * width * 4;
     ShardCost c;
     c.lookup = gather_seconds(ids, local, width, tier) + vectors / cluster_.stream_bandwidth +
                features * cluster_.block_seconds;

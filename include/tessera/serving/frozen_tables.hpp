@@ -189,6 +189,9 @@ class FrozenLookup {
     std::vector<FeatureSpec> list;
     for (const FrozenFeature& feature : features_) {
       static_cast<void>(tables.table(feature.table));
+      require(!keeps_rows(feature.pooling),
+              "FrozenLookup: feature '{}' has pooling {}; those of sum, mean and sqrtn are served",
+              feature.name, to_string(feature.pooling));
       list.push_back({.name = feature.name,
                       .table = feature.table,
                       .pooling = feature.pooling,

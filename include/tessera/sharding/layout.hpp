@@ -71,7 +71,8 @@ struct PlanFault {
     uneven_columns,
     no_policy,
     no_group,
-    two_groups
+    two_groups,
+    weighted_rows
   };
   /// The cheapest change that would make a plan fit.
   enum class Remedy : std::uint8_t {
@@ -217,6 +218,9 @@ inline std::string describe(const PlanFault& fault) {
       return fmt::format("EmbeddingCollection: table '{}' is in no training group", name);
     case PlanFault::Kind::two_groups:
       return fmt::format("EmbeddingCollection: table '{}' is in two training groups", name);
+    case PlanFault::Kind::weighted_rows:
+      return fmt::format(
+          "Plan: feature '{}' is weighted; sequences and max pooling take no weights", name);
   }
   return "unknown fault";
 }
@@ -262,7 +266,7 @@ struct Layout {
   std::vector<TableSpec> tables{};
   std::vector<FeatureSpec> features{};  ///< in output order
   std::vector<int> feature_table{};     ///< index into tables
-  /// first output column of each feature; one more: the total
+  /// first output column of each feature (sequences have none); one more: the total
   std::vector<std::int64_t> feature_column{};
   std::vector<Shard> shards{};  ///< table by table
   PlanFault fault{};
@@ -355,27 +359,41 @@ constexpr void resolve_features(Layout& layout, bool one_feature_per_table) {
                                             : tables.find(layout.tables, layout.features[f].table);
     if (table < 0 && layout.fault.ok())
       layout.fault = PlanFault::unknown(layout.features[f].table, layout.features[f].name);
+    const FeatureSpec& feature = layout.features[f];
+    if (feature.weighted && keeps_rows(feature.pooling))
+      blame(PlanFault::Kind::weighted_rows, feature.name);
+    const bool columns = table >= 0 && feature.pooling != Pooling::none;
     layout.feature_table.push_back(table);
     layout.feature_column.push_back(layout.feature_column.back() +
-                                    (table < 0 ? 0 : layout.tables[table].width));
+                                    (columns ? layout.tables[table].width : 0));
   }
 }
 
-/// How many vectors a sample has, one for each feature, and the width that all of them have; 0
-/// where widths differ.
+/// How many vectors a sample has, one for each feature that is pooled, and the width that all of
+/// them have; 0 where widths differ.
 struct FeatureShape {
   int count = 0;
   int width = 0;
 };
 
+/// Whether the rows of some feature come to the rank that asks as they are.
+constexpr bool keeps_rows(const Layout& layout) {
+  for (const FeatureSpec& feature : layout.features)
+    if (keeps_rows(feature.pooling)) return true;
+  return false;
+}
+
 /// `layout`: one whose features are resolved.
 constexpr FeatureShape shape_of_features(const Layout& layout) {
-  FeatureShape shape{.count = static_cast<int>(layout.features.size())};
-  for (const int table : layout.feature_table) {
-    if (table < 0 || (shape.width != 0 && layout.tables[table].width != shape.width))
-      return {.count = shape.count};
-    shape.width = layout.tables[table].width;
+  FeatureShape shape;
+  bool same = true;
+  for (std::size_t f = 0; f < layout.features.size(); ++f) {
+    if (layout.features[f].pooling == Pooling::none) continue;
+    const int table = layout.feature_table[f], width = table < 0 ? 0 : layout.tables[table].width;
+    same = same && table >= 0 && (shape.count == 0 || width == shape.width);
+    shape = {.count = shape.count + 1, .width = width};
   }
+  if (!same) shape.width = 0;
   return shape;
 }
 

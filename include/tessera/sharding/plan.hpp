@@ -257,6 +257,9 @@ class Plan {
   /// Whether ids and vectors pass between ranks: not where every rank has all tables whole.
   static constexpr bool exchanges = Arithmetic::exchanges();
 
+  /// Whether some feature is a sequence or pooled by max: code for those is compiled.
+  static constexpr bool keeps_rows = tessera::keeps_rows(Arithmetic::uncut());
+
   /// Whether every policy says that it cuts no columns (docs/concepts/sharding_policy.md): code for
   /// cut ones is not compiled.
   static constexpr bool whole_rows = (Arithmetic::template keeps_rows_whole<Entries>() && ...);

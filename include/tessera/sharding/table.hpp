@@ -23,6 +23,13 @@ struct Mean {
 struct Sqrtn {
   static constexpr Pooling pooling = Pooling::sqrtn;
 };
+struct Max {
+  static constexpr Pooling pooling = Pooling::max;
+};
+/// No pooling: a vector per id.
+struct Sequence {
+  static constexpr Pooling pooling = Pooling::none;
+};
 
 /// One table as a type: name, rows (or `dynamic_rows`), width, pooling of the feature of the same
 /// name.
@@ -31,7 +38,8 @@ struct Table {
   static_assert(Rows > 0 || Rows == dynamic_rows, "Table: rows must be positive, or dynamic_rows");
   static_assert(Width > 0, "Table: width must be positive");
   static_assert(
-      requires { P::pooling; }, "Table: the fourth argument is a pooling: Sum, Mean or Sqrtn");
+      requires { P::pooling; },
+      "Table: the fourth argument is a pooling: Sum, Mean, Sqrtn, Max or Sequence");
 
   static constexpr auto name = Name;
   static constexpr std::array<TableSpec, 1> specs{TableSpec{name.view(), Rows, Width, P::pooling}};

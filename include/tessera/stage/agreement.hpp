@@ -237,6 +237,7 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
                                             : "off"});
   facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
   facts.push_back({"option equal_batches", fmt::format("{}", options.equal_batches)});
+  facts.push_back({"option gradient_blocks", fmt::format("{}", options.gradient_blocks)});
   return facts;
 }
 

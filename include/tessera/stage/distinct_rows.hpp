@@ -4,84 +4,79 @@
 
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/op/distinct_ids.hpp>
+#include <tessera/op/inputs.hpp>
 #include <tessera/op/lookup.hpp>
+#include <tessera/op/max_pooling.hpp>
+#include <tessera/op/sequence_rows.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/sharding/policies.hpp>
+#include <tessera/stage/sequence_view.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/table_store.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
-/// Duplicate removal before the exchange. Of a feature whose rows are on other ranks each distinct
-/// id of this rank's batch travels once, as a batch of its own with one id per bag; the rows come
-/// back unpooled and are pooled here, in the order of the bag's ids. Backward merges the gradients
-/// of each distinct id here, and one row per id travels.
+/// Rows that come to the rank that asked as they are. Each distinct id of this rank's batch travels
+/// once, as a batch of its own with one id per bag; its row comes back, and is pooled here, in the
+/// order of the bag's ids, or stays as it is (sequences). Backward merges the gradients of each
+/// distinct id here, and one row per id travels. Treats sequences and max pooling, whose tables may
+/// be this rank's own, too, and with duplicate removal all features that travel.
 template <IdType Id, class Backend>
 class DistinctRows {
  public:
   /// No feature is treated.
-  void clear() { features_.clear(); }
+  void clear() {
+    features_.clear();
+    assembled_by_ = nullptr;
+  }
 
-  /// Treats the features that travel. `inputs` stay in use until the end of the step.
+  /// What `find` treats, and how. `blocks`: samples are cut into so many, each of which counts as a
+  /// batch of its own.
+  struct Wanted {
+    bool duplicates = false;
+    BadIds bad_ids = BadIds::throw_error;
+    std::int64_t blocks = 1;
+  };
+
+  /// `inputs` stay in use until the end of the step, as does `layout`.
   template <class Inputs>
   void find(const Backend& backend, const Layout& layout, const RankLayout& routing,
-            const Inputs& inputs) {
+            const Inputs& inputs, const Wanted& wanted) {
+    layout_ = &layout;
     features_.assign(layout.features.size(), {});
-    std::size_t entries = 0;
+    std::size_t entries = 0, offsets = 0;
     for (std::size_t f = 0; f < features_.size(); ++f) {
-      Feature& feature = features_[f];
-      feature.bags = inputs.part(static_cast<int>(f), 0);
-      feature.active = routing.travels(static_cast<int>(f));
-      feature.gradients = routing.gradients(static_cast<int>(f));
-      feature.width = layout.tables[layout.feature_table[f]].width;
-      feature.rows = layout.tables[layout.feature_table[f]].rows;
-      feature.column = layout.feature_column[f];
-      require(feature.bags.bags == 0 ||
-                  feature.bags.entry_bound < std::numeric_limits<std::int32_t>::max(),
-              "Deduplicate: feature '{}' has {} ids on this rank; at most 2^31 - 2",
-              layout.features[f].name, feature.bags.entry_bound);
-      if (feature.active && feature.bags.bags != 0)
-        entries += static_cast<std::size_t>(feature.bags.entry_bound);
+      describe(f, routing, inputs.part(static_cast<int>(f), 0), wanted);
+      const Feature& feature = features_[f];
+      if (feature.active) entries += feature.count();
+      if (feature.is_sequence()) offsets += static_cast<std::size_t>(feature.bags.bags) + 1;
     }
-    Id* distinct = ids_.resize(backend, entries).data();
     // not null, as places are counted from before it
     std::int32_t* index = index_.resize(backend, entries + 1).data();
-    std::vector<typename op::DistinctIds<Id>::Job> jobs;
-    for (const Feature& feature : features_)
-      if (feature.active && feature.bags.bags != 0) {
-        const std::int64_t count = feature.bags.entry_bound;
-        jobs.push_back(
-            {feature.bags.ids + feature.bags.first_entry, count, distinct, index, 0, feature.rows});
-        distinct += count;
-        index += count;
-      }
-    op::run<op::DistinctIds<Id>>(backend, {jobs});
-    auto job = jobs.begin();
-    std::size_t floats = 0;
+    std::int64_t* next_offsets = offsets_.resize(backend, offsets).data();
+    Id* distinct = ids_.resize(backend, entries).data();
+    jobs_.clear();
     for (Feature& feature : features_) {
       if (!feature.active) continue;
-      feature.first = floats;
-      if (feature.bags.bags == 0) continue;
-      feature.ids.ids = job->distinct;
-      feature.ids.bags = feature.ids.entry_bound = job->found;
-      feature.indices.ids = job->index - feature.bags.first_entry;
-      feature.indices.offsets = feature.bags.offsets;
-      feature.indices.weights = feature.bags.weights;
-      feature.indices.bag_scale = feature.bags.bag_scale;
-      feature.indices.bags = feature.bags.bags;
-      feature.indices.entry_bound = feature.bags.entry_bound;
-      feature.indices.first_entry = feature.bags.first_entry;
-      const std::size_t size = static_cast<std::size_t>(job->found * feature.width);
-      floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes
-      ++job;
+      feature.index = index;
+      feature.offsets = next_offsets;
+      if (feature.is_sequence()) next_offsets += feature.bags.bags + 1;
+      add_jobs(backend, feature, distinct, wanted.blocks);
+      distinct += feature.count();
+      index += feature.count();
     }
-    rows_.resize(backend, floats);
-    gradients_.resize(backend, floats);
+    op::run<op::DistinctIds<Id>>(backend, {jobs_});
+    list_distinct(backend);
+    set_offsets(backend);
   }
 
   bool active(int feature) const { return !features_.empty() && features_[feature].active; }
@@ -93,64 +88,294 @@ class DistinctRows {
   /// for ids.
   const op::Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
   /// Rows of an active feature's distinct ids, and their merged gradients: [ids, width].
-  MatrixView<float> rows(int feature) const { return view(rows_, feature); }
-  MatrixView<float> gradients(int feature) const { return view(gradients_, feature); }
+  MatrixView<float> rows(int feature) const { return view(rows_, features_[feature]); }
+  MatrixView<const float> gradients(int feature) const { return features_[feature].gradient; }
+
+  /// The vectors of a sequence feature (index into Layout::features), once they are assembled.
+  SequenceView<Backend> sequence(int f) const {
+    require(assembled_by_ != nullptr,
+            "sequence: this step has no vectors; look a batch up first, by a collection that has a "
+            "sequence feature");
+    require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
+            "sequence: feature {} is no sequence; those are {}", f, names());
+    const Feature& feature = features_[f];
+    return {*assembled_by_,
+            f,
+            {rows_.data() + feature.first, feature.rows(), feature.width},
+            {feature.index, feature.count()},
+            {feature.offsets, static_cast<std::size_t>(feature.bags.bags) + 1}};
+  }
+  SequenceView<Backend> sequence(std::string_view name) const {
+    std::size_t f = 0;
+    while (f < features_.size() && layout_->features[f].name != name) ++f;
+    require(f < features_.size() || features_.empty(),
+            "sequence: no feature has the name '{}'; sequences are {}", name, names());
+    return sequence(static_cast<int>(f));
+  }
 
   /// Pools the rows into the features' columns of `output`.
   template <class Store>
   void pool(const Backend& backend, MatrixView<float> output) {
-    for (std::size_t f = 0; f < features_.size(); ++f) {
-      const Feature& feature = features_[f];
-      if (!feature.active || feature.bags.bags == 0) continue;
+    if (!features_.empty()) assembled_by_ = &backend;
+    for (const Feature& feature : features_) {
+      if (!feature.active || feature.is_sequence() || feature.bags.bags == 0) continue;
+      const float* const rows = rows_.data() + feature.first;
+      if (feature.pooling == Pooling::max) {
+        op::run<op::PoolMax>(backend, {feature.indices, rows, feature.width,
+                                       output.data + feature.column, output.stride});
+        continue;
+      }
       const op::LookupGroup<std::int32_t> groups[] = {
           {feature.indices, output.data + feature.column, output.stride}};
       Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        op::run<op::Lookup<float, std::int32_t, Width>>(
-            backend, {rows_.data() + feature.first, feature.width, groups});
+        op::run<op::Lookup<float, std::int32_t, Width>>(backend, {rows, feature.width, groups});
       });
     }
   }
 
-  /// Merges the output's gradient by distinct id, in the order of the batch.
-  template <class Store>
-  void merge(const Backend& backend, MatrixView<const float> gradient) {
-    for (std::size_t f = 0; f < features_.size(); ++f) {
+  /// Throws InvalidArgument unless each sequence feature whose gradients are used has one, of the
+  /// shape of this batch.
+  void check(std::string_view call, SequenceGradients gradients) const {
+    std::vector<bool> given(features_.size());
+    for (const SequenceGradient& gradient : gradients) {
+      const int f = gradient.feature;
+      require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
+              "{}: a gradient is given for feature {}, which is no sequence; those are {}", call, f,
+              names());
       const Feature& feature = features_[f];
-      if (!feature.active || !feature.gradients || feature.ids.bags == 0) continue;
-      const std::vector<op::GradientGroup<std::int32_t>> groups{
-          {feature.indices, gradient.data + feature.column, gradient.stride}};
-      // Every distinct id occurs: row i of the result is that of id i.
-      op::MergedGradients merged{
-          0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.ids.bags)).data(),
-          gradients_.data() + feature.first};
-      Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
-        op::run<op::Merge<std::int32_t, Width>>(
-            backend, {feature.ids.bags, feature.width, groups, &merged, true});
-      });
+      const MatrixView<const float>& values = gradient.values;
+      const std::string_view name = layout_->features[f].name;
+      require(!given[f], "{}: sequence '{}' is given two gradients", call, name);
+      given[f] = true;
+      const auto needed =
+          gradient.per_row ? feature.rows() : static_cast<std::int64_t>(feature.count());
+      require(values.rows == needed && values.columns == feature.width,
+              "{}: the gradient of sequence '{}' is [{}, {}], must be [{}, {}]: one per {}", call,
+              name, values.rows, values.columns, needed, feature.width,
+              gradient.per_row ? "row" : "id");
+      detail::check_view(fmt::format("{}: the gradient of sequence '{}'", call, name), values);
+    }
+    for (std::size_t f = 0; f < features_.size(); ++f)
+      require(
+          given[f] || !features_[f].is_sequence() || !features_[f].needs_gradients,
+          "{}: sequence '{}' has no gradient; give per_id or per_row of its view, on every rank",
+          call, layout_->features[f].name);
+  }
+
+  /// Merges gradients by distinct id, in the order of the batch: those of the output, and those of
+  /// sequences, which passed `check`.
+  template <class Store>
+  void merge(const Backend& backend, MatrixView<const float> gradient,
+             SequenceGradients sequences) {
+    for (Feature& feature : features_) {
+      if (!feature.active) continue;
+      feature.gradient = view(gradients_, feature);
+      if (!feature.needs_gradients || feature.ids.bags == 0 || feature.is_sequence()) continue;
+      const float* const from = gradient.data + feature.column;
+      if (feature.pooling == Pooling::max) {
+        float* const of_ids =
+            id_gradients_.resize(backend, feature.count() * static_cast<std::size_t>(feature.width))
+                .data();
+        op::run<op::PoolMaxBackward>(backend, {feature.indices, rows_.data() + feature.first,
+                                               feature.width, from, gradient.stride, of_ids});
+        merge_ids<Store>(backend, feature, {one_each(feature), of_ids, feature.width});
+      } else {
+        merge_ids<Store>(backend, feature, {feature.indices, from, gradient.stride});
+      }
+    }
+    for (const SequenceGradient& given : sequences) {
+      Feature& feature = features_[given.feature];
+      if (!feature.needs_gradients || feature.ids.bags == 0) continue;
+      if (given.per_row)
+        feature.gradient = given.values.row_range(0, feature.ids.bags);
+      else
+        merge_ids<Store>(backend, feature,
+                         {one_each(feature), given.values.data, given.values.stride});
     }
   }
 
  private:
   struct Feature {
     bool active = false;
-    bool gradients = true;  // are sent
+    bool needs_gradients = true;  // they are sent
+    bool zero_row = false;        // stands behind the rows
+    Pooling pooling = Pooling::sum;
     int width = 0;
-    std::int64_t rows = 0;    // of the table
+    int blocks = 0;  // of samples that have ids, each a job
+    std::int64_t table_rows = 0;
     std::int64_t column = 0;  // in the output
     std::size_t first = 0;    // float of rows_ and gradients_
+    std::int32_t* index = nullptr;
+    std::int64_t* offsets = nullptr;  // of a sequence
     op::Bags<Id> bags;
     op::Bags<Id> ids;
     op::Bags<std::int32_t> indices;
+    MatrixView<const float> gradient;
+
+    bool is_sequence() const { return pooling == Pooling::none; }
+    /// Ids of this rank.
+    std::size_t count() const {
+      return bags.bags == 0 ? 0 : static_cast<std::size_t>(bags.entry_bound);
+    }
+    std::int64_t rows() const { return ids.bags + (zero_row ? 1 : 0); }
   };
 
-  MatrixView<float> view(const Buffer<float, Backend>& memory, int f) const {
-    return {memory.data() + features_[f].first, features_[f].ids.bags, features_[f].width};
+  void describe(std::size_t f, const RankLayout& routing, const op::Bags<Id>& bags,
+                const Wanted& wanted) {
+    Feature& feature = features_[f];
+    const FeatureSpec& spec = layout_->features[f];
+    const TableSpec& table = layout_->tables[layout_->feature_table[f]];
+    const int index = static_cast<int>(f);
+    feature.bags = bags;
+    feature.pooling = spec.pooling;
+    feature.active = keeps_rows(spec.pooling) || (wanted.duplicates && routing.travels(index));
+    feature.zero_row = feature.is_sequence() && may_vanish(wanted.bad_ids);
+    feature.needs_gradients = routing.gradients(index);
+    feature.width = table.width;
+    feature.table_rows = table.rows;
+    feature.column = layout_->feature_column[f];
+    require(feature.count() < std::numeric_limits<std::int32_t>::max(),
+            "forward: feature '{}' has {} ids on this rank; where rows come to the rank that asks "
+            "(sequences, max pooling, Deduplicate) at most 2^31 - 2",
+            spec.name, feature.count());
   }
 
+  /// Whether ids may be -1: the host throws before.
+  static constexpr bool may_vanish(BadIds policy) {
+    return policy == BadIds::zero_vector ||
+           (policy == BadIds::throw_error && !Backend::host_readable);
+  }
+
+  std::string names() const {
+    std::vector<std::string_view> found;
+    for (std::size_t f = 0; f < features_.size(); ++f)
+      if (features_[f].is_sequence()) found.push_back(layout_->features[f].name);
+    return detail::nearest_names("", found);
+  }
+
+  /// A job per block of samples; its distinct ids have as much room as it has ids.
+  void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks) {
+    if (feature.count() == 0) return;
+    const std::vector<std::int64_t> cuts = sample_cuts(backend, feature.bags, blocks);
+    feature.blocks = static_cast<int>(blocks);
+    for (std::int64_t b = 0; b < blocks; ++b)
+      jobs_.push_back({feature.bags.ids + feature.bags.first_entry + cuts[b], cuts[b + 1] - cuts[b],
+                       distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows});
+  }
+
+  /// Entries before each block of samples, and behind the last.
+  static std::vector<std::int64_t> sample_cuts(const Backend& backend, const op::Bags<Id>& bags,
+                                               std::int64_t blocks) {
+    std::vector<std::int64_t> samples, cuts(static_cast<std::size_t>(blocks) + 1);
+    for (std::int64_t b = 1; b < blocks; ++b)
+      samples.push_back(even_cut(bags.bags, static_cast<int>(blocks), static_cast<int>(b)));
+    const std::span<std::int64_t> inner(cuts.data() + 1, samples.size());
+    if (bags.offsets == nullptr) {
+      std::copy(samples.begin(), samples.end(), inner.begin());
+    } else if constexpr (Backend::host_readable) {
+      for (std::size_t b = 0; b < samples.size(); ++b)
+        inner[b] = bags.offsets[samples[b]] - bags.offsets[0];
+    } else if (!samples.empty()) {
+      op::run<op::ReadNumbers>(backend, {bags.offsets, samples, inner});
+      for (std::int64_t& cut : inner) cut -= bags.first_entry;
+    }
+    cuts.back() = bags.entry_bound;
+    return cuts;
+  }
+
+  /// The ids that the jobs found become batches of their own; room for their rows.
+  void list_distinct(const Backend& backend) {
+    const auto cut = [](const Feature& feature) { return feature.blocks > 1; };
+    packed_ids_.resize(backend, std::ranges::any_of(features_, cut) ? ids_.size() : 0);
+    auto job = jobs_.cbegin();
+    Id* packed = packed_ids_.data();
+    std::size_t floats = 0;
+    for (Feature& feature : features_) {
+      if (!feature.active) continue;
+      if (feature.blocks != 0) join_blocks(backend, feature, {job, job + feature.blocks}, packed);
+      job += feature.blocks;
+      feature.indices = {.ids = feature.index - feature.bags.first_entry,
+                         .offsets = feature.bags.offsets,
+                         .weights = feature.bags.weights,
+                         .bag_scale = feature.bags.bag_scale,
+                         .bags = feature.bags.bags,
+                         .entry_bound = feature.bags.entry_bound,
+                         .first_entry = feature.bags.first_entry};
+      feature.first = floats;
+      const auto size = static_cast<std::size_t>(feature.rows() * feature.width);
+      floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes
+    }
+    rows_.resize(backend, floats);
+    gradients_.resize(backend, floats);
+    for (const Feature& feature : features_)
+      if (feature.active && feature.zero_row)
+        backend.fill_zero(rows_.data() + feature.first + feature.ids.bags * feature.width,
+                          static_cast<std::size_t>(feature.width) * sizeof(float));
+  }
+
+  /// One list of ids, block after block, and one index into it.
+  void join_blocks(const Backend& backend, Feature& feature,
+                   std::span<const typename op::DistinctIds<Id>::Job> blocks, Id*& packed) const {
+    const bool several = blocks.size() > 1;
+    std::int64_t found = 0;
+    for (const auto& block : blocks) found += block.found;
+    feature.ids.ids = several ? packed : blocks.front().distinct;
+    feature.ids.bags = feature.ids.entry_bound = found;
+    std::int64_t before = 0;
+    for (const auto& block : blocks) {
+      if (several && block.found != 0)
+        backend.copy(packed + before, block.distinct,
+                     static_cast<std::size_t>(block.found) * sizeof(Id));
+      if (before != 0 || feature.zero_row)
+        op::run<op::PlaceIndices>(backend,
+                                  {block.index, block.count, static_cast<std::int32_t>(before),
+                                   feature.zero_row ? static_cast<std::int32_t>(found) : -1});
+      before += block.found;
+    }
+    if (several) packed += found;
+  }
+
+  void set_offsets(const Backend& backend) const {
+    std::vector<op::OffsetsFromFirst::Job> jobs;
+    for (const Feature& feature : features_)
+      if (feature.is_sequence())
+        jobs.push_back({feature.bags.offsets, feature.bags.bags, feature.offsets});
+    if (!jobs.empty()) op::run<op::OffsetsFromFirst>(backend, {jobs});
+  }
+
+  MatrixView<float> view(const Buffer<float, Backend>& memory, const Feature& feature) const {
+    return {memory.data() + feature.first, feature.ids.bags, feature.width};
+  }
+
+  /// Every id as a bag of its own.
+  static op::Bags<std::int32_t> one_each(const Feature& feature) {
+    const auto count = static_cast<std::int64_t>(feature.count());
+    return {.ids = feature.index, .bags = count, .entry_bound = count};
+  }
+
+  /// Into the feature's place of gradients_. Every distinct id occurs: row i is that of id i. So it
+  /// is where no id points at the row of zeros, which is the last.
+  template <class Store>
+  void merge_ids(const Backend& backend, const Feature& feature,
+                 const op::GradientGroup<std::int32_t>& group) {
+    const std::vector<op::GradientGroup<std::int32_t>> groups{group};
+    op::MergedGradients merged{
+        0, merged_rows_.resize(backend, static_cast<std::size_t>(feature.rows())).data(),
+        gradients_.data() + feature.first};
+    Store::with_width(feature.width, [&]<int Width>(std::integral_constant<int, Width>) {
+      op::run<op::Merge<std::int32_t, Width>>(
+          backend, {feature.rows(), feature.width, groups, &merged, true});
+    });
+  }
+
+  const Layout* layout_ = nullptr;
+  const Backend* assembled_by_ = nullptr;
   std::vector<Feature> features_;  // of the layout
-  Buffer<Id, Backend> ids_;
+  std::vector<typename op::DistinctIds<Id>::Job> jobs_;
+  Buffer<Id, Backend> ids_, packed_ids_;
   Buffer<std::int32_t, Backend> index_;
-  Buffer<float, Backend> rows_, gradients_;
+  Buffer<std::int64_t, Backend> offsets_;
+  Buffer<float, Backend> rows_, gradients_, id_gradients_;
   Buffer<std::int64_t, Backend> merged_rows_;
 };
 

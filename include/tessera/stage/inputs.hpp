@@ -67,7 +67,7 @@ inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::
 }  // namespace detail
 
 /// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where
-/// some are bad. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
+/// some are bad; those of a sequence become -1 under ZeroVector. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
 /// the others.
 template <IdType Id, class Backend>
 class Inputs {
@@ -97,7 +97,7 @@ class Inputs {
       bags.offsets = batch.one_hot() ? nullptr : batch.offsets.data() + k * batch.batch;
       input.weighted = feature.weighted;
       if (feature.weighted) bags.weights = batch.weights.data() + input.base;
-      if (feature.pooling != Pooling::sum && bags.offsets != nullptr)
+      if (op::scales_sums(feature.pooling) && bags.offsets != nullptr)
         apply_scale(input, owned_[i], feature.pooling);
       check(backend, input, owned_[i], feature, table, policy, report.rank(),
             bad_counts[layout.feature_table[f]]);
@@ -176,8 +176,10 @@ class Inputs {
     // other threads look up, too
     std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad),
                                          std::memory_order_relaxed);
-    policy == BadIds::zero_vector ? drop(input, owned, table.rows)
-                                  : replace(input, owned, table.rows, policy);
+    // the ids of a sequence keep their places
+    policy == BadIds::zero_vector&& feature.pooling != Pooling::none
+        ? drop(input, owned, table.rows)
+        : replace(input, owned, table.rows, policy);
   }
 
   static bool is_bad(Id id, std::int64_t rows) {
@@ -190,8 +192,10 @@ class Inputs {
     owned.ids.resize(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t id = bags.ids[first + i];
-      const std::int64_t good = policy == BadIds::clamp ? std::clamp<std::int64_t>(id, 0, rows - 1)
-                                                        : ((id % rows) + rows) % rows;
+      const std::int64_t good = policy == BadIds::clamp  ? std::clamp<std::int64_t>(id, 0, rows - 1)
+                                : policy == BadIds::wrap ? ((id % rows) + rows) % rows
+                                : is_bad(id, rows)       ? -1
+                                                         : id;
       owned.ids[i] = static_cast<Id>(good);
     }
     if (bags.offsets != nullptr && first != 0) {

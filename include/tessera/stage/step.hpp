@@ -7,6 +7,7 @@
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/sharding/fixed_string.hpp>
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
 #include <tessera/stage/resident_rows.hpp>
@@ -179,9 +180,19 @@ struct Step {
   /// sizes (EqualBatches).
   bool fixed_sizes() const { return !most_entries.empty(); }
 
+  /// The vectors of a sequence feature: an index into Layout::features, or its name. Throws
+  /// InvalidArgument before `assemble`, and for other features.
+  SequenceView<Backend> sequence(int feature) const { return distinct.sequence(feature); }
+  SequenceView<Backend> sequence(std::string_view name) const { return distinct.sequence(name); }
+  template <FixedString Name>
+  SequenceView<Backend> sequence() const {
+    return sequence(Name.view());
+  }
+
   /// It is about to be routed by a collection.
   void begin(const void* by) {
     stage = Stage::empty;
+    distinct.clear();
     most_entries.clear();
     resident.release(false);
     collection = by;
@@ -207,13 +218,25 @@ struct Step {
   std::uint64_t turn = 0;            ///< how often it was routed
 };
 
-/// What `forward` gives: pooled vectors [local batch, columns], and the step that `backward`
-/// continues. Valid until the next forward.
+/// What `forward` gives: pooled vectors [local batch, columns], those of sequences, and the step
+/// that `backward` continues. Valid until the next forward.
 template <IdType Id, class Backend>
 struct Pooled {
   MatrixView<float> values;
   Step<Id, Backend>* step = nullptr;
   std::uint64_t turn = 0;  ///< the step's
+
+  /// As Step::sequence.
+  template <class Feature>
+  SequenceView<Backend> sequence(const Feature& feature) const {
+    require(step != nullptr && step->turn == turn,
+            "sequence: another batch was looked up since this forward");
+    return step->sequence(feature);
+  }
+  template <FixedString Name>
+  SequenceView<Backend> sequence() const {
+    return sequence(Name.view());
+  }
 
   operator MatrixView<float>() const { return values; }  // NOLINT(google-explicit-constructor)
   operator MatrixView<const float>() const {
@@ -231,6 +254,21 @@ struct Pooled {
             "batch (route, forward_routed)");
     require(step->stage == StepStage::assembled || step->stage == StepStage::rejected,
             "backward: call forward first, and backward once for each forward");
+  }
+};
+
+/// What `evaluate` gives: pooled vectors, and those of sequences. Valid until the next one.
+template <IdType Id, class Backend>
+struct Evaluated : MatrixView<float> {
+  const Step<Id, Backend>* step = nullptr;
+
+  template <class Feature>
+  SequenceView<Backend> sequence(const Feature& feature) const {
+    return step->sequence(feature);
+  }
+  template <FixedString Name>
+  SequenceView<Backend> sequence() const {
+    return step->template sequence<Name>();
   }
 };
 

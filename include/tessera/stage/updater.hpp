@@ -7,8 +7,6 @@
 #include <tessera/stage/mean_square_exchange.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/resident_rows.hpp>
-#include <tessera/stage/served_groups.hpp>
-#include <tessera/stage/step.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/marked_rows.hpp>
 #include <tessera/tables/table_store.hpp>
@@ -78,17 +76,12 @@ class Updater {
     return arena.trains && (arena.replicated || arena.columns_split);
   }
 
-  /// Merges the step's gradients of shared arenas. No table changes. Throws InvalidArgument where an
-  /// arena has too many.
+  /// Merges the gradients of a shared arena. No table changes. `fixed_sizes`: every rank's groups
+  /// have as much room (see Step).
   template <IdType Id>
-  void merge_own(Step<Id, Backend>& step, MatrixView<const float> gradient) {
-    if (may_be_too_large(step, routing_))
-      for (std::size_t a = 0; a < arenas_.size(); ++a)
-        op::require_countable<Id, Backend>(gradients_of(step, routing_, a, gradient));
-    // of fixed sizes: every rank's groups have as much room
-    for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (shared(a))
-        merged_[a] = merge(a, gradients_of(step, routing_, a, gradient), step.fixed_sizes());
+  void merge_own(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
+                 bool fixed_sizes) {
+    merged_[a] = merge(a, groups, fixed_sizes);
   }
   /// The same where they are merged already.
   void take(std::size_t a, const op::MergedGradients& merged) { merged_[a] = merged; }
@@ -133,24 +126,6 @@ class Updater {
     }
   }
 
-  /// After `exchange`: applies the optimizer to all arenas, and ends the step's use of its rows. Asks no
-  /// other rank.
-  template <IdType Id>
-  void apply_all(Step<Id, Backend>& step, MatrixView<const float> gradient, const Now& now) {
-    const ObservedUpdate observed(observers_);
-    for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (!routing_.arenas()[a].trains) continue;
-      const auto groups = [&](IdsAre ids) -> const auto& {
-        step.gradients.clear();
-        return shared(a) ? step.gradients : gradients_of(step, routing_, a, gradient, ids);
-      };
-      if (!observers_.empty() || !marks_.empty()) tell(a, groups(IdsAre::rows));
-      step.resident.mark_changed(a);
-      apply(a, now, groups(IdsAre::places));
-    }
-    step.resident.release(false);
-  }
-
   /// Applies the optimizer to arena `a`, which trains; `groups` are for arenas that are not shared.
   /// Asks no other rank.
   template <IdType Id>
@@ -167,7 +142,9 @@ class Updater {
     held_[a].release(false);
   }
 
-  /// Tells who wants to know which rows change: `groups` are those of arena rows.
+  /// Whether somebody is told which rows change, by `tell` before `apply`.
+  bool tells() const { return !observers_.empty() || !marks_.empty(); }
+  /// `groups`: as apply's, with ids that are rows of the arena.
   template <IdType Id>
   void tell(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups) {
     if (routing_.arenas()[a].columns_split)
@@ -204,7 +181,7 @@ class Updater {
   /// After `exchange`.
   void apply_merged(std::size_t a, const Now& now) {
     const auto groups = group_of(merged_[a], arenas_[a].width());
-    if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
+    if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)

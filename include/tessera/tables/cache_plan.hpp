@@ -6,6 +6,7 @@
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/rank_layout.hpp>
 #include <tessera/tables/row_files.hpp>
+#include <tessera/tables/table_files.hpp>
 
 #include <algorithm>
 #include <cctype>

@@ -84,7 +84,10 @@ class RankLayout {
  public:
   /// `training`: by table.
   RankLayout(const Layout& layout, int rank, std::span<const TableTraining> training)
-      : ranks_(layout.ranks()), rank_(rank), features_(layout.features.size()) {
+      : ranks_(layout.ranks()),
+        rank_(rank),
+        features_(layout.features.size()),
+        keeps_rows_(tessera::keeps_rows(layout)) {
     plan_arenas(layout, training);
     add_slots(layout, training);
     add_chains();
@@ -123,10 +126,12 @@ class RankLayout {
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
-  /// Whether one rank holds all tables, none of them cut: an id reads one row, and nothing is
-  /// packed.
+  /// Whether the rows of some feature come to the rank that asks as they are.
+  bool keeps_rows() const { return keeps_rows_; }
+  /// Whether one rank holds all tables, none of them cut: an id reads one row, which is pooled, and
+  /// nothing is packed.
   bool in_place() const {
-    return ranks_ == 1 && slots_.size() == features_ &&
+    return ranks_ == 1 && !keeps_rows_ && slots_.size() == features_ &&
            std::all_of(slots_.begin(), slots_.end(),
                        [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
@@ -135,7 +140,8 @@ class RankLayout {
   /// the ids of each feature are looked through for duplicates.
   SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
-    return (ranks_ == 1 || equal_batches) && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
+    return (ranks_ == 1 || equal_batches) && !distinct && !keeps_rows_ ? SizesNeeded::bounds
+                                                                       : SizesNeeded::exact;
   }
   /// Whether gradients of all vectors travel.
   bool all_gradients() const {
@@ -226,7 +232,8 @@ class RankLayout {
                              layout.feature_column[f] + r.column_begin, r.width()});
         const std::pair column(layout.feature_column[f] + r.column_begin,
                                static_cast<int>(r.width()));
-        if (!whole && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) ==
+        const bool summed = !whole && !tessera::keeps_rows(layout.features[f].pooling);
+        if (summed && std::find(summed_columns_.rbegin(), summed_columns_.rend(), column) ==
                           summed_columns_.rend())
           summed_columns_.push_back(column);
       }
@@ -273,6 +280,7 @@ class RankLayout {
   int ranks_;
   int rank_;
   std::size_t features_;
+  bool keeps_rows_;
   std::vector<ShardPlace> place_;  // by shard
   std::vector<ArenaPlan> arenas_;
   std::vector<Slot> slots_;

@@ -21,16 +21,6 @@
 
 namespace tessera::inline v0 {
 
-/// Where the rows of tables OnFile lie, and how many are in memory.
-struct TableFiles {
-  /// made if it is missing; every rank may give the same one
-  std::string folder{};
-  /// of this rank, for all its tables OnFile that say no number of rows (Cached)
-  std::int64_t cache_bytes = 0;
-  /// transfers under way at a time
-  int queue_depth = 64;
-};
-
 /// A row on disk: weights, padded to a multiple of 4 bytes, then optimizer states, those of elements
 /// first.
 struct RecordFormat {

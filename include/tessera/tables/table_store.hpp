@@ -41,7 +41,8 @@ class TableStore {
   using element = T;
   using training = Trained;
   using Groups = detail::GroupsOf<Trained>;
-  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns;
+  static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
+                        keeps_rows = WidthList::keeps_rows;
 
   using Cache = RowCache<Backend>;
 

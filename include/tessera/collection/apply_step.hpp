@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/stage/served_groups.hpp>
+#include <tessera/stage/step.hpp>
+#include <tessera/stage/updater.hpp>
+
+#include <cstddef>
+
+namespace tessera::inline v0 {
+
+/// One optimizer step with the gradients of a batch that have come to the owners; `steps` counts it.
+/// All that may fail for another rank's sake, or for a batch that is too large, comes first: where it
+/// throws, no table of this rank has changed. Collective.
+template <IdType Id, class Backend, class Store, class Comm, class Trained, class Steps>
+void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const Store& store,
+                Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
+  const RankLayout& routing = store.routing();
+  store.refresh();
+  const std::size_t arenas = store.arenas().size();
+  if (may_be_too_large(step, routing))
+    for (std::size_t a = 0; a < arenas; ++a)
+      op::require_countable<Id, Backend>(gradients_of(step, routing, a, gradient));
+  for (std::size_t a = 0; a < arenas; ++a)
+    if (updater.shared(a))
+      updater.merge_own(a, gradients_of(step, routing, a, gradient), step.fixed_sizes());
+  updater.gather(step.fixed_sizes(), steps.rates());
+  UpdateStep<Trained> now = steps.next(training);
+  updater.exchange(step.most_entries, now);
+  steps.advance(training, store.seed(), now);
+  const ObservedUpdate observed(updater.observers());
+  for (std::size_t a = 0; a < arenas; ++a) {
+    if (!routing.arenas()[a].trains) continue;
+    const auto groups = [&](IdsAre ids) -> const auto& {
+      step.gradients.clear();
+      return updater.shared(a) ? step.gradients : gradients_of(step, routing, a, gradient, ids);
+    };
+    if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
+    step.resident.mark_changed(a);
+    updater.apply(a, now, groups(IdsAre::places));
+  }
+  step.resident.release(false);
+}
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/copy_bytes.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/sequence_rows.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::inline v0 {
+
+template <>
+struct op::Kernel<op::PlaceIndices, Host> {
+  static void run(const Host&, const op::PlaceIndices::Parameters& p) {
+    for (std::int64_t i = 0; i < p.count; ++i)
+      p.index[i] = p.index[i] < 0 ? p.missing : p.index[i] + p.base;
+  }
+};
+
+template <>
+struct op::Kernel<op::OffsetsFromFirst, Host> {
+  static void run(const Host&, const op::OffsetsFromFirst::Parameters& p) {
+    for (const op::OffsetsFromFirst::Job& job : p.jobs)
+      for (std::int64_t b = 0; b <= job.bags; ++b)
+        job.to[b] = job.offsets == nullptr ? b : job.offsets[b] - job.offsets[0];
+  }
+};
+
+template <>
+struct op::Kernel<op::GatherIndexed, Host> {
+  static void run(const Host& backend, const op::GatherIndexed::Parameters& p) {
+    switch (p.to.columns) {  // sizes that are known are copied inline
+      case 16:
+        return gather<16>(backend, p);
+      case 32:
+        return gather<32>(backend, p);
+      case 64:
+        return gather<64>(backend, p);
+      case 128:
+        return gather<128>(backend, p);
+      default:
+        return gather<0>(backend, p);
+    }
+  }
+
+ private:
+  template <int Width>
+  static void gather(const Host& backend, const op::GatherIndexed::Parameters& p) {
+    constexpr std::int64_t rows_per_part = 1024;
+    const std::size_t bytes = static_cast<std::size_t>(p.to.columns) * sizeof(float);
+    const std::int64_t parts = (p.to.rows + rows_per_part - 1) / rows_per_part;
+    parallel_for(
+        worthwhile_threads(backend.threads(), p.to.rows * static_cast<std::int64_t>(bytes)), parts,
+        [&](std::int64_t part, int) {
+          const std::int64_t end = std::min(p.to.rows, (part + 1) * rows_per_part);
+          for (std::int64_t i = part * rows_per_part; i < end; ++i)
+            if constexpr (Width != 0)
+              std::memcpy(p.to.row(i), p.rows.row(p.index[i]), Width * sizeof(float));
+            else
+              copy_bytes(p.to.row(i), p.rows.row(p.index[i]), bytes);
+        });
+  }
+};
+
+}  // namespace tessera::inline v0

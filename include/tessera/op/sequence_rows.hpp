@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/kernel.hpp>
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::inline v0::op {
+
+/// index[i] becomes index[i] + base, or `missing` where it is negative.
+struct PlaceIndices {
+  struct Parameters {
+    std::int32_t* index = nullptr;
+    std::int64_t count = 0;
+    std::int32_t base = 0;
+    std::int32_t missing = 0;
+  };
+};
+
+/// Offsets of bags, counted from their first entry: to[b] = offsets[b] - offsets[0], or b where
+/// there are none (one-hot).
+struct OffsetsFromFirst {
+  struct Job {
+    const std::int64_t* offsets = nullptr;
+    std::int64_t bags = 0;
+    std::int64_t* to = nullptr;  ///< [bags + 1]
+  };
+  struct Parameters {
+    std::span<const Job> jobs;
+  };
+};
+
+/// to[i] = rows[index[i]], for every row of `to`.
+struct GatherIndexed {
+  struct Parameters {
+    MatrixView<const float> rows;
+    const std::int32_t* index = nullptr;
+    MatrixView<float> to;
+  };
+};
+
+}  // namespace tessera::inline v0::op

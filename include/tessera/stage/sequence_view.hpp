@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/op/sequence_rows.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// The gradient of a sequence feature's vectors: SequenceView::per_id or per_row makes one.
+struct SequenceGradient {
+  int feature = 0;  ///< index into Layout::features
+  MatrixView<const float> values;
+  bool per_row = false;  ///< one for each of rows(), else one for each id
+};
+
+/// Those of a batch's sequence features, in any order. Refers to the caller's.
+class SequenceGradients {
+ public:
+  SequenceGradients() = default;
+  SequenceGradients(  // NOLINT(google-explicit-constructor): it is an argument
+      std::initializer_list<SequenceGradient> list)
+      : all_(list.begin(), list.size()) {}
+  SequenceGradients(  // NOLINT(google-explicit-constructor): likewise
+      const std::vector<SequenceGradient>& all)
+      : all_(all) {}
+
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+
+ private:
+  std::span<const SequenceGradient> all_;
+};
+
+/// The vectors of a sequence feature: a row of the table for each id of this rank's samples, packed.
+/// Equal ids share a row. All memory is the backend's and lives until the step's next batch.
+template <class Backend>
+class SequenceView {
+ public:
+  SequenceView(const Backend& backend, int feature, MatrixView<const float> rows,
+               std::span<const std::int32_t> index, std::span<const std::int64_t> offsets)
+      : backend_(&backend), feature_(feature), rows_(rows), index_(index), offsets_(offsets) {}
+
+  /// How many ids this rank's samples have.
+  std::int64_t ids() const { return std::ssize(index_); }
+  std::int64_t width() const { return rows_.columns; }
+  /// Each row once: [distinct ids, width]. Where ids may be taken out (ZeroVector; on a GPU Throw,
+  /// too), a row of zeros stands behind them, which those ids share.
+  MatrixView<const float> rows() const { return rows_; }
+  /// The row of each id, in the order of the batch: [ids].
+  std::span<const std::int32_t> index() const { return index_; }
+  /// Sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
+  std::span<const std::int64_t> offsets() const { return offsets_; }
+
+  /// A vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for another shape.
+  void materialize(MatrixView<float> out) const {
+    check("materialize: out", out.rows, out.columns, ids());
+    op::run<op::GatherIndexed>(*backend_, {rows_, index_.data(), out});
+  }
+
+  /// The gradient of each id's vector, for `backward`: [ids, width]. Those of one row are added in
+  /// the order of the ids. Throws InvalidArgument for another shape.
+  SequenceGradient per_id(MatrixView<const float> gradient) const {
+    check("per_id: gradient", gradient.rows, gradient.columns, ids());
+    return {feature_, gradient, false};
+  }
+  /// The same of each row: the shape of rows(). What the row of zeros gets is not used.
+  SequenceGradient per_row(MatrixView<const float> gradient) const {
+    check("per_row: gradient", gradient.rows, gradient.columns, rows_.rows);
+    return {feature_, gradient, true};
+  }
+
+ private:
+  void check(const char* what, std::int64_t rows, std::int64_t columns, std::int64_t needed) const {
+    require(rows == needed && columns == width(), "{} is [{}, {}], must be [{}, {}]", what, rows,
+            columns, needed, width());
+  }
+
+  const Backend* backend_;
+  int feature_;
+  MatrixView<const float> rows_;
+  std::span<const std::int32_t> index_;
+  std::span<const std::int64_t> offsets_;
+};
+
+}  // namespace tessera::inline v0

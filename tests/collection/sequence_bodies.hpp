@@ -1,0 +1,570 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sequences and max pooling beside pooled features, on any backend: bodies of test_sequences.cpp and
+// gpu/twin_cases.hpp.
+#pragma once
+
+#include <support/small_model.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace sequences {
+
+using namespace tessera;     // NOLINT: a header of tests
+using namespace on_backend;  // NOLINT
+using small_model::CountingOn, small_model::EmbeddingsOn, small_model::largest_difference,
+    small_model::on_ranks, small_model::same_bits, small_model::shards_of;
+
+inline std::vector<TableSpec> tables() {
+  return {{"item", 200, 16}, {"user", 60, 12}, {"tag", 9, 8}};
+}
+inline std::vector<FeatureSpec> features() {
+  return {{"history", "item", Pooling::none},
+          {"shown", "item", Pooling::sum},
+          {"best", "item", Pooling::max},
+          {"users", "user", Pooling::none},
+          {"tags", "tag", Pooling::max}};
+}
+constexpr int feature_count = 5;
+constexpr std::int64_t columns = 16 + 16 + 8;
+
+enum class Cut { whole, rows, columns, both, replicated };
+
+inline Layout layout(int ranks, Cut cut) {
+  std::vector<Shard> shards;
+  for (int t = 0; t < 3; ++t) {
+    const TableSpec table = tables()[static_cast<std::size_t>(t)];
+    const int half = table.width / 2;
+    for (int r = 0; r < ranks; ++r) {
+      const std::int64_t begin = even_cut(table.rows, ranks, r),
+                         end = even_cut(table.rows, ranks, r + 1);
+      if (cut == Cut::rows) shards.push_back({t, {begin, end, 0, table.width}, r});
+      if (cut != Cut::both) continue;
+      shards.push_back({t, {begin, end, 0, half}, r});
+      shards.push_back({t, {begin, end, half, table.width}, (r + 1) % ranks});
+    }
+    if (cut == Cut::whole) shards.push_back({t, {0, table.rows, 0, table.width}, t % ranks});
+    if (cut == Cut::replicated) shards.push_back({t, {0, table.rows, 0, table.width}, every_rank});
+    if (cut != Cut::columns) continue;
+    shards.push_back({t, {0, table.rows, 0, half}, t % ranks});
+    shards.push_back({t, {0, table.rows, half, table.width}, (t + 1) % ranks});
+  }
+  return make_layout({ranks}, tables(), features(), shards);
+}
+
+/// The ids of a feature of one sample of the global batch: many repeat, bags of all lengths; at step
+/// 1 the first samples have no history at all.
+inline std::vector<std::int64_t> ids_of(int step, int feature, std::int64_t sample) {
+  std::mt19937 random(static_cast<unsigned>(1000 * step + 100 * feature + sample));
+  const bool sequence = features()[static_cast<std::size_t>(feature)].pooling == Pooling::none;
+  if (step == 1 && sequence && sample < 6) return {};
+  const auto rows = static_cast<unsigned>(tables()[feature < 3 ? 0 : feature == 3 ? 1 : 2].rows);
+  std::vector<std::int64_t> ids(random() % (sequence ? 9 : 4));
+  for (std::int64_t& id : ids) id = random() % 3 == 0 ? random() % rows : random() % 5;
+  return ids;
+}
+/// A number for each element of a gradient, with sums that are rounded.
+inline float gradient_of(int step, int feature, std::int64_t sample, std::size_t position, int c) {
+  const std::uint64_t key = static_cast<std::uint64_t>(((step * 8 + feature) * 64 + sample) * 16) +
+                            static_cast<std::uint64_t>(position);
+  return static_cast<float>(mix64(key * 64 + static_cast<std::uint64_t>(c)) % 20011) / 10007 - 1;
+}
+
+constexpr std::int64_t samples = 16;
+
+/// A rank's samples [begin, end) of a step, and the gradients to feed back.
+struct Batch {
+  std::int64_t begin, end;
+  std::vector<std::int64_t> ids, offsets{0};
+  std::vector<float> gradient;
+  std::map<int, std::vector<float>> of_ids;  // of sequences, by feature
+
+  Batch(int step, std::int64_t begin_, std::int64_t end_) : begin(begin_), end(end_) {
+    for (int f = 0; f < feature_count; ++f)
+      for (std::int64_t s = begin; s < end; ++s) {
+        const std::vector<std::int64_t> bag = ids_of(step, f, s);
+        ids.insert(ids.end(), bag.begin(), bag.end());
+        offsets.push_back(std::ssize(ids));
+        for (std::size_t i = 0; (f == 0 || f == 3) && i < bag.size(); ++i)
+          for (int c = 0; c < (f == 0 ? 16 : 12); ++c)
+            of_ids[f].push_back(gradient_of(step, f, s, i, c));
+      }
+    for (std::int64_t s = begin; s < end; ++s)
+      for (int c = 0; c < columns; ++c) gradient.push_back(gradient_of(step, 7, s, 0, c));
+  }
+  KeyedJagged<std::int64_t> keyed() const { return {feature_count, end - begin, ids, offsets, {}}; }
+};
+
+/// Samples [first, second) of a rank: at step 2 the last rank has all.
+inline std::pair<std::int64_t, std::int64_t> own_samples(int step, int ranks, int rank) {
+  if (step == 2) return {rank == ranks - 1 ? 0 : samples, samples};
+  return {even_cut(samples, ranks, rank), even_cut(samples, ranks, rank + 1)};
+}
+
+struct Seen {
+  std::vector<float> pooled, vectors;  // of all steps, all ranks' samples in order
+  std::map<std::string, std::vector<float>> tables;
+};
+
+enum class Give { ids, rows };
+
+/// What a rank feeds back for its sequences: gradients of ids, or merged by row in double.
+template <class Backend>
+class Fed {
+ public:
+  template <class Found>
+  Fed(const Backend& backend, const Found& found, const Batch& batch, Give give) {
+    for (const int f : {3, 0}) {  // any order will do
+      const auto view = found.sequence(f);
+      std::vector<float> values;
+      if (const auto at = batch.of_ids.find(f); at != batch.of_ids.end()) values = at->second;
+      if (give == Give::rows) values = by_row(backend, view, values);
+      const auto& memory = memory_.emplace_back(backend, values);
+      const std::int64_t rows = std::ssize(values) / view.width();
+      const MatrixView<const float> matrix(memory.data(), rows, view.width());
+      all.push_back(give == Give::rows ? view.per_row(matrix) : view.per_id(matrix));
+    }
+  }
+  std::vector<SequenceGradient> all;
+
+ private:
+  static std::vector<float> by_row(const Backend& backend, const SequenceView<Backend>& view,
+                                   const std::vector<float>& of_ids) {
+    const std::vector<std::int32_t> index = read(backend, view.index().data(), view.index().size());
+    std::vector<double> sums(static_cast<std::size_t>(view.rows().rows * view.width()));
+    for (std::size_t i = 0; i < of_ids.size(); ++i) {
+      const auto width = static_cast<std::size_t>(view.width());
+      sums[static_cast<std::size_t>(index[i / width]) * width + i % width] += of_ids[i];
+    }
+    return {sums.begin(), sums.end()};
+  }
+
+  std::list<Array<float, Backend>> memory_;
+};
+
+template <class Backend>
+std::vector<float> vectors_of(const Backend& backend, const SequenceView<Backend>& view) {
+  const Array<float, Backend> out(
+      backend, std::vector<float>(static_cast<std::size_t>(view.ids() * view.width()), -7));
+  view.materialize({out.data(), view.ids(), view.width()});
+  return out.read();
+}
+
+/// Trains, and answers what all ranks saw. `adjust(options)`.
+template <class Backend, class... Policies>
+Seen train(int ranks, Cut cut, int steps, Give give = Give::ids, int gradient_blocks = 0) {
+  Seen seen;
+  std::vector<std::vector<std::vector<float>>> pooled(static_cast<std::size_t>(steps)),
+      vectors(static_cast<std::size_t>(steps));
+  for (auto* all : {&pooled, &vectors})
+    for (auto& of_step : *all) of_step.resize(static_cast<std::size_t>(ranks));
+  for (const TableSpec& table : tables())
+    seen.tables[std::string(table.name)].resize(static_cast<std::size_t>(table.rows * table.width));
+  on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
+    EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(
+        c, backend, layout(ranks, cut),
+        {.learning_rate = 0.125f, .seed = 7, .gradient_blocks = gradient_blocks});
+    for (int step = 0; step < steps; ++step) {
+      const auto [begin, end] = own_samples(step, ranks, c.rank());
+      const Batch batch(step, begin, end);
+      const BatchOn<std::int64_t, Backend> ids(backend, batch.keyed());
+      const auto found = embeddings.forward(ids.keyed());
+      const auto rank = static_cast<std::size_t>(c.rank());
+      const auto at = static_cast<std::size_t>(step);
+      pooled[at][rank] = read(backend, found.values.data, batch.gradient.size());
+      for (const char* name : {"history", "users"}) {
+        const std::vector<float> some = vectors_of(backend, found.sequence(name));
+        vectors[at][rank].insert(vectors[at][rank].end(), some.begin(), some.end());
+      }
+      const Array<float, Backend> gradient(backend, batch.gradient);
+      const Fed<Backend> fed(backend, found, batch, give);
+      embeddings.backward(found, {gradient.data(), end - begin, columns}, fed.all);
+    }
+    for (int rank = 0; rank < ranks; ++rank, c.barrier())
+      for (const TableSpec& table : tables())
+        if (rank == c.rank())
+          embeddings.tables().get(
+              table.name, {seen.tables[std::string(table.name)].data(), table.rows, table.width});
+  });
+  for (std::size_t step = 0; step < pooled.size(); ++step)
+    for (std::size_t rank = 0; rank < pooled[step].size(); ++rank) {
+      seen.pooled.insert(seen.pooled.end(), pooled[step][rank].begin(), pooled[step][rank].end());
+      seen.vectors.insert(seen.vectors.end(), vectors[step][rank].begin(),
+                          vectors[step][rank].end());
+    }
+  return seen;
+}
+
+/// One batch on some ranks: vectors, index and offsets by definition, max pooling by definition, the
+/// update of Sgd by definition in double.
+template <class Backend>
+void by_definition() {
+  for (const Cut cut : {Cut::whole, Cut::both}) {
+    if (!Backend::host_readable && cut == Cut::whole) continue;  // for the emulator's sake
+    on_ranks<Backend>(3, [&](CountingOn<Backend>& c, const Backend& backend) {
+      LayoutCollection<Widths<>, Sgd, Backend, CountingOn<Backend>> embeddings(
+          c, backend, layout(3, cut), {.learning_rate = 1, .seed = 3});
+      std::vector<std::vector<float>> before;
+      for (const TableSpec& table : tables()) {
+        std::vector<float>& values = before.emplace_back();
+        for (std::int64_t i = 0; i < table.rows * table.width; ++i)  // many ties
+          values.push_back(static_cast<float>(mix64(static_cast<std::uint64_t>(i)) % 7) - 3);
+        embeddings.tables().set(table.name, {values.data(), table.rows, table.width});
+      }
+      const Batch batch(1, even_cut(samples, 3, c.rank()), even_cut(samples, 3, c.rank() + 1));
+      const BatchOn<std::int64_t, Backend> ids(backend, batch.keyed());
+      const auto found = embeddings.forward(ids.keyed());
+      const std::vector<float> pooled = read(backend, found.values.data, batch.gradient.size());
+      for (const int f : {0, 3}) {
+        const auto view = found.sequence(f);
+        const int width = f == 0 ? 16 : 12;
+        const std::vector<float> vectors = vectors_of(backend, view);
+        const auto index = read(backend, view.index().data(), view.index().size());
+        const auto offsets = read(backend, view.offsets().data(), view.offsets().size());
+        REQUIRE(std::ssize(offsets) == batch.end - batch.begin + 1);
+        CHECK(view.width() == width);
+        std::vector<std::int64_t> all;
+        for (std::int64_t s = batch.begin; s < batch.end; ++s) {
+          CHECK(offsets[static_cast<std::size_t>(s - batch.begin)] == std::ssize(all));
+          const std::vector<std::int64_t> bag = ids_of(1, f, s);
+          all.insert(all.end(), bag.begin(), bag.end());
+        }
+        CHECK(offsets.back() == std::ssize(all));
+        REQUIRE(view.ids() == std::ssize(all));
+        std::vector<float> expected;
+        std::map<std::int64_t, std::set<std::int32_t>> places;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          const auto row = before[f == 0 ? 0 : 1].begin() + all[i] * width;
+          expected.insert(expected.end(), row, row + width);
+          places[all[i]].insert(index[i]);
+        }
+        CHECK(vectors == expected);
+        // on a GPU a row of zeros stands behind them
+        CHECK(view.rows().rows == std::ssize(places) + (Backend::host_readable ? 0 : 1));
+        for (const auto& [id, of_id] : places) CHECK(of_id.size() == 1);
+      }
+      // max pooling, and the update that it gives
+      std::vector<std::vector<double>> sums;
+      for (const std::vector<float>& table : before) sums.emplace_back(table.size());
+      for (std::int64_t s = 0; s < samples; ++s)
+        for (int f = 0, column = 0; f < feature_count; ++f) {
+          const std::size_t t = f < 3 ? 0 : f == 3 ? 1 : 2;
+          const int width = tables()[t].width;
+          const std::vector<std::int64_t> bag = ids_of(1, f, s);
+          for (int c = 0; c < width; ++c) {
+            const float up = gradient_of(1, 7, s, 0, column + c);
+            double expected = 0;
+            std::size_t best = 0;
+            for (std::size_t i = 0; i < bag.size(); ++i) {
+              const auto element = static_cast<std::size_t>(bag[i] * width + c);
+              if (f == 0 || f == 3)
+                sums[t][element] += gradient_of(1, f, s, i, c);
+              else if (f == 1)
+                sums[t][element] += up, expected += before[t][element];
+              else if (i == 0 || before[t][element] > expected)
+                best = i, expected = before[t][element];
+            }
+            if ((f == 2 || f == 4) && !bag.empty())
+              sums[t][static_cast<std::size_t>(bag[best] * width + c)] += up;
+            if (f == 0 || f == 3 || s < batch.begin || s >= batch.end) continue;
+            CHECK(pooled[static_cast<std::size_t>((s - batch.begin) * columns + column + c)] ==
+                  expected);
+          }
+          column += f == 0 || f == 3 ? 0 : width;
+        }
+      const Array<float, Backend> gradient(backend, batch.gradient);
+      const Fed<Backend> fed(backend, found, batch, Give::ids);
+      embeddings.backward(found, {gradient.data(), batch.end - batch.begin, columns}, fed.all);
+      for (std::size_t t = 0; t < 3; ++t) {
+        std::vector<float> after = before[t];
+        embeddings.tables().get(tables()[t].name,
+                                {after.data(), tables()[t].rows, tables()[t].width});
+        double largest = 0;
+        for (std::size_t i = 0; i < after.size(); ++i)
+          if (after[i] != before[t][i])  // this rank's shard, or a row that no gradient reached
+            largest = std::max(largest, std::abs(before[t][i] - sums[t][i] - after[i]));
+        CHECK(largest < 1e-5);
+      }
+    });
+  }
+}
+
+template <class Backend>
+void the_same_bits_under_every_plan() {
+  const int steps = Backend::host_readable ? 4 : 3, ranks = 3;
+  const Seen whole = train<Backend>(ranks, Cut::whole, steps);
+  for (const Cut cut : {Cut::rows, Cut::columns, Cut::both, Cut::replicated}) {
+    if (!Backend::host_readable && cut == Cut::columns) continue;
+    const Seen other = train<Backend>(ranks, cut, steps);
+    CAPTURE(static_cast<int>(cut));
+    for (const auto& [name, values] : whole.tables) {
+      CAPTURE(name);
+      // several features on a replicated table: a rank adds its own gradients of all first
+      if (cut == Cut::replicated && name == "item")
+        CHECK(largest_difference(other.tables.at(name), values) < 1e-4);
+      else
+        CHECK(same_bits(other.tables.at(name), values));
+    }
+    if (cut == Cut::replicated) continue;
+    CHECK(same_bits(other.vectors, whole.vectors));
+  }
+  // rows that others merged, in double
+  const Seen by_row = train<Backend>(ranks, Cut::rows, steps, Give::rows);
+  for (const auto& [name, values] : whole.tables)
+    CHECK(largest_difference(by_row.tables.at(name), values) < 1e-4);
+}
+
+template <class Backend>
+void the_same_bits_on_any_number_of_ranks() {
+  const int steps = 2;
+  const Seen alone = train<Backend>(1, Cut::whole, steps, Give::ids, 4);
+  for (const int ranks : {2, 4}) {
+    const Seen many =
+        train<Backend>(ranks, ranks == 2 ? Cut::both : Cut::rows, steps, Give::ids, 4);
+    CAPTURE(ranks);
+    for (const auto& [name, values] : alone.tables) CHECK(same_bits(many.tables.at(name), values));
+    CHECK(same_bits(many.vectors, train<Backend>(ranks, Cut::whole, steps, Give::ids, 4).vectors));
+  }
+}
+
+template <class Backend>
+void what_backward_and_views_refuse() {
+  Alone<Backend> alone;
+  const Backend& backend = alone.backend;
+  using Comm = typename Alone<Backend>::Comm;
+  EmbeddingsOn<Backend, Comm> e(alone.communicator, backend, layout(1, Cut::whole), {.seed = 7});
+  using E = EmbeddingsOn<Backend, Comm>;
+  const Batch batch(0, 0, samples);
+  const BatchOn<std::int64_t, Backend> ids(backend, batch.keyed());
+  typename E::template StepState<std::int64_t> unused;
+  check_message([&] { unused.sequence(0); }, "sequence: this step has no vectors");
+  const auto found = e.forward(ids.keyed());
+  const auto history = found.template sequence<"history">(), users = found.sequence("users");
+  check_message([&] { found.sequence("histroy"); },
+                "no feature has the name 'histroy'; sequences are 'users', 'history'");
+  check_message([&] { found.sequence(1); }, "feature 1 is no sequence");
+  check_message([&] { found.sequence(9); }, "feature 9 is no sequence");
+  const std::vector<float> before = shards_of(e);
+  const Array<float, Backend> some(backend, std::vector<float>(100 * 40, 1.0f));
+  const MatrixView<float> wrong(some.data(), history.ids() + 1, 16);
+  const MatrixView<const float> gradient(some.data(), samples, columns);
+  const auto ids_gradient = history.per_id({some.data(), history.ids(), 16});
+  const auto users_gradient = users.per_id({some.data(), users.ids(), 12});
+  check_message([&] { history.materialize(wrong); },
+                fmt::format("materialize: out is [{0}, 16], must be [{1}, 16]", history.ids() + 1,
+                            history.ids()));
+  check_message([&] { history.per_id(wrong); }, "per_id: gradient is");
+  check_message([&] { history.per_row({some.data(), history.ids(), 16}); }, "per_row: gradient is");
+  check_message([&] { e.backward(found, gradient); },
+                "backward: sequence 'history' has no gradient");
+  check_message([&] { e.backward(found, gradient, {ids_gradient}); },
+                "sequence 'users' has no gradient");
+  check_message([&] { e.backward(found, gradient, {ids_gradient, ids_gradient}); },
+                "sequence 'history' is given two gradients");
+  check_message([&] { e.accumulate(found, gradient, {ids_gradient, {1, gradient}}); },
+                "feature 1, which is no sequence; those are 'users', 'history'");
+  check_message(
+      [&] { e.backward(found, gradient, {users_gradient, {0, users_gradient.values, true}}); },
+      "the gradient of sequence 'history' is");
+  check_message(
+      [&] {
+        e.backward(found, gradient,
+                   {users_gradient, {0, {static_cast<const float*>(nullptr), history.ids(), 16}}});
+      },
+      "but its data is null");
+  check_message([&] { e.backward(found, {ids_gradient, users_gradient}); },
+                "backward: gradient is [16, 0], must be [16, 40]");
+  check_message([&] { e.forward_model_parallel(ids.keyed()); },
+                "sequences and max pooling need each rank's own samples");
+  CHECK(same_bits(shards_of(e), before));
+  check_message([&] { static_cast<void>(found.sequence(0)); }, "no exception");
+  e.forward(ids.keyed());
+  check_message([&] { static_cast<void>(found.sequence(0)); },
+                "another batch was looked up since this forward");
+  check_message(
+      [&] { E(alone.communicator, backend, layout(1, Cut::whole), {.gradient_blocks = -1}); },
+      "option gradient_blocks is -1");
+  std::vector<FeatureSpec> weighted = features();
+  weighted[0].weighted = true;
+  CHECK(describe(make_layout({1}, tables(), weighted, {}).fault) ==
+        "Plan: feature 'history' is weighted; sequences and max pooling take no weights");
+}
+
+/// History that is user-major: each rank's ids are few and repeat.
+template <class Backend>
+void a_row_travels_once_per_rank() {
+  constexpr int ranks = 4, width = 16;
+  constexpr std::int64_t users = 8, length = 125, rows = 4000;
+  std::vector<std::uint64_t> forward(ranks), backward(ranks), distinct(ranks);
+  on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
+    std::vector<Shard> shards;
+    for (int r = 0; r < ranks; ++r)
+      shards.push_back({0, {rows * r / ranks, rows * (r + 1) / ranks, 0, width}, r});
+    EmbeddingsOn<Backend, CountingOn<Backend>> e(
+        c, backend,
+        make_layout({ranks}, {{"item", rows, width}}, {{"history", "item", Pooling::none}}, shards),
+        {});
+    std::mt19937 random(static_cast<unsigned>(c.rank() + 1));
+    std::vector<std::int64_t> few(20), ids, offsets{0};
+    for (std::size_t i = 0; i < few.size(); ++i) few[i] = static_cast<std::int64_t>(197 * i + 13);
+    for (std::int64_t u = 0; u < users; ++u) {
+      for (std::int64_t i = 0; i < length; ++i) ids.push_back(few[random() % few.size()]);
+      offsets.push_back(std::ssize(ids));
+    }
+    const std::size_t rank = static_cast<std::size_t>(c.rank());
+    distinct[rank] = std::set<std::int64_t>(ids.begin(), ids.end()).size();
+    const BatchOn<std::int64_t, Backend> batch(backend, {1, users, ids, offsets, {}});
+    typename decltype(e)::template StepState<std::int64_t> step;
+    const MatrixView<float> output(nullptr, users, 0);
+    e.route(step, batch.keyed());
+    c.reset();
+    e.lookup(step, output);
+    e.exchange(step);
+    e.assemble(step, output);
+    forward[rank] = static_cast<std::uint64_t>(c.total().bytes);
+    const Array<float, Backend> gradient(
+        backend, std::vector<float>(static_cast<std::size_t>(users * length * width), 1.0f));
+    c.reset();
+    e.split(step, output, {step.sequence(0).per_id({gradient.data(), users * length, width})});
+    e.exchange_gradients(step);
+    backward[rank] = static_cast<std::uint64_t>(c.total().bytes);
+    e.update(step, output);
+  });
+  std::uint64_t rows_asked = 0, vectors = 0, gradients = 0;
+  for (std::size_t r = 0; r < ranks; ++r)
+    rows_asked += distinct[r], vectors += forward[r], gradients += backward[r];
+  CHECK(rows_asked == 80);  // 2 % of the ids
+  CHECK(static_cast<double>(vectors) <= 1.05 * static_cast<double>(rows_asked) * width * 4);
+  CHECK(static_cast<double>(gradients) <= 1.05 * static_cast<double>(rows_asked) * width * 4);
+  CHECK(vectors > 0);
+}
+
+/// Bad ids, gradients that are NaN, a codec and 16-bit tables at once. Values are small integers,
+/// which all of them keep.
+template <class Backend>
+void policies_go_along() {
+  on_ranks<Backend>(2, [&](CountingOn<Backend>& c, const Backend& backend) {
+    LayoutCollection<Widths<>, Sgd, Backend, CountingOn<Backend>, ZeroVector,
+                     RejectNonFiniteGradients, EncodeWith<Bf16>, Storage<BFloat16>, Deduplicate>
+        e(c, backend,
+          make_layout({2}, {{"t", 10, 4}},
+                      {{"s", "t", Pooling::none}, {"m", "t", Pooling::max}, {"p", "t"}},
+                      {{0, {0, 5, 0, 4}, 0}, {0, {5, 10, 0, 4}, 1}}),
+          {.learning_rate = 1});
+    std::vector<float> before(40);
+    for (std::size_t i = 0; i < 40; ++i) before[i] = static_cast<float>(i % 7);
+    e.tables().set("t", {before.data(), 10, 4});
+    // s: {1, -1}, {7, 1, 10}; m: {-1, 8}, {12}; p: {3}, {}
+    const std::vector<std::int64_t> ids{1, -1, 7, 1, 10, -1, 8, 12, 3},
+        offsets{0, 2, 5, 7, 8, 9, 9};
+    const BatchOn<std::int64_t, Backend> batch(backend, {3, 2, ids, offsets, {}});
+    const auto row = [&](std::int64_t id) {
+      return std::vector<float>(before.begin() + 4 * id, before.begin() + 4 * id + 4);
+    };
+    const auto joined = [](std::initializer_list<std::vector<float>> rows) {
+      std::vector<float> all;
+      for (const std::vector<float>& r : rows) all.insert(all.end(), r.begin(), r.end());
+      return all;
+    };
+    const std::vector<float> zeros(4), expected = joined({row(1), zeros, row(7), row(1), zeros});
+    const auto evaluated = e.evaluate(batch.keyed());
+    CHECK(vectors_of(backend, evaluated.template sequence<"s">()) == expected);
+    const auto found = e.forward(batch.keyed());
+    const auto view = found.sequence("s");
+    CHECK(view.rows().rows == 3);  // two, and the zeros
+    CHECK(read(backend, view.index().data(), 5)[1] == 2);
+    CHECK(vectors_of(backend, view) == expected);
+    CHECK(read(backend, found.values.data, 16) == joined({row(8), row(3), zeros, zeros}));
+    CHECK(e.bad_ids()[0] == 8);  // of two batches
+    std::vector<float> of_ids(20, 1), pooled(16, 2);
+    if (c.rank() == 1) of_ids[7] = std::nanf("");
+    const Array<float, Backend> wrong(backend, of_ids), gradient(backend, pooled),
+        good(backend, std::vector<float>(20, 1.0f));
+    const MatrixView<const float> up(gradient.data(), 2, 8);
+    e.backward(found, up, {view.per_id({wrong.data(), 5, 4})});
+    CHECK(e.rejected_steps() == 1);
+    e.backward(found, up, {view.per_id({good.data(), 5, 4})});
+    std::vector<float> after = before;
+    e.tables().get("t", {after.data(), 10, 4});
+    for (std::int64_t id = 0; id < 10; ++id) {
+      if ((id < 5) != (c.rank() == 0)) continue;  // another rank's
+      // of two ranks: 1 stands twice in a history; 8 has a maximum, 3 is pooled
+      const float sum = id == 1 ? 4 : id == 7 ? 2 : id == 8 || id == 3 ? 4 : 0;
+      for (int i = 0; i < 4; ++i)
+        CHECK(after[static_cast<std::size_t>(4 * id + i)] ==
+              before[static_cast<std::size_t>(4 * id + i)] - sum);
+    }
+  });
+}
+
+/// Other ways through a step, of the same bits: stages, accumulated gradients, another id type,
+/// without offsets.
+template <class Backend>
+void other_ways_have_the_same_bits() {
+  Alone<Backend> alone;
+  const Backend& backend = alone.backend;
+  using E = EmbeddingsOn<Backend, typename Alone<Backend>::Comm>;
+  const std::vector<std::int64_t> ids{5, 7, 5, 1, 2, 3, 9, 9, 5, 0, 8, 8, 4, 4, 2};
+  const std::vector<std::int32_t> short_ids(ids.begin(), ids.end());
+  std::vector<std::int64_t> offsets;
+  for (std::int64_t i = 0; i <= std::ssize(ids); ++i) offsets.push_back(i);
+  std::vector<float> numbers;
+  for (int i = 0; i < 3 * 40; ++i) numbers.push_back(gradient_of(0, 0, i, 0, 0));
+  const Array<float, Backend> memory(backend, numbers);
+  const MatrixView<const float> gradient(memory.data(), 3, columns);
+  const BatchOn<std::int64_t, Backend> bags(backend, {5, 3, ids, offsets, {}}),
+      one_hot(backend, {5, 3, ids, {}, {}});
+  const BatchOn<std::int32_t, Backend> of_short_ids(backend, {5, 3, short_ids, offsets, {}});
+  const auto fed = [&](const auto& found) {
+    return std::vector<SequenceGradient>{found.sequence(0).per_id({memory.data(), 3, 16}),
+                                         found.sequence(3).per_id({memory.data(), 3, 12})};
+  };
+  const auto trained = [&](const auto& train) {
+    E e(alone.communicator, backend, layout(1, Cut::both), {.seed = 7});
+    for (int step = 0; step < 2; ++step) train(e);
+    return shards_of(e);
+  };
+  const std::vector<float> expected = trained([&](E& e) {
+    const auto found = e.forward(bags.keyed());
+    e.backward(found, gradient, fed(found));
+  });
+  CHECK(same_bits(expected, trained([&](E& e) {
+                    const auto found = e.forward(one_hot.keyed());
+                    CHECK(read(backend, found.sequence(0).offsets().data(), 4) ==
+                          std::vector<std::int64_t>{0, 1, 2, 3});
+                    e.backward(found, gradient, fed(found));
+                  })));
+  CHECK(same_bits(expected, trained([&](E& e) {
+                    const auto found = e.forward(of_short_ids.keyed());
+                    e.backward(found, gradient, fed(found));
+                  })));
+  CHECK(same_bits(expected, trained([&](E& e) {
+                    const auto found = e.forward(bags.keyed());
+                    e.accumulate(found, gradient, fed(found));
+                    e.apply();
+                  })));
+  typename E::template StepState<std::int64_t> step;
+  const Array<float, Backend> output(backend, std::vector<float>(3 * columns));
+  const MatrixView<float> values(output.data(), 3, columns);
+  CHECK(same_bits(expected, trained([&](E& e) {
+                    e.route(step, bags.keyed());
+                    e.lookup(step, values);
+                    e.exchange(step);
+                    e.assemble(step, values);
+                    e.split(step, gradient, fed(step));
+                    e.exchange_gradients(step);
+                    e.update(step, gradient);
+                  })));
+}
+
+}  // namespace sequences
