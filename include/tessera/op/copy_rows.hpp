@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/config.hpp>
 #include <tessera/op/kernel.hpp>
 
 #include <cstddef>
