@@ -6,8 +6,10 @@
 #pragma once
 
 #include <tessera/host/lookup.hpp>
+#include <tessera/host/parallel.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/serving/pool_rows.hpp>
 
 #include <array>
 #include <cstdint>
@@ -22,12 +24,12 @@ namespace tessera::bench {
 
 /// A table that a peer works on, too, with its ids; the memory is the peer's and outlives the case.
 struct PeerTable {
-  const char* optimizer;  ///< empty: lookups alone
+  const char* optimizer;  ///< empty: lookups alone; int8, int4: in frozen rows
   std::int64_t width, threads, id_bytes, rows, batch, bag, batches;
-  float* weights;         ///< [rows, width]
+  float* weights;         ///< [rows, width], or frozen rows
   const void* ids;        ///< [batches, batch * bag]
   const float* gradient;  ///< [batch, width]
-  float* output;          ///< [batch, width]
+  float* output;          ///< [batch, width], and room for a row more
 };
 
 /// Something of Tessera that is run in turn with a peer's, and what bounds it.
@@ -75,6 +77,47 @@ class LookupCase : public Case {
                              ids(batch), table_.bag, table_.output, distance);
   }
 
+  std::vector<std::int64_t> offsets_;
+  int distance_ = 0;
+};
+
+/// Sums of bags of frozen rows, which lie at `weights`; the bound is a gather of their bytes.
+template <int Width, IdType Id, class Row>
+class FrozenCase : public Case {
+ public:
+  explicit FrozenCase(const PeerTable& table) : table_(table) {
+    for (std::int64_t b = 0; b <= table.batch; ++b) offsets_.push_back(b * table.bag);
+    distance_ = best_distance([&](int d) { gather_rows(turn_++, d); });
+  }
+  void run(std::int64_t batch) override {
+    const op::Bags<Id> bags{.ids = ids(batch).data(),
+                            .offsets = table_.bag == 1 ? nullptr : offsets_.data(),
+                            .bags = table_.batch};
+    const std::int64_t parts = table_.threads == 1 ? 1 : 4 * table_.threads;
+    parallel_for(static_cast<int>(table_.threads), parts, [&](std::int64_t part, int) {
+      detail::pool_rows<Row, false>(
+          detail::RowsInOrder{reinterpret_cast<const std::byte*>(table_.weights), kBytes}, Width,
+          bags, bags.bags * part / parts, bags.bags * (part + 1) / parts, table_.output, Width);
+    });
+  }
+  void limit(std::int64_t batch) override { gather_rows(batch, distance_); }
+
+ private:
+  static constexpr int kBytes = static_cast<int>(Row::bytes(Width));
+
+  std::span<const Id> ids(std::int64_t batch) const {
+    const std::int64_t entries = table_.batch * table_.bag;
+    return {static_cast<const Id*>(table_.ids) + batch % table_.batches * entries,
+            static_cast<std::size_t>(entries)};
+  }
+  void gather_rows(std::int64_t batch, int distance) {
+    gather<kBytes, Width>(static_cast<int>(table_.threads),
+                          reinterpret_cast<const char*>(table_.weights), ids(batch), table_.bag,
+                          table_.output, distance);
+  }
+
+  PeerTable table_;
+  std::int64_t turn_ = 0;
   std::vector<std::int64_t> offsets_;
   int distance_ = 0;
 };

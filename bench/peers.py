@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""FBGEMM's CPU kernels and PyTorch beside Tessera's, as users install them: peers.py [--tessera FOLDER] [--only lookup,update,dlrm] ...
+"""FBGEMM's CPU kernels and PyTorch beside Tessera's, as users install them: peers.py [--tessera FOLDER] [--only lookup,frozen,update,dlrm] ...
 
   lookup   a table of 4,000,000 rows, 65,536 bags: FBGEMM's TBE, torch's embedding_bag
   update   forward, backward and optimizer: TBE with the optimizer fused into its backward; embedding_bag with sparse gradients, torch.optim
+  frozen   lookups in rows of int8 or int4: FBGEMM's IntNBit TBE, and torch.ops.quantized, which calls FBGEMM's kernels on Tessera's bytes
   dlrm     a training step of DLRM with SGD (dlrm.hpp) in eager PyTorch: EmbeddingBags with sparse gradients, or one TBE of all tables
 
 With --tessera, Tessera (peers_library.cpp) runs in the same process, on the same tables and ids. All run in turn on batch after batch;
@@ -39,7 +40,7 @@ import warnings
 
 PACKAGES = {"torch": "torch==2.14.1", "fbgemm_gpu": "fbgemm-gpu-cpu==1.9.0"}  # a release of FBGEMM goes with one of PyTorch
 LIBRARY = "libtessera_peers.so"
-PARTS = ("lookup", "update", "dlrm")
+PARTS = ("lookup", "frozen", "update", "dlrm")
 ROWS, BATCH, DLRM_ROWS, DLRM_BATCHES, TABLES = 4_000_000, 65_536, 100_000, (2048, 8192), 26
 SKEW = 1.05
 OPENMP = {"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "20000"}
@@ -64,7 +65,7 @@ class Shape:
     def name(self):
         if self.part == "dlrm":
             return f"dlrm/width:{self.width}/batch:{self.batch}/top:{'large' if self.large_top else 'small'}/threads:{self.threads}"
-        optimizer = f"/{self.optimizer}" if self.part == "update" else ""
+        optimizer = f"/{self.optimizer}" if self.part in ("update", "frozen") else ""
         law = f"zipf:{self.skew}" if self.skew else "uniform"
         return f"{self.part}{optimizer}/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/threads:{self.threads}"
 
@@ -80,7 +81,7 @@ def shapes(options):
                 yield Shape(**common, threads=t, batch=batch, rows=options.rows or DLRM_ROWS, large_top=large_top)
             continue
         common |= {"batch": options.batch or BATCH, "rows": options.rows or ROWS}
-        for optimizer in ("sgd",) if part == "lookup" else ("sgd", "rowwise_adagrad", "adagrad"):
+        for optimizer in {"lookup": ("sgd",), "frozen": ("int8", "int4")}.get(part, ("sgd", "rowwise_adagrad", "adagrad")):
             for t, bag, skew in itertools.product(threads, (1, 10), (0, SKEW)):
                 if optimizer != "adagrad" or t == 2:  # PyTorch's takes long
                     yield Shape(**common, threads=t, bag=bag, skew=skew, optimizer=optimizer)
@@ -228,6 +229,60 @@ class TableWorker:
         return steps
 
 
+class FrozenWorker:
+    """Lookups in one table of int8 or int4 rows. The shape's `optimizer` is the format."""
+    batches = 5
+
+    def __init__(self, torch, shape, tessera):
+        from fbgemm_gpu.split_embedding_configs import SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+        from fbgemm_gpu.split_table_batched_embeddings_ops_inference import IntNBitTableBatchedEmbeddingBagsCodegen
+        self.torch, self.tessera, self.type = torch, tessera, getattr(torch, shape.ids)
+        bits, fused = int(shape.optimizer[3:]), torch.ops.fbgemm.FloatToFusedNBitRowwiseQuantizedSBHalf
+        row = shape.width * bits // 8
+        weights = torch.empty(shape.rows, shape.width).uniform_(-0.01, 0.01)
+        halves = fused(weights, bits)
+        ours = torch.ops.fbgemm.FloatToFused8BitRowwiseQuantized(weights) if bits == 8 else halves
+        self.rows = huge(torch, (ours.numel() + 64) // 4 + 16).view(torch.uint8)[: ours.numel()].view(ours.shape)
+        self.rows.copy_(ours)
+        sparse = {8: SparseType.INT8, 4: SparseType.INT4}[bits]
+        self.fbgemm = IntNBitTableBatchedEmbeddingBagsCodegen(
+            [("", shape.rows, shape.width, sparse, EmbeddingLocation.HOST)], device="cpu", pooling_mode=PoolingMode.SUM,
+            output_dtype=SparseType.FP32, bounds_check_mode=BoundsCheckMode.NONE, row_alignment=1)
+        self.fbgemm.initialize_weights()
+        codes, scales = self.fbgemm.split_embedding_weights()[0]
+        codes.copy_(halves[:, :row])
+        scales.copy_(halves[:, row:].reshape(scales.shape))
+
+    def peers(self, shape):
+        torch, entries = self.torch, shape.batch * shape.bag
+        ids = [draw_ids(torch, 1, b * entries, entries, shape.rows, shape.skew).to(self.type) for b in range(self.batches)]
+        offsets = torch.arange(0, entries + 1, shape.bag, dtype=self.type)
+        kernel = {"int8": torch.ops.quantized.embedding_bag_byte_rowwise_offsets, "int4": torch.ops.quantized.embedding_bag_4bit_rowwise_offsets}
+
+        def pytorch(batch):
+            return kernel[shape.optimizer](self.rows, ids[batch % self.batches], offsets, mode=0, include_last_offset=True)
+
+        def fbgemm(batch):
+            return self.fbgemm(ids[batch % self.batches], offsets)
+
+        with torch.no_grad():
+            expected = pytorch(0)
+            # scales of half and of single precision differ
+            torch.testing.assert_close(fbgemm(0), expected, rtol=1e-2, atol=1e-3)
+            own = {}
+            if self.tessera:
+                self.kept = torch.cat(ids), huge(torch, (shape.batch + 1) * shape.width)  # the library has their addresses alone
+                all_ids, output = self.kept
+                own = self.tessera.table(optimizer=shape.optimizer.encode(), width=shape.width, threads=shape.threads,
+                                         id_bytes=self.type.itemsize, rows=shape.rows, batch=shape.batch, bag=shape.bag,
+                                         batches=self.batches, weights=self.rows.data_ptr(), ids=all_ids.data_ptr(),
+                                         output=output.data_ptr())
+                own["tessera"](0)
+                torch.testing.assert_close(output[: shape.batch * shape.width].view(shape.batch, shape.width), expected)
+        return own | {"fbgemm": torch.no_grad()(fbgemm), "pytorch": torch.no_grad()(pytorch)}
+
+
 class DlrmWorker:
     """DLRM as PeerDlrm of bench_peers.cpp: 26 EmbeddingBags in eager PyTorch, and the same with a TBE in their place."""
     batches = 8 + 1  # 8 as dlrm.hpp has; odd, so that each peer sees all of them
@@ -325,7 +380,7 @@ def work(connection, shape, repetitions, library):
                      "instructions": torch.backends.cpu.get_cpu_capability()})
     warnings.filterwarnings("ignore", message="Sparse invariant checks")
     torch.manual_seed(1)
-    worker = (DlrmWorker if shape.part == "dlrm" else TableWorker)(torch, shape, library and Tessera(library))
+    worker = {"dlrm": DlrmWorker, "frozen": FrozenWorker}.get(shape.part, TableWorker)(torch, shape, library and Tessera(library))
     while shape := connection.recv():
         torch.set_num_threads(shape.threads)
         connection.send(measured(worker.peers(shape), repetitions) | {"huge_gib": huge_gib()})

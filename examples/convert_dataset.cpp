@@ -6,6 +6,7 @@
 //   convert_dataset --help
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/tabular.hpp>
+#include <tessera/data/tabular_blocks.hpp>
 #include <tessera/data/tabular_encoder.hpp>
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -41,6 +43,7 @@ struct Options {
   double test_fraction = 0.1;
   std::int64_t max_rows = 1'000'000, min_count = 10;
   bool skip_bad_lines = false;
+  int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
 };
 
 std::string in_quotes(std::string_view text) {
@@ -66,35 +69,6 @@ class OutFile {
  private:
   std::filesystem::path path_;
   std::ofstream file_;
-};
-
-/// Blocks of the whole file, as often as asked; each pass must find what the first one found.
-class Passes {
- public:
-  Passes(const Options& options, const Schema& schema) : options_(options), schema_(schema) {}
-
-  template <class Visit>
-  void read(Visit visit) {
-    TabularReader reader(options_.from, schema_,
-                         options_.skip_bad_lines ? BadLines::skip : BadLines::fatal);
-    TabularBlock block;
-    std::uint64_t sum = 0;
-    while (reader.read(kBlock, block) > 0) {
-      sum = checksum(block, sum);
-      visit(block);
-    }
-    require<DataError>(!again_ || sum == sum_,
-                       "file '{}' changed while it was read; read a copy that nobody writes to",
-                       options_.from);
-    sum_ = sum;
-    again_ = true;
-  }
-
- private:
-  const Options& options_;
-  const Schema& schema_;
-  bool again_ = false;
-  std::uint64_t sum_ = 0;
 };
 
 /// Samples [first, first + count) of a block.
@@ -169,37 +143,41 @@ void to_binary(const Options& options) {
   const std::size_t columns = schema.categorical.size();
   std::vector<std::int64_t> hotness(columns, 1);
   std::int64_t samples = 0;
-  Passes file(options, schema);
-  file.read([&](const TabularBlock& block) {
-    for (const float label : block.labels)
-      require<DataError>(label == 0 || label == 1,
-                         "file '{}': the label {} is neither 0 nor 1, all that a folder can hold",
-                         options.from, label);
-    std::size_t begin = 0;
-    for (std::size_t bag = 0; bag < block.ends.size(); ++bag) {
-      const auto length = static_cast<std::int64_t>(block.ends[bag] - begin);
-      begin = block.ends[bag];
-      std::int64_t& known = hotness[bag % columns];
-      if (samples == 0 && bag < columns) known = length;
-      require<DataError>(
-          length == known && length > 0,
-          "file '{}', sample {}, column '{}': a list of {} entries, the first has {}; in a folder "
-          "all samples have as many ids, one at least",
-          options.from, samples + static_cast<std::int64_t>(bag / columns),
-          schema.categorical[bag % columns].name, length, known);
-    }
-    samples += block.size;
-  });
+  const TabularBlocks file(
+      options.from, schema, options.skip_bad_lines ? BadLines::skip : BadLines::fatal, kBlock,
+      [&](const TabularBlock& block) {
+        for (const float label : block.labels)
+          require<DataError>(
+              label == 0 || label == 1,
+              "file '{}': the label {} is neither 0 nor 1, all that a folder can hold",
+              options.from, label);
+        std::size_t begin = 0;
+        for (std::size_t bag = 0; bag < block.ends.size(); ++bag) {
+          const auto length = static_cast<std::int64_t>(block.ends[bag] - begin);
+          begin = block.ends[bag];
+          std::int64_t& known = hotness[bag % columns];
+          if (samples == 0 && bag < columns) known = length;
+          require<DataError>(length == known && length > 0,
+                             "file '{}', sample {}, column '{}': a list of {} entries, the first "
+                             "has {}; in a folder "
+                             "all samples have as many ids, one at least",
+                             options.from, samples + static_cast<std::int64_t>(bag / columns),
+                             schema.categorical[bag % columns].name, length, known);
+        }
+        samples += block.size;
+      });
   const std::int64_t train =
       samples - std::llround(static_cast<double>(samples) * options.test_fraction);
   require<DataError>(train > 0, "file '{}' holds no samples to train on", options.from);
   TabularStatistics statistics(schema);
-  std::int64_t left = train;
-  file.read([&](const TabularBlock& block) {
-    const std::int64_t count = std::min(left, block.size);
-    if (count > 0) statistics.add(part_of(block, 0, count, columns));
-    left -= count;
-  });
+  const auto for_training = [&](std::size_t b, std::int64_t size) {
+    return std::clamp<std::int64_t>(train - file.first_sample(b), 0, size);
+  };
+  const auto nothing = [](std::size_t, const TabularBlock&) {};
+  file.for_each(file.blocks_of(train), options.threads, nothing,
+                [&](std::size_t b, const TabularBlock& block) {
+                  statistics.add(part_of(block, 0, for_training(b, block.size), columns));
+                });
   const TabularEncoder encoder(statistics,
                                {.max_rows = options.max_rows, .min_count = options.min_count});
   std::vector<std::int64_t> rows;
@@ -207,19 +185,19 @@ void to_binary(const Options& options) {
     rows.push_back(encoder.rows()[column.table]);
   BinaryDatasetWriter writer(options.to, std::ssize(schema.numeric), rows, hotness);
   ClickBatch<std::int32_t> batch;
-  left = train;
-  file.read([&](const TabularBlock& block) {
-    const std::int64_t count = std::min(left, block.size);
-    for (const auto& [name, first, size] : {std::tuple("train", std::int64_t{0}, count),
-                                            std::tuple("test", count, block.size - count)}) {
-      if (size == 0) continue;
-      TabularBlock part = part_of(block, first, size, columns);
-      encoder.encode(part, fmt::format("file '{}'", options.from));
-      to_batch(part, columns, batch);
-      writer.add(name, batch);
-    }
-    left -= count;
-  });
+  const auto encode = [&](std::size_t b, TabularBlock& block) {
+    encoder.encode(block, fmt::format("file '{}', after line {}", options.from, file.line(b)));
+  };
+  file.for_each(
+      file.count(), options.threads, encode, [&](std::size_t b, const TabularBlock& block) {
+        const std::int64_t count = for_training(b, block.size);
+        for (const auto& [name, first, size] : {std::tuple("train", std::int64_t{0}, count),
+                                                std::tuple("test", count, block.size - count)}) {
+          if (size == 0) continue;
+          to_batch(part_of(block, first, size, columns), columns, batch);
+          writer.add(name, batch);
+        }
+      });
   const std::filesystem::path folder = options.to;
   write_texts(options, schema, encoder);
   OutFile numbers(folder / kNumbers);
@@ -351,6 +329,10 @@ int main(int argc, char** argv) try {
                    "Texts that training holds less often share row 1 of their table")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
       ->capture_default_str();
+  binary
+      ->add_option("--threads", options.threads, "That read and encode; of a compressed file, one")
+      ->check(CLI::Range(1, 256))
+      ->option_text("T [as many as the machine has]");
   binary->add_flag("--skip-bad-lines", options.skip_bad_lines, "Leave bad lines out");
   CLI::App* csv = app.add_subcommand(
       "to-csv",

@@ -11,7 +11,7 @@
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
-#include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
 
 #include <fmt/format.h>

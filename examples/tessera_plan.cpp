@@ -9,6 +9,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/planner/plan_file.hpp>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -29,8 +30,8 @@ using namespace tessera;
 using namespace plan;
 
 struct Options {
-  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", header, page, svg,
-                           json;
+  std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header, page,
+                           svg, json;
   int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
   double memory = -1, host_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
@@ -257,6 +258,7 @@ void run(const Options& options) {
   fmt::print("{}: {} tables, {} features, {} ranks, batch {}\n\n{}", model.name,
              model.tables.size(), model.features.size(), cluster.ranks, workload.batch,
              text_of(report));
+  write(options.out, plan_file_text(report.chosen().layout), "--out");
   write(options.header, header_of(report), "--header");
   if (!options.page.empty()) write(options.page, page_of(report), "--page");
   if (!options.svg.empty()) write(options.svg, svg_of(report), "--svg");
@@ -325,6 +327,8 @@ std::optional<Options> parse(int argc, char** argv) {
               "No rank holds more even shares than this, where a plan can do so; 0: no such limit"),
           0, 1e9);
   app.add_option("--tables", o.tables, "Tables to print and to explain, largest first");
+  app.add_option("--out", o.out, "Write a plan file, as train_dlrm --plan-file reads it")
+      ->option_text("FILE");
   app.add_option("--header", o.header, "Write a C++ header with the plan as a type")
       ->option_text("FILE");
   app.add_option("--page", o.page, "Write a page that draws the plan")->option_text("FILE");

@@ -9,6 +9,7 @@
 #include "train_dlrm/plans.hpp"
 #include "train_dlrm/ranks.hpp"
 #include "train_dlrm/report.hpp"
+#include "train_dlrm/run_log.hpp"
 #include "train_dlrm/trainer.hpp"
 
 #include <tessera/core/error.hpp>
@@ -115,6 +116,14 @@ void print(const Options& options, const Clicks& clicks, const Result& result) {
     fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
 }
 
+/// The last line of --log: what --json holds.
+RunLog::Event end_event(const Options& options, int ranks, const Clicks& clicks,
+                        const Result& result) {
+  RunLog::Event event{{"event", "end"}, {"step", result.steps}};
+  event.update(to_json(options, ranks, clicks, result));
+  return event;
+}
+
 /// A numpy file of one dimension: a header of a multiple of 64 bytes, then the numbers.
 std::string npy_of(const std::vector<float>& values) {
   std::string header =
@@ -132,11 +141,14 @@ std::string npy_of(const std::vector<float>& values) {
 /// What this process does; only that of rank 0 speaks.
 void run(const Options& options, Ranks& ranks) {
   const bool speaks = ranks.first_is_here();
-  std::optional<ResultFile> json, predictions;
+  std::optional<ResultFile> json, predictions, report;
+  std::optional<RunLog> log;
   // before the training, so that a bad path costs no time
   if (speaks && !options.json.empty()) json.emplace(options.json);
   if (speaks && !options.predictions.empty())
     predictions.emplace(options.predictions, "--predictions");
+  if (speaks && !options.report.empty()) report.emplace(options.report, "--report");
+  if (speaks && (!options.log.empty() || report)) log.emplace(options);
   const std::unique_ptr<Clicks> clicks = make_clicks(options);
   if (speaks)
     fmt::print(
@@ -146,8 +158,10 @@ void run(const Options& options, Ranks& ranks) {
         ranks.size(), options.threads_per_rank, options.plan, options.embedding_width,
         options.interaction, options.optimizer);
   check_output();
-  const Result result = train(options, *clicks, ranks);
+  const Result result = train(options, *clicks, ranks, log ? &*log : nullptr);
   if (!speaks) return;
+  if (log) log->add(end_event(options, ranks.size(), *clicks, result));
+  if (report) report->write(run_page(*log));
   print(options, *clicks, result);
   if (predictions) predictions->write(npy_of(result.predictions));
   // A file's name may be bytes that are no UTF-8.

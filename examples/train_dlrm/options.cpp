@@ -136,13 +136,25 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
       "--ranks {} with --threads-per-rank {} needs {} threads; {} is the most", options.ranks,
       options.threads_per_rank, options.ranks * options.threads_per_rank, kMostThreads);
   std::error_code ignored;
-  tessera::require<CLI::ValidationError>(
-      options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
-      "--json: '{}' is what --data reads; give another file", options.json);
-  tessera::require<CLI::ValidationError>(
-      options.json.empty() || options.schema.empty() ||
-          !std::filesystem::equivalent(options.json, options.schema, ignored),
-      "--json: '{}' is what --schema reads; give another file", options.json);
+  const std::pair<const char*, const std::string&> inputs[] = {{"--data", options.data},
+                                                               {"--schema", options.schema},
+                                                               {"--plan-file", options.plan_file}},
+                                                   outputs[] = {
+                                                       {"--json", options.json},
+                                                       {"--predictions", options.predictions},
+                                                       {"--log", options.log},
+                                                       {"--report", options.report}};
+  for (const auto& [out, path] : outputs) {
+    for (const auto& [in, read] : inputs)
+      tessera::require<CLI::ValidationError>(
+          path.empty() || read.empty() || !std::filesystem::equivalent(path, read, ignored),
+          "{}: '{}' is what {} reads; give another file", out, path, in);
+    for (const auto& [other, written] : outputs)
+      tessera::require<CLI::ValidationError>(path.empty() || other == out || path != written ||
+                                                 std::filesystem::is_character_file(path, ignored),
+                                             "{}: '{}' is the file of {}, too; give another one",
+                                             out, path, other);
+  }
   tessera::require<CLI::ValidationError>(
       options.schema.empty() || !std::filesystem::is_directory(options.data, ignored),
       "--schema is for files; '{}' is a folder, whose feature_spec.yaml says what it holds",
@@ -154,11 +166,6 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
   tessera::require<CLI::ValidationError>(
       options.mode == "train" || options.resume,
       "--mode {}: add --save DIR --resume, which name the checkpoint", options.mode);
-  tessera::require<CLI::ValidationError>(
-      options.predictions.empty() ||
-          (options.predictions != options.json &&
-           !std::filesystem::equivalent(options.predictions, options.data, ignored)),
-      "--predictions: '{}' is the file of --json or --data; give another one", options.predictions);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
   options.one_rate = rate_given;
   if (!rate_given) {
@@ -268,17 +275,25 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--backend", options.backend,
              "Where tables are and layers run; with cuda all ranks share one GPU"),
          kBackends);
-  choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  CLI::Option* named_plan =
+      choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
+  CLI::Option* plan_file =
+      app.add_option("--plan-file", options.plan_file,
+                     "The same as tessera_plan --out wrote it, for these tables and ranks")
+          ->option_text("FILE")
+          ->excludes(named_plan);
   add("--device-memory", options.device_memory,
       "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
       "not fit stay in the host's memory, where the GPU reads them: 8GiB")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(std::int64_t{1}, kMost << 10))
-      ->option_text("SIZE [no limit]");
+      ->option_text("SIZE [no limit]")
+      ->excludes(plan_file);
   add("--table-files", options.table_files,
       "Folder for the tables that do not fit --host-memory, with --backend host: their rows lie in "
       "files there, behind a cache in what the others leave of it")
-      ->option_text("DIR");
+      ->option_text("DIR")
+      ->excludes(plan_file);
   add("--host-memory", options.host_memory,
       "Of each rank for tables and their optimizer's state: with --table-files for all of them, "
       "with --device-memory for those that stay there")
@@ -422,6 +437,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                           "Print progress every so many "
                           "steps"),
                       1, kMost, "N", "now and then");
+  add("--log", options.log,
+      "Write a line of JSON at each report of progress and each test; with --resume go on behind "
+      "the lines there")
+      ->option_text("FILE");
+  add("--report", options.report,
+      "Write a page with loss, AUC, rates, time by stage, the plan and the options at the end")
+      ->option_text("FILE.html");
   app.add_option("--json", options.json, "Write the results to this file")->option_text("FILE");
   flag("--feature-check", options.feature_check,
        "After training, test again with each category's ids exchanged between samples");
@@ -466,6 +488,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",
       options.backend, options.communicator);
+  if (!options.plan_file.empty()) options.plan = "file";
   for (const auto& [name, value] : shared) options.shared.emplace_back(name, value());
   return options;
 }

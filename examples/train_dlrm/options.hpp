@@ -35,6 +35,7 @@ struct Options {
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
   std::string plan = "mixed";
+  std::string plan_file;  ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
   std::string table_files;     ///< folder of tables that do not fit host_memory; empty: none
   std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
@@ -82,6 +83,7 @@ struct Options {
 
   bool feature_check = false;
   std::string json;
+  std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none
 
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;

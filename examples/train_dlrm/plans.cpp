@@ -10,6 +10,7 @@
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/planner/explain_plan.hpp>
 #include <tessera/planner/keep_on_host.hpp>
+#include <tessera/planner/plan_file.hpp>
 #include <tessera/planner/plan_layout.hpp>
 #include <tessera/sharding/policies.hpp>
 #include <tessera/sharding/table.hpp>
@@ -169,6 +170,9 @@ Layout layout_of_any(const Options& options, int ranks, const DataShape& shape) 
 namespace {
 
 Layout any_memory_layout(const Options& options, int ranks, const DataShape& shape) {
+  if (!options.plan_file.empty())
+    return read_plan_file(options.plan_file, tables_of(options, shape), features_of(shape),
+                          Topology{ranks});
   if (!shape.is_criteo()) return layout_of_any(options, ranks, shape);
   const std::string_view plan = options.plan;
   const int width = options.embedding_width;

@@ -26,7 +26,7 @@ inline constexpr std::array<std::string_view, kFeatures> kNames{
     "C1",  "C2",  "C3",  "C4",  "C5",  "C6",  "C7",  "C8",  "C9",  "C10", "C11", "C12", "C13",
     "C14", "C15", "C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25", "C26"};
 
-/// Works the plan of the options out: 26 tables with the given rows, on so many ranks. `auto`
+/// Works the plan of the options out, or reads it from --plan-file, on so many ranks. `auto`
 /// searches for the plan whose predicted step is shortest (docs/cost_model.md). Under
 /// --device-memory some tables are OnHost, under --table-files OnFile. Throws
 /// tessera::InvalidArgument for an unknown plan or width.

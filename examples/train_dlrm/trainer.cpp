@@ -6,7 +6,10 @@
 #include "plans.hpp"
 #include "report.hpp"
 #include "saver.hpp"
+#include "stage_times.hpp"
 #include "table_optimizers.hpp"
+
+#include "../tessera_plan/picture.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
 #include <tessera/comm/any_communicator.hpp>
@@ -44,9 +47,11 @@ struct Part {
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
 class Rank {
  public:
-  Rank(const Options& options, const Clicks& clicks, Communicators& communicators)
+  /// `log`: null, or where the first rank tells what happens.
+  Rank(const Options& options, const Clicks& clicks, Communicators& communicators, RunLog* log)
       : options_(options),
         clicks_(clicks),
+        log_(log),
         communicator_(communicators.main),
         data_(communicators.data),
         model_(communicators.backend.make_model(
@@ -69,6 +74,11 @@ class Rank {
     if (first()) {
       print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
+      if (log_ != nullptr) {
+        const plan::Fragment picture =
+            plan::tables_fragment(model_->embeddings().layout(), memory_cost(options_.optimizer));
+        log_->plan_picture = plan::svg(picture.svg, picture.height + 4);
+      }
     }
     std::int64_t loaded_step = 0;
     if (options_.mode == "train")
@@ -143,6 +153,9 @@ class Rank {
     Progress progress(steps, options_.print_every > 0);
     std::int64_t step = saver_.resume(steps), seen = 0;
     last_report_ = step;
+    if (first() && log_ != nullptr) begin_log(step);
+    std::int64_t seen_at_report = 0;
+    double seconds_at_report = 0;
     const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
@@ -175,11 +188,17 @@ class Rank {
       const bool tests = test_due(step + 1);
       // a test in between would take the place of a batch that was routed ahead
       const bool ahead = options_.overlap && step + 1 < steps && !tests;
-      if (ahead) fetch(step + 1, next_batch_);
-      if (!options_.overlap) fetch(step, batch_);
-      to_rows(true);
-      model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
-                    ahead ? &next_batch_ : nullptr);
+      {
+        const StageTimes::Timed timed(times_, StageTimes::read);
+        if (ahead) fetch(step + 1, next_batch_);
+        if (!options_.overlap) fetch(step, batch_);
+        to_rows(true);
+      }
+      {
+        const StageTimes::Timed timed(times_, StageTimes::step);
+        model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
+                      ahead ? &next_batch_ : nullptr);
+      }
       seen += size_of(step);
       // ids keep their addresses, as the routed step needs
       if (ahead) std::swap(batch_, next_batch_);
@@ -198,11 +217,31 @@ class Rank {
         saver_.proven();
       }
       if (step % interval == 0 || last) {
-        const double mean = mean_loss(step);
+        const std::int64_t steps_since = step - last_report_;
+        const double mean = mean_loss(step), seconds = progress.seconds();
         if (first()) progress.show(step, seen, mean);
         last_report_ = step;
+        if (logs()) {
+          RunLog::Event stages = times_.take(communicator_, steps_since);
+          if (first())
+            log_->add({{"event", "report"},
+                       {"step", step},
+                       {"seconds", seconds},
+                       {"loss", mean},
+                       {"rate", rates.tables(step - 1)},
+                       {"dense_rate", rates.dense(step - 1)},
+                       {"samples_per_second",
+                        static_cast<double>(seen - seen_at_report) / (seconds - seconds_at_report)},
+                       {"memory_bytes", resident_bytes()},
+                       {"stages", std::move(stages)}});
+        }
+        seen_at_report = seen;
+        seconds_at_report = seconds;
       }
-      saver_.after_step(step, last);
+      {
+        const StageTimes::Timed timed(times_, StageTimes::save);
+        saver_.after_step(step, last);
+      }
       if (tests) start();
     }
     if (!tested_ && options_.evals_per_epoch > 0) {
@@ -250,6 +289,7 @@ class Rank {
   /// Tests the model in the middle of a training and keeps it if none was better. Answers the AUC,
   /// on all ranks.
   double evaluate(std::int64_t step, Result& result) {
+    const StageTimes::Timed timed(times_, StageTimes::test);
     const Quality quality = test(kNothing, &result);
     double auc = first() ? quality.auc : 0;
     communicator_.all_reduce(std::span<double>(&auc, 1));
@@ -257,9 +297,33 @@ class Rank {
       result.quality = quality;
       result.evaluations.emplace_back(step, quality);
       fmt::print("step {}: test AUC {:.4f}, log loss {:.4f}\n", step, quality.auc, quality.logloss);
+      if (log_ != nullptr)
+        log_->add({{"event", "test"},
+                   {"step", step},
+                   {"auc", quality.auc},
+                   {"logloss", quality.logloss},
+                   {"normalized_entropy", quality.normalized_entropy},
+                   {"calibration", quality.calibration}});
     }
     saver_.keep_best(step, auc);
     return auc;
+  }
+
+  /// Whether reports are logged: on all ranks alike.
+  bool logs() const { return !options_.log.empty() || !options_.report.empty(); }
+
+  void begin_log(std::int64_t step) {
+    log_->go_on(step);
+    RunLog::Event options = RunLog::Event::object();
+    for (const auto& [name, value] : options_.shared) options[name] = value;
+    log_->add({{"event", "begin"},
+               {"step", step},
+               {"data", clicks_.description()},
+               {"train_samples", clicks_.train_samples()},
+               {"test_samples", clicks_.test_samples()},
+               {"ranks", communicator_.size()},
+               {"threads_per_rank", options_.threads_per_rank},
+               {"options", std::move(options)}});
   }
 
   /// Adds the losses since the last look up; ends a training that diverged.
@@ -364,6 +428,8 @@ class Rank {
 
   const Options& options_;
   const Clicks& clicks_;
+  RunLog* log_;
+  StageTimes times_;
   AnyCommunicator &communicator_, &data_;
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
@@ -377,7 +443,7 @@ class Rank {
 
 }  // namespace
 
-Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
+Result train(const Options& options, const Clicks& clicks, Ranks& ranks, RunLog* log) {
   Result result;
   ranks.run([&](Communicators& communicators) {
     require_same(
@@ -385,7 +451,7 @@ Result train(const Options& options, const Clicks& clicks, Ranks& ranks) {
         {{"the number of training samples", std::to_string(clicks.train_samples())},
          {"the number of test samples", std::to_string(clicks.test_samples())},
          {"the checksum of the training data", fmt::format("{:016x}", clicks.checksum())}});
-    Rank rank(options, clicks, communicators);
+    Rank rank(options, clicks, communicators, communicators.main.rank() == 0 ? log : nullptr);
     try {
       rank.run(result);
     } catch (const std::exception& error) {

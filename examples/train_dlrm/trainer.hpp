@@ -5,6 +5,7 @@
 #include "clicks.hpp"
 #include "options.hpp"
 #include "ranks.hpp"
+#include "run_log.hpp"
 
 #include <tessera/tables/cache_counters.hpp>
 
@@ -39,8 +40,8 @@ struct Result {
   std::vector<double> auc_without;
 };
 
-/// Trains, tests, prints what happens. The result is that of the process of rank 0. Throws what the
-/// first rank that failed here threw.
-Result train(const Options& options, const Clicks& clicks, Ranks& ranks);
+/// Trains, tests, prints what happens. The result is that of the process of rank 0, where `log`,
+/// if given, gets what happens, too. Throws what the first rank that failed here threw.
+Result train(const Options& options, const Clicks& clicks, Ranks& ranks, RunLog* log = nullptr);
 
 }  // namespace dlrm

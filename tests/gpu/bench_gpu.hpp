@@ -59,30 +59,18 @@ class DeviceArray {
 /// Seconds between two points of a stream.
 class Timer {
  public:
-  explicit Timer(cudaStream_t stream) : stream_(stream) {
-    gpu::check(cudaEventCreate(&begin_), "creating an event");
-    gpu::check(cudaEventCreate(&end_), "creating an event");
-  }
-  Timer(const Timer&) = delete;
-  Timer& operator=(const Timer&) = delete;
-  ~Timer() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
+  explicit Timer(cudaStream_t stream) : stream_(stream) {}
   template <class F>
   double seconds(const F& f) {
-    gpu::check(cudaEventRecord(begin_, stream_), "recording");
+    begin_.record(stream_);
     f();
-    gpu::check(cudaEventRecord(end_, stream_), "recording");
-    gpu::check(cudaEventSynchronize(end_), "waiting");
-    float milliseconds = 0;
-    gpu::check(cudaEventElapsedTime(&milliseconds, begin_, end_), "reading a time");
-    return milliseconds * 1e-3;
+    end_.record(stream_);
+    return begin_.until(end_) * 1e-3;
   }
 
  private:
   cudaStream_t stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  gpu::TimedEvent begin_, end_;
 };
 
 inline double median(std::vector<double> values) {
@@ -110,6 +98,22 @@ inline double copy_bandwidth(const Cuda& backend) {
     for (int i = 0; i < 10; ++i)
       times.push_back(timer.seconds([&] { backend.copy(to.data(), from.data(), bytes); }));
     return 2.0 * static_cast<double>(bytes) / median(times);
+  }();
+  return measured;
+}
+
+/// Bytes per second of a copy from page-locked memory of the host: what tables OnHost can have.
+inline double bus_bandwidth(const Cuda& backend) {
+  static const double measured = [&] {
+    const auto bytes = static_cast<std::size_t>(size_or(std::int64_t{1} << 28, 1 << 12));
+    const DeviceArray<std::byte> to(backend, bytes);
+    void* const from = Cuda::allocate_host(bytes);
+    Timer timer(backend.stream());
+    std::vector<double> times;
+    for (int i = 0; i < 5; ++i)
+      times.push_back(timer.seconds([&] { backend.copy(to.data(), from, bytes); }));
+    Cuda::deallocate_host(from, bytes);
+    return static_cast<double>(bytes) / median(times);
   }();
   return measured;
 }
@@ -184,7 +188,9 @@ struct Expected {
   double share = 0;  ///< of a copy's speed, for the least bytes; 0: the sum below
   /// rows that are read again come from the second-level cache, at no more than `cache_speed`
   bool from_cache = false;
-  double memory_us = 0;    ///< of a step on an H200, whose copy is taken to move 4.3 TB/s
+  bool over_bus =
+      false;             ///< the least bytes cross the bus, whose copy counts in place of the GPU's
+  double memory_us = 0;  ///< of a step on an H200, whose copy is taken to move 4.3 TB/s
   double products_us = 0;  ///< of a step
 
   static constexpr double cache_speed = 5.5e12, h200_copy = 4.3e12;
@@ -215,7 +221,7 @@ inline std::vector<Result>& results() {
 template <class Body>
 void measure(benchmark::State& state, const Cuda& backend, std::size_t inputs, double bytes,
              double dram_bytes, const Expected& expected, const Body& body) {
-  const double copy = copy_bandwidth(backend);
+  const double copy = expected.over_bus ? bus_bandwidth(backend) : copy_bandwidth(backend);
   Timer timer(backend.stream());
   std::size_t turn = 0;
   const auto next = [&] { body(turn++ % inputs); };

@@ -23,6 +23,8 @@ struct Shape {
   /// an update is told which rows each table has, so that small ones' entries are counted and not
   /// sorted
   bool names_rows = false;
+  /// rows and their states lie in page-locked memory of the host, and travel over the bus
+  Tier tier = Tier::device;
 };
 
 constexpr std::size_t inputs = 4;  ///< that iterations take in turn
@@ -83,20 +85,24 @@ template <int Width>
 void lookup(benchmark::State& state, Shape s) {
   const Cuda backend;
   const Ids& drawn = ids_of(s);
-  const DeviceArray<float> arena(backend, static_cast<std::size_t>(s.rows * s.tables * Width));
+  const Arena<float, Cuda> arena(backend, s.rows * s.tables, Width, Sgd{}, s.tier);
   const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
                out = static_cast<double>(output.size()) * 4;
-  measure(state, backend, inputs, entries * (4 * Width + 4) + out,
-          drawn.distinct * 4 * Width + entries * 4 + out, {.share = 0.8, .from_cache = true},
-          [&](std::size_t input) {
-            const auto groups = groups_of<op::LookupGroup<std::int32_t>>(
-                s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
-                  return op::LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
-                });
-            op::run<op::Lookup<float, std::int32_t, Width>>(backend, {arena.data(), Width, groups});
-          });
+  // Over the bus rows travel as often as they are read, and nothing else counts.
+  const bool far = s.tier == Tier::host;
+  measure(
+      state, backend, inputs, entries * (4 * Width + 4) + out,
+      far ? entries * 4 * Width : drawn.distinct * 4 * Width + entries * 4 + out,
+      far ? Expected{.share = 0.7, .over_bus = true} : Expected{.share = 0.8, .from_cache = true},
+      [&](std::size_t input) {
+        const auto groups = groups_of<op::LookupGroup<std::int32_t>>(
+            s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
+              return op::LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
+            });
+        op::run<op::Lookup<float, std::int32_t, Width>>(backend, {arena.weights(), Width, groups});
+      });
 }
 
 template <int Width, class O>
@@ -105,15 +111,18 @@ void update(benchmark::State& state, Shape s) {
   const Ids& drawn = ids_of(s);
   const O optimizer{};
   const std::int64_t rows = s.rows * s.tables;
-  const Arena<float, Cuda> arena(backend, rows, Width, optimizer);
+  const Arena<float, Cuda> arena(backend, rows, Width, optimizer, s.tier);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
                in = static_cast<double>(gradient.size()) * 4;
   const double row_bytes = 2.0 * (4 * Width * (1 + O::element_states) + 4 * O::row_states);
+  const bool far = s.tier == Tier::host;
   measure(state, backend, inputs, entries * (row_bytes + 4 * Width + 4),
-          drawn.distinct * row_bytes + in + entries * 4,
-          {.share = std::is_same_v<O, Sgd> ? 0.6 : 0.55}, [&](std::size_t input) {
+          far ? drawn.distinct * row_bytes : drawn.distinct * row_bytes + in + entries * 4,
+          far ? Expected{.share = 1.0, .over_bus = true}  // both ways at once
+              : Expected{.share = std::is_same_v<O, Sgd> ? 0.6 : 0.55},
+          [&](std::size_t input) {
             const auto groups = groups_of<op::GradientGroup<std::int32_t>>(
                 s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
                   const op::RowRange table =
@@ -268,14 +277,22 @@ int main(int argc, char** argv) {
                         bag, counted ? "counted" : "sorted"),
             [=](benchmark::State& state) { update<16, RowWiseAdagrad>(state, s); });
       }
+  for (const double skew : {0.0, 1.05}) {
+    const Shape s = sized({.bags = 1 << 18, .skew = skew, .tier = Tier::host});
+    const char* const ids = skew == 0 ? "uniform" : "zipf:1.05";
+    add(fmt::format("lookup/width:128/on the host/{}", ids),
+        [=](benchmark::State& state) { lookup<128>(state, s); });
+    add(fmt::format("update/rowwise adagrad/width:128/on the host/{}", ids),
+        [=](benchmark::State& state) { update<128, RowWiseAdagrad>(state, s); });
+  }
   add("dot forward/27 x 128/bf16",
       [](benchmark::State& state) { dot<BFloat16, false, false>(state, 0.8); });
   add("dot backward/27 x 128/bf16",
-      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.7); });
+      [](benchmark::State& state) { dot<BFloat16, false, true>(state, 0.75); });
   add("dot forward/27 x 128/fp16",
       [](benchmark::State& state) { dot<Half, false, false>(state, 0.8); });
   add("dot backward/27 x 128/fp16",
-      [](benchmark::State& state) { dot<Half, false, true>(state, 0.7); });
+      [](benchmark::State& state) { dot<Half, false, true>(state, 0.75); });
   add("dot forward/27 x 128/fp32",
       [](benchmark::State& state) { dot<float, false, false>(state, 0.6); });
   add("dot backward/27 x 128/fp32",

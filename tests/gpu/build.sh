@@ -33,7 +33,8 @@ for name in "${programs[@]}"; do
   source=tests/gpu/$name.cu main=(tests/support/main.cpp) libraries=()
   # Libraries of the other machine, or files beside the program: no build of them is static.
   if [ "$name" = test_nccl ]; then libraries+=(-lnccl); fi
-  if grep -qs 'cuda/dense[.]cuh\|gpu/dense_cases\|gpu/graph_cases\|gpu/golden_model' "$source"; then libraries+=(-lcublasLt); fi
+  # Those that multiply no matrices do not name it in the end.
+  if [ "$name" != probe ]; then libraries+=(-Xlinker --as-needed -lcublasLt); fi
   if [ "$name" = probe ]; then main=(); fi
   if [[ $name == bench_* ]]; then
     main=()

@@ -22,7 +22,7 @@ ALLOWED = {
     "codec": VOCABULARY,
     "comm": VOCABULARY,
     "io": VOCABULARY,
-    "planner": VOCABULARY | {"sharding"},
+    "planner": VOCABULARY | {"sharding", "io"},
     "data": VOCABULARY | {"io"},
     # operations and the backends that run them: nothing else names a backend
     "op": VOCABULARY,

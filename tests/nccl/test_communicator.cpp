@@ -5,16 +5,15 @@
 // stream, between which bytes move.
 #include <nccl_double/nccl.h>
 
-#include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/comm/nccl_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 
 #include <doctest/doctest.h>
 
+#include <nccl/on_ranks.hpp>
 #include <nccl/through_device.hpp>
 #include <support/communicator_laws.hpp>
-#include <support/small_model.hpp>
 
 #include <unistd.h>
 #include <chrono>
@@ -28,31 +27,8 @@
 
 namespace ts = tessera;
 using namespace std::chrono_literals;
-using Texts = std::vector<std::string>;
 
 namespace {
-
-/// Runs `body(communicator, stream)` on thread ranks and returns what each threw ("" for nothing).
-template <class Body>
-Texts on_ranks(int ranks, Body body, ts::NcclOptions options = {.timeout = 30s}) {
-  Texts texts(static_cast<std::size_t>(ranks));
-  ts::run_ranks(ranks, [&](ts::ThreadCommunicator& threads) {
-    nccl_double::log.clear();
-    nccl_double::faults = {};
-    Stream stream;
-    ts::NcclOptions mine = options;
-    mine.stream = stream.get;
-    const ncclUniqueId id = ts::share_nccl_id(threads);
-    try {
-      ts::NcclCommunicator c(id, threads.rank(), threads.size(), mine);
-      nccl_double::log.clear();
-      body(c, stream.get);
-    } catch (const std::exception& error) {
-      texts[static_cast<std::size_t>(threads.rank())] = error.what();
-    }
-  });
-  return texts;
-}
 
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -587,8 +563,7 @@ TEST_CASE("buffers of the host pass through plain device memory where a GPU has 
   CHECK(cuda_double::plain_allocations == 0);
 }
 
-TEST_CASE("another thread ends a wait for peers that may not come, as RouteAhead does") {
-  static_assert(ts::Interruptible<ts::NcclCommunicator>);
+TEST_CASE("another thread ends a wait for peers that may not come") {
   const Texts texts = on_ranks(2, [](ts::NcclCommunicator& c, auto) {
     if (c.rank() == 1) return;
     std::thread other([&] {
@@ -681,56 +656,4 @@ TEST_CASE("an error that NCCL finds while nobody waits for it ends the stream's 
                                },
                                {.timeout = 300s});
   CHECK(has(texts[0], "NCCL says: remote process exited"));
-}
-
-TEST_CASE(
-    "batches routed ahead over NCCL: one order of all calls, and the bits of routing in turn") {
-  using namespace small_model;
-  using E = Embeddings<ts::NcclCommunicator, ts::Deduplicate>;
-  constexpr int ranks = 3, steps = 4;
-  const auto run = [&](bool ahead, std::vector<Result>& results, std::vector<Texts>& logs) {
-    CHECK(on_ranks(ranks, [&](ts::NcclCommunicator& c, auto) {
-            const auto rank = static_cast<std::size_t>(c.rank());
-            ts::NcclCommunicator second = c.split(0);
-            E e(c, Host{}, layout(ranks, true), {.learning_rate = 0.125f, .seed = 7});
-            std::vector<Batch> batches;
-            for (int step = 0; step < steps; ++step)
-              batches.emplace_back(c.rank(), step, samples_of(c.rank(), step), e.columns());
-            nccl_double::log.clear();
-            Result& mine = results[rank];
-            const auto finish = [&](const auto& pooled, const Batch& batch) {
-              mine.outputs.insert(mine.outputs.end(), pooled.values.data,
-                                  pooled.values.data + batch.samples * e.columns());
-              e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
-            };
-            if (ahead) {
-              ts::RouteAhead<E, std::int64_t, ts::NcclCommunicator, Host> route(e, second, Host{});
-              std::vector<float> output;
-              route.start(batches[0].keyed());
-              for (std::size_t step = 0; step < steps; ++step) {
-                output.assign(batches[step].gradient.size(), 0.0f);
-                const auto pooled = e.forward_routed(
-                    route.take(), {output.data(), batches[step].samples, e.columns()});
-                if (step + 1 < steps) route.start(batches[step + 1].keyed());
-                finish(pooled, batches[step]);
-              }
-            } else {
-              for (const Batch& batch : batches) finish(e.forward(batch.keyed()), batch);
-            }
-            for (const std::string& call : nccl_double::log)  // without counts and peers
-              logs[rank].push_back(call.substr(0, call.find(' ')));
-            mine.shards = shards_of(e);
-          }) == Texts(ranks));
-  };
-  std::vector<Result> in_turn(ranks), ahead(ranks);
-  std::vector<Texts> logs_in_turn(ranks), logs(ranks);
-  run(false, in_turn, logs_in_turn);
-  run(true, ahead, logs);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    CHECK(!in_turn[r].shards.empty());
-    CHECK((ahead[r].outputs == in_turn[r].outputs));
-    CHECK((ahead[r].shards == in_turn[r].shards));
-    // The thread that calls `start` makes all of NCCL's calls: as many as in turn.
-    CHECK(logs[r].size() == logs_in_turn[r].size());
-  }
 }

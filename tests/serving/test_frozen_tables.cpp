@@ -4,7 +4,7 @@
 // Frozen tables against the collection whose checkpoint they are, and against rows decoded one by
 // one; damaged and foreign files.
 #include <tessera/checkpoint/save.hpp>
-#include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/frozen_lookup.hpp>
 #include <tessera/tessera.hpp>
 
 #include <support/temporary_folder.hpp>
@@ -271,6 +271,27 @@ TEST_CASE("bad ids, features and shapes") {
   CHECK(pooled(BadIds::zero_vector) == std::vector<float>(20));
   CHECK(pooled(BadIds::clamp) == sum(row(299), row(0)));
   CHECK(pooled(BadIds::wrap) == sum(row(0), row(299)));
+  // A vector for each id, side by side with pooled ones; bad ids keep their places.
+  const std::vector<FrozenFeature> both{{"query", "query"}, {"each", "query", Pooling::none}};
+  const std::vector<std::int64_t> twice{3, 5, 4, 300, -1, 299}, bags{0, 1, 2, 4, 6};
+  const auto each = [&](BadIds policy) {
+    FrozenLookup<std::int64_t> lookup(tables, both, policy);
+    CHECK(lookup.columns() == 20);
+    lookup.pool({2, 2, twice, bags, {}}, out);
+    CHECK(std::vector<float>(values.begin(), values.begin() + 20) == row(3));
+    const MatrixView<const float> rows = lookup.sequence(1);
+    CHECK(rows.rows == 4);
+    std::vector<std::vector<float>> all;
+    for (std::int64_t i = 0; i < 4; ++i) all.emplace_back(rows.row(i), rows.row(i) + rows.columns);
+    CHECK_THROWS_AS(lookup.sequence(0), InvalidArgument);
+    CHECK_THROWS_AS(lookup.sequence(2), InvalidArgument);
+    return all;
+  };
+  const std::vector<float> nothing(20);
+  CHECK(each(BadIds::zero_vector) == std::vector{row(4), nothing, nothing, row(299)});
+  CHECK(each(BadIds::clamp) == std::vector{row(4), row(299), row(0), row(299)});
+  CHECK(each(BadIds::wrap) == std::vector{row(4), row(0), row(299), row(299)});
+  CHECK_THROWS_AS(each(BadIds::throw_error), BadId);
   CHECK_THROWS_AS(row(300), BadId);
   CHECK_THROWS_AS(strict.pool(batch, {values.data(), 2, 19}), InvalidArgument);
   CHECK_THROWS_AS(strict.pool({2, 1, ids, {}, {}}, {values.data(), 1, 20}), InvalidArgument);
@@ -307,7 +328,7 @@ TEST_CASE("damaged and foreign files are refused, with their names") {
   CHECK(fault(damaged, false) == "no exception");
   // Any change is refused or leaves tables that can be read.
   std::minstd_rand random(3);
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     std::vector<char> bytes = good;
     for (unsigned n = 1 + random() % 3; n > 0; --n)
       bytes[i % 2 == 0 ? random() % 600 : random() % bytes.size()] = static_cast<char>(random());

@@ -29,6 +29,11 @@ T* in_global(T* p) {
   return p;
 }
 
+/// Of global memory that is there: the sanitizer sees others.
+inline void prefetch_sector(const void* p) {
+  static_cast<void>(*static_cast<const volatile char*>(p));
+}
+
 namespace detail {
 
 struct MatrixFragments {
@@ -79,6 +84,27 @@ SIMT_RUNTIME inline void multiply_tf32_fragments(void* const* lanes) {
   }
 }
 
+struct MatrixRow {
+  const void* row;
+  std::uint32_t words[4];
+};
+
+/// Gathers the rows that the 32 lanes tell, scatters pairs of elements.
+template <bool Transposed>
+SIMT_RUNTIME void load_matrix_rows(void* const* lanes) {
+  const auto element = [&](int matrix, int row, int column) {
+    const void* from = static_cast<const MatrixRow*>(lanes[8 * matrix + row])->row;
+    return std::uint32_t{static_cast<const std::uint16_t*>(from)[column]};
+  };
+  for (int lane = 0; lane < 32; ++lane)
+    for (int m = 0; m < 4; ++m) {
+      const int g = lane / 4, t = lane % 4;
+      static_cast<MatrixRow*>(lanes[lane])->words[m] =
+          Transposed ? element(m, 2 * t, g) | element(m, 2 * t + 1, g) << 16
+                     : element(m, g, 2 * t) | element(m, g, 2 * t + 1) << 16;
+    }
+}
+
 inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                          void (*multiply)(void* const*), simt::Site site) {
   MatrixFragments fragments{{c[0], c[1], c[2], c[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
@@ -96,6 +122,19 @@ template <Element T>
 void multiply_add_16x8x16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
                           simt::Site site = simt::Site::here()) {
   detail::multiply_add(c, a, b, &detail::multiply_fragments<T>, site);
+}
+
+template <bool Transposed, class T>
+void load_matrices(const T* row, std::uint32_t (&words)[4], simt::Site site = simt::Site::here()) {
+  if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0)
+    simt::Engine::instance().fail("a matrix's row that is not aligned to 16 bytes");
+  detail::MatrixRow mine{row, {}};
+  simt::Engine::instance().collective({.kind = simt::Collective::gather,
+                                       .mask = 0xffffffffu,
+                                       .value = reinterpret_cast<std::uint64_t>(&mine),
+                                       .function = &detail::load_matrix_rows<Transposed>,
+                                       .site = site});
+  for (int i = 0; i < 4; ++i) words[i] = mine.words[i];
 }
 
 /// The tensor core ignores the last 13 bits, which are zeros after this.

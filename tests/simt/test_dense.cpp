@@ -188,3 +188,46 @@ TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, l
                                            {false, false, last_sums}}));
   }
 }
+
+TEST_CASE("mlp: all products have strides of whole 16 bytes, whatever the hidden widths") {
+  for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16}) {
+    const bool narrows = precision == DensePrecision::bfloat16;
+    const Cuda backend;
+    // The input's and the output's rows are the caller's; 16-bit copies of them are not.
+    const std::int64_t in = narrows ? 13 : 12, batch = 5;
+    CudaMlp mlp(backend, {in, 39, 7, 9, 4}, {.precision = precision});
+    const CudaDenseParameters parameters(backend, 5, mlp);
+    Random random(3);
+    const OnGpu<float> x(backend, random_elements<float>(random, batch * in)),
+        dy(backend, random_elements<float>(random, batch * 4)),
+        y(backend, std::vector<float>(batch * 4));
+    const int before = simt::unaligned_products, products = simt::products;
+    mlp.forward({x.data(), batch, in}, {y.data(), batch, 4});
+    mlp.backward({dy.data(), batch, 4});
+    CHECK(simt::products == products + 4 + 4 + 3);
+    CHECK(simt::unaligned_products == before);
+  }
+}
+
+TEST_CASE("mlp: candidates are timed in the first step, and the results are the same") {
+  constexpr std::int64_t batch = 5;
+  const gpu::Stream stream;
+  const Cuda backend({.stream = stream.get()});
+  CudaMlp plain(backend, {8, 16, 4}), timed(backend, {8, 16, 4}, {.candidates = 4});
+  Random random(3);
+  const OnGpu<float> x(backend, random_elements<float>(random, batch * 8)),
+      y(backend, std::vector<float>(batch * 4));
+  const auto outputs = [&](CudaMlp& mlp, int products) {
+    const int before = simt::products;
+    mlp.forward({x.data(), batch, 8}, {y.data(), batch, 4});
+    CHECK(simt::products == before + products);
+    return y.read();
+  };
+  const CudaDenseParameters of_plain(backend, 5, plain), of_timed(backend, 5, timed);
+  const std::vector<float> expected = outputs(plain, 2);
+  // The double offers three; each is done once and then three times.
+  CHECK(outputs(timed, 2 * (3 * 4 + 1)) == expected);
+  CHECK(outputs(timed, 2) == expected);
+  CHECK_THROWS_AS(CudaMlp(backend, {8, 4}, {.candidates = 0}), InvalidArgument);
+  CHECK_THROWS_AS(CudaMlp(backend, {8, 4}, {.candidates = 17}), InvalidArgument);
+}

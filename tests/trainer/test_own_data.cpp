@@ -131,6 +131,20 @@ TEST_CASE(
   REQUIRE(run("to-csv " + path("set") + " " + path("out.csv")).status == 0);
   CHECK(text_of(folder.path / "out.csv") == expected);
   CHECK(results("--data " + path("set") + " --epochs 1" + kSmall).at("train_samples") == 3600);
+  // as many threads as one likes, compressed or not: the same files
+  CHECK(std::system(("gzip -c " + path("in.csv") + " >" + path("in.csv.gz")).c_str()) == 0);
+  for (const char* other :
+       {"in.csv' --threads 1", "in.csv' --threads 5", "in.csv.gz' --threads 3"}) {
+    const std::string input = "'" + (folder.path / "").string() + other;
+    REQUIRE(
+        run("to-binary " + input + " " + path("again") + " --schema " + path("s.yaml")).status ==
+        0);
+    CHECK(std::system(("diff -r " + path("set") + " " + path("again")).c_str()) == 0);
+    std::filesystem::remove_all(folder.path / "again");
+  }
+  CHECK(run("to-binary " + path("in.csv") + " " + path("x") + " --schema " + path("s.yaml") +
+            " --threads 0")
+            .status != 0);
 
   const auto check_fails = [&](const char* schema, const char* text, const char* part) {
     write("s.yaml", schema);

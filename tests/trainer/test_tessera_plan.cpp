@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -136,6 +137,47 @@ TEST_CASE("the header compiles, and holds the same rectangles on the same ranks"
     INFO(text_of(run.folder.path / "log").substr(0, 2000));
     CHECK(status == 0);
   }
+}
+
+TEST_CASE("a plan file: the trainer cuts its tables so, and names what differs") {
+  const std::string options =
+      " --samples 4000 --max-rows 300 --bottom-mlp 16 --top-mlp 16 --threads-per-rank 1 ";
+  const Outcome whole = train_dlrm(options + "--ranks 2 --plan table-wise");
+  REQUIRE(whole.status == 0);
+  // The tables as the trainer prints them: name, rows, width, rank.
+  std::string model;
+  std::istringstream lines(whole.out);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, rows, width;
+    if (!(words >> name >> rows >> width) || width != "16") continue;
+    std::erase(rows, ',');
+    model += fmt::format(R"({}{{"name": "{}", "rows": {}, "width": 16}})",
+                         model.empty() ? "" : ", ", name, rows);
+  }
+  model = R"({"name": "clicks", "tables": [)" + model + "]}";
+  const Run run("m.json", model,
+                "--ranks 2 --cluster cpu --forbid replicated --pin C3=row-wise --out plan.json");
+  REQUIRE(run.err == "");
+  CHECK(run.json("plan.json")["tables"].size() == 26);
+  const std::string file = "--plan-file '" + (run.folder.path / "plan.json").string() + "' ";
+  const Outcome planned = train_dlrm(options + "--ranks 2 " + file);
+  REQUIRE(planned.err == "");
+  CHECK(planned.json["plan"] == "file");
+  CHECK(planned.json["auc"] == whole.json["auc"]);
+  CHECK(planned.json["logloss"] == whole.json["logloss"]);
+  const auto fails = [&](const std::string& more, const std::string& says) {
+    const Outcome outcome = train_dlrm(options + more, false);
+    INFO(outcome.err);
+    CHECK(outcome.status != 0);
+    CHECK(outcome.err.find(says) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  };
+  fails("--ranks 3 " + file, "is for 2 ranks, but there are 3");
+  fails("--ranks 2 --embedding-width 8 " + file, "'C1' has width 16 there, 8 here");
+  fails("--ranks 2 --test-fraction 0.2 --embedding-width 32 " + file, "; and more");
+  fails("--ranks 2 --plan auto " + file, "--plan");
+  fails("--ranks 2 --plan-file nowhere.json", "cannot open 'nowhere.json'");
 }
 
 TEST_CASE("other files: groups of tables, cardinalities, a feature specification") {

@@ -74,9 +74,10 @@ inline std::pair<std::int64_t, std::int64_t> between(const std::vector<std::int6
   return {first - list.begin(), last - first};
 }
 
+/// `whole`: the contents of `changed`, and perhaps more that is no table.
 template <class Comm>
-Increment make_increment(Comm& communicator, const ChangedRows& changed) {
-  const CheckpointContents& whole = changed.contents();
+Increment make_increment(Comm& communicator, const CheckpointContents& whole,
+                         const ChangedRows& changed) {
   // Where any shard of a table begins or ends, on any rank.
   std::map<std::int32_t, std::set<std::int64_t>> cuts;
   std::vector<RowInterval> own;
@@ -148,16 +149,25 @@ Increment make_increment(Comm& communicator, const ChangedRows& changed) {
 
 /// Saves the rows that changed since the full checkpoint `base` (as save_checkpoint answered it),
 /// and all that is not a table: loading it loads both. Its cost goes with the rows that changed.
-/// Collective, and otherwise as save_checkpoint. The extra memory is 16 bytes for each changed row.
-/// Rows that were changed by other means than updates are not seen; after a load, save in full
-/// first.
+/// `contents`: those of `changed`, to a copy of which more may have been added: what a vocabulary
+/// knows. Collective, and otherwise as save_checkpoint. The extra memory is 16 bytes for each
+/// changed row. Rows that were changed by other means than updates and `reset_rows` are not seen;
+/// after a load, save in full first.
+template <Communicator<kCheckpointCollectives> Comm>
+CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory,
+                              const CheckpointContents& contents, const ChangedRows& changed,
+                              const CheckpointBase& base, std::int64_t step,
+                              const SaveOptions& options = {}) {
+  const detail::Increment increment = detail::make_increment(communicator, contents, changed);
+  Save save(communicator, directory, increment.contents, step, options, base);
+  return save.publish(communicator, [&] { save.write(LiveRows{}); });
+}
+/// The same of the contents of `changed` alone.
 template <Communicator<kCheckpointCollectives> Comm>
 CheckpointBase save_increment(Comm& communicator, const std::filesystem::path& directory,
                               const ChangedRows& changed, const CheckpointBase& base,
                               std::int64_t step, const SaveOptions& options = {}) {
-  const detail::Increment increment = detail::make_increment(communicator, changed);
-  Save save(communicator, directory, increment.contents, step, options, base);
-  return save.publish(communicator, [&] { save.write(LiveRows{}); });
+  return save_increment(communicator, directory, changed.contents(), changed, base, step, options);
 }
 
 }  // namespace tessera::inline v0

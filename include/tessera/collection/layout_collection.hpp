@@ -383,19 +383,23 @@ class LayoutCollection {
   /// Rows of a table (index in layout().tables) that this rank holds get first values and state
   /// again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
-    store_.reset_rows(backend_, table, rows, options_.optimizer, Initializers{options_.initialize});
+    const ObservedUpdate observed(updater_.observers());
+    store_.reset_rows(backend_, table, rows, options_.optimizer, Initializers{options_.initialize},
+                      [this](std::size_t arena, std::span<const std::int64_t> arena_rows) {
+                        updater_.tell_rows(arena, arena_rows);
+                      });
   }
   const Store& tables() const { return store_; }
 
-  /// Tells `observer` from now on which rows updates change (not what `tables()` and `reset_rows`
-  /// do).
+  /// Tells `observer` from now on which rows updates and `reset_rows` change (not what `tables()`
+  /// does).
   void observe(RowObserver& observer) {
     require(Backend::host_readable,
             "observe: rows can be watched only where the host can read them");
     updater_.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
-  /// The rows that updates change from now on, as long as the result lives, which must not outlive
+  /// The rows that updates and `reset_rows` change from now on, as long as the result lives, which must not outlive
   /// this.
   std::unique_ptr<RowMarks> mark_rows() {
     return std::make_unique<MarkedRows<Backend>>(backend_, routing_.arenas(), updater_.marks());
@@ -509,7 +513,8 @@ class LayoutCollection {
   VectorExchange<Backend, Comm, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>
       vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
-               typename Settings::backward_codecs(options_.backward_codec)};
+               typename Settings::backward_codecs(options_.backward_codec),
+               detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
   TrainingSteps<O, Backend> steps_{backend_, options_.optimizer, options_.learning_rate};

@@ -148,7 +148,12 @@ __global__ void __launch_bounds__(any_width_threads)
     if (lane == 0) to.row_state[s][row] = row_state[s];
   std::uint64_t key = 0;
   std::int64_t first_column = 0;
-  if constexpr (!std::is_same_v<T, float>) key = to.rounding(row, first_column);
+  if constexpr (!std::is_same_v<T, float>) {
+    const op::ArenaSegment& segment = to.segment_of(row);
+    key = rounding_key(to.seed(), segment.table_key,
+                       to.table_row(row) - segment.row_offset + segment.row_begin);
+    first_column = segment.column_begin;
+  }
   for (int column = lane; column < width; column += 32) {
     const std::int64_t at = row * width + column;
     float state[states > 0 ? states : 1];

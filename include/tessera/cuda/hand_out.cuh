@@ -37,6 +37,7 @@ struct HandOut {
   std::int64_t stride;
   int column;
 
+  __device__ void prefetch(std::int64_t, int) const {}
   __device__ Loaded load(std::int64_t, int) const { return {}; }
   __device__ void store(std::int64_t row, std::uint32_t place, int lane, Loaded&,
                         const RowPart<Lanes>& gradient) const {

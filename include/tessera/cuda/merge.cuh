@@ -84,81 +84,125 @@ __device__ __forceinline__ RowPart<Lanes> sum_entries(const GradientEntry* entri
   return sum;
 }
 
-/// Sums the pieces that begin in each window, and finishes rows of up to 32 entries.
+/// A piece of a block's windows: which entries it sums and what becomes of the sum.
+struct alignas(8) WindowPiece {
+  std::uint32_t row, bits;
+
+  __device__ static WindowPiece of(std::uint32_t row, int first, int count, bool begins_row,
+                                   bool finishes_row) {
+    return {row, static_cast<std::uint32_t>(first | count << 8 | (begins_row ? 1 << 16 : 0) |
+                                            (finishes_row ? 1 << 17 : 0))};
+  }
+  /// Its first place among those of the block.
+  __device__ std::uint32_t first() const { return bits & 0xffu; }
+  __device__ int count() const { return static_cast<int>(bits >> 8 & 0xffu); }
+  __device__ bool begins_row() const { return (bits >> 16 & 1u) != 0; }
+  __device__ bool finishes_row() const { return (bits >> 17) != 0; }
+};
+
+/// How many pieces ahead of the one that is summed a group of lanes asks for memory.
+inline constexpr int pieces_ahead = 2;
+
+/// Sums the pieces that begin in each window, and finishes rows of up to 32 entries. A warp finds
+/// its window's pieces; all pieces of a block's windows are dealt out to its groups of lanes, so
+/// that none waits for a warp with many rows.
 template <class Sink, class Payload>
 __global__ void __launch_bounds__(merge_threads)
     merge_windows(const SortedEntries<Payload> in, const Sink sink, const PartialSums partial) {
   using Lanes = typename Sink::Lanes;
   constexpr unsigned full = 0xffffffffu;
-  auto& all_entries = block_shared<GradientEntry[merge_threads / 32][2 * merge_window]>();
-  GradientEntry* entries = all_entries[threadIdx.x / 32];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::uint32_t window = blockIdx.x * (merge_threads / 32) + threadIdx.x / 32,
+  constexpr int warps = merge_threads / 32;
+  auto& all_entries = block_shared<GradientEntry[warps][2 * merge_window]>();
+  auto& all_pieces = block_shared<WindowPiece[warps * merge_window]>();
+  auto& counts = block_shared<int[warps]>();
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  GradientEntry* entries = all_entries[warp];
+  const std::uint32_t window = blockIdx.x * warps + static_cast<std::uint32_t>(warp),
                       begin = window * merge_window;
-  if (begin >= in.count) return;
+  unsigned pieces = 0;
+  WindowPiece mine{};
+  if (begin < in.count) {
+    const std::uint32_t place = begin + static_cast<std::uint32_t>(lane),
+                        next_place = place + merge_window;
+    const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
+    const std::uint32_t next_row = next_place < in.count ? in.rows[next_place] : no_row;
+    const std::uint32_t before = __shfl_up_sync(full, row, 1);
+    const bool continues = begin > 0 && in.rows[begin - 1] == __shfl_sync(full, row, 0);
+    const bool head = row != no_row && (lane == 0 ? !continues : row != before);
+    const unsigned heads = __ballot_sync(full, head);
+    // the row has an entry 32 places on
+    const bool longer = row != no_row && next_row == row;
+    const unsigned long_heads = heads & __ballot_sync(full, longer);
 
-  const std::uint32_t place = begin + static_cast<std::uint32_t>(lane),
-                      next_place = place + merge_window;
-  const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
-  const std::uint32_t next_row = next_place < in.count ? in.rows[next_place] : no_row;
-  const std::uint32_t before = __shfl_up_sync(full, row, 1);
-  const bool continues = begin > 0 && in.rows[begin - 1] == __shfl_sync(full, row, 0);
-  const bool head = row != no_row && (lane == 0 ? !continues : row != before);
-  const unsigned heads = __ballot_sync(full, head);
-  // the row has an entry 32 places on
-  const unsigned longer = __ballot_sync(full, row != no_row && next_row == row);
+    // A row from an earlier window has a piece here where its entries' number is a multiple of 32.
+    const std::uint32_t row_0 = __shfl_sync(full, row, 0);
+    std::uint32_t run = no_place, later_piece = no_place;
+    if (continues && row_0 != no_row) {
+      run = run_begin(in.rows, begin, row_0, lane);
+      later_piece = begin + (merge_window - (begin - run) % merge_window) % merge_window;
+    }
+    const unsigned later = __ballot_sync(full, place == later_piece && row == row_0);
+    pieces = heads | later;
+    if (lane == 0) {
+      partial.long_row[window] =
+          long_heads == 0
+              ? no_place
+              : begin + static_cast<std::uint32_t>(__ffs(static_cast<int>(long_heads)) - 1);
+      partial.continued_row[window] = later == 0 ? no_place : run;
+    }
 
-  // A row from an earlier window has a piece here where its entries' number is a multiple of 32.
-  const std::uint32_t row_0 = __shfl_sync(full, row, 0);
-  std::uint32_t run = no_place, later_piece = no_place;
-  if (continues && row_0 != no_row) {
-    run = run_begin(in.rows, begin, row_0, lane);
-    later_piece = begin + (merge_window - (begin - run) % merge_window) % merge_window;
-  }
-  const unsigned later = __ballot_sync(full, place == later_piece && row == row_0);
-  const unsigned pieces = heads | later;
-  if (lane == 0) {
-    const unsigned long_heads = heads & longer;
-    partial.long_row[window] =
-        long_heads == 0
-            ? no_place
-            : begin + static_cast<std::uint32_t>(__ffs(static_cast<int>(long_heads)) - 1);
-    partial.continued_row[window] = later == 0 ? no_place : run;
-  }
-
-  // Entries up to the end of the last piece, which may lie in the next window.
-  const std::uint32_t row_31 = __shfl_sync(full, row, 31);
-  const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
-  const int reach =
-      foreign == 0 ? 2 * merge_window : merge_window + __ffs(static_cast<int>(foreign)) - 1;
-  if (row != no_row) entries[lane] = in.entry(place);
-  if (merge_window + lane < reach && next_row != no_row)
-    entries[merge_window + lane] = in.entry(next_place);
-  const unsigned valid = __ballot_sync(full, row != no_row);
-  __syncwarp();
-
-  const int group = lane / Lanes::lanes, row_lane = lane % Lanes::lanes;
-  unsigned rest = pieces;
-  for (int i = 0; i < group; ++i) rest &= rest - 1;
-  while (rest != 0) {
-    const int b = __ffs(static_cast<int>(rest)) - 1;
-    const unsigned ends = b == 31 ? 0u : (heads | ~valid) & ~0u << (b + 1);
+    // Entries up to the end of the last piece, which may lie in the next window.
+    const std::uint32_t row_31 = __shfl_sync(full, row, 31);
+    const unsigned foreign = __ballot_sync(full, next_row != row_31 || row_31 == no_row);
+    const int reach =
+        foreign == 0 ? 2 * merge_window : merge_window + __ffs(static_cast<int>(foreign)) - 1;
+    if (row != no_row) entries[lane] = in.entry(place);
+    if (merge_window + lane < reach && next_row != no_row)
+      entries[merge_window + lane] = in.entry(next_place);
+    const unsigned valid = __ballot_sync(full, row != no_row);
+    const unsigned ends = lane == 31 ? 0u : (heads | ~valid) & ~0u << (lane + 1);
     const int stop = ends != 0 ? __ffs(static_cast<int>(ends)) - 1 : reach;
-    const int count = stop - b < merge_window ? stop - b : merge_window;
-    const bool begins_row = (heads >> b & 1u) != 0;
-    const std::uint32_t start = begin + static_cast<std::uint32_t>(b);
-    if (begins_row && (longer >> b & 1u) == 0) {
-      const std::int64_t target = in.rows[start];
+    mine = WindowPiece::of(row, warp * merge_window + lane,
+                           stop - lane < merge_window ? stop - lane : merge_window, head,
+                           head && !longer);
+  }
+  if (lane == 0) counts[warp] = __popc(pieces);
+  __syncthreads();
+  int earlier = 0, total = 0;
+  for (int w = 0; w < warps; ++w) {
+    const int count = counts[w];
+    if (w < warp) earlier += count;
+    total += count;
+  }
+  if ((pieces >> lane & 1u) != 0) all_pieces[earlier + __popc(pieces & ((1u << lane) - 1u))] = mine;
+  __syncthreads();
+
+  const auto entries_of = [&](const WindowPiece& piece) {
+    const std::uint32_t first = piece.first();
+    return all_entries[first / merge_window] + first % merge_window;
+  };
+  constexpr int stride = merge_threads / Lanes::lanes;
+  const int row_lane = lane % Lanes::lanes;
+  for (int k = static_cast<int>(threadIdx.x) / Lanes::lanes; k < total; k += stride) {
+    if (k + pieces_ahead * stride < total) {
+      const WindowPiece ahead = all_pieces[k + pieces_ahead * stride];
+      if (ahead.finishes_row()) sink.prefetch(ahead.row, row_lane);
+      prefetch_row<Lanes::lanes>(entries_of(ahead)->gradient,
+                                 Sink::width * static_cast<int>(sizeof(float)), row_lane);
+    }
+    const WindowPiece piece = all_pieces[k];
+    const std::uint32_t start = blockIdx.x * (warps * merge_window) + piece.first();
+    if (piece.finishes_row()) {
       // before the gradients: both are on their way at once
-      auto loaded = sink.load(target, row_lane);
-      sink.store(target, start, row_lane, loaded,
-                 sum_entries<Lanes>(entries + b, count, in.aligned, row_lane));
+      auto loaded = sink.load(piece.row, row_lane);
+      sink.store(piece.row, start, row_lane, loaded,
+                 sum_entries<Lanes>(entries_of(piece), piece.count(), in.aligned, row_lane));
     } else {
-      const RowPart<Lanes> sum = sum_entries<Lanes>(entries + b, count, in.aligned, row_lane);
-      store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width,
+      const RowPart<Lanes> sum =
+          sum_entries<Lanes>(entries_of(piece), piece.count(), in.aligned, row_lane);
+      store_float_row(partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width,
                       Sink::width % 4 == 0, row_lane, sum);
     }
-    for (int i = 0; i < Lanes::groups; ++i) rest &= rest - 1;
   }
 }
 

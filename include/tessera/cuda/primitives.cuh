@@ -39,6 +39,11 @@ __device__ __forceinline__ T* in_global(T* p) {
   return p;
 }
 
+/// Asks for the 32 bytes around p, to be in the second-level cache when they are loaded.
+__device__ __forceinline__ void prefetch_sector(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 /// c += a b on the tensor cores: a is 16 x 16, b 16 x 8, c 16 x 8, spread over the warp as PTX's
 /// mma.m16n8k16 says (lane = 4 g + t): a holds pairs of columns (2t, 2t+1) of row g, of row g + 8,
 /// (2t+8, 2t+9) of row g, of row g + 8; b pairs of rows (2t, 2t+1) and (2t+8, 2t+9) of column g; c
@@ -60,6 +65,24 @@ __device__ __forceinline__ void multiply_add_16x8x16(float (&c)[4], const std::u
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
   }
+}
+
+/// Four 8 x 8 matrices of 16-bit elements from shared memory, as operands of the product above:
+/// lane i gives the place of row i % 8 of matrix i / 8, aligned to 16 bytes, and gets of each the
+/// elements (g, 2t) and (g, 2t+1); transposed, (2t, g) and (2t+1, g). All 32 lanes call it.
+template <bool Transposed, class T>
+__device__ __forceinline__ void load_matrices(const T* row, std::uint32_t (&words)[4]) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  if constexpr (Transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 /// A float's bits, rounded to the 10 bits of mantissa that tensor cores take, ties away from zero.

@@ -92,6 +92,14 @@ __device__ __forceinline__ void load_floats(const float* p, bool aligned, float 
   for (int i = 0; i < Count; ++i) x[i] = p[i];
 }
 
+/// A group of lanes asks for a row's memory.
+template <int Lanes>
+__device__ __forceinline__ void prefetch_row(const void* row, int bytes, int lane) {
+  constexpr int sector = 32;
+  for (int at = lane * sector; at < bytes; at += Lanes * sector)
+    prefetch_sector(static_cast<const char*>(row) + at);
+}
+
 /// The mirror image, past the cache: for results that are read once, later.
 template <int Count>
 __device__ __forceinline__ void store_floats(float* p, bool aligned, const float (&x)[Count]) {

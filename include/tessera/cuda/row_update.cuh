@@ -57,7 +57,7 @@ struct DeviceArena {
   int segment_count;
   std::uint64_t rounding_seed;
   const std::int64_t* table_rows;  ///< of a cache's slots, else null
-  const op::StepValues<O>* now;  ///< or null: what the host gave
+  const op::StepValues<O>* now;    ///< or null: what the host gave
 
   __device__ std::uint64_t seed() const {
     return now != nullptr ? now->rounding_seed : rounding_seed;
@@ -66,16 +66,14 @@ struct DeviceArena {
     return now != nullptr ? now->step : given;
   }
 
-  /// What an arena row's bits are drawn from, and its first column.
-  __device__ std::uint64_t rounding(std::int64_t row, std::int64_t& first_column) const {
-    if (table_rows != nullptr) row = table_rows[row];
-    const op::ArenaSegment& segment = segment_of(row);
-    first_column = segment.column_begin;
-    return rounding_key(seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
+  /// The arena row by which segments know a row of memory.
+  __device__ std::int64_t table_row(std::int64_t row) const {
+    return table_rows != nullptr ? table_rows[row] : row;
   }
 
-  /// The segment of an arena row.
-  __device__ const op::ArenaSegment& segment_of(std::int64_t row) const {
+  /// The segment of a row.
+  __device__ const op::ArenaSegment& segment_of(std::int64_t memory_row) const {
+    const std::int64_t row = table_row(memory_row);
     int low = 0, high = segment_count - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
@@ -99,10 +97,20 @@ struct ApplyOptimizer {
     RowPart<Lanes> weights;
     RowPart<Lanes> state[states > 0 ? states : 1];
     float row_state[O::row_states > 0 ? O::row_states : 1];
+    const op::ArenaSegment* segment;  ///< of 16-bit rows: stochastic rounding goes by it
   };
 
   DeviceArena<T, O> to;
   typename O::Step step;
+
+  __device__ __forceinline__ void prefetch(std::int64_t row, int lane) const {
+    constexpr int lanes = Lanes::lanes;
+    for (int s = 0; s < O::row_states; ++s)
+      if (lane == 0) prefetch_sector(to.row_state[s] + row);
+    prefetch_row<lanes>(to.arena + row * Width, Width * static_cast<int>(sizeof(T)), lane);
+    for (int s = 0; s < states; ++s)
+      prefetch_row<lanes>(to.element_state[s] + row * Width, Width * 4, lane);
+  }
 
   __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
     Loaded loaded;
@@ -111,6 +119,8 @@ struct ApplyOptimizer {
     for (int s = 0; s < states; ++s)
       loaded.state[s] =
           load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
+    // found while the rest is on its way
+    if constexpr (!std::is_same_v<T, float>) loaded.segment = &to.segment_of(row);
     return loaded;
   }
 
@@ -148,7 +158,7 @@ struct ApplyOptimizer {
         for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
       }
     }
-    store_weights(row, lane, loaded.weights);
+    store_weights(row, lane, loaded);
     for (int s = 0; s < states; ++s)
       store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
   }
@@ -185,10 +195,15 @@ struct ApplyOptimizer {
   }
 
   __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
-                                                const RowPart<Lanes>& weights) const {
+                                                const Loaded& loaded) const {
     std::uint64_t key = 0;
     std::int64_t first_column = 0;
-    if constexpr (!std::is_same_v<T, float>) key = to.rounding(row, first_column);
+    if constexpr (!std::is_same_v<T, float>) {
+      const op::ArenaSegment& segment = *loaded.segment;
+      key = rounding_key(to.seed(), segment.table_key,
+                         to.table_row(row) - segment.row_offset + segment.row_begin);
+      first_column = segment.column_begin;
+    }
     for (int k = 0; k < Lanes::pieces; ++k) {
       if (!Lanes::has(k, lane)) continue;
       const int column = Lanes::column(k, lane);
@@ -196,7 +211,7 @@ struct ApplyOptimizer {
       if constexpr (!std::is_same_v<T, float>) draw_bits(key, first_column + column, bits);
       Packed<T, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<T>(weights.x[k][i], bits[i]);
+        packed.x[i] = round_stochastic<T>(loaded.weights.x[k][i], bits[i]);
       *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
     }
   }

@@ -56,4 +56,27 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+/// An event that keeps its time.
+class TimedEvent {
+ public:
+  TimedEvent() { check(cudaEventCreate(&event_), "creating an event"); }
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
+  ~TimedEvent() { report(cudaEventDestroy(event_), "destroying an event"); }
+
+  void record(cudaStream_t stream) const {
+    check(cudaEventRecord(event_, stream), "recording an event");
+  }
+  /// Milliseconds from this event to a later one, for which the host waits.
+  float until(const TimedEvent& later) const {
+    check(cudaEventSynchronize(later.event_), "waiting for an event");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, event_, later.event_), "reading a time");
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace tessera::inline v0::gpu

@@ -7,6 +7,7 @@
 #include <tessera/data/click_batch.hpp>
 #include <tessera/data/permutation.hpp>
 #include <tessera/data/tabular.hpp>
+#include <tessera/data/tabular_blocks.hpp>
 #include <tessera/data/tabular_encoder.hpp>
 
 #include <algorithm>
@@ -50,28 +51,25 @@ struct TabularFileOptions {
 class TabularFile {
  public:
   TabularFile(std::filesystem::path path, Schema schema, TabularFileOptions options = {})
-      : path_(std::move(path)),
-        schema_(std::move(schema)),
-        options_(options),
-        compressed_(is_compressed(path_)) {
+      : path_(std::move(path)), schema_(std::move(schema)), options_(options) {
     require(options.block > 0 && options.window > 0 && options.threads > 0,
             "TabularFile: block ({}), window ({}) and threads ({}) must be positive", options.block,
             options.window, options.threads);
     require(options.test_fraction >= 0 && options.test_fraction < 1,
             "TabularFile: test_fraction ({}) must be in [0, 1)", options.test_fraction);
-    index();
-    test_ = std::llround(static_cast<double>(samples_) * options.test_fraction);
-    train_ = samples_ - test_;
+    blocks_.emplace(path_, schema_, options.bad_lines, options.block, [](const TabularBlock&) {});
+    test_ = std::llround(static_cast<double>(samples()) * options.test_fraction);
+    train_ = samples() - test_;
     require<DataError>(train_ > 0, "file '{}' holds {} samples, none of them to train on",
-                       path_.string(), samples_);
+                       path_.string(), samples());
     TabularStatistics statistics(schema_);
-    TabularBlock block;
-    for (std::size_t b = 0; b < blocks_of(train_); ++b) {
-      read_block(b, block);
-      cut(block, train_ - first_of(b));
-      statistics.add(block);
-      checksum_ = tessera::checksum(block, checksum_);
-    }
+    blocks_->for_each(
+        blocks_->blocks_of(train_), options.threads,
+        [&](std::size_t b, TabularBlock& block) { cut(block, train_ - blocks_->first_sample(b)); },
+        [&](std::size_t, const TabularBlock& block) {
+          statistics.add(block);
+          checksum_ = tessera::checksum(block, checksum_);
+        });
     encoder_.emplace(statistics, TabularEncoderOptions{.max_rows = options.max_rows,
                                                        .min_count = options.min_count,
                                                        .seed = options.seed});
@@ -87,8 +85,8 @@ class TabularFile {
   /// Tells training data apart that have as many samples.
   std::uint64_t checksum() const { return checksum_; }
   /// Bad lines that were skipped, and what was wrong with the first.
-  std::int64_t bad_lines() const { return bad_lines_; }
-  const std::string& first_bad_line() const { return first_bad_line_; }
+  std::int64_t bad_lines() const { return blocks_->bad_lines(); }
+  const std::string& first_bad_line() const { return blocks_->first_bad_line(); }
 
   /// Samples [first, first + count) of an epoch, in the order of that epoch.
   template <IdType Id>
@@ -109,32 +107,10 @@ class TabularFile {
   }
 
  private:
-  struct Place {
-    std::int64_t offset, line;
-    std::uint64_t checksum;
-  };
   using Blocks = std::vector<TabularBlock>;
   using Key = std::tuple<bool, std::int64_t, std::int64_t>;  // training?, epoch, window
 
-  void index() {
-    TabularReader reader(path_, schema_, options_.bad_lines);
-    TabularBlock block;
-    while (const std::int64_t count = reader.read(options_.block, block)) {
-      places_.push_back({reader.offset(), reader.line(), tessera::checksum(block)});
-      samples_ += count;
-    }
-    columns_.emplace(reader.places());
-    bad_lines_ = reader.bad_lines();
-    first_bad_line_ = reader.first_bad_line();
-    require<DataError>(samples_ > 0, "file '{}' holds no samples", path_.string());
-  }
-
-  std::int64_t first_of(std::size_t block) const {
-    return static_cast<std::int64_t>(block) * options_.block;
-  }
-  std::size_t blocks_of(std::int64_t samples) const {
-    return static_cast<std::size_t>((samples + options_.block - 1) / options_.block);
-  }
+  std::int64_t samples() const { return blocks_->samples(); }
   void cut(TabularBlock& block, std::int64_t size) const {
     if (size >= block.size) return;
     block.size = size;
@@ -146,32 +122,6 @@ class TabularFile {
     if (!block.ends.empty()) block.ends.resize(kept * columns);
   }
 
-  /// Compressed files are read on from where the last reading ended, or again from their beginning.
-  void read_block(std::size_t b, TabularBlock& block) const {
-    if (!compressed_) {
-      TabularReader reader(open_at(places_[b].offset), path_.string(), schema_,
-                           separator_of(schema_, path_), options_.bad_lines, *columns_,
-                           places_[b].line);
-      reader.read(options_.block, block);
-    } else {
-      const std::lock_guard lock(sequence_mutex_);
-      if (!sequence_ || b < next_block_) {
-        sequence_.emplace(path_, schema_, options_.bad_lines);
-        next_block_ = 0;
-      }
-      for (; next_block_ <= b; ++next_block_) sequence_->read(options_.block, block);
-    }
-    require<DataError>(tessera::checksum(block) == places_[b].checksum,
-                       "file '{}' changed while it was read, near line {}; read a copy that nobody "
-                       "writes to",
-                       path_.string(), places_[b].line);
-  }
-  ByteSource open_at(std::int64_t offset) const {
-    return [file = std::make_shared<detail::WatchedFile>(path_, offset)](std::span<char> chunk) {
-      return file->read(chunk);
-    };
-  }
-
   /// The blocks of a window, encoded.
   std::shared_ptr<const Blocks> load(const Key& key) const {
     const auto [training, epoch, window] = key;
@@ -181,15 +131,15 @@ class TabularFile {
     const auto work = [&, is_training = training] {
       for (std::size_t i = next++; i < numbers.size(); i = next++) {
         TabularBlock& block = (*loaded)[i];
-        read_block(numbers[i], block);
-        if (is_training) cut(block, train_ - first_of(numbers[i]));
+        blocks_->read(numbers[i], block);
+        if (is_training) cut(block, train_ - blocks_->first_sample(numbers[i]));
         const std::string where =
-            fmt::format("file '{}', after line {}", path_.string(), places_[numbers[i]].line);
+            fmt::format("file '{}', after line {}", path_.string(), blocks_->line(numbers[i]));
         options_.keys ? encoder_->encode_numbers(block) : encoder_->encode(block, where);
       }
     };
     std::vector<std::future<void>> helpers;
-    for (int t = 1; t < options_.threads && !compressed_; ++t)
+    for (int t = 1; t < options_.threads && !blocks_->compressed(); ++t)
       helpers.push_back(std::async(std::launch::async, work));
     work();
     for (std::future<void>& helper : helpers) helper.get();
@@ -199,7 +149,7 @@ class TabularFile {
   /// Which of the file's blocks a window holds.
   std::vector<std::size_t> blocks(bool training, std::int64_t epoch, std::int64_t window) const {
     const std::size_t first = training ? 0 : static_cast<std::size_t>(train_ / options_.block),
-                      end = training ? blocks_of(train_) : places_.size(),
+                      end = training ? blocks_->blocks_of(train_) : blocks_->count(),
                       begin = static_cast<std::size_t>(window) * group_;
     std::vector<std::size_t> numbers;
     const Permutation order = block_order(epoch);
@@ -209,18 +159,19 @@ class TabularFile {
                             : first + i);
     return numbers;
   }
-  bool shuffles_blocks() const { return !compressed_ && windows() > 1; }
+  bool shuffles_blocks() const { return !blocks_->compressed() && windows() > 1; }
   std::int64_t windows() const {
-    return static_cast<std::int64_t>((blocks_of(train_) + group_ - 1) / group_);
+    return static_cast<std::int64_t>((blocks_->blocks_of(train_) + group_ - 1) / group_);
   }
   Permutation block_order(std::int64_t epoch) const {
-    return {static_cast<std::int64_t>(blocks_of(train_)), random_word(options_.seed, epoch, 1)};
+    return {static_cast<std::int64_t>(blocks_->blocks_of(train_)),
+            random_word(options_.seed, epoch, 1)};
   }
   /// The window that holds the short block of an epoch: the file's last one for training.
   std::int64_t short_window(std::int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     if (short_window_.first != epoch) {
-      const auto blocks = static_cast<std::int64_t>(blocks_of(train_));
+      const auto blocks = static_cast<std::int64_t>(blocks_->blocks_of(train_));
       std::int64_t at = blocks - 1;
       if (shuffles_blocks())
         for (const Permutation order = block_order(epoch); order(at) != blocks - 1;) --at;
@@ -233,7 +184,8 @@ class TabularFile {
                                                   std::int64_t first) const {
     const std::int64_t size = static_cast<std::int64_t>(group_) * options_.block;
     if (!training) return {first / size, first / size * size};
-    const std::int64_t missing = first_of(blocks_of(train_)) - train_, cut = short_window(epoch);
+    const std::int64_t missing = blocks_->first_sample(blocks_->blocks_of(train_)) - train_,
+                       cut = short_window(epoch);
     const bool behind = first >= (cut + 1) * size - missing;
     const std::int64_t window = (first + (behind ? missing : 0)) / size;
     return {window, window * size - (behind ? missing : 0)};
@@ -303,17 +255,11 @@ class TabularFile {
   std::filesystem::path path_;
   Schema schema_;
   TabularFileOptions options_;
-  bool compressed_;
-  std::optional<ColumnPlaces> columns_;
-  std::vector<Place> places_;
-  std::int64_t samples_ = 0, train_ = 0, test_ = 0, bad_lines_ = 0;
-  std::string first_bad_line_;
+  std::optional<TabularBlocks> blocks_;
+  std::int64_t train_ = 0, test_ = 0;
   std::uint64_t checksum_ = 0;
   std::optional<TabularEncoder> encoder_;
   std::size_t group_ = 1;
-  mutable std::mutex sequence_mutex_;
-  mutable std::optional<TabularReader> sequence_;
-  mutable std::size_t next_block_ = 0;
   mutable std::mutex mutex_;
   mutable std::pair<std::int64_t, std::int64_t> short_window_{-1, 0};
   mutable std::int64_t clock_ = 0;

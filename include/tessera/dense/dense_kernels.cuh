@@ -154,11 +154,12 @@ void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<
 /// A thread converts up to N neighbouring elements of a row, which has `parts` such.
 template <Element T, int N>
 __global__ void __launch_bounds__(dense_threads)
-    narrow_rows(const MatrixView<const float> from, T* to, const std::uint32_t parts) {
+    narrow_rows(const MatrixView<const float> from, const MatrixView<T> to,
+                const std::uint32_t parts) {
   const std::uint32_t i = blockIdx.x * dense_threads + threadIdx.x, row = i / parts;
   if (row >= from.rows) return;
   const std::int64_t column = static_cast<std::int64_t>(i - row * parts) * N;
-  T* const out = to + row * from.columns + column;
+  T* const out = to.row(row) + column;
   if (column + N <= from.columns) {
     const Elements<float, N> values = Elements<float, N>::at(from, row, column);
     Elements<T, N> narrow;
@@ -170,11 +171,14 @@ __global__ void __launch_bounds__(dense_threads)
   }
 }
 
-/// A matrix in fewer bits, its rows side by side. `to` is aligned to 16 bytes. Fewer than 2^32
+/// A matrix in fewer bits, into one whose rows begin at multiples of 16 bytes. Fewer than 2^32
 /// elements.
 template <Element T>
-void narrow(const Cuda& backend, MatrixView<const float> from, T* to) {
-  if (from.contiguous()) from = {from.data, 1, from.rows * from.columns};
+void narrow(const Cuda& backend, MatrixView<const float> from, MatrixView<T> to) {
+  if (from.contiguous() && to.contiguous()) {
+    from = {from.data, 1, from.rows * from.columns};
+    to = {to.data, 1, from.columns};
+  }
   require(from.rows * from.columns < std::int64_t{1} << 32,
           "narrow: {} x {} elements; at most 2^32 - 1", from.rows, from.columns);
   MatrixView<const float> first_row = from;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tessera::inline v0::gpu {
 
@@ -46,11 +47,15 @@ inline void check(cublasStatus_t status, const char* doing) {
 }
 
 /// Matrix products on a backend's stream, of floats or BFloat16 (A and B alike; C, D and the bias
-/// alike), summed in float. Keeps the algorithm that cuBLASLt chose for every shape. `tf32`: floats
-/// may be rounded to 10 bits of mantissa, on the tensor cores. Used by one thread at a time.
+/// alike), summed in float. Keeps the algorithm that cuBLASLt chose for every shape, or the fastest
+/// of its first `candidates`, which the first product of that shape times outside captures. `tf32`:
+/// floats may be rounded to 10 bits of mantissa, on the tensor cores. Used by one thread at a time.
 class Gemm {
  public:
-  explicit Gemm(const Cuda& backend, bool tf32 = false) : backend_(backend), tf32_(tf32) {
+  explicit Gemm(const Cuda& backend, bool tf32 = false, int candidates = 1)
+      : backend_(backend), tf32_(tf32), candidates_(candidates) {
+    require(candidates >= 1 && candidates <= most_candidates,
+            "Gemm: {} candidates; 1 to {} algorithms can be timed", candidates, most_candidates);
     cublasLtHandle_t handle = nullptr;
     check(cublasLtCreate(&handle), "creating a handle");
     handle_.reset(handle);
@@ -84,8 +89,7 @@ class Gemm {
     if (moves_bias) bias = reinterpret_cast<const Out*>(workspace + workspace_bytes);
     if (moves_bias && s.bias) backend_.copy(workspace + workspace_bytes, given_bias, bias_bytes);
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
-    const Plan& plan =
-        plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
+    Plan& plan = plan_for({cublas_type<In>, cublas_type<Out>}, s, b, a, bias, addend, c, mask);
     require<Error>(plan.offered, "cuBLASLt has no algorithm for a product of [{}, {}] and [{}, {}]",
                    s.rows, s.inner, s.inner, s.columns);
     if (s.bias || s.sum_a)
@@ -97,26 +101,38 @@ class Gemm {
                 plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &mask, sizeof(mask)),
             "setting the mask");
     const float one = 1.0f, beta = s.addend_stride != 0 ? 1.0f : 0.0f;
-    check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend,
-                         plan.c, c, plan.d, &plan.algorithm, workspace, workspace_bytes,
-                         backend_.stream()),
-          "a matrix product");
+    const auto multiply = [&](const cublasLtMatmulAlgo_t& algorithm) {
+      check(cublasLtMatmul(handle_.get(), plan.operation, &one, b, plan.a, a, plan.b, &beta, addend,
+                           plan.c, c, plan.d, &algorithm, workspace, workspace_bytes,
+                           backend_.stream()),
+            "a matrix product");
+    };
+    // What adds to its own addend cannot be done twice.
+    if (plan.candidates.size() > 1 && !(beta != 0 && addend == c) && !backend_.recording())
+      keep_fastest(plan, multiply);
+    multiply(plan.algorithm);
     if (moves_bias && s.sum_a) backend_.copy(const_cast<Out*>(given_bias), bias, bias_bytes);
   }
 
  private:
+  static constexpr int most_candidates = 16;
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20, workspace_slot = 18;
 
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }
   };
 
+  struct Candidate {
+    cublasLtMatmulAlgo_t
+        algorithm;  // has no name of its own: nvcc's front end dies of a vector of it
+  };
   /// What cuBLASLt keeps of a shape.
   struct Plan {
     cublasLtMatmulDesc_t operation = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr, d = nullptr;
     cublasLtMatmulAlgo_t algorithm{};
-    bool offered = false;  ///< there is an algorithm
+    std::vector<Candidate> candidates;  ///< to be timed, the best guess first
+    bool offered = false;               ///< there is an algorithm
 
     Plan() = default;
     Plan(const Plan&) = delete;
@@ -145,8 +161,27 @@ class Gemm {
     return std::uint32_t{1} << std::countr_zero(address);
   }
 
-  const Plan& plan_for(const Types& types, const GemmShape& s, const void* a, const void* b,
-                       const void* bias, const void* c, const void* d, const std::byte* mask) {
+  /// Gives every candidate's product to the stream, the first time to warm up, and waits.
+  template <class Multiply>
+  void keep_fastest(Plan& plan, const Multiply& multiply) const {
+    const TimedEvent begin, end;
+    float best = 0;
+    for (const auto& [algorithm] : plan.candidates) {
+      constexpr int times = 3;
+      multiply(algorithm);
+      begin.record(backend_.stream());
+      for (int i = 0; i < times; ++i) multiply(algorithm);
+      end.record(backend_.stream());
+      const float milliseconds = begin.until(end);
+      if (&algorithm != &plan.candidates.front().algorithm && !(milliseconds < best)) continue;
+      best = milliseconds;
+      plan.algorithm = algorithm;
+    }
+    plan.candidates.clear();
+  }
+
+  Plan& plan_for(const Types& types, const GemmShape& s, const void* a, const void* b,
+                 const void* bias, const void* c, const void* d, const std::byte* mask) {
     const int flags = s.a_transposed | s.b_transposed << 1 | s.bias << 2 | s.relu << 3 |
                       s.keep_mask << 4 | s.apply_mask << 5 | s.sum_a << 6;
     const Key key{types,
@@ -225,18 +260,21 @@ class Gemm {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.alignment[1]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.alignment[2]);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.alignment[3]);
-    cublasLtMatmulHeuristicResult_t found{};
+    cublasLtMatmulHeuristicResult_t found[most_candidates]{};
     int count = 0;
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.operation, plan.a, plan.b, plan.c,
-                                       plan.d, preference, 1, &found, &count);
+                                       plan.d, preference, candidates_, found, &count);
     if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "asking for an algorithm");
     plan.offered = status == CUBLAS_STATUS_SUCCESS && count > 0;
-    plan.algorithm = found.algo;
+    plan.algorithm = found[0].algo;
+    for (int i = 0; plan.offered && i < count; ++i)
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) plan.candidates.push_back({found[i].algo});
   }
 
   Cuda backend_;
   bool tf32_;
+  int candidates_;
   std::unique_ptr<std::remove_pointer_t<cublasLtHandle_t>, Destroy> handle_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

@@ -29,6 +29,9 @@ struct CudaMlpOptions {
   /// this library. Not every version has them for every shape: where it has none, the kernels take
   /// over, layer by layer (`epilogues`).
   bool gradient_epilogues = false;
+  /// How many of cuBLASLt's algorithms the first step times for each product, to keep the fastest;
+  /// 1: the one that cuBLASLt thinks best, and so the same bits in every run.
+  int candidates = 1;
 };
 
 /// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
@@ -42,7 +45,7 @@ class CudaMlp : public MlpLayers {
       : MlpLayers("CudaMlp", std::move(sizes), options.bias),
         backend_(backend),
         options_(options),
-        gemm_(backend, options.tf32) {
+        gemm_(backend, options.tf32, options.candidates) {
     for (int l = 1; l < layers(); ++l) {
       activations_.push_back(backend.buffer<std::byte>(0));
       masks_.push_back(backend.buffer<std::byte>(0));
@@ -101,19 +104,19 @@ class CudaMlp : public MlpLayers {
     const std::int64_t rows = x_.rows;
     for (int l = 1; l < layers(); ++l) {
       activations_[static_cast<std::size_t>(l - 1)].reserve_discard(
-          rows * size(l) * static_cast<std::int64_t>(sizeof(T)));
+          rows * stride_of<T>(size(l)) * static_cast<std::int64_t>(sizeof(T)));
       if (options_.gradient_epilogues)
         masks_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * gpu::mask_row_bits(size(l)) /
                                                                 8);
     }
     if constexpr (!std::is_same_v<T, float>) {
-      narrow_input_.reserve_discard(rows * input_size());
-      narrow_parameters_.reserve_discard(parameter_count());
-      gpu::narrow(backend_, x_, narrow_input_.data());
-      gpu::narrow(backend_, {values_.data(), 1, parameter_count()}, narrow_parameters_.data());
+      narrow_input_.reserve_discard(rows * stride_of<T>(input_size()));
+      gpu::narrow(
+          backend_, x_,
+          MatrixView<T>(narrow_input_.data(), rows, input_size(), stride_of<T>(input_size())));
     }
-    for (int l = 0; l + 1 < layers(); ++l)
-      forward_layer<T>(l, hidden<T>(l + 1), parameters<T>() + bias_offset(l));
+    copy_parameters<T>();
+    for (int l = 0; l + 1 < layers(); ++l) forward_layer<T>(l, hidden<T>(l + 1), bias_of<T>(l));
     forward_layer<T>(layers() - 1, y_, values_.data() + bias_offset(layers() - 1));
   }
 
@@ -124,12 +127,12 @@ class CudaMlp : public MlpLayers {
                            .columns = size(l + 1),
                            .inner = size(l),
                            .a_stride = in.stride,
-                           .b_stride = size(l),
+                           .b_stride = weight_of<T>(l).stride,
                            .c_stride = out.stride,
                            .b_transposed = true,
                            .bias = options_.bias,
                            .relu = relu(l)};
-    const T* const weight = parameters<T>() + offset(l);
+    const T* const weight = weight_of<T>(l).data;
     bool& masked = at(l).kept_mask;
     if (options_.gradient_epilogues && l + 1 < layers()) {
       product.keep_mask = true;
@@ -143,7 +146,7 @@ class CudaMlp : public MlpLayers {
   void backward_in(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
     const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
     for (auto& buffer : gradient_)
-      buffer.reserve_discard(dy.rows * widest * static_cast<std::int64_t>(sizeof(T)));
+      buffer.reserve_discard(dy.rows * stride_of<T>(widest) * static_cast<std::int64_t>(sizeof(T)));
     const int last = layers() - 1;
     backward_layer<T>(last, dy, MatrixView<const float>(y_), dx, ready);
     for (int l = last - 1; l >= 0; --l)
@@ -164,19 +167,25 @@ class CudaMlp : public MlpLayers {
     const bool copies = masks || !std::is_same_v<T, Above>;
     if (copies) g = MatrixView<const T>(gradient<T>(l, above.rows));
     const MatrixView<const T> in = input<T>(l);
+    const MatrixView<float> given = weight_gradient(l);
+    MatrixView<float> weights = given;
+    if (!aligned(given)) {
+      weights.stride = stride_of<float>(size(l));
+      weight_gradient_.reserve_discard(weights.rows * weights.stride);
+      weights.data = weight_gradient_.data();
+    }
     gpu::GemmShape product{.rows = size(l + 1),
                            .columns = size(l),
                            .inner = above.rows,
                            .a_stride = g.stride,
                            .b_stride = in.stride,
-                           .c_stride = size(l),
+                           .c_stride = weights.stride,
                            .a_transposed = true};
-    float* const weights = gradients_.data() + offset(l);
     bool& summed = at(l).summed;
     // of what is narrowed here, the kernel adds the floats
     if (options_.gradient_epilogues && sums != nullptr && std::is_same_v<T, Above>) {
       product.sum_a = true;
-      summed = gemm_.offers(product, g.data, in.data, sums, weights);
+      summed = gemm_.offers(product, g.data, in.data, sums, weights.data);
       product.sum_a = summed;
     }
     if (copies)
@@ -184,16 +193,17 @@ class CudaMlp : public MlpLayers {
                         gradient<T>(l, above.rows), summed ? nullptr : sums);
     else if (sums != nullptr && !summed)
       gpu::mask_and_sum(backend_, above, MatrixView<const Above>(), MatrixView<T>(), sums);
-    gemm_.run(product, g.data, in.data, sums, weights);
+    gemm_.run(product, g.data, in.data, sums, weights.data);
+    if (weights.data != given.data) copy(weights, given);
     announce(ready, l);
     const auto pass_down = [&](auto below, bool may_mask) {
       gpu::GemmShape down{.rows = above.rows,
                           .columns = size(l),
                           .inner = size(l + 1),
                           .a_stride = g.stride,
-                          .b_stride = size(l),
+                          .b_stride = weight_of<T>(l).stride,
                           .c_stride = below.stride};
-      const T* const weight = parameters<T>() + offset(l);
+      const T* const weight = weight_of<T>(l).data;
       if (may_mask) {
         down.apply_mask = true;
         down.apply_mask = at(l - 1).applied_mask =
@@ -220,32 +230,105 @@ class CudaMlp : public MlpLayers {
   bool relu(int layer) const { return layer + 1 < layers() || options_.last_relu; }
   std::byte* mask(int layer) const { return masks_[static_cast<std::size_t>(layer - 1)].data(); }
 
-  // As T, what products read and what hidden layers write:
+  /// Rows of this library's own begin at multiples of 16 bytes, as parts of weights do not:
+  /// cuBLASLt's fastest kernels take no others.
   template <class T>
-  const T* parameters() const {
-    if constexpr (std::is_same_v<T, float>)
-      return values_.data();
-    else
-      return narrow_parameters_.data();
+  static std::int64_t stride_of(std::int64_t columns) {
+    constexpr std::int64_t unit = 16 / static_cast<std::int64_t>(sizeof(T));
+    return gpu::ceil_divide(columns, unit) * unit;
   }
+  template <class T>
+  static bool aligned(MatrixView<T> matrix) {
+    return reinterpret_cast<std::uintptr_t>(matrix.data) % 16 == 0 &&
+           matrix.stride == stride_of<T>(matrix.stride);
+  }
+  void copy(MatrixView<const float> from, MatrixView<float> to) const {
+    const auto bytes = [](std::int64_t count) {
+      return static_cast<std::size_t>(count) * sizeof(float);
+    };
+    gpu::check(cudaMemcpy2DAsync(to.data, bytes(to.stride), from.data, bytes(from.stride),
+                                 bytes(from.columns), static_cast<std::size_t>(from.rows),
+                                 cudaMemcpyDefault, backend_.stream()),
+               "copying a matrix");
+  }
+
+  // What products read of parameters: as they are, or, in bfloat16 or where they are not aligned,
+  // copies, layer by layer.
+  template <class T>
+  bool copies(int layer) const {
+    return !std::is_same_v<T, float> ||
+           !aligned(MatrixView<const float>(weights_in(values_, layer)));
+  }
+  MatrixView<float> weights_in(std::span<float> all, int layer) const {
+    return {all.data() + offset(layer), size(layer + 1), size(layer)};
+  }
+  template <class T>
+  std::int64_t copy_offset(int layer) const {
+    std::int64_t sum = 0;
+    for (int l = 0; l < layer; ++l)
+      if (copies<T>(l))
+        sum += size(l + 1) * stride_of<T>(size(l)) +
+               stride_of<T>(static_cast<std::int64_t>(bias_size(l)));
+    return sum;
+  }
+  template <class T>
+  void copy_parameters() {
+    const std::int64_t count = copy_offset<T>(layers());
+    if (count == 0) return;
+    parameter_copies_.reserve_discard(count * static_cast<std::int64_t>(sizeof(T)));
+    for (int l = 0; l < layers(); ++l) {
+      if (!copies<T>(l)) continue;
+      const MatrixView<const float> from = weights_in(values_, l);
+      const MatrixView<const T> to = weight_of<T>(l);
+      const MatrixView<T> weights(const_cast<T*>(to.data), to.rows, to.columns, to.stride);
+      if constexpr (std::is_same_v<T, float>) {
+        copy(from, weights);
+      } else {
+        gpu::narrow(backend_, from, weights);
+        const auto biases = static_cast<std::int64_t>(bias_size(l));
+        if (biases != 0)
+          gpu::narrow(backend_, {values_.data() + bias_offset(l), 1, biases},
+                      MatrixView<T>(const_cast<T*>(bias_of<T>(l)), 1, biases));
+      }
+    }
+  }
+  template <class T>
+  MatrixView<const T> weight_of(int layer) const {
+    if (!copies<T>(layer)) {
+      if constexpr (std::is_same_v<T, float>) return weights_in(values_, layer);
+    }
+    return {reinterpret_cast<const T*>(parameter_copies_.data()) + copy_offset<T>(layer),
+            size(layer + 1), size(layer), stride_of<T>(size(layer))};
+  }
+  template <class T>
+  const T* bias_of(int layer) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return values_.data() + bias_offset(layer);
+    } else {
+      const MatrixView<const T> weights = weight_of<T>(layer);
+      return weights.data + weights.rows * weights.stride;
+    }
+  }
+
+  // What hidden layers write:
   template <class T>
   MatrixView<const T> input(int layer) const {
     if (layer > 0) return hidden<T>(layer);
     if constexpr (std::is_same_v<T, float>)
       return x_;
     else
-      return {narrow_input_.data(), x_.rows, input_size()};
+      return {narrow_input_.data(), x_.rows, input_size(), stride_of<T>(input_size())};
   }
   template <class T>
   MatrixView<T> hidden(int layer) const {
     return {reinterpret_cast<T*>(activations_[static_cast<std::size_t>(layer - 1)].data()), x_.rows,
-            size(layer)};
+            size(layer), stride_of<T>(size(layer))};
   }
   /// Of a layer's output. Masked in place.
   template <class T>
   MatrixView<T> gradient(int layer, std::int64_t rows) const {
     return {reinterpret_cast<T*>(gradient_[static_cast<std::size_t>(layer % 2)].data()), rows,
-            size(layer + 1)};
+            size(layer + 1), stride_of<T>(size(layer + 1))};
   }
 
   Cuda backend_;
@@ -257,9 +340,9 @@ class CudaMlp : public MlpLayers {
   std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
   gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
                                             backend_.buffer<std::byte>(0)};
-  gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0),
-                              /// in bfloat16 alone
-      narrow_parameters_ = backend_.buffer<BFloat16>(0);
+  gpu::DeviceBuffer<std::byte> parameter_copies_ = backend_.buffer<std::byte>(0);
+  gpu::DeviceBuffer<float> weight_gradient_ = backend_.buffer<float>(0);
+  gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0);  ///< in bfloat16 alone
 };
 
 }  // namespace tessera::inline v0

@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(32 * dot_warps)
 }
 
 /// Shared memory of a warp of dot_backward_16bit: the sample's vectors and the symmetric matrix of
-/// dz, rows padded against conflicts.
+/// dz, rows padded against conflicts. Of 32 columns of a vector, pair j of each eight lies in the
+/// j-th eight: an 8 x 8 matrix of the tensor cores then is 16 bytes of 8 rows.
 template <class Shape>
 struct DotBackwardTile {
   static constexpr int rows = (Shape::vectors + 15) / 16 * 16;
@@ -145,39 +146,38 @@ __global__ void __launch_bounds__(32 * dot_warps)
     const int v = i / eights, k = i % eights * 8;
     std::uint32_t words[4] = {};
     if (v < vectors && k < width) load_eight<width>(in + v * width, k, aligned, words);
-    Packed<T, 8> packed;
-    for (int e = 0; e < 8; ++e)
-      packed.x[e] = T{static_cast<std::uint16_t>(words[e / 2] >> (16 * (e % 2)))};
-    *reinterpret_cast<Packed<T, 8>*>(vector_tile + v * Tile::vector_pitch + k) = packed;
+    T* const to = vector_tile + v * Tile::vector_pitch + k / 32 * 32 + k % 32 / 4;
+    for (int j = 0; j < 4; ++j) *reinterpret_cast<std::uint32_t*>(to + 8 * j) = words[j];
   }
-  for (int i = lane; i < Tile::rows * Tile::rows; i += 32) {
-    const int r = i / Tile::rows, c = i % Tile::rows, high = r > c ? r : c, low = r > c ? c : r;
-    matrix[r * Tile::matrix_pitch + c] =
-        high < vectors && high != low ? gradient[width + Shape::pair(high, low)] : T{};
-  }
+  for (int i = lane; i < Tile::rows * Tile::matrix_pitch / 8; i += 32)
+    *reinterpret_cast<Packed<T, 8>*>(matrix + 8 * i) = Packed<T, 8>{};
+  __syncwarp();
+  for (int r = 1; r < vectors; ++r)  // the triangle's rows, each read once
+    for (int c = lane; c < r; c += 32)
+      matrix[r * Tile::matrix_pitch + c] = matrix[c * Tile::matrix_pitch + r] =
+          gradient[width + Shape::pair(r, c)];
   __syncwarp();
 
-  const auto two = [](const T* first, const T* second) {
-    return static_cast<std::uint32_t>(first->bits) | static_cast<std::uint32_t>(second->bits) << 16;
-  };
+  // of four 8 x 8 matrices, two beside two, the row that this lane tells
+  const int tile_row = lane % 16, tile_column = lane / 16 * 8;
   for (int row = 0; row < Tile::rows; row += 32) {
     for (int column = 0; column < width; column += 32) {
       float sums[2][4][4] = {};
       for (int k = 0; k < Tile::rows; k += 16) {
-        std::uint32_t left[2][4];
+        std::uint32_t left[2][4] = {};
         for (int m = 0; m < 2; ++m)
-          for (int part = 0; part < 4; ++part) {
-            const int r = row + 16 * m + g + part % 2 * 8;
-            const T* p = matrix + r * Tile::matrix_pitch + k + 2 * t + part / 2 * 8;
-            left[m][part] = r < Tile::rows ? two(p, p + 1) : 0;
+          if (row + 16 * m < Tile::rows)
+            load_matrices<false>(
+                matrix + (row + 16 * m + tile_row) * Tile::matrix_pitch + k + tile_column, left[m]);
+        for (int j = 0; j < 4; j += 2) {
+          std::uint32_t right[4];
+          load_matrices<true>(
+              vector_tile + (k + tile_row) * Tile::vector_pitch + column + 8 * j + tile_column,
+              right);
+          for (int m = 0; m < 2; ++m) {
+            multiply_add_16x8x16<T>(sums[m][j], left[m], {right[0], right[1]});
+            multiply_add_16x8x16<T>(sums[m][j + 1], left[m], {right[2], right[3]});
           }
-        for (int j = 0; j < 4; ++j) {
-          const T* p =
-              vector_tile + (k + 2 * t) * Tile::vector_pitch + column + 8 * (g / 2) + 2 * j + g % 2;
-          const std::uint32_t right[2] = {
-              two(p, p + Tile::vector_pitch),
-              two(p + 8 * Tile::vector_pitch, p + 9 * Tile::vector_pitch)};
-          for (int m = 0; m < 2; ++m) multiply_add_16x8x16<T>(sums[m][j], left[m], right);
         }
       }
       for_each_constant<4>([&]<int Quarter>(std::integral_constant<int, Quarter>) {

@@ -6,8 +6,10 @@
 #include <tessera/checkpoint/load.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/random.hpp>
 #include <tessera/io/crc32.hpp>
 #include <tessera/io/safetensors_header.hpp>
+#include <tessera/serving/key_table.hpp>
 #include <tessera/serving/row_format.hpp>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,12 +36,19 @@ struct FreezeOptions {
   RowFormat format = RowFormat::fp32;
   /// Other formats for the tables of a pattern; the last that fits counts.
   std::vector<std::pair<std::string, RowFormat>> formats{};
+  /// The names of a vocabulary's tables in its order: their keys come along. Empty: none do. A name
+  /// that `tables` has no room for is passed over.
+  std::vector<std::string> vocabulary{};
+  std::string vocabulary_name = "vocabulary";  ///< of SavedVocabulary
 };
 
 namespace detail {
 
 inline constexpr std::string_view kFrozenKey = "tessera_frozen", kFrozenVersion = "1",
-                                  kFormatKey = "format:", kChecksums = "tessera_frozen.crc32";
+                                  kCheckpointKey = "checkpoint", kFormatKey = "format:",
+                                  kVocabularyKey = "vocabulary:", kOwnTensors = "tessera_frozen.",
+                                  kChecksums = "tessera_frozen.crc32",
+                                  kKeys = "tessera_frozen.keys:";
 
 /// One table on its way from a checkpoint to a frozen file.
 struct TableToFreeze {
@@ -95,6 +105,32 @@ inline void encode_rows(const TableToFreeze& table, std::string_view folder,
   }
 }
 
+/// What stands for a checkpoint in the files that are made of it.
+inline std::string checkpoint_mark(std::int64_t step, std::uint32_t crc) {
+  return fmt::format("{} {}", step, crc);
+}
+
+/// The keys of one table of a vocabulary, as a checkpoint or an increment holds them: tensors
+/// NAME.keys and NAME.rows. `rows`: of the table.
+inline std::shared_ptr<const KeyTable> read_keys(CheckpointReader& reader, std::string_view name,
+                                                 std::string_view table, std::int64_t rows) {
+  const auto of_keys = reader.read<std::int64_t>(fmt::format("{}.keys", name)),
+             of_rows = reader.read<std::int64_t>(fmt::format("{}.rows", name));
+  const auto fault = [&](std::string_view what) {
+    return fmt::format("checkpoint '{}', keys of table '{}': {}", reader.folder().string(), table,
+                       what);
+  };
+  if (of_keys.size() != of_rows.size())
+    throw DataError(fault(fmt::format("{} keys, {} rows", of_keys.size(), of_rows.size())));
+  for (const std::int64_t row : of_rows)
+    if (row < -1 || row >= rows) throw DataError(fault(fmt::format("row {} of {}", row, rows)));
+  try {
+    return std::make_shared<const KeyTable>(of_keys, of_rows, mix64(reader.crc()));
+  } catch (const DataError& error) {
+    throw DataError(fault(error.what()));
+  }
+}
+
 /// The tables that are wanted, with their formats, in the order of the file: wider elements first.
 inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reader,
                                                    const FreezeOptions& options) {
@@ -107,6 +143,10 @@ inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reade
   std::vector<TableToFreeze> tables;
   for (const StoredTensor& tensor : reader.manifest().tensors) {
     if (!std::string_view(tensor.name).ends_with(suffix) || tensor.shape.size() != 2) continue;
+    require<DataError>(!tensor.name.starts_with(kOwnTensors),
+                       "checkpoint '{}', tensor '{}': frozen files have tensors of such names of "
+                       "their own",
+                       folder, tensor.name);
     TableToFreeze table{.name = tensor.name.substr(0, tensor.name.size() - suffix.size()),
                         .stored = &tensor,
                         .format = options.format};
@@ -135,19 +175,95 @@ inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reade
     };
     return size(a) > size(b);
   });
-  std::uint64_t at = 0;
   for (TableToFreeze& table : tables) {
     const auto bytes = static_cast<std::int64_t>(row_bytes(table.format, table.width()));
-    const TensorType type =
-        with_row_type(table.format, [](auto row) { return decltype(row)::type; });
-    table.info = {table.name,
-                  type,
-                  {table.stored->rows(), bytes / static_cast<std::int64_t>(tensor_type_size(type))},
-                  at,
-                  at + static_cast<std::uint64_t>(table.stored->rows() * bytes)};
-    at = table.info.end;
+    table.info.name = table.name;
+    table.info.type = with_row_type(table.format, [](auto row) { return decltype(row)::type; });
+    table.info.shape = {table.stored->rows(),
+                        bytes / static_cast<std::int64_t>(tensor_type_size(table.info.type))};
   }
   return tables;
+}
+
+/// The keys of one table.
+struct KeysToFreeze {
+  std::string table;
+  std::string name;  ///< of the checkpoint's tensors, without .keys and .rows
+  std::shared_ptr<const KeyTable> keys;
+};
+inline std::vector<KeysToFreeze> keys_to_freeze(CheckpointReader& reader,
+                                                const std::vector<TableToFreeze>& tables,
+                                                const FreezeOptions& options) {
+  std::vector<KeysToFreeze> all;
+  for (std::size_t t = 0; t < options.vocabulary.size(); ++t) {
+    const std::string& table = options.vocabulary[t];
+    static_cast<void>(reader.tensor(table + ".weight"));
+    const auto found = std::find_if(tables.begin(), tables.end(),
+                                    [&](const TableToFreeze& f) { return f.name == table; });
+    if (found == tables.end()) continue;
+    const std::string name = fmt::format("{}.{}", options.vocabulary_name, t);
+    all.push_back({table, name, read_keys(reader, name, table, found->stored->rows())});
+  }
+  return all;
+}
+
+/// Writes a frozen file from its beginning to its end.
+class FrozenFileWriter {
+ public:
+  /// `tensors`: with types and shapes, wider elements first; the checksums' follows them.
+  FrozenFileWriter(const std::filesystem::path& file, std::map<std::string, std::string> metadata,
+                   std::vector<TensorInfo> tensors)
+      : file_(file, File::Mode::create) {
+    const auto count = static_cast<std::int64_t>(tensors.size());
+    tensors.push_back({std::string(kChecksums), TensorType::u8, {count, 4}});
+    std::uint64_t at = 0;
+    for (TensorInfo& tensor : tensors) {
+      tensor.begin = at;
+      tensor.end = at += static_cast<std::uint64_t>(tensor.shape[0] * tensor.shape[1]) *
+                         tensor_type_size(tensor.type);
+    }
+    metadata[std::string(kFrozenKey)] = kFrozenVersion;
+    const std::string header = format_safetensors_header(metadata, tensors);
+    file_.reserve(header.size() + at);
+    append(std::as_bytes(std::span(header)));
+    sum_ = 0;
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    file_.write_at(at_, bytes);
+    at_ += bytes.size();
+    sum_ = crc32(bytes, sum_);
+  }
+  void end_tensor() { sums_.push_back(std::exchange(sum_, 0)); }
+  void finish() {
+    append(std::as_bytes(std::span(sums_)));
+    file_.sync();
+  }
+
+ private:
+  File file_;
+  std::uint64_t at_ = 0;
+  std::uint32_t sum_ = 0;
+  std::vector<std::uint32_t> sums_;
+};
+
+/// Rows of a checkpoint's tensor in the format of the table, some at a time.
+template <class Take>
+void encode_table(CheckpointReader& reader, const TableToFreeze& table, Take&& take) {
+  const std::int64_t stored_bytes = table.stored->row_bytes(), total = table.stored->rows(),
+                     at_once = std::max<std::int64_t>(1, (4 << 20) / stored_bytes);
+  const std::size_t bytes = row_bytes(table.format, table.width());
+  std::vector<std::byte> stored, encoded;
+  std::vector<float> rows;
+  for (std::int64_t first = 0; first < total; first += at_once) {
+    const std::int64_t n = std::min(at_once, total - first);
+    stored.resize(static_cast<std::size_t>(n * stored_bytes));
+    encoded.resize(static_cast<std::size_t>(n) * bytes);
+    reader.read_rows(*table.stored, first, n, stored.data());
+    floats_of(table.stored->type, stored, rows);
+    encode_rows(table, reader.folder().string(), rows, first, encoded);
+    take(std::span<const std::byte>(encoded));
+  }
 }
 
 }  // namespace detail
@@ -155,61 +271,47 @@ inline std::vector<TableToFreeze> tables_to_freeze(const CheckpointReader& reade
 /// Writes a checkpoint's tables into one file that FrozenTables maps: without optimizer state, in a
 /// format of choice, with a checksum per table. The checkpoint may be of any plan and number of
 /// ranks; what is read of it is verified. The file is a safetensors file (docs/concepts/serving.md);
-/// it appears under its name when it is complete. Memory: a few MiB. Throws DataError, naming file,
-/// table and row, for what cannot be read, encoded or written.
+/// it appears under its name when it is complete. Memory: a few MiB, and 40 bytes for each key of a
+/// vocabulary. Throws DataError, naming file, table and row, for what cannot be read, encoded or
+/// written.
 inline void freeze_checkpoint(const std::filesystem::path& checkpoint,
                               const std::filesystem::path& file,
                               const FreezeOptions& options = {}) {
   CheckpointReader reader(checkpoint);
   const std::vector<detail::TableToFreeze> tables = detail::tables_to_freeze(reader, options);
   reader.verify(0, reader.chunks());
+  const std::vector<detail::KeysToFreeze> keys = detail::keys_to_freeze(reader, tables, options);
   std::map<std::string, std::string> metadata{
-      {std::string(detail::kFrozenKey), std::string(detail::kFrozenVersion)}};
+      {std::string(detail::kCheckpointKey),
+       detail::checkpoint_mark(reader.manifest().step, reader.crc())}};
   std::vector<TensorInfo> infos;
+  for (const detail::KeysToFreeze& k : keys) {
+    metadata[std::string(detail::kVocabularyKey) + k.table] =
+        fmt::format("{} {}", k.keys->seed(), k.name);
+    infos.push_back(
+        {std::string(detail::kKeys) + k.table, TensorType::i64, {std::ssize(k.keys->slots()), 2}});
+  }
   for (const detail::TableToFreeze& table : tables) {
     metadata[std::string(detail::kFormatKey) + table.name] =
         fmt::format("{} {}", to_string(table.format), table.width());
     infos.push_back(table.info);
   }
-  const std::uint64_t end = infos.empty() ? 0 : infos.back().end;
-  const auto count = static_cast<std::int64_t>(tables.size());
-  infos.push_back({std::string(detail::kChecksums),
-                   TensorType::u8,
-                   {count, 4},
-                   end,
-                   end + static_cast<std::uint64_t>(4 * count)});
-  const std::string header = detail::format_safetensors_header(metadata, infos);
   std::filesystem::path partial = file;
   partial += ".partial";
   std::error_code error;
   std::filesystem::remove(partial, error);
   try {
-    File to(partial, File::Mode::create);
-    to.reserve(header.size() + infos.back().end);
-    to.write_at(0, std::as_bytes(std::span(header)));
-    std::vector<std::byte> stored, encoded;
-    std::vector<float> rows;
-    std::vector<std::uint32_t> checksums;
-    for (const detail::TableToFreeze& table : tables) {
-      const std::int64_t stored_bytes = table.stored->row_bytes(), total = table.stored->rows(),
-                         at_once = std::max<std::int64_t>(1, (4 << 20) / stored_bytes);
-      const std::size_t bytes = row_bytes(table.format, table.width());
-      std::uint32_t sum = 0;
-      for (std::int64_t first = 0; first < total; first += at_once) {
-        const std::int64_t n = std::min(at_once, total - first);
-        stored.resize(static_cast<std::size_t>(n * stored_bytes));
-        encoded.resize(static_cast<std::size_t>(n) * bytes);
-        reader.read_rows(*table.stored, first, n, stored.data());
-        detail::floats_of(table.stored->type, stored, rows);
-        detail::encode_rows(table, checkpoint.string(), rows, first, encoded);
-        to.write_at(header.size() + table.info.begin + static_cast<std::uint64_t>(first) * bytes,
-                    encoded);
-        sum = crc32(encoded, sum);
-      }
-      checksums.push_back(sum);
+    detail::FrozenFileWriter to(partial, std::move(metadata), std::move(infos));
+    for (const detail::KeysToFreeze& k : keys) {
+      to.append(std::as_bytes(k.keys->slots()));
+      to.end_tensor();
     }
-    to.write_at(header.size() + end, std::as_bytes(std::span(checksums)));
-    to.sync();
+    for (const detail::TableToFreeze& table : tables) {
+      detail::encode_table(reader, table,
+                           [&](std::span<const std::byte> rows) { to.append(rows); });
+      to.end_tensor();
+    }
+    to.finish();
     std::filesystem::rename(partial, file, error);
     require<DataError>(!error, "cannot write '{}': {}", file.string(), error.message());
   } catch (...) {

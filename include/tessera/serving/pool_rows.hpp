@@ -2,28 +2,52 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/jagged.hpp>
 #include <tessera/core/lanes.hpp>
+#include <tessera/core/matrix_view.hpp>
 #include <tessera/host/bag_parts.hpp>
 #include <tessera/host/lanes.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
 #include <tessera/serving/row_format.hpp>
+#include <tessera/serving/row_overlay.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <span>
 
 namespace tessera::inline v0::detail {
 
+/// Where rows of a table lie: one after another.
+struct RowsInOrder {
+  const std::byte* rows;
+  std::int64_t row_bytes;
+  const std::byte* operator()(std::int64_t row) const { return rows + row * row_bytes; }
+  void foresee(std::int64_t) const {}
+};
+/// The same, but that some lie elsewhere.
+struct RowsWithOverlay {
+  RowsInOrder table;
+  const RowOverlay& overlay;
+  const std::byte* operator()(std::int64_t row) const {
+    return overlay.find(row, table(row), table.row_bytes);
+  }
+  void foresee(std::int64_t row) const { overlay.foresee(row); }
+};
+
 /// Pools bags [first, last): as op::Lookup does on the host, with the same bits where rows are
 /// elements. Codes become floats, in one rounding, before they are summed.
-template <class Row, bool Weighted, IdType Id>
-void pool_rows(const std::byte* rows, int width, const op::Bags<Id>& bags, std::int64_t first,
+template <class Row, bool Weighted, class Rows, IdType Id>
+void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64_t first,
                std::int64_t last, float* output, std::int64_t stride) {
   const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),
              ahead = static_cast<std::int64_t>(prefetch_distance(row_bytes)),
              entries = bags.end(last - 1);
-  const auto row = [&](std::int64_t i) { return rows + bags.ids[i] * row_bytes; };
+  const auto row = [&](std::int64_t i) { return rows(bags.ids[i]); };
   const auto foresee = [&](std::int64_t i) {
+    if (i + ahead < entries) rows.foresee(bags.ids[i + ahead]);
     if (i < entries) prefetch(row(i), row_bytes);
   };
   for (std::int64_t i = bags.begin(first); i < bags.begin(first) + ahead; ++i) foresee(i);
@@ -47,14 +71,43 @@ void pool_rows(const std::byte* rows, int width, const op::Bags<Id>& bags, std::
   }
 }
 
-/// One row as floats.
-template <class Row>
-void read_row(const std::byte* row, int width, float* output) {
-  for_column_chunks<op::dynamic_width>(width, [&]<int C>(int column) {
-    RowSum<C> sum;
-    sum.start();
-    sum.add(Row::at(row, width, column));
-    sum.store(output + column);
+/// Row ids[i] as floats in row i of `output`, zeros for ids below 0.
+template <class Row, class Rows, IdType Id>
+void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<float> output) {
+  const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),
+             ahead = static_cast<std::int64_t>(prefetch_distance(row_bytes)),
+             count = std::ssize(ids);
+  const auto foresee = [&](std::int64_t i) {
+    if (i + ahead < count && ids[static_cast<std::size_t>(i + ahead)] >= 0)
+      rows.foresee(ids[static_cast<std::size_t>(i + ahead)]);
+    if (i < count && ids[static_cast<std::size_t>(i)] >= 0)
+      prefetch(rows(ids[static_cast<std::size_t>(i)]), row_bytes);
+  };
+  for (std::int64_t i = 0; i < ahead; ++i) foresee(i);
+  for (std::int64_t i = 0; i < count; ++i) {
+    foresee(i + ahead);
+    float* const to = output.data + i * output.stride;
+    if (ids[static_cast<std::size_t>(i)] < 0) {
+      std::fill_n(to, width, 0.0f);
+      continue;
+    }
+    const std::byte* const row = rows(ids[static_cast<std::size_t>(i)]);
+    for_column_chunks<op::dynamic_width>(width, [&]<int C>(int column) {
+      RowSum<C> sum;
+      sum.start();
+      sum.add(Row::at(row, width, column));
+      sum.store(to + column);
+    });
+  }
+}
+
+/// Calls f(Row{}, rows) with what reads a table's rows and where they lie.
+template <class Table, class F>
+void with_rows(const Table& table, F&& f) {
+  with_row_type(table.format, [&](auto row) {
+    const RowsInOrder rows{table.data,
+                           static_cast<std::int64_t>(decltype(row)::bytes(table.width))};
+    table.changed ? f(row, RowsWithOverlay{rows, *table.changed}) : f(row, rows);
   });
 }
 

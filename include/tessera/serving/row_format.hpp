@@ -61,28 +61,44 @@ struct Int8Codes {
 };
 /// Codes of four bits from `column` on.
 struct Int4Codes {
-  const std::byte* codes;  // of column 0
+  const std::byte* codes;  // of that column
   int column;
   float scale, offset;
   friend Int4Codes operator+(Int4Codes c, int columns) {
-    return {c.codes, c.column + columns, c.scale, c.offset};
+    return {c.codes + columns / 2 + (c.column & columns & 1), c.column + columns, c.scale,
+            c.offset};
   }
 };
 
-/// Bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per lane; of whole
-/// registers the instruction is named where the processor has it.
+/// Two neighbouring halves as floats: by one instruction where the processor has it.
+inline std::array<float, 2> two_halves(const std::byte* at) {
+#if defined(__F16C__)
+  const Vector<std::int32_t, 4> halves{read_as<std::int32_t>(at)};
+  Vector<float, 4> floats;
+  asm("vcvtph2ps %1, %0" : "=x"(floats) : "x"(halves));
+  return {floats[0], floats[1]};
+#else
+  return {to_float(read_as<Half>(at)), to_float(read_as<Half>(at + sizeof(Half)))};
+#endif
+}
+
+/// N bytes as floats. In two steps to 32 bits: of one, g++ 12 makes an instruction per lane; of
+/// whole registers the instruction is named where the processor has it.
 template <int N>
-[[gnu::always_inline]] inline Vector<float, N> floats_of_codes(Vector<std::uint8_t, N> codes) {
-#if defined(__AVX512F__)
-  if constexpr (N == 16) {
-    Vector<std::int32_t, N> words;
-    asm("vpmovzxbd %1, %0" : "=v"(words) : "v"(codes));
+[[gnu::always_inline]] inline Vector<float, N> floats_of_bytes(const std::byte* at) {
+  using Words = Vector<std::int32_t, N>;
+#if defined(__AVX2__)
+  if constexpr (N == native_lanes) {
+    Words words;
+    asm("vpmovzxbd %1, %0" : "=v"(words) : "m"(*reinterpret_cast<const std::byte(*)[N]>(at)));
     return __builtin_convertvector(words, Vector<float, N>);
   }
 #endif
-  const auto words = __builtin_convertvector(
-      __builtin_convertvector(codes, Vector<std::uint16_t, N>), Vector<std::int32_t, N>);
-  return __builtin_convertvector(words, Vector<float, N>);
+  Vector<std::uint8_t, N> bytes;
+  std::memcpy(&bytes, at, sizeof(bytes));
+  return __builtin_convertvector(
+      __builtin_convertvector(__builtin_convertvector(bytes, Vector<std::uint16_t, N>), Words),
+      Vector<float, N>);
 }
 
 template <int N>
@@ -90,29 +106,35 @@ template <int N>
   if constexpr (N == 1) {
     to = multiply_add<1>(static_cast<float>(*from.codes), from.scale, from.offset);
   } else {
-    Vector<std::uint8_t, N> codes;
-    std::memcpy(&codes, from.codes, sizeof(codes));
-    to = multiply_add<N>(floats_of_codes<N>(codes), broadcast<N>(from.scale),
+    to = multiply_add<N>(floats_of_bytes<N>(from.codes), broadcast<N>(from.scale),
                          broadcast<N>(from.offset));
   }
+}
+/// 0, 4, ..., 28, and from there again.
+template <int N>
+constexpr Vector<std::int32_t, N> nibble_shifts() {
+  Vector<std::int32_t, N> shifts{};
+  for (int lane = 0; lane < N; ++lane) shifts[lane] = lane % 8 * 4;
+  return shifts;
 }
 /// N > 1: `column` is even.
 template <int N>
 [[gnu::always_inline]] inline void load(Int4Codes from, Vector<float, N>& to) {
-  const std::byte* const at = from.codes + from.column / 2;
+  const std::byte* const at = from.codes;
   if constexpr (N == 1) {
     const auto code = static_cast<unsigned>(*at) >> (from.column % 2 * 4) & 15u;
     to = multiply_add<1>(static_cast<float>(code), from.scale, from.offset);
   } else {
-    // A byte in 16 bits becomes two bytes of four bits each.
-    using Pairs = Vector<std::uint16_t, N / 2>;
-    Vector<std::uint8_t, N / 2> bytes;
-    std::memcpy(&bytes, at, sizeof(bytes));
-    const Pairs wide = __builtin_convertvector(bytes, Pairs);
-    const Pairs pairs = (wide | (wide << 4)) & 0x0f0f;
-    Vector<std::uint8_t, N> codes;
-    std::memcpy(&codes, &pairs, sizeof(codes));
-    to = multiply_add<N>(floats_of_codes<N>(codes), broadcast<N>(from.scale),
+    // Eight codes lie in 32 bits: all lanes get these, and each shifts its own code down.
+    using Words = Vector<std::int32_t, N>;
+    Words words;
+    if constexpr (N == 16) {
+      for (int lane = 0; lane < N; ++lane) words[lane] = read_as<std::int32_t>(at + lane / 8 * 4);
+    } else {
+      words = read_as<std::conditional_t<N == 8, std::int32_t, std::uint16_t>>(at) - Words{};
+    }
+    const Words codes = (words >> nibble_shifts<N>()) & 15;
+    to = multiply_add<N>(__builtin_convertvector(codes, Vector<float, N>), broadcast<N>(from.scale),
                          broadcast<N>(from.offset));
   }
 }
@@ -127,11 +149,9 @@ struct CodeRow {
       return Int8Codes{row + column, read_as<float>(row + width),
                        read_as<float>(row + width + sizeof(float))};
     } else {
-      const std::byte* const tail = row + Encoding::code_bytes(width);
-      const float scale = to_float(read_as<Half>(tail)),
-                  offset = to_float(read_as<Half>(tail + sizeof(Half)));
+      const auto [scale, offset] = two_halves(row + Encoding::code_bytes(width));
       if constexpr (std::is_same_v<Encoding, Int4Row>)
-        return Int4Codes{row, column, scale, offset};
+        return Int4Codes{row + column / 2, column, scale, offset};
       else
         return Int8Codes{row + column, scale, offset};
     }

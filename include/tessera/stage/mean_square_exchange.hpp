@@ -177,15 +177,19 @@ class MeanSquareExchange {
   std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts, std::size_t ranks,
                     ShardOf shard_of) const {
     counts.assign(ranks, 0);
-    std::size_t at = 0;
-    for (Pair& pair : pairs) {
-      const std::size_t floats =
-          static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials());
-      pair.at = at;
-      counts[pair.rank] += floats;
-      at += floats;
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    std::size_t begin = 0;  // of a rank's block
+    auto next = pairs.begin();
+    for (std::size_t r = 0; r < ranks; ++r) {
+      std::size_t at = begin;
+      for (; next != pairs.end() && next->rank == static_cast<int>(r); ++next) {
+        next->at = at;
+        at += static_cast<std::size_t>(next->rows.room * columns(shard_of(*next)).partials());
+      }
+      counts[r] = blocks.padded<float>(at - begin);
+      begin += counts[r];
     }
-    return at;
+    return begin;
   }
 
   void write(std::span<const op::MergedGradients> merged) {

@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace tessera::inline v0 {
 
@@ -89,7 +91,7 @@ class LocalIdExchange {
     list_cuts(step);
     step.headers_in.clear();
     step.counts_out.assign(static_cast<std::size_t>(routing_.ranks()), 0);  // samples per rank
-    std::size_t bytes = 0, samples = 0, offsets = 0, positions = 0;
+    std::size_t bytes = 0, offsets = 0, positions = 0;
     auto next_block = step.blocks.begin();
     for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const op::Bags<Id>& bags) {
       IdMessageHeader& header = step.headers_in.emplace_back();
@@ -108,7 +110,6 @@ class LocalIdExchange {
                 sizeof(Id)};
       detail::require_lengths_fit(header, slot.feature);
       bytes += IdMessage(header, sizeof(Id)).size;
-      samples += static_cast<std::size_t>(block.bags);
       step.counts_out[rank] += static_cast<std::size_t>(block.bags);
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
       if (layout_.features[slot.feature].weighted)
@@ -116,21 +117,24 @@ class LocalIdExchange {
     });
     step.positions.resize(backend_, positions);
     step.ids_in.resize(backend_, bytes);
-    step.cut_samples.resize(backend_, samples);
+    step.cut_samples.resize(backend_, pad(step.counts_out));
     step.offsets.resize(backend_, offsets);
   }
 
   void cut(StepState& step) {
     std::byte* at = step.ids_in.data();
-    std::int32_t* next_sample = step.cut_samples.data();
+    std::int32_t *next_sample = nullptr, *samples_block = step.cut_samples.data();
+    int begun = 0;  // blocks
     std::int64_t* next_offsets = step.offsets.data();
     std::int64_t* next_position = step.positions.data();
     step.offset_jobs.clear();
     auto next_header = step.headers_in.begin();
     auto next_block = step.blocks.begin();
-    for_each_cut(step, [&](const Slot& slot, int, std::size_t i, const op::Bags<Id>&) {
+    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const op::Bags<Id>&) {
       const IdMessageHeader& header = *next_header++;
       if (slot.whole) return;
+      for (; begun <= rank; ++begun)
+        next_sample = std::exchange(samples_block, samples_block + step.counts_out[begun]);
       const IdMessage m(header, sizeof(Id));
       Block& block = *next_block++;
       op::Bags<Id>& received = step.received[i];
@@ -171,23 +175,31 @@ class LocalIdExchange {
     step.headers_out.resize(routing_.slots().size());
     detail::all_to_all<IdMessageHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
                                         sizes_in);
-    std::size_t samples = 0;
     step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
       if (slot.whole) continue;
       step.sent[s].bags = step.headers_out[s].bags;
       step.counts_in[slot.rank] += static_cast<std::size_t>(step.headers_out[s].bags);
-      samples += static_cast<std::size_t>(step.headers_out[s].bags);
     }
-    std::int32_t* next = step.samples.resize(backend_, samples).data();
+    std::int32_t* block = step.samples.resize(backend_, pad(step.counts_in)).data();
     detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out,
                                      step.samples.span(), step.counts_in);
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (!routing_.slots()[s].whole) {
-        step.sent[s].samples = next;
-        next += step.sent[s].bags;
-      }
+    for (int r = 0; r < ranks; block += step.counts_in[static_cast<std::size_t>(r++)]) {
+      const std::int32_t* next = block;
+      for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s)
+        if (!routing_.slots()[s].whole) {
+          step.sent[s].samples = next;
+          next += step.sent[s].bags;
+        }
+    }
+  }
+  /// Makes blocks of samples as large as the communicator likes them. Answers their sum.
+  std::size_t pad(std::vector<std::size_t>& counts) const {
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    std::size_t sum = 0;
+    for (std::size_t& count : counts) sum += count = blocks.padded<std::int32_t>(count);
+    return sum;
   }
 
   const Backend& backend_;

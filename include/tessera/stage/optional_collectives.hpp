@@ -10,6 +10,23 @@
 
 namespace tessera::inline v0::detail {
 
+/// Where the blocks of ranks begin in the buffers of an exchange: NCCL moves all of a call's blocks
+/// 16 bytes at a time if they begin at multiples of that, else one at a time; it cuts them at 128.
+/// Both ends of a block come to the same size.
+struct BlockAlignment {
+  std::size_t bytes = 1;
+  /// How many elements a block of so many takes.
+  template <class T>
+  std::size_t padded(std::size_t count) const {
+    const std::size_t unit = bytes > sizeof(T) ? bytes / sizeof(T) : 1;
+    return (count + unit - 1) / unit * unit;
+  }
+};
+template <class Comm>
+BlockAlignment block_alignment(const Comm& communicator) {
+  return {queues_calls(communicator) ? std::size_t{128} : std::size_t{1}};
+}
+
 // A layout that is known at run time may need less than the code for all layouts calls. The
 // collection's constructor has checked that the communicator offers what the layout at hand needs.
 

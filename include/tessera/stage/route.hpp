@@ -154,6 +154,7 @@ class IdExchange {
 
   void pack(StepState& step) {
     const int ranks = routing_.ranks();
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
     std::size_t bytes_out = 0, bytes_in = 0, samples = 0, positions = 0;
     step.message_begin.resize(routing_.slots().size());
     for (int r = 0; r < ranks; ++r) {
@@ -166,12 +167,14 @@ class IdExchange {
         if (step.headers_out[s].weighted != 0)
           positions += static_cast<std::size_t>(step.sent[s].entries);
       }
+      bytes_out = begin + blocks.padded<std::byte>(bytes_out - begin);
       step.counts_out[r] = bytes_out - begin;
     }
     auto header = step.headers_in.begin();
     for (int r = 0; r < ranks; ++r) {
       const std::size_t begin = bytes_in;
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) bytes_in += message(*header++).size;
+      bytes_in = begin + blocks.padded<std::byte>(bytes_in - begin);
       step.counts_in[r] = bytes_in - begin;
     }
     step.ids_out.resize(backend_, bytes_out);
@@ -213,9 +216,10 @@ class IdExchange {
     std::int64_t* next_offsets = step.offsets.resize(backend_, offsets).data();
     step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(ranks), {});
     step.offset_jobs.clear();
-    const std::byte* at = step.ids_in.data();
+    const std::byte* block = step.ids_in.data();
     auto next_header = step.headers_in.begin();
-    for (int r = 0; r < ranks; ++r)
+    for (int r = 0; r < ranks; block += step.counts_in[static_cast<std::size_t>(r++)]) {
+      const std::byte* at = block;
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const IdMessageHeader& header = *next_header++;
         const IdMessage m = message(header);
@@ -233,6 +237,7 @@ class IdExchange {
         if (m.has_scales) bags.bag_scale = reinterpret_cast<const float*>(at + m.scales);
         at += m.size;
       }
+    }
     op::run<op::OffsetsFromLengths>(backend_, {step.offset_jobs});
   }
 

@@ -22,8 +22,9 @@
 
 namespace tessera::inline v0 {
 
-/// What one rank tells another about a slot before the ids travel.
-struct IdMessageHeader {
+/// What one rank tells another about a slot before the ids travel. Any number of them ends at a
+/// multiple of 16 bytes (detail::BlockAlignment).
+struct alignas(16) IdMessageHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
   /// of the rank that sends; NaN: not told
@@ -47,7 +48,7 @@ inline void require_lengths_fit(const IdMessageHeader& header, int feature) {
 }  // namespace detail
 
 /// Where the sections of one slot's message lie, in bytes from its start; each begins at a multiple
-/// of 8.
+/// of 8, the messages for one rank together where its block does (detail::BlockAlignment).
 struct IdMessage {
   std::size_t lengths = 0, ids = 0, weights = 0, scales = 0, size = 0;
   bool has_lengths = false, has_weights = false, has_scales = false;

@@ -70,6 +70,12 @@ class Updater {
   /// Who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
 
+  /// Tells them of rows of arena `a` that will change by other means than an update.
+  void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
+    for (MarkedRows<Backend>* marks : marks_) marks->mark_rows(a, rows);
+    for (RowObserver* observer : observers_) observer->touch(static_cast<int>(a), rows);
+  }
+
   /// Whether ranks must talk about arena `a` before its rows can be updated.
   bool shared(std::size_t a) const {
     const ArenaPlan& arena = routing_.arenas()[a];
@@ -368,12 +374,14 @@ class Updater {
     return merge(a, replicas_[a], padded);
   }
 
+  /// Whether a message is this rank's merged gradients as they are.
+  bool sends_merged() const { return replicated_.size() == 1 && blocks_.bytes == 1; }
   /// Floats of so many rows in a message: where blocks of several arenas follow each other, each
   /// begins where vector loads may.
   std::size_t block_floats(std::size_t a, std::int64_t count) const {
     const std::size_t floats =
         static_cast<std::size_t>(count) * static_cast<std::size_t>(arenas_[a].width());
-    return replicated_.size() == 1 ? floats : (floats + 31) / 32 * 32;
+    return sends_merged() ? floats : (floats + 31) / 32 * 32;
   }
 
   /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
@@ -399,6 +407,7 @@ class Updater {
         row_counts_[r] += static_cast<std::size_t>(other.count);
         float_counts_[r] += block_floats(replicated_[i], other.count);
       }
+    for (std::size_t& count : row_counts_) count = blocks_.template padded<std::int64_t>(count);
     const op::MergedGradients mine = pack_own(row_counts_[own], float_counts_[own]);
     all_rows_.resize(backend_, total(row_counts_));
     all_gradients_.resize(backend_, total(float_counts_));
@@ -407,9 +416,10 @@ class Updater {
     detail::all_gather<float>(communicator_, {mine.gradients, float_counts_[own]},
                               all_gradients_.span(), float_counts_);
     for (const std::size_t a : replicated_) replicas_[a].clear();
-    const std::int64_t* rows = all_rows_.data();
+    const std::int64_t* block = all_rows_.data();
     const float* gradients = all_gradients_.data();
-    for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t r = 0; r < ranks; block += row_counts_[r++]) {
+      const std::int64_t* rows = block;
       for (std::size_t i = 0; i < arenas; ++i) {
         const std::size_t a = replicated_[i];
         op::Bags<std::int64_t> bags;
@@ -419,11 +429,12 @@ class Updater {
         rows += bags.bags;
         gradients += block_floats(a, bags.bags);
       }
+    }
   }
 
   /// This rank's rows and gradients of all replicated arenas, one arena after another.
   op::MergedGradients pack_own(std::size_t rows, std::size_t floats) {
-    if (replicated_.size() == 1) return merged_[replicated_[0]];
+    if (sends_merged()) return merged_[replicated_[0]];
     const op::MergedGradients packed{static_cast<std::int64_t>(rows),
                                      own_rows_.resize(backend_, rows).data(),
                                      own_gradients_.resize(backend_, floats).data()};
@@ -442,6 +453,7 @@ class Updater {
 
   const Backend& backend_;
   Comm& communicator_;
+  const detail::BlockAlignment blocks_ = detail::block_alignment(communicator_);
   const Store& store_;
   const RankLayout& routing_;
   const std::vector<Arena<T, Backend>>& arenas_;

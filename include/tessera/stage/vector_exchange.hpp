@@ -17,6 +17,7 @@
 #include <numeric>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -28,8 +29,9 @@ namespace tessera::inline v0 {
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
-  VectorExchange(const RankLayout& routing, Forward forward, Backward backward)
-      : routing_(routing), forward_(forward), backward_(backward) {}
+  VectorExchange(const RankLayout& routing, Forward forward, Backward backward,
+                 detail::BlockAlignment blocks)
+      : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
   /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
   template <IdType Id>
@@ -70,7 +72,7 @@ class VectorExchange {
       if constexpr (encodes<C>) {
         std::vector<typename op::DecodeRows<C>::Job> jobs;
         for_each_requested<C>(
-            step, Way::vectors, step.requester_encoded.data(),
+            step, Way::vectors, step.requester_encoded.data(), step.requester_bytes,
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
               const MatrixView<float> target = step.output_of(slot, part, output);
               jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width,
@@ -80,7 +82,7 @@ class VectorExchange {
       } else {
         step.moves.clear();
         for_each_requested<C>(
-            step, Way::vectors, step.requester_vectors.data(),
+            step, Way::vectors, step.requester_vectors.data(), step.requester_counts,
             [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
               const MatrixView<float> target = step.output_of(slot, part, output);
               step.moves.push_back({packed, part.width, target.data, target.stride,
@@ -102,7 +104,7 @@ class VectorExchange {
         size_encoded<C>(backend, step, Way::gradients);
         std::vector<typename op::EncodeRows<C>::Job> jobs;
         for_each_requested<C>(
-            step, Way::gradients, step.requester_encoded.data(),
+            step, Way::gradients, step.requester_encoded.data(), step.requester_bytes,
             [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
               const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
               jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width,
@@ -112,7 +114,7 @@ class VectorExchange {
       } else {
         step.moves.clear();
         for_each_requested<C>(
-            step, Way::gradients, step.requester_vectors.data(),
+            step, Way::gradients, step.requester_vectors.data(), step.requester_counts,
             [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
               const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
               step.moves.push_back({source.data, source.stride, packed, part.width,
@@ -177,9 +179,16 @@ class VectorExchange {
     for (std::size_t s = 0; s < routing_.slots().size(); ++s)
       if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot) && slot.goes(way))
         step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
+    pad<float>(step.owner_counts);
+    pad<float>(step.requester_counts);
     step.owner_vectors.resize(backend, sum(step.owner_counts));
     if (forward_.template is<Fp32>() || backward_.template is<Fp32>())
       step.requester_vectors.resize(backend, sum(step.requester_counts));
+  }
+
+  template <class T>
+  void pad(std::vector<std::size_t>& counts) const {
+    for (std::size_t& count : counts) count = blocks_.template padded<T>(count);
   }
 
   /// Visits the vectors that this rank has for others, in their order: f(source rank, rows, width).
@@ -198,9 +207,14 @@ class VectorExchange {
   /// width).
   template <Codec C, IdType Id, class F>
   void for_each_owner_row(Step<Id, Backend>& step, Way way, F&& f) const {
-    float* vectors = step.owner_vectors.data();
-    std::byte* encoded = step.owner_encoded.data();
-    for_each_owned(step, way, [&](std::size_t, std::int64_t rows, int width) {
+    float *vectors = nullptr, *block = step.owner_vectors.data();
+    std::byte *encoded = nullptr, *encoded_block = step.owner_encoded.data();
+    std::size_t begun = 0;  // blocks
+    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
+      for (; begun <= rank; ++begun) {
+        vectors = std::exchange(block, block + step.owner_counts[begun]);
+        encoded = std::exchange(encoded_block, encoded_block + step.owner_bytes[begun]);
+      }
       if (rows != 0) f(vectors, encoded, rows, width);
       vectors += floats(rows, width);
       encoded += static_cast<std::size_t>(rows) * C::bytes(width);
@@ -208,15 +222,19 @@ class VectorExchange {
   }
 
   /// Visits the vectors that this rank gets from (or gives back to) owners: f(slot, part, index of
-  /// the slot, place behind `first`).
+  /// the slot, place in `block`). `sizes`: of each rank's block.
   template <Codec C, IdType Id, class T, class F>
-  void for_each_requested(const Step<Id, Backend>& step, Way way, T* first, F&& f) const {
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (routing_.direct(slot) || !slot.goes(way)) continue;
-      for (const SlotPart& part : slot.parts) {
-        if (step.sent[s].bags != 0) f(slot, part, s, first);
-        first += static_cast<std::size_t>(step.sent[s].bags) * (C::bytes(part.width) / sizeof(T));
+  void for_each_requested(const Step<Id, Backend>& step, Way way, T* block,
+                          const std::vector<std::size_t>& sizes, F&& f) const {
+    for (int r = 0; r < routing_.ranks(); block += sizes[static_cast<std::size_t>(r++)]) {
+      T* at = block;
+      for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
+        const Slot& slot = routing_.slots()[s];
+        if (routing_.direct(slot) || !slot.goes(way)) continue;
+        for (const SlotPart& part : slot.parts) {
+          if (step.sent[s].bags != 0) f(slot, part, s, at);
+          at += static_cast<std::size_t>(step.sent[s].bags) * (C::bytes(part.width) / sizeof(T));
+        }
       }
     }
   }
@@ -233,6 +251,8 @@ class VectorExchange {
         for (const SlotPart& part : slot.parts)
           step.requester_bytes[slot.rank] +=
               static_cast<std::size_t>(step.sent[s].bags) * C::bytes(part.width);
+    pad<std::byte>(step.owner_bytes);
+    pad<std::byte>(step.requester_bytes);
     step.owner_encoded.resize(backend, sum(step.owner_bytes));
     step.requester_encoded.resize(backend, sum(step.requester_bytes));
   }
@@ -241,6 +261,7 @@ class VectorExchange {
   const bool all_gradients_ = routing_.all_gradients();
   Forward forward_;
   Backward backward_;
+  const detail::BlockAlignment blocks_;
 };
 
 }  // namespace tessera::inline v0

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -97,19 +98,22 @@ class WeightGradientStage {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     owner_counts_.assign(ranks, 0);
     first_dot_.assign(step.received.size(), 0);
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
     std::size_t total = 0;
-    for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const std::size_t begin = total;
       for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
         const Slot& slot = routing_.own_slot(k);
         // An own batch without ids may have no weights, and yet room for some.
         const bool own = static_cast<int>(r) == routing_.rank();
         if (own ? !travels(step, slot) : step.received[k * ranks + r].weights == nullptr) continue;
         first_dot_[k * ranks + r] = total;
-        const std::size_t floats =
+        total +=
             static_cast<std::size_t>(entries(step.received[k * ranks + r])) * slot.parts.size();
-        owner_counts_[r] += floats;
-        total += floats;
       }
+      owner_counts_[r] = blocks.padded<float>(total - begin);
+      total = begin + owner_counts_[r];
+    }
     owner_dots_.resize(backend_, total);
     // room that is left over travels, too
     if (step.fixed_sizes()) backend_.fill_zero(owner_dots_.data(), total * sizeof(float));
@@ -160,25 +164,28 @@ class WeightGradientStage {
   template <IdType Id>
   void size_requester(Step<Id, Backend>& step) {
     requester_counts_.assign(static_cast<std::size_t>(routing_.ranks()), 0);
-    std::size_t total = 0;
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
-      if (!travels(step, slot)) continue;
-      const std::size_t floats =
-          static_cast<std::size_t>(sent_entries(step, s)) * slot.parts.size();
-      requester_counts_[slot.rank] += floats;
-      total += floats;
+      if (travels(step, slot))
+        requester_counts_[slot.rank] +=
+            static_cast<std::size_t>(sent_entries(step, s)) * slot.parts.size();
     }
+    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
+    std::size_t total = 0;
+    for (std::size_t& count : requester_counts_) total += count = blocks.padded<float>(count);
     requester_dots_.resize(backend_, total);
   }
 
   template <IdType Id>
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
-    const float* dots = requester_dots_.data();
+    const float *dots = nullptr, *block = requester_dots_.data();
+    int begun = 0;  // blocks
     for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
       const Slot& slot = routing_.slots()[s];
       if (!travels(step, slot)) continue;
+      for (; begun <= slot.rank; ++begun)
+        dots = std::exchange(block, block + requester_counts_[static_cast<std::size_t>(begun)]);
       const FeatureInput<Id>& input = step.inputs[slot.feature];
       const op::AddEntryValues::Job job{.count = sent_entries(step, s),
                                         .entries = step.sent[s].positions,

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,17 @@ class MarkedRows final : public RowMarks {
   template <IdType Id>
   void mark(std::size_t arena, std::span<const op::Bags<Id>> bags) {
     op::run<op::MarkRows<Id>>(backend_, {bags, words_[arena].data()});
+  }
+  /// Marks rows of an arena, whose numbers are in the host's memory.
+  void mark_rows(std::size_t arena, std::span<const std::int64_t> rows) {
+    Buffer<std::int64_t, Backend> ids;
+    ids.resize(backend_, rows.size());
+    backend_.copy(ids.data(), rows.data(), rows.size_bytes());
+    op::Bags<std::int64_t> bags;
+    bags.ids = ids.data();
+    bags.bags = bags.entry_bound = std::ssize(rows);
+    mark<std::int64_t>(arena, {&bags, 1});
+    backend_.synchronize();
   }
 
  private:

@@ -149,20 +149,11 @@ class TableStore {
 
   /// Before rows of cached tables are read where they stay: those that updates changed in caches are
   /// there, too.
-  void flush() const {
-    for (const std::shared_ptr<Cache>& cache : caches_)
-      if (cache != nullptr) cache->flush();
-  }
+  void flush() const { in_caches(&Cache::flush); }
   /// After rows were written there, before which `flush` was called: caches read them again.
-  void reload() const {
-    for (const std::shared_ptr<Cache>& cache : caches_)
-      if (cache != nullptr) cache->reload();
-  }
+  void reload() const { in_caches(&Cache::reload); }
   /// Before rows are used in caches.
-  void refresh() const {
-    for (const std::shared_ptr<Cache>& cache : caches_)
-      if (cache != nullptr) cache->refresh();
-  }
+  void refresh() const { in_caches(&Cache::refresh); }
 
   /// local_shards as they are now, without a word to caches.
   std::vector<LocalShard> resting_shards() const {
@@ -206,37 +197,44 @@ class TableStore {
   }
 
   /// Where this rank holds them, rows of a table get their first values and a fresh optimizer state
-  /// again, as if never updated.
-  template <class Initializers>
+  /// again, as if never updated. Before, tell(arena, its rows) is called.
+  template <class Initializers, class Tell>
   void reset_rows(const Backend& backend, int table, std::span<const std::int64_t> rows,
-                  const Trained& training, const Initializers& initializers) {
+                  const Trained& training, const Initializers& initializers, Tell&& tell) {
     require(table >= 0 && table < std::ssize(layout_.tables), "reset_rows: table {} of {}", table,
             layout_.tables.size());
     const TableSpec& spec = layout_.tables[table];
     for (const std::int64_t row : rows)
       require(row >= 0 && row < spec.rows, "reset_rows: table '{}' has {} rows, not row {}",
               spec.name, spec.rows, row);
+    std::vector<std::int64_t> here;
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
       const ArenaPlan& plan = routing_.arenas()[a];
       for (std::size_t i = 0; i < plan.segments.size(); ++i) {
         if (layout_.shards[plan.shards[i]].table != table) continue;
         const op::ArenaSegment& segment = plan.segments[i];
-        for (const std::int64_t row : rows) {
-          if (row < segment.row_begin || row >= segment.row_begin + segment.rows) continue;
-          std::int64_t at = segment.row_offset + row - segment.row_begin;
-          const typename Cache::Pins pins = to_slot(a, at);
-          with_group(plan.group, [&](auto group) {
-            const auto initializer = initializers.template of<group()>();
+        const std::int64_t offset = segment.row_offset - segment.row_begin;
+        here.clear();
+        for (const std::int64_t row : rows)
+          if (row >= segment.row_begin && row < segment.row_begin + segment.rows)
+            here.push_back(offset + row);
+        if (here.empty()) continue;
+        tell(a, std::span<const std::int64_t>(here));
+        with_group(plan.group, [&](auto group) {
+          const auto initializer = initializers.template of<group()>();
+          for (const std::int64_t row : here) {
+            std::int64_t at = row;
+            const typename Cache::Pins pins = to_slot(a, at);
             op::run<op::Initialize<T, std::remove_cvref_t<decltype(initializer)>>>(
                 backend, {arenas_[a].weights() + at * arenas_[a].width(),
                           1,
                           arenas_[a].width(),
-                          {seed_, segment.table_key, spec.rows, row, segment.column_begin},
+                          {seed_, segment.table_key, spec.rows, row - offset, segment.column_begin},
                           initializer});
             arenas_[a].reset_state(backend, at, 1, Groups::template get<group()>(training));
-          });
-          pins.mark_changed();
-        }
+            pins.mark_changed();
+          }
+        });
       }
     }
   }
@@ -303,6 +301,11 @@ class TableStore {
   }
 
  private:
+  void in_caches(void (Cache::*call)()) const {
+    for (const std::shared_ptr<Cache>& cache : caches_)
+      if (cache != nullptr) ((*cache).*call)();
+  }
+
   static std::vector<StateShape> states_of_group(int group) {
     std::vector<StateShape> states;
     with_group(group, [&](auto i) {

@@ -8,6 +8,8 @@
 
 #include <simt/runtime.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -66,6 +68,7 @@ struct cublasLtMatmulAlgo_t {
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;
+  cublasStatus_t state;
 };
 
 inline cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
@@ -123,13 +126,15 @@ inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPrefere
   return CUBLAS_STATUS_SUCCESS;
 }
 namespace simt {
+/// Products given to a stream so far, and those with a matrix whose columns do not begin at multiples of 16 bytes, which are slow.
+inline std::atomic<int> products = 0, unaligned_products = 0;
 /// Epilogues of gradients are refused where a width of the result is no multiple of this.
 inline int gradient_epilogue_multiple = 1;
 }  // namespace simt
 
 inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                                      cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference,
-                                                     int, cublasLtMatmulHeuristicResult_t* result, int* count) {
+                                                     int wanted, cublasLtMatmulHeuristicResult_t* result, int* count) {
   const auto multiple = static_cast<std::uint64_t>(simt::gradient_epilogue_multiple);
   const bool sums = desc->epilogue == CUBLASLT_EPILOGUE_BGRADB;
   const bool masks = desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX || desc->epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS ||
@@ -138,8 +143,11 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
     *count = 0;
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  std::memcpy(result->algo.alignment, preference->alignment, sizeof(preference->alignment));
-  *count = 1;
+  *count = std::min(wanted, 3);  // all alike
+  for (int i = 0; i < *count; ++i) {
+    std::memcpy(result[i].algo.alignment, preference->alignment, sizeof(preference->alignment));
+    result[i].state = CUBLAS_STATUS_SUCCESS;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 namespace simt {
@@ -216,6 +224,9 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc
       (desc->mask == nullptr || desc->mask_stride % 128 != 0 || desc->mask_stride < static_cast<std::int64_t>(d->rows) ||
        reinterpret_cast<std::uintptr_t>(desc->mask) % 16 != 0))
     return CUBLAS_STATUS_INVALID_VALUE;
+  ++simt::products;
+  const auto off = [](const cublasLtMatrixLayoutOpaque& m) { return m.stride * (m.type == CUDA_R_32F ? 4 : 2) % 16 != 0; };
+  simt::unaligned_products += off(*a) || off(*b) || off(*d);
   // What describes the product may change before a captured one is done.
   simt::enqueue(stream, [=, product = *desc, la = *a, lb = *b, lc = *c, ld = *d] {
     simt::multiply_matrices(product, a_data, la, b_data, lb, scale, c_data, lc, d_data, ld, inner);

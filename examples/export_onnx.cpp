@@ -1,0 +1,292 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A checkpoint of train_dlrm as an ONNX model: docs/ways_out.md.
+//   export_onnx --help
+#include "export_onnx/onnx_file.hpp"
+
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/reader.hpp>
+#include <tessera/serving/freeze.hpp>
+#include <tessera/serving/model_description.hpp>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace tessera;
+using onnx_export::OnnxFile;
+using Type = OnnxFile::Type;
+
+/// Writes the graph of a model that its checkpoint describes.
+class Exporter {
+ public:
+  Exporter(CheckpointReader& reader, const ModelDescription& model, OnnxFile& to)
+      : reader_(reader), model_(model), to_(to) {
+    for (const TableInput& table : model.tables) {
+      require<DataError>(
+          shape_of(table.name + ".weight") == std::vector<std::int64_t>{table.rows, table.width},
+          "checkpoint '{}': tensor '{}.weight' is not as its description says",
+          reader.folder().string(), table.name);
+      copy(table.name + ".weight");
+    }
+  }
+
+  void run() {
+    std::vector<std::string> vectors{bottom()};
+    for (const CategoryInput& feature : model_.features) vectors.push_back(vector_of(feature));
+    const std::string joined =
+        to_.node("Concat", vectors, {{.name = "axis", .number = 1}}, "vectors");
+    const std::string logit = mlp(
+        "top", model_.top_mlp,
+        model_.interaction == "dot" ? dot(joined, vectors.front()) : cross(joined), false, "logit");
+    to_.node("Sigmoid", {logit}, {}, "score");
+    to_.output("score", Type::float32, {-1, 1});
+    to_.output("logit", Type::float32, {-1, 1});
+  }
+
+ private:
+  const std::vector<std::int64_t>& shape_of(const std::string& tensor) {
+    return reader_.tensor(tensor).shape;
+  }
+  /// A tensor of the checkpoint under its name, in float; its first `columns` (0: all).
+  std::string copy(const std::string& name, std::int64_t columns = 0) {
+    const StoredTensor& tensor = reader_.tensor(name);
+    require<DataError>(tensor.type == TensorType::f32 || tensor.type == TensorType::bf16 ||
+                           tensor.type == TensorType::f16,
+                       "checkpoint '{}', tensor '{}': {} is no type of weights",
+                       reader_.folder().string(), name, tensor_type_name(tensor.type));
+    std::vector<std::int64_t> shape = tensor.shape;
+    const std::int64_t stored = tensor.columns(), kept = columns == 0 ? stored : columns;
+    if (columns != 0) shape.back() = columns;
+    to_.tensor(name, shape, [&](const auto& take) {
+      const std::int64_t at_once =
+          std::max<std::int64_t>(1, (4 << 20) / std::max<std::int64_t>(1, tensor.row_bytes()));
+      std::vector<std::byte> bytes;
+      std::vector<float> floats;
+      for (std::int64_t first = 0; first < tensor.rows(); first += at_once) {
+        const std::int64_t n = std::min(at_once, tensor.rows() - first);
+        bytes.resize(static_cast<std::size_t>(n * tensor.row_bytes()));
+        reader_.read_rows(tensor, first, n, bytes.data());
+        detail::floats_of(tensor.type, bytes, floats);
+        if (kept == stored) {
+          take(floats);
+          continue;
+        }
+        for (std::int64_t r = 0; r < n; ++r)
+          take(std::span<const float>(floats).subspan(static_cast<std::size_t>(r * stored),
+                                                      static_cast<std::size_t>(kept)));
+      }
+    });
+    return name;
+  }
+
+  /// A tensor named `batch_size`'s place: the number of samples as a shape [1], from any input.
+  const std::string& batch() {
+    if (!batch_.empty()) return batch_;
+    for (const CategoryInput& feature : model_.features)
+      if (!feature.list) return batch_ = first_of_shape(feature.name);
+    if (!model_.numeric.empty()) return batch_ = first_of_shape(model_.numeric.front().name);
+    to_.input("batch_size", Type::int64, {1});
+    return batch_ = "batch_size";
+  }
+  std::string first_of_shape(const std::string& input) {
+    return to_.node("Gather", {to_.node("Shape", {input}), indices({0})});
+  }
+  std::string indices(const std::vector<std::int64_t>& values) { return to_.constant(values); }
+  std::string one(float value) { return to_.constant(std::span(&value, 1), {1}); }
+  std::string zeros(std::int64_t columns) {
+    const std::string shape =
+        to_.node("Concat", {batch(), indices({columns})}, {{.name = "axis", .number = 0}});
+    const float zero = 0;
+    return to_.node("Expand", {to_.constant(std::span(&zero, 1), {1, 1}), shape});
+  }
+
+  /// Raw numbers to what the bottom layers take.
+  std::string numbers() {
+    if (model_.numeric.empty()) return to_.node("Add", {zeros(1), one(1)});
+    std::vector<std::string> columns;
+    std::vector<float> shift, scale, fill;
+    std::vector<bool> logarithmic;
+    for (const NumberInput& input : model_.numeric) {
+      to_.input(input.name, Type::float32, {-1, 1});
+      columns.push_back(input.name);
+      shift.push_back(input.shift);
+      scale.push_back(input.scale);
+      // an empty field of which nothing is said is 0 in the end
+      fill.push_back(!input.may_be_empty ? std::numeric_limits<float>::quiet_NaN()
+                                         : input.empty.value_or(input.shift));
+      logarithmic.push_back(input.transform != NumberTransform::none);
+    }
+    const std::vector<std::int64_t> shape{1, std::ssize(columns)};
+    const std::string x = to_.node("Concat", columns, {{.name = "axis", .number = 1}}),
+                      logs = to_.node("Log",
+                                      {to_.node("Add", {to_.node("Max", {x, one(0)}), one(1)})}),
+                      moved = to_.node("Where", {to_.constant(logarithmic, shape), logs, x}),
+                      filled = to_.node("Where",
+                                        {to_.node("IsNaN", {x}), to_.constant(fill, shape), moved});
+    return to_.node(
+        "Mul", {to_.node("Sub", {filled, to_.constant(shift, shape)}), to_.constant(scale, shape)});
+  }
+
+  /// Layers x W^T + b. `last`: the name of the last one's result.
+  std::string mlp(const std::string& name, const std::vector<std::int64_t>& sizes, std::string x,
+                  bool relu_at_end, const std::string& last) {
+    const std::size_t layers = sizes.size() - 1;
+    for (std::size_t l = 0; l < layers; ++l) {
+      const std::string layer = fmt::format("{}.{}", name, l);
+      // columns that stand for padding of the interaction are left out
+      const std::int64_t columns =
+          name == "top" && l == 0 && model_.interaction == "dot" ? dot_columns() : 0;
+      const bool ends = l + 1 == layers;
+      x = to_.node("Gemm", {x, copy(layer + ".weight", columns), copy(layer + ".bias")},
+                   {{.name = "transB", .number = 1}}, ends && !relu_at_end ? last : "");
+      if (!ends || relu_at_end) x = to_.node("Relu", {x}, {}, ends ? last : "");
+    }
+    return x;
+  }
+  std::string bottom() { return mlp("bottom", model_.bottom_mlp, numbers(), true, "bottom"); }
+
+  /// A feature's vectors, [batch, vector_width].
+  std::string vector_of(const CategoryInput& feature) {
+    const TableInput& table = model_.table(feature.table);
+    const std::string weight = table.name + ".weight";
+    std::string pooled;
+    if (!feature.list) {
+      to_.input(feature.name, Type::int64, {-1, 1});
+      pooled = to_.node("Gather", {weight, to_.node("Reshape", {feature.name, indices({-1})})});
+    } else {
+      const std::string samples = feature.name + "_samples";
+      to_.input(feature.name, Type::int64, {-2});
+      to_.input(samples, Type::int64, {-2});
+      const std::string places = to_.node("Reshape", {samples, indices({-1, 1})}),
+                        rows = to_.node("Gather", {weight, feature.name});
+      const auto add_up = [&](std::int64_t columns, const std::string& what) {
+        return to_.node("ScatterND", {zeros(columns), places, what},
+                        {{.name = "reduction", .text = "add"}});
+      };
+      pooled = add_up(table.width, rows);
+      if (feature.pooling != Pooling::sum) {
+        const std::string ones = to_.node(
+            "Add",
+            {to_.node("Mul", {to_.node("Cast", {places}, {{.name = "to", .number = 1}}), one(0)}),
+             one(1)});
+        std::string count = to_.node("Max", {add_up(1, ones), one(1)});
+        if (feature.pooling == Pooling::sqrtn) count = to_.node("Sqrt", {count});
+        pooled = to_.node("Div", {pooled, count});
+      }
+    }
+    if (table.width == model_.vector_width) return pooled;
+    const std::string projection = fmt::format("projection.{}.weight", table.width);
+    if (projections_.insert(projection).second) copy(projection);
+    return to_.node("Gemm", {pooled, projection}, {{.name = "transB", .number = 1}});
+  }
+
+  std::int64_t vectors() const { return std::ssize(model_.features) + 1; }
+  std::int64_t dot_columns() const { return model_.vector_width + vectors() * (vectors() - 1) / 2; }
+  /// The bottom layers' vector, and the products of all pairs of vectors.
+  std::string dot(const std::string& joined, const std::string& first) {
+    const std::int64_t n = vectors();
+    std::vector<std::int64_t> pairs;
+    for (std::int64_t i = 1; i < n; ++i)
+      for (std::int64_t j = 0; j < i; ++j) pairs.push_back(i * n + j);
+    const std::string x = to_.node("Reshape", {joined, indices({-1, n, model_.vector_width})}),
+                      transposed =
+                          to_.node("Transpose", {x}, {{.name = "perm", .numbers = {0, 2, 1}}}),
+                      products = to_.node(
+                          "Reshape", {to_.node("MatMul", {x, transposed}), indices({-1, n * n})}),
+                      chosen = to_.node("Gather", {products, to_.constant(pairs)},
+                                        {{.name = "axis", .number = 1}});
+    return to_.node("Concat", {first, chosen}, {{.name = "axis", .number = 1}});
+  }
+
+  std::string cross(const std::string& x0) {
+    std::string x = x0;
+    for (std::int64_t l = 0; l < model_.cross_layers; ++l) {
+      const auto name = [&](const char* part) { return fmt::format("cross.{}.{}", l, part); };
+      const std::vector<OnnxFile::Attribute> transposed{{.name = "transB", .number = 1}};
+      const std::string low =
+          model_.cross_rank == 0 ? x : to_.node("Gemm", {x, copy(name("v"))}, transposed);
+      const std::string y =
+          to_.node("Gemm", {low, copy(name("u")), copy(name("bias"))}, transposed);
+      x = to_.node("Add", {to_.node("Mul", {x0, y}), x});
+    }
+    return x;
+  }
+
+  CheckpointReader& reader_;
+  const ModelDescription& model_;
+  OnnxFile& to_;
+  std::string batch_;
+  std::set<std::string> projections_;
+};
+
+struct Options {
+  std::string checkpoint, output;
+};
+
+void run(const Options& options) {
+  const std::filesystem::path given = options.checkpoint;
+  // a folder of checkpoints stands for its latest whole one
+  std::filesystem::path folder = given;
+  const std::vector<std::int64_t> steps = checkpoint_steps(given);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    folder = given / checkpoint_name(*step);
+    if (read_manifest(folder).first.base.empty()) break;
+  }
+  CheckpointReader reader(folder);
+  const ModelDescription model = read_model_description(reader);
+  reader.verify(0, reader.chunks());
+  OnnxFile to(options.output);
+  Exporter(reader, model, to).run();
+  to.finish(
+      fmt::format("step {} of a training with Tessera. Inputs: numbers as they stand in the "
+                  "data, NaN for an empty field; categories as rows of their tables; of a "
+                  "list, its values and, in NAME_samples, the sample of each.",
+                  reader.manifest().step));
+  fmt::print("{} and {}.data: step {}\n", options.output, options.output, reader.manifest().step);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Writes a checkpoint of train_dlrm as an ONNX model");
+  app.add_option("--checkpoint", options.checkpoint,
+                 "A checkpoint, or the folder of --save: its latest whole one")
+      ->required()
+      ->option_text("DIR");
+  app.add_option("--output", options.output, "The file; FILE.data beside it has the weights")
+      ->required()
+      ->option_text("FILE.onnx");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::Error& error) {
+    fmt::print(stderr, "export_onnx: {}\n", error.what());
+    return 2;
+  }
+  try {
+    run(options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "export_onnx: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the PyTorch model of a checkpoint of train_dlrm, with its weights: the same logits to rounding. Needs torch alone.
+
+    load_in_torch.py FOLDER                prints the model
+    load_in_torch.py FOLDER --save FILE    its state dict, for torch.load
+
+    from load_in_torch import load
+    model = load("run/step-000000001000")
+    logits = model(numbers, {"C1": rows, "tags": (rows, offsets)})
+
+`numbers` is [samples, numeric columns] of floats as they stand in the data, in the order of model.numeric; NaN is an empty field. Of a column
+of one category `rows` are int64 [samples], rows of its table; of a list column they are all values, and `offsets` say where each sample's
+begin, as for torch.nn.functional.embedding_bag. Which row a category has, model.json and inputs.safetensors of the checkpoint say.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import torch
+from torch import nn
+
+import read_checkpoint
+
+
+class Model(nn.Module):
+    """DLRM, or DCN v2 where the interaction is `cross`; as model.json of a checkpoint describes it."""
+
+    def __init__(self, description):
+        super().__init__()
+        d = self.description = description
+        self.numeric = [column["name"] for column in d["numeric"]]
+        self.features = [feature["name"] for feature in d["features"]]
+        tables = {table["name"]: table for table in d["tables"]}
+        self.tables = nn.ModuleDict({self.key(name): nn.EmbeddingBag(t["rows"], t["width"], mode="sum") for name, t in tables.items()})
+        width = d["vector_width"]
+        others = {t["width"] for t in tables.values()} - {width}
+        self.projection = nn.ModuleDict({str(w): nn.Linear(w, width, bias=False) for w in sorted(others)})
+        self.bottom, self.top = self.mlp(d["bottom_mlp"]), self.mlp(d["top_mlp"])
+        columns = (len(self.features) + 1) * width
+        rank = d["cross_rank"]
+        layers = range(d["cross_layers"] if d["interaction"] == "cross" else 0)
+        self.cross_v = nn.ModuleList(nn.Linear(columns, rank, bias=False) for _ in layers if rank)
+        self.cross_u = nn.ModuleList(nn.Linear(rank or columns, columns) for _ in layers)
+
+    @staticmethod
+    def key(name):
+        return name.replace(".", "_")  # PyTorch allows no dots
+
+    @staticmethod
+    def mlp(sizes):
+        return nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:]))
+
+    def dense_input(self, x):
+        """Transforms of the training run."""
+        if not self.numeric:
+            return torch.ones(len(x), 1)
+        columns = []
+        for c, column in enumerate(self.description["numeric"]):
+            value = x[:, c]
+            empty = torch.isnan(value)
+            if column["empty"] == "refused" and empty.any():
+                raise ValueError(f"column '{column['name']}' has an empty field")
+            if column["transform"] != "none":
+                value = torch.log1p(value.clamp(min=0)) if column["transform"] == "log1p" else torch.log(1 + value.clamp(min=0))
+            fill = column["empty"] if isinstance(column["empty"], (int, float)) else column["shift"]
+            columns.append((torch.where(empty, torch.tensor(float(fill)), value) - column["shift"]) * column["scale"])
+        return torch.stack(columns, 1)
+
+    def vector(self, feature, ids):
+        table = self.tables[self.key(feature["table"])]
+        if feature["list"]:
+            rows, offsets = ids
+            pooled = table(rows, offsets)
+            counts = torch.diff(offsets, append=torch.tensor([len(rows)])).clamp(min=1).to(pooled.dtype)[:, None]
+            pooled = pooled / {"sum": torch.ones_like(counts), "mean": counts, "sqrtn": counts.sqrt()}[feature["pooling"]]
+        else:
+            pooled = table(ids[:, None])
+        width = pooled.shape[1]
+        return pooled if width == self.description["vector_width"] else self.projection[str(width)](pooled)
+
+    def interaction(self, vectors):
+        if self.description["interaction"] == "dot":
+            x = torch.stack(vectors, 1)
+            i, j = torch.tril_indices(len(vectors), len(vectors), -1)
+            z = torch.cat([vectors[0], (x @ x.transpose(1, 2))[:, i, j]], 1)
+            return nn.functional.pad(z, (0, self.description["top_mlp"][0] - z.shape[1]))
+        x = x0 = torch.cat(vectors, 1)
+        for layer, u in enumerate(self.cross_u):
+            x = x0 * u(self.cross_v[layer](x) if self.cross_v else x) + x
+        return x
+
+    def forward(self, numbers, ids):
+        x = self.dense_input(numbers)
+        for layer in self.bottom:
+            x = torch.relu(layer(x))
+        z = self.interaction([x, *(self.vector(f, ids[f["name"]]) for f in self.description["features"])])
+        for layer in self.top[:-1]:
+            z = torch.relu(layer(z))
+        return self.top[-1](z)[:, 0]
+
+
+def load(folder):
+    """The model of a whole checkpoint, ready to evaluate. Checks every checksum."""
+    folder = pathlib.Path(folder)
+    manifest = read_checkpoint.read_manifest(folder)
+    for file in manifest["files"]:
+        read_checkpoint.check_file(folder, file, manifest["chunk_bytes"])
+    if manifest.get("base"):
+        raise ValueError(f"'{folder}' is an increment; give the whole checkpoint that it belongs to: '{manifest['base']}'")
+    if not (folder / "model.json").exists():
+        raise ValueError(f"'{folder}' does not say what its model is: no model.json")
+    description = json.loads((folder / "model.json").read_text())
+    known = ("dot", "cross")
+    if description["version"] != 1 or description["interaction"] not in known:
+        raise ValueError(f"'{folder}/model.json': version 1 and an interaction of {known} are known here")
+    model = Model(description)
+    tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
+
+    def fill(parameter, name):
+        values = torch.tensor(read_checkpoint.read_tensor(folder, manifest, tensors[name]))
+        with torch.no_grad():
+            parameter.copy_(values.reshape(tensors[name]["shape"]))
+
+    def fill_linear(layer, name, bias):
+        fill(layer.weight, name)
+        if layer.bias is not None:
+            fill(layer.bias, bias)
+
+    for table in description["tables"]:
+        fill(model.tables[Model.key(table["name"])].weight, f"{table['name']}.weight")
+    for width, layer in model.projection.items():
+        fill(layer.weight, f"projection.{width}.weight")
+    for name in ("bottom", "top"):
+        for i, layer in enumerate(getattr(model, name)):
+            fill_linear(layer, f"{name}.{i}.weight", f"{name}.{i}.bias")
+    for i, layer in enumerate(model.cross_u):
+        fill_linear(layer, f"cross.{i}.u", f"cross.{i}.bias")
+    for i, layer in enumerate(model.cross_v):
+        fill(layer.weight, f"cross.{i}.v")
+    return model.eval()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", help="one checkpoint (.../step-000000001000)")
+    parser.add_argument("--save", metavar="FILE", help="write the state dict")
+    options = parser.parse_args()
+    try:
+        model = load(options.folder)
+    except (OSError, KeyError, ValueError) as error:
+        sys.exit(f"load_in_torch.py: {error}")
+    print(model)
+    if options.save:
+        torch.save(model.state_dict(), options.save)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dlrm {
+
+/// What happens in a run, one JSON object per event, each with the members `event` and `step`. With
+/// --log it is written as a line when it happens, so that a run that is killed leaves what it knew.
+class RunLog {
+ public:
+  using Event = nlohmann::ordered_json;
+
+  /// Opens --log; with --resume it keeps what an earlier run wrote. Throws tessera::DataError for a
+  /// file that cannot be written, or that is no log.
+  explicit RunLog(const Options& options);
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+  ~RunLog();
+
+  /// Training goes on after `step` steps: what was written of later ones is dropped.
+  void go_on(std::int64_t step);
+  void add(Event event);
+  const std::vector<Event>& events() const { return events_; }
+
+  std::string plan_picture;  ///< SVG, for --report
+
+ private:
+  void read(const std::string& path);
+  void write(const std::string& text);
+  [[noreturn]] void fail(int error) const;
+
+  std::string path_;  ///< empty: events are kept for --report alone
+  int file_ = -1;
+  bool regular_ = false;
+  std::vector<Event> events_;
+  std::vector<std::size_t> ends_;  ///< of each event's line in the file
+};
+
+/// --report: a page that needs nothing else, with loss, AUC and rates over steps, the time of each
+/// stage, the plan and the options.
+std::string run_page(const RunLog& log);
+
+}  // namespace dlrm

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/host/bag_parts.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// Rows that stand in place of those of a frozen table. Two bits for each row of the table say
+/// which and where: whether a row is here, and how many before it are.
+class RowOverlay {
+ public:
+  /// `rows`: of the table; `numbers`: which of them are here, ascending, inside the table, each
+  /// once. Their bytes go to `data()`, in that order.
+  RowOverlay(std::int64_t rows, std::span<const std::int64_t> numbers, std::size_t row_bytes)
+      : words_(static_cast<std::size_t>(rows + 63) / 64),
+        rows_(std::ssize(numbers)),
+        data_(new std::byte[numbers.size() * row_bytes]) {
+    for (const std::int64_t row : numbers)
+      words_[static_cast<std::size_t>(row / 64)].here |= std::uint64_t{1} << (row % 64);
+    std::uint64_t before = 0;
+    for (Word& word : words_) {
+      word.before = before;
+      before += static_cast<std::uint64_t>(std::popcount(word.here));
+    }
+  }
+
+  std::int64_t rows() const { return rows_; }
+  std::byte* data() { return data_.get(); }
+
+  /// Where a row lies, if `base` is where it lies in the table. Without a branch: which rows have
+  /// changed cannot be foreseen.
+  const std::byte* find(std::int64_t row, const std::byte* base, std::int64_t row_bytes) const {
+    const Word word = words_[static_cast<std::size_t>(row / 64)];
+    const std::uint64_t bit = std::uint64_t{1} << (row % 64);
+    const std::uint64_t index =
+        word.before + static_cast<std::uint64_t>(std::popcount(word.here & (bit - 1)));
+    const std::byte* const changed = data_.get() + index * static_cast<std::uint64_t>(row_bytes);
+    return (word.here & bit) != 0 ? changed : base;
+  }
+  /// Fetches what `find` will read of its own.
+  void foresee(std::int64_t row) const {
+    detail::prefetch(&words_[static_cast<std::size_t>(row / 64)], sizeof(Word));
+  }
+
+ private:
+  struct Word {
+    std::uint64_t here = 0, before = 0;
+  };
+  std::vector<Word> words_;
+  std::int64_t rows_;
+  std::unique_ptr<std::byte[]> data_;
+};
+
+}  // namespace tessera::inline v0

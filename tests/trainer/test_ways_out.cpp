@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What export_onnx and examples/load_in_torch.py make of checkpoints gives the trainer's scores:
+// where onnxruntime and PyTorch are installed for the interpreter that TESSERA_PYTHON names.
+#include "command.hpp"
+
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/core/random.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+using namespace tessera;
+
+namespace {
+
+/// The repository's folder, above the test.
+std::filesystem::path root() {
+  for (std::filesystem::path at = std::filesystem::read_symlink("/proc/self/exe");
+       at.has_relative_path(); at = at.parent_path())
+    if (std::filesystem::exists(at / "examples/load_in_torch.py")) return at;
+  std::printf("skipped: there is no examples/load_in_torch.py above the test\n");
+  std::exit(77);
+}
+
+void write_clicks(const std::filesystem::path& path, int lines) {
+  std::ofstream file(path);
+  file << "y,x,z,c,d,tags,words\n";
+  std::uint64_t random = 1;
+  const auto draw = [&](std::uint64_t n) { return (random = mix64(random)) % n; };
+  for (int i = 0; i < lines; ++i) {
+    file << draw(2) << ',';
+    draw(9) == 0 ? file << ',' : file << draw(1000) << ',';
+    draw(9) == 0 ? file << ',' : file << static_cast<double>(draw(1000)) / 100 - 5 << ',';
+    draw(9) == 0 ? file << ',' : file << "c" << draw(30) << ',';
+    file << "d" << draw(90);
+    for (const int most : {4, 3}) {
+      file << ',';
+      for (std::uint64_t n = draw(static_cast<std::uint64_t>(most)); n > 0; --n)
+        file << "t" << draw(40) << (n > 1 ? "|" : "");
+    }
+    file << '\n';
+  }
+}
+
+Outcome export_onnx(const std::string& arguments) {
+  return train_dlrm(arguments, false, "", "export_onnx");
+}
+
+}  // namespace
+
+TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.csv", 2000);
+  const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
+  const char* const python = std::getenv("TESSERA_PYTHON");
+  const std::string numeric =
+      "numeric: [{name: x, transform: [log1p, standardize]}, {name: z, transform: standardize, "
+      "empty: 3}]\n";
+  const std::string categorical =
+      "categorical: [c, {name: d, rows: 50}, {name: tags, list: '|', pooling: mean}, {name: words, "
+      "list: '|', pooling: sqrtn, table: tags}]\n";
+  for (const auto& [schema, how] :
+       {std::pair(numeric + categorical, "--interaction dot"),
+        std::pair(numeric + categorical, "--interaction cross --cross-layers 2 --cross-rank 5"),
+        std::pair(numeric + categorical, "--interaction cross --cross-layers 3 --cross-rank 0"),
+        // no number, and no column of which every sample has one entry
+        std::pair(std::string("categorical: [{name: tags, list: '|'}, {name: words, list: '|', "
+                              "pooling: mean}]\n"),
+                  "--interaction dot")}) {
+    CAPTURE(how);
+    std::filesystem::remove_all(folder.path / "run");
+    std::ofstream(folder.path / "schema.yaml") << "label: y\n" << schema;
+    results("--data " + path("clicks.csv") + " --schema " + path("schema.yaml") + " --save " +
+            path("run") + " --predictions " + path("scores.npy") +
+            " --ranks 2 --batch-size 50 --bottom-mlp 12 --top-mlp 16,8 --embedding-width 8 " +
+            "--learning-rate 0.05 " + how);
+    const Outcome outcome =
+        export_onnx("--checkpoint " + path("run") + " --output " + path("model.onnx"));
+    INFO(outcome.err);
+    REQUIRE(outcome.status == 0);
+    CHECK(std::filesystem::exists(folder.path / "model.onnx.data"));
+    const std::string checkpoint = latest_checkpoint(folder.path / "run")->string();
+    const int status = std::system(((python == nullptr ? "python3" : python) + std::string(" '") +
+                                    (root() / "tests/trainer/check_exports.py").string() + "' '" +
+                                    checkpoint + "' " + path("model.onnx") + " " +
+                                    path("clicks.csv") + " " + path("scores.npy") + " '" +
+                                    (root() / "examples").string() + "' >" + path("out") + " 2>&1")
+                                       .c_str());
+    MESSAGE(how << ": " << text_of(folder.path / "out"));
+    CHECK(status == 0);
+  }
+}
+
+TEST_CASE("what cannot be exported says why, and leaves no file") {
+  const TemporaryFolder folder;
+  const std::string output = " --output '" + (folder.path / "model.onnx").string() + "'";
+  const auto fails = [&](const std::string& arguments, int status, const char* part) {
+    const Outcome outcome = export_onnx(arguments);
+    INFO(outcome.err);
+    CHECK(outcome.status == status);
+    CHECK(outcome.err.find(part) != std::string::npos);
+    CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+    CHECK(!std::filesystem::exists(folder.path / "model.onnx"));
+    CHECK(!std::filesystem::exists(folder.path / "model.onnx.data.partial"));
+  };
+  fails("--checkpoint /nowhere" + output, 1, "/nowhere");
+  fails("--checkpoint /nowhere", 2, "--output");
+  const std::string run = (folder.path / "run").string();
+  results("--samples 2000 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp 8 --save '" +
+          run + "'");
+  fails("--checkpoint '" + run + "' --output /proc/no/model.onnx", 1, "/proc/no/model.onnx");
+  const std::filesystem::path latest = *latest_checkpoint(run);
+  for (const auto& entry : std::filesystem::directory_iterator(latest))
+    if (entry.path().filename().string().ends_with("-C4.safetensors"))
+      std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
+  fails("--checkpoint '" + latest.string() + "'" + output, 1, "it was truncated or changed");
+}
