@@ -45,7 +45,6 @@ class TableStore {
                         keeps_rows = WidthList::keeps_rows;
 
   using Cache = RowCache<Backend>;
-
   /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
   /// table is in no training group, if the host has no memory for this rank's part, or a cache no
   /// size; DataError where a disk has no room.
@@ -147,8 +146,7 @@ class TableStore {
     return resting_shards();
   }
 
-  /// Before rows of cached tables are read where they stay: those that updates changed in caches are
-  /// there, too.
+  /// Before cached rows are read where they stay: those that updates changed go there.
   void flush() const { in_caches(&Cache::flush); }
   /// After rows were written there, before which `flush` was called: caches read them again.
   void reload() const { in_caches(&Cache::reload); }
