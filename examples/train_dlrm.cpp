@@ -67,6 +67,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                               {"dense_precision", options.dense_precision},
                               {"dense_learning_rate", options.dense_learning_rate},
                               {"batch_size", options.batch_size},
+                              {"accumulate", options.accumulate},
                               {"epochs", options.epochs},
                               {"seed", options.seed},
                               {"dense_parameters", result.dense_parameters},

@@ -8,6 +8,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
+#include <tessera/stage/step_report.hpp>
 #include <tessera/tables/cache_counters.hpp>
 
 #include <array>
@@ -39,7 +40,8 @@ struct EmbeddingOptions {
         table_files(options.table_files),
         host_memory(options.host_memory),
         optimizer(options.optimizer),
-        one_rate(options.one_rate) {}
+        one_rate(options.one_rate),
+        report(!options.trace.empty()) {}
 
   float initial_bound;  ///< first values are uniform in [-bound, bound)
   std::uint64_t seed;
@@ -51,6 +53,7 @@ struct EmbeddingOptions {
   std::int64_t host_memory;
   std::string optimizer;  ///< as optimizers_of takes it
   bool one_rate;          ///< all tables have one rate, not each optimizer its own
+  bool report;            ///< step_report is asked for
 };
 
 /// The embeddings of one rank, whatever the layout and the optimizer: the seam between what is
@@ -76,10 +79,15 @@ class Embeddings {
   /// Updates the rows of the last forward. The rate is the first optimizer's; others' are in the
   /// proportion of their standard rates, unless all tables have one.
   virtual void backward(tessera::MatrixView<const float> gradient, float learning_rate) = 0;
-  /// The same with gradients clipped by the norm of all tables' and of `dense`, which is clipped,
-  /// too: in the backend's memory, alike on all ranks.
-  virtual void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate,
-                                float norm, std::span<float> dense) = 0;
+  /// Sets the gradients of the last forward aside for `apply`.
+  virtual void accumulate(tessera::MatrixView<const float> gradient) = 0;
+  /// Updates rows by what was set aside, clipped by the norm of all tables' gradients and of
+  /// `dense`, which is clipped, too: in the backend's memory, alike on all ranks. Norm 0: as they
+  /// are.
+  virtual void apply(float learning_rate, float norm, std::span<float> dense) = 0;
+  /// Of the last step, where `report` was set; and no more of them.
+  virtual const tessera::StepReport& step_report() = 0;
+  virtual void stop_reports() = 0;
   /// Tells what a checkpoint must hold.
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };

@@ -45,7 +45,7 @@ class EmbeddingsOf final : public Embeddings {
       Widths, TableOptimizers, Backend, tessera::AnyCommunicator,
       tessera::InitializeWith<tessera::Uniform>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
-      tessera::DeduplicateIfAsked>;
+      tessera::DeduplicateIfAsked, tessera::ReportSteps>;
 
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout,
@@ -58,6 +58,7 @@ class EmbeddingsOf final : public Embeddings {
                      .backward_codec = options.gradient_codec,
                      .deduplicate = options.deduplicate,
                      .files = files_of(options, layout, communicator.rank())}) {
+    collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
     const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
     for (std::size_t t = 0; t < optimizers.size(); ++t)
@@ -93,12 +94,18 @@ class EmbeddingsOf final : public Embeddings {
     set_rates(learning_rate);
     collection_.backward(pooled_, gradient);
   }
-  void backward_clipped(tessera::MatrixView<const float> gradient, float learning_rate, float norm,
-                        std::span<float> dense) override {
-    set_rates(learning_rate);
+  void accumulate(tessera::MatrixView<const float> gradient) override {
     collection_.accumulate(pooled_, gradient);
-    collection_.apply(tessera::ClipByGlobalNorm{norm}, dense);
   }
+  void apply(float learning_rate, float norm, std::span<float> dense) override {
+    set_rates(learning_rate);
+    if (norm == 0)
+      collection_.apply();
+    else
+      collection_.apply(tessera::ClipByGlobalNorm{norm}, dense);
+  }
+  const tessera::StepReport& step_report() override { return collection_.step_report(); }
+  void stop_reports() override { collection_.report_steps(false); }
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:

@@ -112,6 +112,9 @@ class CudaModel final : public RankModel {
         backend_(backend),
         width_(options.embedding_width),
         clip_norm_(options.clip_norm),
+        accumulates_(options.accumulate > 1),
+        spans_(!options.trace.empty()),
+        virtual_(virtual_ranks(options, backend_, communicator_.rank(), communicator_.size())),
         interaction_(make_cuda_interaction(options, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),
                 {.last_relu = true, .precision = dense_precision(options), .tf32 = tf32(options)}),
@@ -124,7 +127,7 @@ class CudaModel final : public RankModel {
                      : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
                                                  options.bucket_kib * 1024, backend_, gradients)),
         embeddings_(make_cuda_embeddings(
-            communicator_, make_layout(options, communicator_.size(), shape),
+            communicator_, model_layout(options, communicator_.size(), shape),
             EmbeddingOptions(options, communicators.routing), backend, routing)),
         vectors_(max_batch * (kFeatures + 1) * width_, backend_.stream()),
         vector_gradients_(vectors_.size(), backend_.stream()),
@@ -139,11 +142,12 @@ class CudaModel final : public RankModel {
         send_labels_(backend_, max_batch),
         send_numbers_(backend_, max_batch * 13),
         send_ids_(backend_, max_batch * kFeatures),
-        loss_(1, backend_.stream()) {
+        loss_(virtual_ ? virtual_->count() : 1, backend_.stream()) {
     backend_.fill_zero(loss_.data(), loss_.bytes());
   }
 
   Embeddings& embeddings() override { return *embeddings_; }
+  Spans& spans() override { return spans_; }
   std::int64_t dense_parameters() const override { return parameters_.size(); }
 
   void add_to(CheckpointContents& contents) override {
@@ -165,47 +169,55 @@ class CudaModel final : public RankModel {
     embeddings_->start(*started_);
   }
 
-  std::span<const float> forward(const ClickBatch<std::int32_t>& batch) override {
-    run_forward(batch, nullptr, false);
+  std::span<const float> forward(const ClickBatch<std::int32_t>& batch,
+                                 std::int64_t global_batch) override {
+    look_up(batch, nullptr, false);
+    for_each_part(virtual_, global_batch, batch.size,
+                  [&](int, std::int64_t first, std::int64_t n) { run_forward(first, n); });
     host_logits_.resize(static_cast<std::size_t>(batch.size));
     backend_.copy(host_logits_.data(), logits_.data(), host_logits_.size() * sizeof(float));
     backend_.synchronize();
     return host_logits_;
   }
 
-  void train(const ClickBatch<std::int32_t>& batch, std::int64_t global_batch, float dense_rate,
-             float embedding_rate, const ClickBatch<std::int32_t>* next) override {
-    run_forward(batch, next, true);
-    const std::int64_t n = batch.size;
+  void train(const ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
+             const ClickBatch<std::int32_t>* next) override {
+    look_up(batch, next, true);
     send_labels_.send(batch.labels, labels_.data());
-    const MatrixView<float> d_logits(logit_gradients_.data(), n, 1),
-        d_products(product_gradients_.data(), n, interaction_->columns()),
-        d_vectors(vector_gradients_.data(), n, vectors(n).columns);
-    CudaBinaryCrossEntropy{global_batch}.forward_backward(
-        backend_, {logits_.data(), n, 1}, {labels_.data(), static_cast<std::size_t>(n)}, d_logits,
-        loss_.data());
-    const auto ready = [&](std::span<const float> part) {
-      if (buckets_ && !part.empty()) buckets_->ready(part);
-    };
-    top_.backward(d_logits, d_products, ready);
-    interaction_->backward(vectors(n), d_products, d_vectors);
-    ready(interaction_->gradients());
-    bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
-    buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
-    const tessera::MatrixView<float> d_pooled = d_vectors.column_range(width_, kFeatures * width_);
-    if (clip_norm_ == 0)
-      embeddings_->backward(d_pooled, embedding_rate);
+    for_each_part(virtual_, step.batch, batch.size,
+                  [&](int part, std::int64_t first, std::int64_t n) {
+                    run_forward(first, n);
+                    run_backward(step, part, first, n);
+                    if (virtual_) virtual_->add(parameters_.gradients());
+                  });
+    const MatrixView<float> d_pooled =
+        view(vector_gradients_, 0, batch.size, (kFeatures + 1) * width_)
+            .column_range(width_, kFeatures * width_);
+    const bool apart = accumulates_ || clip_norm_ != 0;  // rows wait for `apply`
+    if (apart) embeddings_->accumulate(d_pooled);
+    // the tree of virtual ranks is that of a batch
+    if (virtual_ || !accumulates_) sum_over_ranks();
+    if (accumulates_) {
+      parameters_.accumulate(backend_);
+      if (!step.ends) return;
+      parameters_.take_accumulated(backend_);
+      if (!virtual_) sum_over_ranks();
+    }
+    if (apart)
+      embeddings_->apply(step.table_rate, clip_norm_, parameters_.gradients());
     else
-      embeddings_->backward_clipped(d_pooled, embedding_rate, clip_norm_, parameters_.gradients());
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, dense_rate); }, optimizer_);
+      embeddings_->backward(d_pooled, step.table_rate);
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate); }, optimizer_);
   }
 
   double take_loss() override {
-    double loss = 0;
-    backend_.copy(&loss, loss_.data(), sizeof(loss));
+    std::vector<double> own(static_cast<std::size_t>(loss_.size()));
+    backend_.copy(own.data(), loss_.data(), own.size() * sizeof(double));
     backend_.synchronize();
     backend_.fill_zero(loss_.data(), loss_.bytes());
-    return loss;
+    if (virtual_) return virtual_->sum(communicator_, own);
+    communicator_.all_reduce(std::span<double>(own));
+    return own[0];
   }
 
  private:
@@ -226,8 +238,16 @@ class CudaModel final : public RankModel {
       return CudaDenseOptimizer<Adagrad>(backend_, {.epsilon = 1e-8f}, options.weight_decay);
     return CudaDenseOptimizer<Adam>(backend_, {}, options.weight_decay);
   }
-  MatrixView<float> vectors(std::int64_t n) const {
-    return {vectors_.data(), n, (kFeatures + 1) * width_};
+  /// Rows [first, first + n) of a matrix of so many columns.
+  static MatrixView<float> view(const gpu::DeviceBuffer<float>& matrix, std::int64_t first,
+                                std::int64_t n, std::int64_t columns) {
+    return {matrix.data() + first * columns, n, columns};
+  }
+  MatrixView<float> vectors(std::int64_t first, std::int64_t n) const {
+    return view(vectors_, first, n, (kFeatures + 1) * width_);
+  }
+  MatrixView<float> products(std::int64_t first, std::int64_t n) const {
+    return view(products_, first, n, interaction_->columns());
   }
 
   /// Ids that are being routed stay as they are while the next ones come.
@@ -242,25 +262,55 @@ class CudaModel final : public RankModel {
   }
 
   /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
-  void run_forward(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next,
-                   bool train) {
-    const std::int64_t n = batch.size;
+  void look_up(const ClickBatch<std::int32_t>& batch, const ClickBatch<std::int32_t>* next,
+               bool train) {
     send_numbers_.send(batch.dense, numbers_.data());
     const KeyedJagged<std::int32_t> ids =
         started_ ? *std::exchange(started_, std::nullopt) : upload_ids(batch);
-    bottom_.forward({numbers_.data(), n, 13}, vectors(n).column_range(0, width_));
-    const MatrixView<float> pooled = vectors(n).column_range(width_, kFeatures * width_);
+    const MatrixView<float> pooled =
+        vectors(0, batch.size).column_range(width_, kFeatures * width_);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
-    const MatrixView<float> products(products_.data(), n, interaction_->columns());
-    interaction_->forward(vectors(n), products);
-    top_.forward(products, {logits_.data(), n, 1});
+  }
+
+  void run_forward(std::int64_t first, std::int64_t n) {
+    bottom_.forward({numbers_.data() + first * 13, n, 13},
+                    vectors(first, n).column_range(0, width_));
+    interaction_->forward(vectors(first, n), products(first, n));
+    top_.forward(products(first, n), view(logits_, first, n, 1));
+  }
+
+  void run_backward(const OptimizerStep& step, int part, std::int64_t first, std::int64_t n) {
+    const MatrixView<float> d_logits = view(logit_gradients_, first, n, 1),
+                            d_products =
+                                view(product_gradients_, first, n, interaction_->columns()),
+                            d_vectors = view(vector_gradients_, first, n, (kFeatures + 1) * width_);
+    CudaBinaryCrossEntropy{step.samples}.forward_backward(
+        backend_, view(logits_, first, n, 1), {labels_.data() + first, static_cast<std::size_t>(n)},
+        d_logits, loss_.data() + part);
+    const auto ready = [&](std::span<const float> gradients) {
+      if (buckets_ && !gradients.empty()) buckets_->ready(gradients);
+    };
+    top_.backward(d_logits, d_products, ready);
+    interaction_->backward(vectors(first, n), d_products, d_vectors);
+    ready(interaction_->gradients());
+    bottom_.backward(d_vectors.column_range(0, width_), {}, ready);
+  }
+
+  void sum_over_ranks() {
+    if (virtual_)
+      virtual_->all_reduce(communicator_, parameters_.gradients());
+    else
+      buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
   }
 
   AnyCommunicator& communicator_;
   Cuda backend_;
   int width_;
-  float clip_norm_;  ///< 0: none
+  float clip_norm_;   ///< 0: none
+  bool accumulates_;  ///< gradients of several batches
+  Spans spans_;
+  std::optional<VirtualRanks<Cuda>> virtual_;
   std::unique_ptr<Interaction> interaction_;
   CudaMlp bottom_, top_;
   CudaDenseParameters parameters_;

@@ -143,7 +143,8 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
                                                        {"--json", options.json},
                                                        {"--predictions", options.predictions},
                                                        {"--log", options.log},
-                                                       {"--report", options.report}};
+                                                       {"--report", options.report},
+                                                       {"--trace", options.trace}};
   for (const auto& [out, path] : outputs) {
     for (const auto& [in, read] : inputs)
       tessera::require<CLI::ValidationError>(
@@ -167,6 +168,23 @@ void resolve(Options& options, bool rate_given, bool dense_rate_given) {
       options.mode == "train" || options.resume,
       "--mode {}: add --save DIR --resume, which name the checkpoint", options.mode);
   if (options.epochs == 0) options.epochs = file ? 3 : 1;
+  if (options.virtual_ranks > 0) {
+    const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
+    tessera::require<CLI::ValidationError>(
+        one_bit(options.virtual_ranks) && one_bit(options.ranks) &&
+            options.ranks <= options.virtual_ranks,
+        "--virtual-ranks {} with --ranks {}: both must be powers of two, and the ranks at most as "
+        "many",
+        options.virtual_ranks, options.ranks);
+    tessera::require<CLI::ValidationError>(
+        options.codec == "fp32" && options.gradient_codec == "fp32",
+        "--virtual-ranks: what is encoded depends on the ranks; leave --codec and --gradient-codec "
+        "at fp32");
+    tessera::require<CLI::ValidationError>(
+        options.loader == "every-rank",
+        "--virtual-ranks: the first rank cuts batches by ranks; leave --loader {} out",
+        options.loader);
+  }
   options.one_rate = rate_given;
   if (!rate_given) {
     options.learning_rate = standard_rate(options.optimizer);
@@ -260,11 +278,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                                    "Seconds that a rank waits for the others before it gives up "
                                    "and names them; 0: for ever"),
                                0.0, 1e8, "SECONDS", "threads 0, mpi 600");
-  limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
-                          "Gradients of the linear layers are summed over the ranks during "
-                          "backward, in buckets of this size; 0: at "
-                          "once, after it"),
-                      0, 1 << 30, "N");
+  CLI::Option* buckets =
+      limit<std::int64_t>(add("--bucket-kib", options.bucket_kib,
+                              "Gradients of the linear layers are summed over the ranks during "
+                              "backward, in buckets of this size; 0: at "
+                              "once, after it"),
+                          0, 1 << 30, "N");
   choose(add("--loader", options.loader,
              "Who reads training batches: each rank its part, or the first for all, ahead of time"),
          kLoaders);
@@ -303,8 +322,15 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
-  flag("--deduplicate", options.deduplicate,
-       "Send each distinct id of a rank's batch once, and pool what comes back there");
+  CLI::Option* deduplicate =
+      flag("--deduplicate", options.deduplicate,
+           "Send each distinct id of a rank's batch once, and pool what comes back there");
+  limit(add("--virtual-ranks", options.virtual_ranks,
+            "Cut batches into so many parts, whose sums are always added in one order: the same "
+            "model, to the bit, under any plan and on 1, 2, 4 ... up to so many ranks"),
+        1, 256, "V", "off")
+      ->excludes(deduplicate)
+      ->excludes(buckets);
 
   app.option_defaults()->group("Model");
   choose(add("--embedding-width", options.embedding_width, "Columns of every table"), kWidths);
@@ -377,8 +403,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   schedule->option_text("STAGE,STAGE... [a straight line to 0]");
   stages("--dense-schedule", options.dense_schedule, "The same, of the linear layers alone")
       ->option_text("STAGE,STAGE... [as --schedule]");
-  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a step, over all ranks"),
+  limit<std::int64_t>(add("--batch-size", options.batch_size, "Samples of a batch, over all ranks"),
                       1, 1 << 30, "B", "file 256, synthetic 2048");
+  CLI::Option* accumulate = limit<std::int64_t>(
+      add("--accumulate", options.accumulate,
+          "Batches whose gradients are summed for one step: as a batch of so many times the size, "
+          "in the memory of one"),
+      1, 1 << 20, "K");
+  // a row may be given to another key while its gradients wait
+  vocabulary->excludes(accumulate);
+  buckets->excludes(accumulate);
   limit(add("--epochs", options.epochs, "Passes over the training samples"), 1, 1'000'000, "E",
         "file 3, synthetic 1");
   limit<std::int64_t>(add("--max-steps", options.max_steps,
@@ -400,13 +434,12 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       ->needs(save);
   CLI::Option* background =
       flag("--save-async", options.save_async, "Train on while checkpoints are written");
-  background->needs(save)->excludes(vocabulary);
+  background->needs(save);
   limit(add("--save-increments", options.save_increments,
             "After a whole checkpoint save so many times only the rows that changed"),
         0, 1'000'000, "N", "0")
       ->needs(save)
-      ->excludes(background)
-      ->excludes(vocabulary);
+      ->excludes(background);
   flag("--resume", options.resume,
        "Go on from the last checkpoint in --save, under any plan and number of ranks; without one "
        "begin")
@@ -437,6 +470,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                           "Print progress every so many "
                           "steps"),
                       1, kMost, "N", "now and then");
+  CLI::Option* trace =
+      add("--trace", options.trace,
+          "Write when each rank did what in its first steps, for Perfetto or chrome://tracing");
+  trace->option_text("FILE.json");
+  limit<std::int64_t>(add("--trace-steps", options.trace_steps, "How many steps"), 1, 1'000'000,
+                      "N")
+      ->needs(trace);
   add("--log", options.log,
       "Write a line of JSON at each report of progress and each test; with --resume go on behind "
       "the lines there")

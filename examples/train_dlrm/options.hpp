@@ -35,7 +35,7 @@ struct Options {
   bool overlap = false;  ///< the next batch is routed while this one is in its linear layers
   std::string backend = "host";
   std::string plan = "mixed";
-  std::string plan_file;  ///< of tessera_plan --out; empty: `plan`
+  std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
   std::string table_files;     ///< folder of tables that do not fit host_memory; empty: none
   std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
@@ -59,6 +59,7 @@ struct Options {
   float clip_norm = 0;  ///< 0: gradients are not clipped
   float initial_bound = 0.01f;
   std::int64_t batch_size = 0;
+  std::int64_t accumulate = 1;  ///< batches of a step
   int epochs = 0;
   bool constant_rates = false;  ///< else they fall in a straight line to 0
   /// stages of the rates, as Schedule::parse reads them; empty: as above, dense: as the tables'
@@ -81,6 +82,9 @@ struct Options {
   std::int64_t print_every = 0;
   std::string predictions;  ///< npy file of the test samples' probabilities
 
+  int virtual_ranks = 0;  ///< 0: sums depend on the number of ranks
+  std::string trace;      ///< file; empty: none
+  std::int64_t trace_steps = 100;
   bool feature_check = false;
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none

@@ -4,12 +4,20 @@
 
 #include "embeddings.hpp"
 #include "options.hpp"
+#include "plans.hpp"
+#include "shape.hpp"
+#include "spans.hpp"
 
 #include <tessera/data/click_batch.hpp>
 #include <tessera/dense/mlp_layers.hpp>
+#include <tessera/sharding/fixed_sums.hpp>
+#include <tessera/stage/virtual_ranks.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace dlrm {
 
@@ -18,11 +26,56 @@ inline tessera::DensePrecision dense_precision(const Options& options) {
                                            : tessera::DensePrecision::float32;
 }
 
+/// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear layers.
+template <class Backend, class F>
+void for_each_part(const std::optional<tessera::VirtualRanks<Backend>>& parts,
+                   std::int64_t global_batch, std::int64_t samples, const F& f) {
+  if (!parts) return f(0, std::int64_t{0}, samples);
+  for (int k = 0; k < parts->count(); ++k) {
+    const std::int64_t first = parts->begin(global_batch, k);
+    f(k, first, parts->begin(global_batch, k + 1) - first);
+  }
+}
+
+/// One step of the optimizers.
+struct OptimizerStep {
+  std::int64_t samples = 0;  ///< of all ranks and all its batches
+  std::int64_t batch = 0;    ///< of all ranks, in this one of them
+  float dense_rate = 0, table_rate = 0;
+  bool ends = true;  ///< with this batch; else gradients wait for the next one's
+};
+
+/// Parts of a global batch that each rank has the same number of.
+inline std::int64_t parts_of(const Options& options, int ranks) {
+  return options.virtual_ranks == 0 ? ranks : options.virtual_ranks;
+}
+
+/// The layout of the command line's plan.
+inline tessera::Layout model_layout(const Options& options, int ranks, const DataShape& shape) {
+  tessera::Layout layout = make_layout(options, ranks, shape);
+  if (options.virtual_ranks == 0) return layout;
+  std::vector<bool> lists;
+  for (const DataShape::Feature& feature : shape.features) lists.push_back(feature.list);
+  return tessera::with_fixed_sums(layout, options.virtual_ranks, lists);
+}
+
+/// The parts of this rank, each a batch of its own to the linear layers.
+template <class Backend>
+std::optional<tessera::VirtualRanks<Backend>> virtual_ranks(const Options& options,
+                                                            const Backend& backend, int rank,
+                                                            int ranks) {
+  if (options.virtual_ranks == 0) return {};
+  return std::optional<tessera::VirtualRanks<Backend>>(std::in_place, backend,
+                                                       options.virtual_ranks, rank, ranks);
+}
+
 /// One rank's model, whatever the backend.
 class RankModel {
  public:
   virtual ~RankModel() = default;
   virtual Embeddings& embeddings() = 0;
+  /// What is timed beside the stages of the embeddings.
+  virtual Spans& spans() = 0;
   virtual std::int64_t dense_parameters() const = 0;
   /// Whether the last step's dense gradients, the same on all ranks, are numbers: a ReLU hides from
   /// the loss that they are not.
@@ -32,15 +85,15 @@ class RankModel {
   /// Begins to route the batch of the next `train`, on a thread. It must outlive the model or its
   /// step.
   virtual void start(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// The logits of this rank's samples, valid until the next call. Collective, as all ranks look up
-  /// together.
-  virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch) = 0;
-  /// One step on this rank's part of a global batch of `global_batch` samples. `next`, where given,
-  /// is started meanwhile.
-  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t global_batch,
-                     float dense_rate, float embedding_rate,
+  /// The logits of this rank's samples of a batch of `global_batch`, valid until the next call.
+  /// Collective, as all ranks look up together.
+  virtual std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
+                                         std::int64_t global_batch) = 0;
+  /// This rank's part of a global batch, and the step that it belongs to. `next`, where given, is
+  /// started meanwhile.
+  virtual void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
                      const tessera::ClickBatch<std::int32_t>* next) = 0;
-  /// This rank's shares of the mean losses of the steps since the last call, added up.
+  /// The mean losses of the steps since the last call, added up, over all ranks. Collective.
   virtual double take_loss() = 0;
 };
 

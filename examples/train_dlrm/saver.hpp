@@ -67,6 +67,7 @@ class Saver {
     position_ =
         fmt::format("{} training samples, batch size {}, {} epochs, seed {}",
                     clicks.train_samples(), options.batch_size, options.epochs, options.seed);
+    if (options.accumulate > 1) position_ += fmt::format(", {} batches a step", options.accumulate);
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
@@ -217,20 +218,21 @@ class Saver {
       unproven_ = running_step_;
     }
     if (!now) return;
+    const Whole whole(contents_, vocabulary_);
     // --keep waits for proven()
     const tessera::SaveOptions options{.finite = true, .locked = true};
     if (options_.save_async && !last) {
-      running_.emplace(communicator_, options_.save, contents_, step,
+      running_.emplace(communicator_, options_.save, whole.contents, step,
                        tessera::AsyncSaveOptions{.save = options});
       running_step_ = step;
       return;
     }
     if (base_ && increments_ < options_.save_increments && !last) {
-      tessera::save_increment(communicator_, options_.save, *changed_, *base_, step, options);
+      tessera::save_increment(communicator_, options_.save, whole.contents, *changed_, *base_, step,
+                              options);
       ++increments_;
     } else {
-      base_ = tessera::save_checkpoint(communicator_, options_.save,
-                                       Whole(contents_, vocabulary_).contents, step, options);
+      base_ = tessera::save_checkpoint(communicator_, options_.save, whole.contents, step, options);
       increments_ = 0;
       if (changed_) changed_->clear();
     }

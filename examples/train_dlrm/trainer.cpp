@@ -8,6 +8,7 @@
 #include "saver.hpp"
 #include "stage_times.hpp"
 #include "table_optimizers.hpp"
+#include "trace.hpp"
 
 #include "../tessera_plan/picture.hpp"
 
@@ -36,12 +37,12 @@ namespace {
 
 using namespace tessera;
 
-/// A rank's part of a global batch.
+/// A rank's part of a global batch that is cut into `parts`, as many for each rank.
 struct Part {
   std::int64_t first, count;
-  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c)
-      : first(begin + even_cut(size, c.size(), c.rank())),
-        count(begin + even_cut(size, c.size(), c.rank() + 1) - first) {}
+  Part(std::int64_t begin, std::int64_t size, const AnyCommunicator& c, std::int64_t parts)
+      : first(begin + even_cut(size, parts, c.rank() * (parts / c.size()))),
+        count(begin + even_cut(size, parts, (c.rank() + 1) * (parts / c.size())) - first) {}
 };
 
 /// One rank's training and test. Every rank runs the same loop; the first one reports.
@@ -54,11 +55,11 @@ class Rank {
         log_(log),
         communicator_(communicators.main),
         data_(communicators.data),
+        parts_(parts_of(options, communicators.main.size())),
         model_(communicators.backend.make_model(
             communicators, options, clicks.shape(),
-            (std::max(options.batch_size, options.eval_batch_size) + communicators.main.size() -
-             1) /
-                communicators.main.size())),
+            (std::max(options.batch_size, options.eval_batch_size) + parts_ - 1) / parts_ *
+                std::max<std::int64_t>(1, parts_ / communicators.main.size()))),
         features_(static_cast<int>(std::ssize(clicks.shape().features))),
         saver_(options, clicks, communicators.main, *model_, vocabulary_) {
     require(!options.feature_check || !clicks.shape().has_lists(),
@@ -69,7 +70,7 @@ class Rank {
   }
 
   void run(Result& result) {
-    const Part test_part(0, clicks_.test_samples(), communicator_);
+    const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
       print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
@@ -144,7 +145,8 @@ class Rank {
 
   void train(Result& result) {
     const std::int64_t samples = clicks_.train_samples(), batch = options_.batch_size,
-                       per_epoch = (samples + batch - 1) / batch;
+                       batches = (samples + batch - 1) / batch,  // of an epoch
+        per_epoch = (batches + options_.accumulate - 1) / options_.accumulate;
     const std::int64_t whole = per_epoch * options_.epochs;
     std::int64_t steps = options_.max_steps > 0 ? std::min(whole, options_.max_steps) : whole;
     const std::int64_t interval =
@@ -156,22 +158,27 @@ class Rank {
     if (first() && log_ != nullptr) begin_log(step);
     std::int64_t seen_at_report = 0;
     double seconds_at_report = 0;
-    const auto begin_of = [&](std::int64_t at) { return at % per_epoch * batch; };
+    // Batches are counted through all epochs; the last step of an epoch may have fewer of them.
+    const auto batches_before = [&](std::int64_t steps_done) {
+      return steps_done / per_epoch * batches + steps_done % per_epoch * options_.accumulate;
+    };
+    const auto begin_of = [&](std::int64_t at) { return at % batches * batch; };
     const auto size_of = [&](std::int64_t at) { return std::min(batch, samples - begin_of(at)); };
+    const std::int64_t whole_batches = batches_before(steps);
+    std::int64_t at = batches_before(step);
     std::optional<BroadcastingLoader<std::int32_t, AnyCommunicator>> loader;
     if (options_.loader == "first-rank")
-      loader.emplace(
-          data_, [&, read = Batch(), at = step](ClickBatch<std::int32_t>& whole) mutable {
-            if (at >= steps) return false;
-            clicks_.train_batch(static_cast<int>(at / per_epoch), begin_of(at), size_of(at), read);
-            std::swap<ClickBatch<std::int32_t>>(whole, read);
-            ++at;
-            return true;
-          });
+      loader.emplace(data_, [&, read = Batch(), at](ClickBatch<std::int32_t>& whole) mutable {
+        if (at >= whole_batches) return false;
+        clicks_.train_batch(static_cast<int>(at / batches), begin_of(at), size_of(at), read);
+        std::swap<ClickBatch<std::int32_t>>(whole, read);
+        ++at;
+        return true;
+      });
     const auto fetch = [&](std::int64_t at, Batch& to) {
       if (loader) return static_cast<void>(loader->next(to));
-      const Part part(begin_of(at), size_of(at), communicator_);
-      clicks_.train_batch(static_cast<int>(at / per_epoch), part.first, part.count, to);
+      const Part part(begin_of(at), size_of(at), communicator_, parts_);
+      clicks_.train_batch(static_cast<int>(at / batches), part.first, part.count, to);
     };
     // Tests that are due after so many steps; the last step has its own.
     const auto test_due = [&](std::int64_t at) {
@@ -180,29 +187,42 @@ class Rank {
     };
     const auto start = [&] {
       if (!options_.overlap || step >= steps) return;
-      fetch(step, batch_);
+      fetch(at, batch_);
       model_->start(batch_);
     };
+    std::optional<Trace> trace;
+    std::int64_t traced = 0;
+    if (!options_.trace.empty()) trace.emplace(communicator_, options_.trace);
     start();
     while (step < steps) {
       const bool tests = test_due(step + 1);
-      // a test in between would take the place of a batch that was routed ahead
-      const bool ahead = options_.overlap && step + 1 < steps && !tests;
-      {
-        const StageTimes::Timed timed(times_, StageTimes::read);
-        if (ahead) fetch(step + 1, next_batch_);
-        if (!options_.overlap) fetch(step, batch_);
-        to_rows(true);
+      const std::int64_t end = batches_before(step + 1);
+      OptimizerStep now{.samples = begin_of(end - 1) + size_of(end - 1) - begin_of(at),
+                        .dense_rate = rates.dense(step),
+                        .table_rate = rates.tables(step)};
+      while (at < end) {
+        now.batch = size_of(at);
+        now.ends = at + 1 == end;
+        // a test in between would take the place of a batch that was routed ahead
+        const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
+        {
+          const StageTimes::Timed timed(times_, StageTimes::read);
+          const auto timing = model_->spans().time("read batch");
+          if (ahead) fetch(at + 1, next_batch_);
+          if (!options_.overlap) fetch(at, batch_);
+          to_rows(true);
+        }
+        {
+          const StageTimes::Timed timed(times_, StageTimes::step);
+          model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
+        }
+        // ids keep their addresses, as the routed step needs
+        if (ahead) std::swap(batch_, next_batch_);
+        ++at;
       }
-      {
-        const StageTimes::Timed timed(times_, StageTimes::step);
-        model_->train(batch_, size_of(step), rates.dense(step), rates.tables(step),
-                      ahead ? &next_batch_ : nullptr);
-      }
-      seen += size_of(step);
-      // ids keep their addresses, as the routed step needs
-      if (ahead) std::swap(batch_, next_batch_);
+      seen += now.samples;
       ++step;
+      if (trace) record(trace, options_.overlap, ++traced == options_.trace_steps || step == steps);
       if (tests) {
         look(step);
         saver_.proven();
@@ -244,6 +264,7 @@ class Rank {
       }
       if (tests) start();
     }
+    if (trace) trace->write();  // ended early
     if (!tested_ && options_.evals_per_epoch > 0) {
       evaluate(step, result);
       tested_ = true;
@@ -253,6 +274,16 @@ class Rank {
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
     result.cache = model_->embeddings().cache_counters();
+  }
+
+  /// A step of the trace; after the last one it is written, and nothing is timed any more.
+  void record(std::optional<Trace>& trace, bool ahead, bool last) {
+    trace->add(model_->embeddings().step_report(), model_->spans().take(), ahead);
+    if (!last) return;
+    trace->write();
+    trace.reset();
+    model_->spans().stop();
+    model_->embeddings().stop_reports();
   }
 
   /// The learning rates of every step.
@@ -328,9 +359,7 @@ class Rank {
 
   /// Adds the losses since the last look up; ends a training that diverged.
   void look(std::int64_t step) {
-    double sum = model_->take_loss();
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    loss_ += sum;
+    loss_ += model_->take_loss();
     require<Error>(
         std::isfinite(loss_) && model_->gradients_finite(),
         "the training diverged before step {}: lower {}--learning-rate or --dense-learning-rate{}",
@@ -361,7 +390,7 @@ class Rank {
       for (int f = 0; f < features_; ++f)
         if (without == f || without == features_) exchange_ids(f);
       // per batch, so that samples come in their order however many ranks there are
-      const std::vector<float> logits = gather(model_->forward(batch_)),
+      const std::vector<float> logits = gather(model_->forward(batch_, test_batch_size(begin))),
                                labels = gather(batch_.labels);
       if (!first()) continue;
       loss.add(logits, labels);
@@ -379,9 +408,12 @@ class Rank {
             calibration.value()};
   }
 
+  std::int64_t test_batch_size(std::int64_t begin) const {
+    return std::min(options_.eval_batch_size, clicks_.test_samples() - begin);
+  }
+
   void read_test_batch(std::int64_t begin) {
-    const Part part(begin, std::min(options_.eval_batch_size, clicks_.test_samples() - begin),
-                    communicator_);
+    const Part part(begin, test_batch_size(begin), communicator_, parts_);
     clicks_.test_batch(part.first, part.count, batch_);
     to_rows(false);
   }
@@ -396,7 +428,7 @@ class Rank {
       read_test_batch(begin);
       communicator_.barrier();
       const auto start = Clock::now();
-      model_->forward(batch_);
+      model_->forward(batch_, test_batch_size(begin));
       communicator_.barrier();
       seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
@@ -431,6 +463,7 @@ class Rank {
   RunLog* log_;
   StageTimes times_;
   AnyCommunicator &communicator_, &data_;
+  std::int64_t parts_;  ///< of a global batch
   Batch batch_, next_batch_;
   std::unique_ptr<RankModel> model_;
   std::optional<Vocabulary<AnyCommunicator>> vocabulary_;

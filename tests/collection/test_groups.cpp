@@ -105,6 +105,31 @@ TEST_CASE("training groups by types: who is in which, rates by table") {
                        InvalidArgument);
 }
 
+TEST_CASE("training groups: first values of a group's own") {
+  struct Half {
+    TESSERA_HOST_DEVICE float operator()(const ElementKey& key) const {
+      return scale * (key.row % 2 == 0 ? 1.0f : -1.0f);
+    }
+    float scale = 0.5f;
+  };
+  using Own = Train<Sgd, Item>::with<InitializeWith<Half>>;
+  using Fixed = Frozen<Pretrained>::with<InitializeWith<Half>>;
+  using E = EmbeddingCollection<Model, Own, Train<Sgd>, Fixed, Host, SelfCommunicator>;
+  SelfCommunicator self;
+  E::Options options;
+  E::of<Own>(options).initialize.scale = 0.25f;
+  E e(self, Host{}, options);
+  CHECK(table_of(e, "item")[0] == 0.25f);
+  CHECK(table_of(e, "item")[8] == -0.25f);
+  CHECK(table_of(e, "pretrained")[0] == 0.5f);
+  EmbeddingCollection<Model, Sgd, Host, SelfCommunicator> plain(self, Host{}, {});
+  CHECK(table_of(e, "wide") == table_of(plain, "wide"));
+  backward_of_ones(e);
+  const std::vector<std::int64_t> rows{3};
+  e.reset_rows(2, rows);
+  CHECK(table_of(e, "item")[3 * 8] == -0.25f);
+}
+
 TEST_CASE("training groups at run time: wrong groups are named") {
   using Two = TrainingGroups<Train<Sgd>, Train<Adagrad>>;
   using E = LayoutCollection<Widths<>, Two, Host, SelfCommunicator>;
@@ -167,6 +192,13 @@ TEST_CASE("training groups: ranks that differ are told") {
        run(keep, [](auto& e, int rank) { e.set_learning_rate("user", 0.5f * (1 + rank)); }))
     CHECK(text.find("has other learning rates of its training groups than rank") !=
           std::string::npos);
+  // word and genre: groups 0 and 1
+  for (const std::string& text :
+       run(keep, [](auto& e, int rank) { e.set_learning_rate("word", 0.5f * (1 + rank)); }))
+    CHECK(text.find("(group 0); every rank must set the same rates") != std::string::npos);
+  for (const std::string& text :
+       run(keep, [](auto& e, int rank) { e.set_learning_rate("genre", 0.5f * (1 + rank)); }))
+    CHECK(text.find("(group 1); every rank must set the same rates") != std::string::npos);
 }
 
 TEST_CASE("training groups: checkpoints hold each table's state, and go to other groups") {

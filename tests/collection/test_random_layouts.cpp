@@ -214,6 +214,8 @@ void check_accumulation(unsigned seed) {
   const Result whole = joined(run, one).template go<std::int64_t, O>();
   double norm = 0, clipped_norm = 0, none = 0;
   const auto clipped = accumulate<O, std::int64_t>(run, ClipByGlobalNorm{0.5f}, norm);
+  const auto row_clipped = accumulate<O, std::int64_t>(run, ClipByRowNorm{0.75f}, none);
+  CHECK(row_clipped != clipped);
   for (const Shape shape : {Shape::whole, Shape::columns, Shape::any, Shape::replicated})
     for (const int ranks : {1, 3}) {
       const Layout layout = random_layout(random, model, ranks, shape);
@@ -222,6 +224,7 @@ void check_accumulation(unsigned seed) {
       const auto found = accumulate<O, std::int32_t>(cut, KeepGradients{}, none);
       const auto found_clipped =
           accumulate<O, std::int64_t>(cut, ClipByGlobalNorm{0.5f}, clipped_norm);
+      const auto found_rows = accumulate<O, std::int32_t>(cut, ClipByRowNorm{0.75f}, none);
       CHECK(std::isnan(none));
       const bool exact = shape != Shape::replicated || ranks == 1;
       if (exact) CHECK(clipped_norm == norm);
@@ -233,6 +236,8 @@ void check_accumulation(unsigned seed) {
         CHECK((exact ? same_bits(found[t], whole.tables[t]) : near(found[t], whole.tables[t])));
         CHECK(
             (exact ? same_bits(found_clipped[t], clipped[t]) : near(found_clipped[t], clipped[t])));
+        CHECK((exact ? same_bits(found_rows[t], row_clipped[t])
+                     : near(found_rows[t], row_clipped[t])));
       }
     }
 }
@@ -355,6 +360,30 @@ TEST_CASE("accumulation: the norm is the definition's; errors change nothing") {
   CHECK(std::isnan(embeddings.apply(ClipByValue{0.5f})));
   embeddings.tables().get("t", {found.data(), 3, 4});
   CHECK(found == std::vector<float>{0, -2, 0, 0, 0, 0, 0, 0, -2.5, 0, 0, -1.5});
+}
+TEST_CASE("accumulation: rows are clipped each by its own norm, dense layers are not") {
+  SelfCommunicator self;
+  // the halves of a row stand apart: each knows the norm of both
+  for (const std::vector<Shard>& shards :
+       {std::vector<Shard>{{0, {0, 3, 0, 4}, 0}},
+        std::vector<Shard>{{0, {0, 3, 0, 1}, 0}, {0, {0, 1, 1, 4}, 0}, {0, {1, 3, 1, 4}, 0}}}) {
+    LayoutCollection<Widths<4>, Sgd, Host, SelfCommunicator> embeddings{
+        self, Host{}, make_layout({1}, {{"t", 3, 4}}, {{"f", "t"}}, shards), {.learning_rate = 1}};
+    std::vector<float> table(12);
+    embeddings.tables().set("t", {table.data(), 3, 4});
+    const std::vector<std::int64_t> ids{2, 0, 2}, offsets{0, 1, 2, 3};
+    // row 2: (4, 0, 0, 3), norm 5; row 0: (0, 2, 0, 0)
+    const std::vector<float> gradient{1, 0, 0, 0, 0, 2, 0, 0, 3, 0, 0, 3};
+    embeddings.accumulate(embeddings.forward(KeyedJagged<std::int64_t>{1, 3, ids, offsets, {}}),
+                          {gradient.data(), 3, 4});
+    CHECK_THROWS_WITH_AS(embeddings.apply(ClipByRowNorm{-1}),
+                         doctest::Contains("give a positive number"), InvalidArgument);
+    std::vector<float> dense{8};
+    CHECK(std::isnan(embeddings.apply(ClipByRowNorm{2.5f}, dense)));
+    embeddings.tables().get("t", {table.data(), 3, 4});
+    CHECK(table == std::vector<float>{0, -2, 0, 0, 0, 0, 0, 0, -2, 0, 0, -1.5});
+    CHECK(dense[0] == 8);
+  }
 }
 TEST_CASE("accumulation: a batch that is refused is left out, and a step of such batches alone") {
   SelfCommunicator self;

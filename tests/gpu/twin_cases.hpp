@@ -15,6 +15,7 @@
 #include <collection/sequence_bodies.hpp>
 #include <collection/stage_bodies.hpp>
 #include <collection/step_fault_bodies.hpp>
+#include <collection/step_report_bodies.hpp>
 #include <collection/tier_bodies.hpp>
 #include <gpu/array.hpp>
 
@@ -184,6 +185,12 @@ TEST_CASE("tables in either memory: one model, to the bit") {
 
 TEST_CASE("training groups: every table trains as in a collection of its optimizer, to the bit") {
   groups::tables_train_as_apart<Cuda>();
+}
+TEST_CASE("reports: bytes, rows and stages are those of the step; the model is the same") {
+  step_reports::reports_are_what_happened<Cuda>();
+}
+TEST_CASE("reports: accumulated batches are one step; the share that was clipped") {
+  step_reports::reports_of_accumulated_steps<Cuda>();
 }
 
 TEST_CASE("sequences and max pooling beside sums, by definition") {

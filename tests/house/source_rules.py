@@ -37,13 +37,13 @@ ALLOWED = {
     # what is built from operations
     "tables": VOCABULARY | {"io", "op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
-    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables", "stage"},
+    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "stage"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"io"},
-    # frozen tables, of the host: a program that serves trains nothing
-    "serving": VOCABULARY | {"io", "checkpoint", "op", "host", "sharding", "tables", "stage"},
+    # frozen tables and models, of the host: a program that serves trains nothing
+    "serving": VOCABULARY | {"io", "checkpoint", "data", "op", "host", "dense", "interaction", "sharding", "tables", "stage"},
 }
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {

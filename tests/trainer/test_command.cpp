@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -63,6 +65,72 @@ TEST_CASE("--clip-norm: a bound that no step reaches changes nothing, a small on
   CHECK(free.at("auc") == wide.at("auc"));
   CHECK(free.at("logloss") == wide.at("logloss"));
   CHECK(number(narrow, "logloss") > number(free, "logloss") + 0.01);
+}
+
+TEST_CASE("--accumulate: nearly a batch of so many times the size, whatever else is asked for") {
+  std::string base = kTiny;
+  base.replace(base.find("--batch-size 128"), 16, "--batch-size 32");
+  for (const std::string how : {"--ranks 1", "--ranks 3 --plan mixed --clip-norm 0.5"}) {
+    CAPTURE(how);
+    const nlohmann::json whole = results(kTiny + how),
+                         cut = results(base + how + " --accumulate 4");
+    CHECK(cut.at("steps") == 113);  // of 450 batches, the last step of two
+    check_close(whole, cut);
+    CHECK(cut.at("logloss") != results(base + how).at("logloss"));
+    for (const std::string other : {" --overlap", " --loader first-rank", " --evals-per-epoch 7"}) {
+      CAPTURE(other);
+      CHECK(cut.at("logloss") == results(base + how + " --accumulate 4" + other).at("logloss"));
+    }
+  }
+  CHECK(results(base + "--ranks 2 --accumulate 4 --clip-norm 1e9").at("logloss") ==
+        results(base + "--ranks 2 --accumulate 4").at("logloss"));
+}
+
+TEST_CASE("--trace: events that Perfetto opens, of every rank's first steps") {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "run.json").string();
+  for (const bool overlap : {false, true}) {
+    const nlohmann::json with = results(kTiny + "--ranks 3 --plan mixed --trace-steps 4 --trace " +
+                                        file + (overlap ? " --overlap" : ""));
+    // the trace event format: docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+    const nlohmann::json trace = nlohmann::json::parse(text_of(file));
+    CHECK(trace.at("displayTimeUnit") == "ms");
+    std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> spans;  // by rank, thread
+    std::map<std::string, int> names;
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      REQUIRE(event.at("name").is_string());
+      const int pid = event.at("pid").get<int>(), tid = event.at("tid").get<int>();
+      CHECK((pid >= 0 && pid < 3));
+      if (event.at("ph") == "M") {
+        CHECK((event.at("name") == "process_name" || event.at("name") == "thread_name"));
+        CHECK(event.at("args").at("name").is_string());
+        continue;
+      }
+      REQUIRE(event.at("ph") == "X");
+      const double begin = number(event, "ts"), length = number(event, "dur");
+      CHECK(length >= 0);
+      spans[{pid, tid}].emplace_back(begin, begin + length);
+      ++names[event.at("name").get<std::string>()];
+    }
+    CHECK(spans.size() == (overlap ? 6 : 3));
+    for (auto& [thread, of_thread] : spans) {
+      std::sort(of_thread.begin(), of_thread.end());
+      // events of a thread must nest: here none begins before the one before has ended
+      for (std::size_t i = 1; i < of_thread.size(); ++i)
+        CHECK(of_thread[i].first >= of_thread[i - 1].second - 0.002);
+    }
+    for (const char* name :
+         {"route", "lookup", "exchange", "assemble", "split", "exchange_gradients", "update",
+          "bottom MLP", "interaction", "top MLP", "all-reduce", "dense optimizer", "read batch"}) {
+      CAPTURE(name);
+      CHECK(names[name] == 3 * 4);
+    }
+    if (!overlap)
+      CHECK(with.at("logloss") == results(kTiny + "--ranks 3 --plan mixed").at("logloss"));
+  }
+  const Outcome outcome = train_dlrm(kTiny + "--trace /no/such/folder/run.json");
+  CHECK(outcome.status != 0);
+  CHECK(outcome.err.find("--trace") != std::string::npos);
 }
 
 TEST_CASE("every width") {
@@ -176,6 +244,9 @@ TEST_CASE("help names every option") {
                              "--json",
                              "--schedule",
                              "--dense-schedule",
+                             "--accumulate",
+                             "--virtual-ranks",
+                             "--trace",
                              "--max-steps",
                              "--mode",
                              "--evals-per-epoch",
@@ -224,6 +295,16 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
   check_fails("--optimizer frozen", "all tables are frozen");
   check_fails("--clip-norm 0", "--clip-norm");
+  check_fails("--accumulate 0", "--accumulate");
+  check_fails("--virtual-ranks 6 --ranks 2", "powers of two");
+  check_fails("--virtual-ranks 2 --ranks 4", "powers of two");
+  check_fails("--virtual-ranks 8 --ranks 2 --codec bf16", "--codec");
+  check_fails("--virtual-ranks 8 --ranks 2 --loader first-rank", "--loader");
+  check_fails("--virtual-ranks 8 --deduplicate", "--deduplicate");
+  check_fails("--virtual-ranks 8 --bucket-kib 4", "--bucket-kib");
+  check_fails("--trace-steps 4", "--trace");
+  check_fails("--accumulate 2 --bucket-kib 4", "--accumulate");
+  check_fails("--accumulate 2 --vocabulary", "--accumulate");
   check_fails("--embedding-width 17", "--embedding-width");
   check_fails("--ranks 0", "--ranks");
   check_fails("--ranks many", "--ranks");

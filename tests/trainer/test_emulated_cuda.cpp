@@ -51,7 +51,7 @@ TEST_CASE(
         "--dense-optimizer adagrad",
         "--ranks 4 --plan grid --loader first-rank",
         "--ranks 2 --plan table-wise --weight-decay 0.001 --clip-norm 0.5", "--ranks 2 --plan auto",
-        "--ranks 2 --vocabulary --min-count 2"}) {
+        "--ranks 3 --accumulate 3 --epochs 3 --overlap", "--ranks 2 --vocabulary --min-count 2"}) {
     CAPTURE(how);
     const double host = loss(how + " --backend host"), cuda = loss(how + " --backend cuda");
     CHECK(host < 0.68);
@@ -84,6 +84,15 @@ TEST_CASE("dense layers in tf32, what auto means on a GPU: nearly the model of f
       train_dlrm(kTiny + "--backend host --dense tf32", true, "", "train_dlrm_emulated");
   CHECK(host.status == 2);
   CHECK(host.err.find("--dense tf32 is for --backend cuda") != std::string::npos);
+}
+
+TEST_CASE("--virtual-ranks: the same bits on any number of ranks, on the GPU, too") {
+  const double one = loss("--backend cuda --virtual-ranks 4 --ranks 1 --plan table-wise");
+  for (const std::string how : {"--ranks 2 --plan mixed", "--ranks 4 --plan row-wise"}) {
+    CAPTURE(how);
+    CHECK(loss("--backend cuda --virtual-ranks 4 " + how) == one);
+  }
+  CHECK(std::abs(one - loss("--backend host --ranks 1 --virtual-ranks 4")) < 1e-5);
 }
 
 TEST_CASE("sums in buckets give the bits of sums at once") {

@@ -23,6 +23,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -224,20 +225,80 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("gradients of several batches: resumed as if nothing had happened; not by other steps") {
+  const TemporaryFolder folder;
+  const std::string base =
+      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 --bottom-mlp "
+      "8 --top-mlp 8 --ranks 2 --keep 9 --clip-norm 0.5 --save ";
+  const std::string whole = (folder.path / "whole").string();
+  results(base + whole + " --save-every 5 --accumulate 4");
+  CHECK(checkpoint_steps(whole) == std::vector<std::int64_t>{5, 10, 14});  // 27 batches an epoch
+  for (const std::int64_t step : {5, 10}) {
+    CAPTURE(step);
+    const auto other =
+        copy_of(folder.path / "whole" / checkpoint_name(step), folder.path / "other");
+    const Outcome refused = train_dlrm(base + other.string() + " --resume --accumulate 2");
+    CHECK(refused.status != 0);
+    CHECK(refused.err.find("4 batches a step") != std::string::npos);
+    results(base + other.string() + " --resume --overlap --accumulate 4");
+    check_same_files(folder.path / "whole" / checkpoint_name(14), other / checkpoint_name(14));
+  }
+}
+
+TEST_CASE(
+    "--virtual-ranks: one model, to the bit, on any ranks under any plan, also when resumed") {
+  const TemporaryFolder folder;
+  // 100 samples and 8 parts: of 12 or 13
+  const std::string model =
+      "--samples 3000 --test-fraction 0.1 --max-rows 100 --batch-size 100 --epochs 2 "
+      "--embedding-width 8 --bottom-mlp 16 --top-mlp 32 --virtual-ranks 8 ";
+  for (const std::string extra : {"", "--accumulate 2 --clip-norm 0.5 --interaction cross "}) {
+    CAPTURE(extra);
+    const std::filesystem::path one = folder.path / ("one" + std::to_string(extra.size()));
+    const std::string last = checkpoint_name(extra.empty() ? 54 : 28);
+    const nlohmann::json expected = results(
+        model + extra + "--ranks 1 --plan table-wise --save-every 20 --save " + one.string());
+    int others = 0;
+    for (const std::string how :
+         {"--ranks 2 --plan mixed", "--ranks 4 --plan row-wise --overlap", "--ranks 8 --plan grid",
+          "--ranks 4 --plan replicated", "--ranks 2 --plan auto"}) {
+      if (!extra.empty() && others >= 2) continue;
+      CAPTURE(how);
+      const std::filesystem::path other = folder.path / std::to_string(++others);
+      std::filesystem::remove_all(other);
+      const nlohmann::json found = results(model + extra + how + " --save " + other.string());
+      CHECK(found.at("auc") == expected.at("auc"));
+      CHECK(found.at("logloss") == expected.at("logloss"));
+      CHECK(difference(one / last, other / last) == 0);
+      const auto resumed = copy_of(one / checkpoint_name(20), folder.path / "resumed");
+      results(model + extra + how + " --resume --save " + resumed.string());
+      CHECK(difference(one / last, resumed / last) == 0);
+    }
+  }
+  // without it the last bits differ
+  const std::string plain = model.substr(0, model.find("--virtual"));
+  CHECK(results(plain + "--ranks 1").at("logloss") != results(plain + "--ranks 4").at("logloss"));
+}
+
 TEST_CASE(
     "with a vocabulary: resumed as if nothing had happened, its rows the same on any number of "
     "ranks") {
   const TemporaryFolder folder;
   write_clicks(folder.path / "clicks.tsv", 3000);
-  for (const auto& [eviction, ranks] : {std::pair("oldest", 2), std::pair("least-frequent", 3)}) {
+  // In the middle stands an increment, a whole checkpoint, one written while rows changed hands.
+  for (const auto& [eviction, ranks, how] :
+       {std::tuple("oldest", 2, " --save-increments 3"), std::tuple("least-frequent", 3, ""),
+        std::tuple("oldest", 2, " --save-async")}) {
     CAPTURE(eviction);
+    CAPTURE(how);
     const std::string base = "--data " + (folder.path / "clicks.tsv").string() +
                              " --vocabulary --max-rows 60 --min-count 2 --test-fraction 0.1 "
                              "--batch-size 100 --epochs 2 --bottom-mlp 8 "
                              "--top-mlp 8 --keep 9 --eviction " +
                              eviction + " --save ";
-    const std::string whole = (folder.path / eviction).string();
-    const nlohmann::json expected = results(base + whole + " --ranks 2 --save-every 20");
+    const std::string whole = (folder.path / "whole").string();
+    std::filesystem::remove_all(whole);
+    const nlohmann::json expected = results(base + whole + " --ranks 2 --save-every 10" + how);
     const std::filesystem::path middle = whole / std::filesystem::path(checkpoint_name(20)),
                                 last = checkpoint_name(54);
     const auto known = known_keys(whole / last), before = known_keys(middle);
@@ -246,6 +307,10 @@ TEST_CASE(
       evicted += was[0] > 0 && (!known.contains(key) || known.at(key)[0] != was[0]);
     CHECK(evicted > 100);  // or this tests little
     const auto other = copy_of(middle, folder.path / "other");
+    const std::string needed = read_manifest(middle).first.base;
+    CHECK(needed.empty() == (std::string(how).find("increments") == std::string::npos));
+    if (!needed.empty())
+      std::filesystem::copy(whole / std::filesystem::path(needed), other / needed);
     const nlohmann::json resumed =
         results(base + other.string() + " --resume --ranks " + std::to_string(ranks));
     CHECK(known_keys(other / last) == known);

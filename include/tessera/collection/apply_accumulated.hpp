@@ -14,11 +14,19 @@
 
 namespace tessera::inline v0 {
 
-/// Clips what an Accumulator has, and `dense`. Returns the norm before, where it is asked for; throws
-/// InvalidArgument on every rank where that is not finite: then the gradients are dropped.
+/// What clipping did.
+struct Clipped {
+  double norm = std::numeric_limits<double>::quiet_NaN();  ///< of all, before; where it is needed
+  std::int64_t looked_at = 0;                              ///< values or rows of this rank
+  bool all = false;                                        ///< every value became smaller
+};
+
+/// Clips what an Accumulator has, and `dense`; `counter`: null, or in the backend's memory, for how
+/// many values or rows became smaller. Throws InvalidArgument on every rank where the norm is not
+/// finite: then the gradients are dropped.
 template <class Accumulated, class Clip>
-double clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& clip,
-                        std::span<float> dense) {
+Clipped clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& clip,
+                         std::span<float> dense, [[maybe_unused]] std::int64_t* counter) {
   if constexpr (requires { clip.max; })
     require(clip.max > 0, "apply: clipping to {}; give a positive number", clip.max);
   if constexpr (std::is_same_v<Clip, ClipByGlobalNorm>) {
@@ -34,30 +42,32 @@ double clip_accumulated([[maybe_unused]] Accumulated& gradients, const Clip& cli
       gradients.clip(factor, std::numeric_limits<float>::infinity());
       gradients.clip(dense, factor, std::numeric_limits<float>::infinity());
     }
-    return norm;
+    return {.norm = norm, .all = norm > clip.max};
   } else if constexpr (std::is_same_v<Clip, ClipByValue>) {
-    gradients.clip(1, clip.max);
-    gradients.clip(dense, 1, clip.max);
+    return {.looked_at =
+                gradients.clip(1, clip.max, counter) + gradients.clip(dense, 1, clip.max, counter)};
+  } else if constexpr (std::is_same_v<Clip, ClipByRowNorm>) {
+    return {.looked_at = gradients.clip_rows(clip.max, counter)};
   } else {
     static_assert(std::is_same_v<Clip, KeepGradients>,
-                  "apply: need KeepGradients, ClipByGlobalNorm or ClipByValue");
+                  "apply: need KeepGradients, ClipByGlobalNorm, ClipByValue or ClipByRowNorm");
+    return {};
   }
-  return std::nan("");
 }
 
 /// One optimizer step with what an Accumulator has; `steps` counts it. `clip`: KeepGradients,
-/// ClipByGlobalNorm or ClipByValue. `dense`: gradients of dense layers in the backend's memory, alike
-/// on all ranks; they count in the norm, and are clipped in place. Returns the norm of all gradients
-/// before clipping; NaN but under ClipByGlobalNorm. Does nothing where RejectNonFiniteGradients
-/// refused every batch. Throws InvalidArgument where nothing was
-/// accumulated, or where the norm is not finite. Collective.
+/// ClipByGlobalNorm, ClipByValue or ClipByRowNorm. `dense`: gradients of dense layers in the
+/// backend's memory, alike on all ranks; they count in the norm, and are clipped in place. Does
+/// nothing where RejectNonFiniteGradients refused every batch. Throws InvalidArgument where nothing
+/// was accumulated, or where the norm is not finite. Collective.
 template <class Accumulated, class Trained, class Steps, class Clip>
-double apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
-                         std::uint64_t seed, const Clip& clip, std::span<float> dense) {
-  if (!gradients.finish(steps.rates())) return std::nan("");
-  const double norm = clip_accumulated(gradients, clip, dense);
+Clipped apply_accumulated(Accumulated& gradients, const Trained& training, Steps& steps,
+                          std::uint64_t seed, const Clip& clip, std::span<float> dense,
+                          std::int64_t* counter = nullptr) {
+  if (!gradients.finish(steps.rates())) return {};
+  const Clipped clipped = clip_accumulated(gradients, clip, dense, counter);
   gradients.apply(steps.next(training), [&](auto& now) { steps.advance(training, seed, now); });
-  return norm;
+  return clipped;
 }
 
 }  // namespace tessera::inline v0

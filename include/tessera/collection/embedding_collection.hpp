@@ -22,7 +22,7 @@ namespace tessera::inline v0 {
 /// The stages are public, so that a trainer can interleave them with other work. Policies:
 /// Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients |
 /// RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<Forward, Backward> or
-/// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
+/// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked, ReportSteps.
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection
     : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<

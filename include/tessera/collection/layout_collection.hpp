@@ -6,6 +6,8 @@
 #include <tessera/collection/apply_step.hpp>
 #include <tessera/collection/gradient_guard.hpp>
 #include <tessera/collection/options.hpp>
+#include <tessera/collection/step_reporter.hpp>
+#include <tessera/collection/trained_tables.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/sharding/cluster.hpp>
@@ -44,20 +46,20 @@ namespace tessera::inline v0 {
 /// exchanged between ranks, updated. `EmbeddingCollection` is the same for a plan known at compile
 /// time, with its checks; see there.
 template <class WidthList, OptimizerOrGroups O, class Backend, class Comm, class... Policies>
-class LayoutCollection {
+class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies...> {
   using Settings = detail::CheckedPolicies<Policies...>;
+  using Tables = detail::TablesOf<WidthList, O, Backend, Policies...>;
+  using Tables::backend_, Tables::options_, Tables::store_, Tables::layout_, Tables::steps_;
+  using typename Tables::Initializers;
+  using Reporter = StepReporter<Settings::reports_steps, Comm, Backend>;
+  using Ranks = typename Reporter::Ranks;
 
  public:
   using optimizer = O;
-  using element = typename Settings::element;
-  using initializer =
-      typename decltype(detail::initializer_of<typename Settings::initializer, O>())::type;
-  using Initializers = detail::Initializers<typename Settings::initializer, O, initializer>;
-  using Store = TableStore<WidthList, element, O, Backend>;
+  using Tables::columns;
+  using typename Tables::element, typename Tables::Options, typename Tables::Store;
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
-
-  using Options = CollectionOptions<O, initializer>;
 
   /// What one element and one row cost on a rank; of several training groups, the most.
   static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
@@ -66,14 +68,11 @@ class LayoutCollection {
   /// Throws InvalidArgument if the layout has a fault, or if ranks differ: on all of them, with
   /// what differs and where. Collective.
   LayoutCollection(Comm& communicator, Backend backend, Layout layout, Options options)
-      : communicator_(communicator),
-        backend_(std::move(backend)),
-        options_(std::move(options)),
-        store_(backend_, std::move(layout), communicator.rank(), options_.optimizer, options_.seed,
-               Initializers{options_.initialize}, options_.files),
-        layout_(store_.layout()),
+      : Tables(communicator.rank(), std::move(backend), std::move(layout), std::move(options)),
+        communicator_(communicator),
         routing_(store_.routing()),
-        updater_(backend_, communicator, store_),
+        counted_(communicator),
+        updater_(backend_, counted_, store_),
         report_(backend_, layout_.tables.size(),
                 communicator.size() == 1 ? -1 : communicator.rank()) {
     for (std::size_t f = 0; f < layout_.features.size(); ++f)
@@ -85,34 +84,6 @@ class LayoutCollection {
   LayoutCollection(const LayoutCollection&) = delete;
   LayoutCollection& operator=(const LayoutCollection&) = delete;
 
-  const Layout& layout() const { return layout_; }
-  std::int64_t columns() const { return layout_.columns(); }
-  const Backend& backend() const { return backend_; }
-  float learning_rate() const { return options_.learning_rate; }
-  /// Of later updates of all tables; every rank sets the same one. Throws InvalidArgument unless it
-  /// is finite and not negative.
-  void set_learning_rate(float rate) {
-    options_.learning_rate = detail::checked_rate(rate);
-    steps_.set_learning_rate(rate);
-  }
-  /// The same of a table's training group. Throws InvalidArgument for a name that no table has.
-  float learning_rate(std::string_view table) const {
-    return steps_.learning_rate(store_.group_of(store_.table_index(table)));
-  }
-  void set_learning_rate(std::string_view table, float rate) {
-    steps_.set_learning_rate(store_.group_of(store_.table_index(table)),
-                             detail::checked_rate(rate));
-  }
-  /// Updates so far. Once a step was captured in a CUDA graph the host waits and reads the number
-  /// back, for only the GPU knows how often the graph ran.
-  std::int64_t steps() const { return steps_.all(); }
-  /// As after so many updates. Throws InvalidArgument for a number below 0, or so large that it
-  /// could not be counted on.
-  void set_steps(std::int64_t steps) {
-    require(steps >= 0 && steps <= most_steps, "EmbeddingCollection: {} steps; give 0 .. 2^62",
-            steps);
-    steps_.set(steps);
-  }
   /// Batches of this rank that were looked up and never updated, until the next batch took their
   /// step. Batches of `evaluate`, and steps given to `end`, do not count: so, in a trainer that
   /// evaluates with these, `backward` was forgotten as often. With Options::check_stages the next
@@ -128,8 +99,18 @@ class LayoutCollection {
   /// RejectNonFiniteGradients.
   std::uint64_t non_finite_gradients() const { return guard_.counted(); }
   std::uint64_t rejected_steps() const { return guard_.rejected(); }
-  /// Weights of this rank that are NaN or infinite now. Reads all of them.
-  std::int64_t count_non_finite_weights() const { return store_.count_non_finite(backend_); }
+  /// Under ReportSteps: of the last step, on this rank; a GPU's host waits. And whether steps are
+  /// reported from now on (at first they are).
+  const StepReport& step_report()
+    requires(Settings::reports_steps)
+  {
+    return reporter_.report(backend_);
+  }
+  void report_steps(bool on)
+    requires(Settings::reports_steps)
+  {
+    reporter_.turn(on);
+  }
   /// Features (indices into layout().features) whose ids this rank needs in model-parallel input,
   /// in the order of that batch.
   std::span<const int> local_features() const { return routing_.local_features(); }
@@ -201,13 +182,22 @@ class LayoutCollection {
     if (!split(step, gradient, sequences)) return accumulator_.skip();
     exchange_gradients(step);
     step.stage = StepStage::empty;
-    accumulator_.add(step, gradient);
+    {
+      const auto timing = reporter_.time(step, ReportedStage::update, backend_);
+      accumulator_.add(step, gradient);
+    }
+    reporter_.batch_done(step);
   }
   /// The optimizer's step (apply_accumulated): returns the norm before clipping, where `clip` needs it.
   template <class Clip = KeepGradients>
   double apply(const Clip& clip = {}, std::span<float> dense = {}) {
     check_stage(communicator_, "apply");
-    return apply_accumulated(accumulator_, options_.optimizer, steps_, store_.seed(), clip, dense);
+    const auto timing = reporter_.time(backend_, counted_);
+    updater_.count_rows(reporter_.row_counter(backend_));
+    const Clipped clipped = apply_accumulated(accumulator_, options_.optimizer, steps_,
+                                              store_.seed(), clip, dense, reporter_.clip_counter());
+    reporter_.step_done(steps_.called(), updater_.split_rows(), clipped);
+    return clipped.norm;
   }
 
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
@@ -270,7 +260,7 @@ class LayoutCollection {
   void route(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
              const Backend& backend) const {
     // ranks may be between other updates
-    route_at(step, ids, communicator, backend, std::numeric_limits<float>::quiet_NaN());
+    route_at(step, ids, communicator, backend, std::numeric_limits<double>::quiet_NaN());
   }
 
   template <IdType Id>
@@ -281,13 +271,16 @@ class LayoutCollection {
             "route_model_parallel: sequences and max pooling need each rank's own samples; give "
             "those to forward or route");
     begin(step, steps_.rates());
+    auto&& ranks = Reporter::counted(communicator_);
+    const auto timing =
+        reporter_.time(step, ReportedStage::route, backend_, &ranks, std::ssize(ids.ids));
     step.model_parallel = true;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     detail::check_features(ids, routing_.local_features().size());
-    LocalIdExchange<Id, Backend, Comm>::set_sample_begin(step, routing_, ids.batch, sample_begin);
+    LocalIdExchange<Id, Backend, Ranks>::set_sample_begin(step, routing_, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
-    LocalIdExchange<Id, Backend, Comm>(backend_, communicator_, layout_, routing_).run_stage(step);
+    LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;
   }
@@ -333,6 +326,7 @@ class LayoutCollection {
       step.stage = StepStage::rejected;
       return false;
     }
+    const auto timing = reporter_.time(step, ReportedStage::split, backend_);
     if constexpr (finds_rows) step.distinct.template merge<Store>(backend_, gradient, sequences);
     vectors_.split(backend_, step, gradient);
     step.stage = StepStage::split;
@@ -345,7 +339,9 @@ class LayoutCollection {
     if (step.rejected(this)) return;
     step.require_at(this, StepStage::split, "exchange_gradients");
     check_stage(communicator_, "exchange_gradients");
-    vectors_.to_owners(backend_, communicator_, step);
+    const auto timing =
+        reporter_.time(step, ReportedStage::exchange_gradients, backend_, &counted_);
+    vectors_.to_owners(backend_, counted_, step);
     step.stage = StepStage::received;
   }
 
@@ -359,6 +355,7 @@ class LayoutCollection {
     check_shape("weight_gradients: gradient", gradient, step.batch);
     weight_gradients_.check_room("weight_gradients", out, step.ids);
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
+    const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
     store_.refresh();
     weight_gradients_.run_stage(step, gradient, out);
   }
@@ -372,24 +369,26 @@ class LayoutCollection {
     accumulator_.require_none("update");
     check_shape("update: gradient", gradient, step.batch);
     check_stage(communicator_, "update");
+    const auto timing = reporter_.time(backend_, counted_);
+    updater_.count_rows(reporter_.row_counter(backend_));
     step.stage = StepStage::empty;
     apply_step(step, gradient, store_, updater_, options_.optimizer, steps_);
+    reporter_.batch_done(step);
+    reporter_.step_done(steps_.called(), updater_.split_rows(), Clipped{});
   }
 
   // ---- tables ----
 
-  /// This rank's rectangles: weights and optimizer state, by table name or one by one.
-  Store& tables() { return store_; }
   /// Rows of a table (index in layout().tables) that this rank holds get first values and state
   /// again: see Vocabulary.
   void reset_rows(int table, std::span<const std::int64_t> rows) {
     const ObservedUpdate observed(updater_.observers());
-    store_.reset_rows(backend_, table, rows, options_.optimizer, Initializers{options_.initialize},
+    store_.reset_rows(backend_, table, rows, options_.optimizer,
+                      Initializers{options_.initialize, options_.optimizer},
                       [this](std::size_t arena, std::span<const std::int64_t> arena_rows) {
                         updater_.tell_rows(arena, arena_rows);
                       });
   }
-  const Store& tables() const { return store_; }
 
   /// Tells `observer` from now on which rows updates and `reset_rows` change (not what `tables()`
   /// does).
@@ -434,7 +433,7 @@ class LayoutCollection {
 
   /// `rate`: as in Step.
   template <IdType Id>
-  void begin(StepState<Id>& step, float rate) const {
+  void begin(StepState<Id>& step, double rate) const {
     if (step.collection == this && step.awaits_update()) {
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
       require(!options_.check_stages,
@@ -448,22 +447,24 @@ class LayoutCollection {
 
   template <IdType Id>
   void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
-                const Backend& backend, float rate) const {
+                const Backend& backend, double rate) const {
     begin(step, rate);
+    auto&& ranks = Reporter::counted(communicator);
+    const auto timing =
+        reporter_.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     step.inputs.prepare(backend, layout_, all_features_, ids,
                         std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
                         routing_.sizes_needed(options_.equal_batches, deduplicates()));
-    if (options_.equal_batches)
-      equal_batches_.fix_sizes(communicator, layout_, routing_, ids, step);
+    if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step);
     if constexpr (finds_rows)
       if (deduplicates() || routing_.keeps_rows())
         step.distinct.find(backend, layout_, routing_, step.inputs,
                            {deduplicates(), Settings::bad_ids,
                             std::max(1, options_.gradient_blocks / routing_.ranks())});
-    IdExchange<Id, Backend, Comm>(backend, communicator, routing_).data_parallel(step);
+    IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
   }
@@ -472,11 +473,13 @@ class LayoutCollection {
   void lookup(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
     step.require_at(this, StepStage::routed, "lookup");
     check_shape("lookup: output", output, step.batch);
+    const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const Arena<element, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);
+      timing.read_rows(step.lookups);
       Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
         op::run<op::Lookup<element, Id, Width>>(backend,
                                                 {arena.weights(), arena.width(), step.lookups});
@@ -487,39 +490,37 @@ class LayoutCollection {
   template <IdType Id>
   void exchange(StepState<Id>& step, Comm& communicator, const Backend& backend) const {
     step.require_at(this, StepStage::looked_up, "exchange");
-    vectors_.to_requesters(backend, communicator, step);
+    auto&& ranks = Reporter::counted(communicator);
+    const auto timing = reporter_.time(step, ReportedStage::exchange, backend, &ranks);
+    vectors_.to_requesters(backend, ranks, step);
     step.stage = StepStage::exchanged;
   }
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
     step.require_at(this, StepStage::exchanged, "assemble");
     check_shape("assemble: output", output, step.batch);
+    const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
     vectors_.assemble(backend, step, output);
     if constexpr (finds_rows) step.distinct.template pool<Store>(backend, output);
     step.stage = StepStage::assembled;
   }
 
-  static constexpr std::int64_t most_steps = std::int64_t{1} << 62;
-
   Comm& communicator_;
-  Backend backend_;
-  Options options_;
-  Store store_;
-  const Layout& layout_;
   const RankLayout& routing_;
-  Updater<Store, Backend, Comm> updater_;
-  Accumulator<Store, Backend, Comm> accumulator_{backend_, communicator_, store_, updater_};
-  WeightGradientStage<Store, Backend, Comm> weight_gradients_{backend_, communicator_, store_};
-  VectorExchange<Backend, Comm, typename Settings::forward_codecs,
+  typename Reporter::RanksHolder counted_;  ///< the same ranks
+  Updater<Store, Backend, Ranks> updater_;
+  Accumulator<Store, Backend, Ranks> accumulator_{backend_, counted_, store_, updater_};
+  WeightGradientStage<Store, Backend, Ranks> weight_gradients_{backend_, counted_, store_};
+  VectorExchange<Backend, Ranks, typename Settings::forward_codecs,
                  typename Settings::backward_codecs>
       vectors_{routing_, typename Settings::forward_codecs(options_.forward_codec),
                typename Settings::backward_codecs(options_.backward_codec),
                detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
-  TrainingSteps<O, Backend> steps_{backend_, options_.optimizer, options_.learning_rate};
   GradientGuard<Settings::non_finite, Backend> guard_{backend_};
   mutable EqualBatches equal_batches_;
+  Reporter reporter_;
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_, evaluation_steps_;

@@ -26,7 +26,7 @@ namespace tessera::inline v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a
 // policy for gradients that are no numbers, InitializeWith<F>, EncodeWith<Forward, Backward> or
-// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked.
+// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked, ReportSteps.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
 /// stored with stochastic rounding.
@@ -105,6 +105,12 @@ struct DeduplicateIfAsked {
   static constexpr bool deduplicates = true, if_asked = true;
 };
 
+/// The collection tells what each step took: `step_report()`, a StepReport. `report_steps(false)`
+/// turns that off for a while. Without this policy no code for it is compiled.
+struct ReportSteps {
+  static constexpr bool reports_steps = true;
+};
+
 /// Options of a collection. `O`: its optimizer or training groups; `F`: its initializer.
 template <class O, class F>
 struct CollectionOptions {
@@ -168,14 +174,24 @@ auto initializer_of() {
   }
 }
 
-/// First values of each training group's tables: `given` where it is what the group begins with,
-/// else what its optimizer asks for.
+/// First values of each training group's tables: the group's own; `given` where it is what the
+/// group begins with; else what its optimizer asks for.
 template <class Given, class Trained, class F>
 struct Initializers {
   const F& given;
+  const Trained& training;
 
   template <int I>
   auto of() const {
+    if constexpr (!std::is_void_v<typename GroupsOf<Trained>::template initializer<I>>)
+      return std::get<I>(training.groups).initialize;
+    else
+      return of_all<I>();
+  }
+
+ private:
+  template <int I>
+  auto of_all() const {
     using Own =
         typename decltype(initializer_of<
                           Given, typename GroupsOf<Trained>::template optimizer<I>>())::type;
@@ -211,6 +227,11 @@ concept DuplicatePolicy = requires {
   { P::if_asked } -> std::convertible_to<bool>;
 };
 
+template <class P>
+concept ReportPolicy = requires {
+  { P::reports_steps } -> std::convertible_to<bool>;
+};
+
 /// What a list of policies chooses.
 template <class... Policies>
 struct CollectionPolicies {
@@ -221,15 +242,17 @@ struct CollectionPolicies {
   using forward_codecs = CodecChoice<Fp32>;
   using backward_codecs = CodecChoice<Fp32>;
   static constexpr bool deduplicates = false, deduplicates_if_asked = false;
+  static constexpr bool reports_steps = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> ||
-                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First>,
+                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First> ||
+                    ReportPolicy<First>,
                 "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, "
                 "CountNonFiniteGradients, "
                 "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, "
-                "EncodeWithOneOf<C...>, Deduplicate or DeduplicateIfAsked");
+                "EncodeWithOneOf<C...>, Deduplicate, DeduplicateIfAsked or ReportSteps");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -255,6 +278,11 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
 template <DuplicatePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr bool deduplicates = First::deduplicates, deduplicates_if_asked = First::if_asked;
+};
+
+template <ReportPolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  static constexpr bool reports_steps = First::reports_steps;
 };
 
 /// The same, where no two policies are about the same thing.

@@ -45,6 +45,9 @@ struct TableSpec {
   double hotness = 1;
   /// exponent of the ids' power law, for predicted times; negative: the workload's
   double skew = -1;
+  /// bytes of an element, and of a row besides, with optimizer state, for planning; negative: the
+  /// workload's
+  std::int32_t bytes_per_element = -1, bytes_per_row = -1;
 };
 
 /// One input column: which table it reads, and how its bags are pooled.

@@ -77,6 +77,9 @@ class Cuda {
     gpu::copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from),
               static_cast<std::int64_t>(bytes), stream_);
   }
+  /// A point in the order of work whose time can be asked for.
+  using TimeMark = gpu::TimedEvent;
+  void mark(TimeMark& mark) const { mark.record(stream_); }
   /// Waits for all work of the stream; throws what the work met.
   void synchronize() const { gpu::check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
   /// Later work starts after what `other` was given so far; the host does not wait. Not for

@@ -12,6 +12,7 @@ namespace tessera::inline v0 {
 namespace gpu {
 
 inline constexpr int gradient_threads = 256;
+inline constexpr std::size_t clip_segments_slot = 0;
 
 /// A block adds in its own memory first. Sums of integers have no order.
 template <int = 0>
@@ -32,11 +33,44 @@ __global__ void __launch_bounds__(gradient_threads)
     atomicAdd(reinterpret_cast<unsigned long long*>(digits) + thread, sums[thread]);
 }
 
+/// How many lanes of a warp, all of which call this, say yes.
+__device__ inline void add_count(bool yes, std::int64_t* count) {
+  const unsigned all = __ballot_sync(0xffffffffu, yes);
+  if (threadIdx.x % 32 == 0 && all != 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(count),
+              static_cast<unsigned long long>(__popc(all)));
+}
+
 template <int = 0>
 __global__ void __launch_bounds__(gradient_threads)
-    clip_values(float* values, const std::int64_t count, const float factor, const float limit) {
+    add_values(float* to, const float* values, const std::int64_t count) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * gradient_threads + threadIdx.x;
+  if (i < count) to[i] += values[i];
+}
+
+template <int = 0>
+__global__ void __launch_bounds__(gradient_threads)
+    clip_values(float* values, const std::int64_t count, const float factor, const float limit,
+                std::int64_t* clipped) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * gradient_threads + threadIdx.x;
+  if (clipped != nullptr)
+    add_count(i < count && op::ClipValues::held_back(values[i] * factor, limit), clipped);
   if (i < count) values[i] = op::ClipValues::clipped(values[i], factor, limit);
+}
+
+/// A thread per value.
+template <int = 0>
+__global__ void __launch_bounds__(gradient_threads)
+    clip_rows(const std::int64_t* rows, float* gradients, const std::int64_t count, const int width,
+              const float* mean_squares, const float limit, const op::ClipRows::Segment* segments,
+              const int segment_count, std::int64_t* clipped) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * gradient_threads + threadIdx.x,
+                     k = i / width;
+  const float factor =
+      k < count ? op::ClipRows::factor(rows[k], mean_squares[k], limit, segments, segment_count)
+                : 1.0f;
+  if (clipped != nullptr) add_count(factor != 1.0f && i % width == 0, clipped);
+  if (factor != 1.0f) gradients[i] *= factor;
 }
 
 template <IdType Id>
@@ -62,7 +96,29 @@ template <>
 struct op::Kernel<op::ClipValues, Cuda> {
   static void run(const Cuda& backend, const op::ClipValues::Parameters& p) {
     backend.launch("clip_values", gpu::ceil_divide(p.count, gpu::gradient_threads),
-                   gpu::gradient_threads, gpu::clip_values<>, p.values, p.count, p.factor, p.limit);
+                   gpu::gradient_threads, gpu::clip_values<>, p.values, p.count, p.factor, p.limit,
+                   p.clipped);
+  }
+};
+
+template <>
+struct op::Kernel<op::ClipRows, Cuda> {
+  static void run(const Cuda& backend, const op::ClipRows::Parameters& p) {
+    auto* const segments = static_cast<op::ClipRows::Segment*>(
+        backend.scratch(gpu::clip_segments_slot, p.segments.size_bytes()));
+    backend.copy(segments, p.segments.data(), p.segments.size_bytes());
+    backend.launch("clip_rows", gpu::ceil_divide(p.count * p.width, gpu::gradient_threads),
+                   gpu::gradient_threads, gpu::clip_rows<>, p.rows, p.gradients, p.count, p.width,
+                   p.mean_squares, p.limit, segments, static_cast<int>(p.segments.size()),
+                   p.clipped);
+  }
+};
+
+template <>
+struct op::Kernel<op::AddValues, Cuda> {
+  static void run(const Cuda& backend, const op::AddValues::Parameters& p) {
+    backend.launch("add_values", gpu::ceil_divide(p.count, gpu::gradient_threads),
+                   gpu::gradient_threads, gpu::add_values<>, p.to, p.values, p.count);
   }
 };
 

@@ -56,20 +56,26 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// An event that keeps its time.
+/// An event that keeps its time. Move-only.
 class TimedEvent {
  public:
   TimedEvent() { check(cudaEventCreate(&event_), "creating an event"); }
-  TimedEvent(const TimedEvent&) = delete;
-  TimedEvent& operator=(const TimedEvent&) = delete;
-  ~TimedEvent() { report(cudaEventDestroy(event_), "destroying an event"); }
+  TimedEvent(TimedEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  TimedEvent& operator=(TimedEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~TimedEvent() {
+    if (event_ != nullptr) report(cudaEventDestroy(event_), "destroying an event");
+  }
 
   void record(cudaStream_t stream) const {
     check(cudaEventRecord(event_, stream), "recording an event");
   }
+  void synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
   /// Milliseconds from this event to a later one, for which the host waits.
   float until(const TimedEvent& later) const {
-    check(cudaEventSynchronize(later.event_), "waiting for an event");
+    later.synchronize();
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, event_, later.event_), "reading a time");
     return milliseconds;

@@ -31,6 +31,19 @@ __global__ void __launch_bounds__(merge_threads)
               weight_mean_square == nullptr ? 0.0f : weight_mean_square[k]});
 }
 
+/// Adds the number of distinct rows.
+template <class Payload>
+__global__ void __launch_bounds__(merge_threads)
+    count_rows(const SortedEntries<Payload> in, std::int64_t* rows) {
+  const std::uint32_t place = blockIdx.x * merge_threads + threadIdx.x;
+  const std::uint32_t row = place < in.count ? in.rows[place] : no_row;
+  const unsigned begins =
+      __ballot_sync(0xffffffffu, row != no_row && (place == 0 || in.rows[place - 1] != row));
+  if (threadIdx.x % 32 == 0 && begins != 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(rows),
+              static_cast<unsigned long long>(__popc(begins)));
+}
+
 }  // namespace gpu
 
 /// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows
@@ -49,6 +62,9 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
   static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
                     const typename op::Update<T, Id, Width, O>::Parameters& p) {
     if (sorted.count == 0) return;
+    if (p.merged_rows != nullptr)
+      backend.launch("count_rows", gpu::ceil_divide(sorted.count, gpu::merge_threads),
+                     gpu::merge_threads, gpu::count_rows<Payload>, sorted, p.merged_rows);
     if constexpr (gpu::fits_lanes(Width)) {
       gpu::merge_rows(backend, sorted,
                       gpu::ApplyOptimizer<T, Width, O>{gpu::to_device(backend, p.state), p.step});

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/cuda/gradients.cuh>
 #include <tessera/dense/dense_kernels.cuh>
 #include <tessera/dense/mlp.cuh>
 
@@ -39,9 +40,7 @@ class CudaDenseParameters {
     if (sum_.size() != size()) sum_ = backend.buffer<float>(size());
     if (!accumulated_) backend.fill_zero(sum_.data(), sum_.bytes());
     accumulated_ = true;
-    backend.launch("add_values", gpu::ceil_divide(size(), gpu::dense_threads), gpu::dense_threads,
-                   gpu::add_values<>, sum_.data(), static_cast<const float*>(gradients_.data()),
-                   size());
+    op::run<op::AddValues>(backend, {sum_.data(), gradients_.data(), size()});
   }
   void take_accumulated(const Cuda& backend) {
     require(accumulated_,

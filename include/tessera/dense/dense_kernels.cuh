@@ -239,13 +239,6 @@ __global__ void __launch_bounds__(dense_threads)
   if (threadIdx.x == 0) *loss += sum * scale;
 }
 
-template <int = 0>
-__global__ void __launch_bounds__(dense_threads)
-    add_values(float* to, const float* from, const std::int64_t count) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * dense_threads + threadIdx.x;
-  if (i < count) to[i] += from[i];
-}
-
 /// The optimizer's formula for every element of a whole array of parameters.
 template <Optimizer O>
 __global__ void __launch_bounds__(dense_threads)

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/core/random.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/host/parallel.hpp>
 #include <tessera/op/distinct_ids.hpp>
@@ -39,6 +38,12 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     return std::bit_ceil(static_cast<std::size_t>(2 * count + 1));
   }
 
+  /// One product: its high bits tell neighbours apart, its low ones what lies at even distances.
+  static std::size_t place(Id id) {
+    const std::uint64_t product = static_cast<std::uint64_t>(id) * 0x9e3779b97f4a7c15;
+    return static_cast<std::size_t>(product ^ (product >> 32));
+  }
+
   static void find(Job& job, std::int32_t* table) {
     const std::size_t size = table_size(job.count), mask = size - 1;
     std::memset(table, 0xff, size * sizeof(*table));  // -1: free
@@ -49,7 +54,7 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
         job.index[i] = -1;
         continue;
       }
-      std::size_t at = static_cast<std::size_t>(mix64(static_cast<std::uint64_t>(id))) & mask;
+      std::size_t at = place(id) & mask;
       while (table[at] >= 0 && job.distinct[table[at]] != id) at = (at + 1) & mask;
       if (table[at] < 0) {
         table[at] = found;

@@ -4,6 +4,7 @@
 
 #include <tessera/core/copy_bytes.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/host/lanes.hpp>
 #include <tessera/host/parallel.hpp>
 #include <tessera/op/sequence_rows.hpp>
 
@@ -50,6 +51,16 @@ struct op::Kernel<op::GatherIndexed, Host> {
 
  private:
   template <int Width>
+  static void copy_row(float* to, const float* from) {
+    constexpr int lanes = Width < detail::native_lanes ? Width : detail::native_lanes;
+    for (int c = 0; c < Width; c += lanes) {
+      detail::Vector<float, lanes> x;
+      detail::load<lanes>(from + c, x);
+      std::memcpy(to + c, &x, sizeof(x));
+    }
+  }
+
+  template <int Width>
   static void gather(const Host& backend, const op::GatherIndexed::Parameters& p) {
     constexpr std::int64_t rows_per_part = 1024;
     const std::size_t bytes = static_cast<std::size_t>(p.to.columns) * sizeof(float);
@@ -60,7 +71,7 @@ struct op::Kernel<op::GatherIndexed, Host> {
           const std::int64_t end = std::min(p.to.rows, (part + 1) * rows_per_part);
           for (std::int64_t i = part * rows_per_part; i < end; ++i)
             if constexpr (Width != 0)
-              std::memcpy(p.to.row(i), p.rows.row(p.index[i]), Width * sizeof(float));
+              copy_row<Width>(p.to.row(i), p.rows.row(p.index[i]));
             else
               copy_bytes(p.to.row(i), p.rows.row(p.index[i]), bytes);
         });

@@ -260,9 +260,10 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
     const float* bag_means = nullptr;
     if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow)
       bag_means = bag_mean_squares(backend, p.groups, partition, width);
-    std::atomic<std::int64_t> next_bucket = 0;
+    std::atomic<std::int64_t> next_bucket = 0, merged_rows = 0;
     parallel_for(partition.threads(), partition.threads(), [&](std::int64_t, int worker) {
       RowUpdate<T, Width, O> update(p.state, p.step);
+      std::int64_t merged = 0;
       const auto arrays = workers[worker];
       const GradientSources& gradients = partition.gradients();
       SummedRows<T, Width, O> pending(update, row_bytes, arrays.means);
@@ -284,12 +285,14 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
                                                                  bucket, into, ahead, between);
             pending.finish();
             pending.start(bucket.row_begin, into, count);
+            merged += count;
             continue;
           }
         }
         BucketRows found = arrays.sorted;
         found.sort(partition, bucket);
         found.find(entries, bucket);
+        merged += found.count;
         for_merged_rows<Width>(
             entries, coefficients, gradients, bucket, found, width, arrays.buffer, row_bytes,
             [&](std::int64_t row) { update.prefetch(row); },
@@ -309,7 +312,9 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
             });
       }
       pending.finish();
+      merged_rows += merged;
     });
+    if (p.merged_rows != nullptr) *p.merged_rows += merged_rows;
   }
 };
 

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 namespace tessera::inline v0::op {
 
@@ -71,12 +72,61 @@ struct ClipValues {
     std::int64_t count = 0;
     float factor = 1;
     float limit = HUGE_VALF;
+    /// null, or in the backend's memory: the number of values that `limit` held back is added to it
+    std::int64_t* clipped = nullptr;
   };
+
+  TESSERA_HOST_DEVICE static bool held_back(float x, float limit) {
+    return x > limit || x < -limit;
+  }
 
   TESSERA_HOST_DEVICE static float clipped(float x, float factor, float limit) {
     x *= factor;
     return x > limit ? limit : x < -limit ? -limit : x;
   }
+};
+
+/// Merged gradients are scaled down where the Euclidean norm of a whole table row's is above
+/// `limit`.
+struct ClipRows {
+  /// Arena rows from row_begin to the next segment's are of a table of this width.
+  struct Segment {
+    std::int64_t row_begin = 0;
+    std::int32_t table_width = 0;
+  };
+  struct Parameters {
+    const std::int64_t* rows = nullptr;
+    float* gradients = nullptr;  ///< [count, width]
+    std::int64_t count = 0;
+    int width = 0;
+    const float* mean_squares = nullptr;  ///< by row: over the whole table row
+    float limit = HUGE_VALF;
+    std::span<const Segment> segments{};  ///< ascending, of the host
+    std::int64_t* clipped = nullptr;      ///< as above, of rows
+  };
+
+  TESSERA_HOST_DEVICE static float factor(std::int64_t row, float mean_square, float limit,
+                                          const Segment* segments, int count) {
+    int low = 0;
+    for (int high = count - 1; low < high;) {
+      const int middle = (low + high + 1) / 2;
+      if (segments[middle].row_begin <= row)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    const float norm = sqrtf(mean_square * static_cast<float>(segments[low].table_width));
+    return norm > limit ? limit / norm : 1.0f;
+  }
+};
+
+/// to[i] += values[i].
+struct AddValues {
+  struct Parameters {
+    float* to = nullptr;
+    const float* values = nullptr;
+    std::int64_t count = 0;
+  };
 };
 
 /// Arena rows as ids of a batch, whose type holds them.

@@ -132,6 +132,8 @@ struct Update {
     ArenaState<T, O> state;
     typename O::Step step;
     std::span<const GradientGroup<Id>> groups{};
+    /// null, or in the backend's memory: the number of distinct rows is added to it
+    std::int64_t* merged_rows = nullptr;
   };
 };
 

@@ -19,6 +19,13 @@ struct ClipByGlobalNorm {
   float max = std::numeric_limits<float>::infinity();
 };
 
+/// The gradient of a row, merged over the batch, times min(1, max / norm), its Euclidean norm: rows
+/// are clipped each on their own, whole ones also where columns are cut. Dense layers have no rows:
+/// their gradients stay. The same bits under any plan, but for replicated tables as above.
+struct ClipByRowNorm {
+  float max = std::numeric_limits<float>::infinity();
+};
+
 /// Every element is limited to [-max, max].
 struct ClipByValue {
   float max = std::numeric_limits<float>::infinity();

@@ -63,6 +63,13 @@ struct BalanceMemory {
 
 template <class T>
 concept PlanConstraint = requires(PlanConstraints& c) { T::apply(c); };
+/// Train<O, Tables...>, Frozen<Tables...>: what their tables cost.
+template <class T>
+concept TrainedPlanTables = requires(std::string_view table) {
+  typename T::optimizer;
+  T::all_others;
+  T::names(table);
+};
 
 namespace detail {
 
@@ -93,22 +100,40 @@ struct StoredPlan {
 
 /// A plan that the compiler chooses: `AutoPlan<TableList<Query, User>, dgx_a100(8), Workload{.batch
 /// = 65536}>` stands wherever `Plan<...>` does. Constraints: Pin, PinTo, Consider, Forbid, Reserve,
-/// BalanceMemory; Features<...> as in a Plan. For the cluster's ranks the plan is part of the program; for other
+/// BalanceMemory; Features<...> as in a Plan; training groups, whose optimizers' states tables keep. For the cluster's ranks the plan is part of the program; for other
 /// ranks, or rows given at run time, the same functions choose when the collection is constructed.
 template <TableSource TableSet, Cluster C, Workload W, class... Arguments>
 class AutoPlan {
-  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments>) && ...),
+  static_assert(((PlanConstraint<Arguments> || FeatureList<Arguments> ||
+                  TrainedPlanTables<Arguments>) &&
+                 ...),
                 "AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, "
-                "Reserve, BalanceMemory and one Features<...> (docs/concepts/plan.md)");
+                "Reserve, BalanceMemory, training groups and one Features<...> "
+                "(docs/concepts/plan.md)");
   static_assert((0 + ... + int{FeatureList<Arguments>}) <= 1,
                 "AutoPlan: give one Features<...> that lists all features");
   static_assert(C.ranks > 0 && C.ranks < 32768, "AutoPlan: the cluster's ranks must be 1 .. 32767");
+
+  /// What a table of a training group costs; `others`: of the group that takes all others.
+  template <class Group>
+  static constexpr void set_cost([[maybe_unused]] TableSpec& table, [[maybe_unused]] bool others) {
+    if constexpr (TrainedPlanTables<Group>) {
+      if (others ? !Group::all_others : Group::names(table.name) == 0) return;
+      using O = typename Group::optimizer;
+      table.bytes_per_element = W.element_bytes + 4 * O::element_states;
+      table.bytes_per_row = 4 * O::row_states;
+    }
+  }
 
  public:
   static constexpr std::size_t table_count = std::size(TableSet::specs);
   static constexpr std::array<TableSpec, table_count> tables = [] {
     std::array<TableSpec, table_count> all{};
-    for (std::size_t t = 0; t < table_count; ++t) all[t] = TableSet::specs[t];
+    for (std::size_t t = 0; t < table_count; ++t) {
+      all[t] = TableSet::specs[t];
+      (set_cost<Arguments>(all[t], true), ...);
+      (set_cost<Arguments>(all[t], false), ...);
+    }
     return all;
   }();
   /// Whether rows are only known at run time: then nothing is chosen, and nothing checked, while

@@ -92,6 +92,7 @@ class CostModel {
     for (const TableSpec& table : tables)
       tables_.push_back({.rows = static_cast<double>(table.rows),
                          .width = table.width,
+                         .memory = memory_cost(table, workload.memory),
                          .skew = table.skew < 0 ? workload.skew : table.skew});
     for (std::size_t f = 0; f < features.size(); ++f) {
       const int t = feature_table[f];
@@ -131,6 +132,8 @@ class CostModel {
   /// Bytes of ids and vectors per step, cut or not: what the planner sorts tables by.
   constexpr double ids_of(int table) const { return tables_[table].ids; }
   constexpr double distinct_of(int table) const { return tables_[table].distinct; }
+  /// Of an element and a row, the table's optimizer included.
+  constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
   constexpr ShardCost cost(int table, const Rectangle& r, bool replicated,
                            Tier tier = Tier::device) const {
@@ -161,6 +164,7 @@ class CostModel {
   struct Table {
     double rows = 0;
     int width = 0;
+    MemoryCost memory{};
     double skew = 0, given = 0;  // ids of the batch
     double ids = 0, bags = 0;    // that owners see
     double distinct = 0, distinct_of_rank = 0;
@@ -182,12 +186,13 @@ class CostModel {
            std::max(ids - distinct, 0.0) * row / cluster_.cache_bandwidth;
   }
   /// Weights and each state of a row lie in arrays of their own.
-  constexpr double apply_seconds(double distinct, int width, Tier tier) const {
+  constexpr double apply_seconds(const MemoryCost& memory, double distinct, int width,
+                                 Tier tier) const {
     const auto lines = [](double arrays, double bytes) { return arrays * std::max(bytes, kLine); };
     const double element = workload_.element_bytes,
-                 states = (static_cast<double>(workload_.memory.per_element) - element) / 4;
+                 states = (static_cast<double>(memory.per_element) - element) / 4;
     const double bytes = lines(1, width * element) + lines(std::max(states, 0.0), width * 4.0) +
-                         lines(static_cast<double>(workload_.memory.per_row) / 4, 4);
+                         lines(static_cast<double>(memory.per_row) / 4, 4);
     return distinct * 2 * bytes /
            (tier == Tier::host ? cluster_.bus_bandwidth : cluster_.gather_bandwidth);
   }
@@ -232,7 +237,7 @@ class CostModel {
          2 * features * cluster_.block_seconds);
     if (whole) c.spared_ask = c.ask, c.spared = c.assemble;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(distinct, width, tier) + sources;
+               apply_seconds(t.memory, distinct, width, tier) + sources;
     return c;
   }
 
@@ -245,7 +250,8 @@ class CostModel {
     c.lookup = gather_seconds(ids, local, width, tier) + vectors / cluster_.stream_bandwidth +
                features * cluster_.block_seconds;
     c.update = merge_seconds(ids, width) + vectors / cluster_.stream_bandwidth +
-               apply_seconds(t.distinct * share, width, tier) + features * cluster_.block_seconds;
+               apply_seconds(t.memory, t.distinct * share, width, tier) +
+               features * cluster_.block_seconds;
     if (ranks_ > 1)
       c.update += merge_seconds(local * ranks_, width) +
                   local * (4.0 * width + 8) * (1 + ranks_) / cluster_.stream_bandwidth +
@@ -370,7 +376,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     const Shard& shard = layout.shards[i];
     const bool replicated = shard.rank == every_rank;
     const ShardCost c = model.cost(shard.table, shard.rectangle, replicated, shard.tier);
-    const std::int64_t bytes = workload.memory.of(shard.rectangle);
+    const std::int64_t bytes = model.memory(shard.table).of(shard.rectangle);
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {

@@ -111,7 +111,7 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
     const ShardCost cost = model.cost(t, request.rectangle, everywhere, request.tier);
     o.pieces.push_back({.load = StageLoad(cost),
                         .seconds = cost.seconds(),
-                        .bytes = model.workload().memory.of(request.rectangle),
+                        .bytes = model.memory(t).of(request.rectangle),
                         .tier = request.tier,
                         .place = request.place});
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
@@ -139,7 +139,7 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
               .cut = cut,
               .parts = parts,
               .seconds = cost.seconds(),
-              .bytes = model.workload().memory.of(part),
+              .bytes = model.memory(t).of(part),
               .rank = rank,
               .tier = tier};
   const double count = static_cast<double>(parts) * blocks, ranks = all;

@@ -212,7 +212,7 @@ class OtherCuts {
         .pinned = std::find(pinned_.begin(), pinned_.end(), spec.name) != pinned_.end(),
         .ranks = layout_.ranks(),
         .step_seconds = plan_.step_seconds,
-        .bytes = model_.workload().memory.of({0, spec.rows, 0, spec.width}),
+        .bytes = model_.memory(table).of({0, spec.rows, 0, spec.width}),
         .most_bytes = plan_.most_bytes(),
         .room = room_};
     if (reason.pinned || reason.ranks == 1) return reason;

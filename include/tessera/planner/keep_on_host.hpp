@@ -37,7 +37,8 @@ constexpr void move_out(Layout& layout, const MemoryCost& cost, std::int64_t roo
       if (!shard.held_by(rank) || shard.tier != Tier::device) continue;
       const TableSpec& table = layout.tables[shard.table];
       const double use =
-          ids[shard.table] / static_cast<double>(cost.of({0, table.rows, 0, table.width}));
+          ids[shard.table] /
+          static_cast<double>(memory_cost(table, cost).of({0, table.rows, 0, table.width}));
       if (chosen < 0 || use < least) chosen = shard.table, least = use;
     }
     if (chosen < 0) return;

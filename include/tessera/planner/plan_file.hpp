@@ -9,8 +9,6 @@
 #include <tessera/io/regular_file.hpp>
 #include <tessera/sharding/layout.hpp>
 
-#include <fmt/format.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

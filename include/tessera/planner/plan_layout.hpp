@@ -25,12 +25,13 @@ constexpr Layout uncut_layout(const Topology& topology, std::vector<TableSpec> t
   return layout;
 }
 
-/// Bytes of a rank with every table cut by rows, which needs least memory.
-constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& cost,
+/// Bytes of a rank with every table cut by rows, which needs least memory. `others`: of tables that
+/// say nothing of their own.
+constexpr std::int64_t bytes_by_rows(const Layout& tables, const MemoryCost& others,
                                      std::int64_t ranks) {
   std::int64_t bytes = 0;
   for (const TableSpec& t : tables.tables)
-    bytes += (t.rows + ranks - 1) / ranks * (t.width * cost.per_element + cost.per_row);
+    bytes += memory_cost(t, others).of({0, (t.rows + ranks - 1) / ranks, 0, t.width});
   return bytes;
 }
 
@@ -56,8 +57,8 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   std::size_t largest = 0;
   std::int64_t most = -1;
   for (std::size_t t = 0; t < tables.tables.size(); ++t)
-    if (const std::int64_t bytes =
-            workload.memory.of({0, tables.tables[t].rows, 0, tables.tables[t].width});
+    if (const std::int64_t bytes = memory_cost(tables.tables[t], workload.memory)
+                                       .of({0, tables.tables[t].rows, 0, tables.tables[t].width});
         bytes > most) {
       most = bytes;
       largest = t;
@@ -66,6 +67,9 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
       PlanFault::of(PlanFault::Kind::no_plan_fits, tables.tables[largest].name, most, capacity);
   const MemoryCost half{.per_element = workload.memory.per_element - 2,
                         .per_row = workload.memory.per_row};
+  Layout halved = tables;
+  for (TableSpec& table : halved.tables)
+    if (table.bytes_per_element >= 0) table.bytes_per_element -= 2;
   const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
   if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
@@ -73,7 +77,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
   } else if (workload.element_bytes == 4 &&
-             bytes_by_rows(tables, half, cluster.ranks) <= capacity) {
+             bytes_by_rows(halved, half, cluster.ranks) <= capacity) {
     fault.remedy = PlanFault::Remedy::store_16_bit;
   } else if (const std::int64_t ranks =
                  ranks_that_fit(tables, workload.memory, cluster.ranks, capacity);

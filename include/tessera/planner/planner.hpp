@@ -43,8 +43,9 @@ class Planner {
     limits().host = host_memory == 0 ? std::int64_t{1} << 62 : host_memory;
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       const TableSpec& table = layout_.tables[t];
-      limits().even +=
-          static_cast<double>(model.workload().memory.of({0, table.rows, 0, table.width})) / ranks_;
+      limits().even += static_cast<double>(
+                           model.memory(static_cast<int>(t)).of({0, table.rows, 0, table.width})) /
+                       ranks_;
       first_option_.push_back(options_.size());
       append_cut_options(layout_, static_cast<int>(t), model_, constraints_, options_);
     }
@@ -184,8 +185,8 @@ class Planner {
       choice.push_back(far >= 0 ? far : near);
       if (near < 0 || far < 0) continue;
       const TableSpec& table = layout_.tables[t];
-      const double bytes =
-          static_cast<double>(model_.workload().memory.of({0, table.rows, 0, table.width}));
+      const double bytes = static_cast<double>(
+          model_.memory(static_cast<int>(t)).of({0, table.rows, 0, table.width}));
       order.push_back({(options_[near].total - options_[far].total) / bytes, static_cast<int>(t)});
     }
     std::sort(order.begin(), order.end());

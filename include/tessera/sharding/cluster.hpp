@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/core/rectangle.hpp>
+#include <tessera/core/table_spec.hpp>
 
 #include <cstdint>
 
@@ -29,6 +30,12 @@ struct MemoryCost {
     return r.elements() * per_element + r.rows() * per_row;
   }
 };
+
+/// Of a table, where its optimizer is not that of `others`.
+constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& others) {
+  return table.bytes_per_element < 0 ? others
+                                     : MemoryCost{table.bytes_per_element, table.bytes_per_row};
+}
 
 /// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model
 /// (docs/cost_model.md) needs to know of their speed, per rank. The speeds' defaults are those of

@@ -282,11 +282,13 @@ class Plan {
   }();
 };
 
-/// Bytes of a rank's tables in a tier's memory; a cache is in the device's.
+/// Bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of tables that
+/// say none.
 constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, int rank, Tier tier) {
   std::int64_t bytes = 0;
   for (const Shard& shard : layout.shards)
-    if (shard.held_by(rank)) bytes += cost.of(shard.rows_in(tier));
+    if (shard.held_by(rank))
+      bytes += memory_cost(layout.tables[shard.table], cost).of(shard.rows_in(tier));
   return bytes;
 }
 
@@ -322,11 +324,12 @@ constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCos
   return fault;
 }
 
-/// The same where all tables cost as much.
+/// The same where all tables cost as much, but those that say what they cost.
 constexpr PlanFault check_memory(const Layout& layout, const MemoryCost& cost,
                                  std::int64_t memory_per_rank,
                                  std::int64_t host_memory_per_rank = 0) {
-  const std::vector<MemoryCost> costs(layout.tables.size(), cost);
+  std::vector<MemoryCost> costs;
+  for (const TableSpec& table : layout.tables) costs.push_back(memory_cost(table, cost));
   return check_memory(layout, costs, memory_per_rank, host_memory_per_rank);
 }
 

@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/op/gradients.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/stage/mean_square_exchange.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/updater.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -13,7 +14,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -57,7 +60,7 @@ class Accumulator {
 
   /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
   /// where there is nothing to apply, as all gradients were refused.
-  bool finish(float rates) {
+  bool finish(double rates) {
     require(batches_ != 0 || skipped_,
             "apply: no gradients are accumulated; call accumulate for one batch at least");
     skipped_ = false;
@@ -96,13 +99,44 @@ class Accumulator {
     return op::norm_of(all);
   }
 
-  void clip(float factor, float limit) {
-    for (std::size_t a = 0; a < arenas_.size(); ++a) clip(gradients(a), factor, limit);
+  /// `clipped`: as op::ClipValues'. Answers the number of values.
+  std::int64_t clip(float factor, float limit, std::int64_t* clipped = nullptr) {
+    std::int64_t values = 0;
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      values += clip(gradients(a), factor, limit, clipped);
+    return values;
   }
-  void clip(std::span<float> values, float factor, float limit) {
+  std::int64_t clip(std::span<float> values, float factor, float limit,
+                    std::int64_t* clipped = nullptr) {
     if (!values.empty())
-      op::run<op::ClipValues>(
-          backend_, {values.data(), static_cast<std::int64_t>(values.size()), factor, limit});
+      op::run<op::ClipValues>(backend_,
+                              {values.data(), std::ssize(values), factor, limit, clipped});
+    return std::ssize(values);
+  }
+  /// The gradients of whole table rows. Answers the number of rows. Collective.
+  std::int64_t clip_rows(float limit, std::int64_t* clipped) {
+    if (!row_squares_)
+      row_squares_ = std::make_unique<MeanSquareExchange<Backend, Comm>>(
+          backend_, communicator_, store_.layout(), store_.routing(),
+          [](const ArenaPlan& arena) { return arena.trains; });
+    std::vector<op::MergedGradients> merged;
+    for (const PerArena& arena : arenas_) merged.push_back(arena.merged);
+    const std::span<const float* const> means = row_squares_->run_stage(merged, {});
+    std::int64_t rows = 0;
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      if (merged[a].count == 0) continue;
+      const ArenaPlan& plan = store_.routing().arenas()[a];
+      std::vector<op::ClipRows::Segment> segments;
+      for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+        const Shard& shard = store_.layout().shards[static_cast<std::size_t>(plan.shards[i])];
+        segments.push_back({plan.segments[i].row_offset,
+                            store_.layout().tables[static_cast<std::size_t>(shard.table)].width});
+      }
+      op::run<op::ClipRows>(backend_, {merged[a].rows, merged[a].gradients, merged[a].count,
+                                       plan.width, means[a], limit, segments, clipped});
+      rows += merged[a].count;
+    }
+    return rows;
   }
 
   /// One optimizer step. Collective where columns are cut; no table changes before that is done.
@@ -182,6 +216,7 @@ class Accumulator {
   Updater<Store, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
   Buffer<std::int64_t, Backend> digits_;
+  std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;
   bool skipped_ = false;
 };

@@ -33,23 +33,34 @@ namespace tessera::inline v0 {
 namespace detail {
 
 /// `rates`: as in Step.
-inline std::string describe_rates(float rates) {
+inline std::string describe_rates(double rates) {
   return rates < 0 ? fmt::format("learning rates of number {}", -rates)
-                   : fmt::format("learning rate {}", rates);
+                   : fmt::format("learning rate {}", static_cast<float>(rates));
+}
+
+/// Which training groups' rates differ, of two numbers of TrainingSteps::rates.
+inline std::string differing_groups(double own, double other) {
+  const auto bits = [](double rates) { return static_cast<std::uint64_t>(-1 - rates); };
+  std::string text;
+  for (int g = 0; g < 7; ++g)
+    if (((bits(own) ^ bits(other)) >> (4 * g) & 15) != 0)
+      text += fmt::format("{}{}{}", text.empty() ? "group " : ", ", g, g == 6 ? " or later" : "");
+  return text.empty() ? "one group" : text;
 }
 
 /// Throws InvalidArgument where another rank has other rates. NaN: a rank does not tell them.
-inline void require_same_rate(std::string_view call, int rank, float own, int other_rank,
-                              float other) {
+inline void require_same_rate(std::string_view call, int rank, double own, int other_rank,
+                              double other) {
   if (own == other || std::isnan(own) || std::isnan(other)) return;
   throw InvalidArgument(
       own < 0
-          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {}; "
-                        "every rank must set the same rates before the same step",
-                        call, other_rank, rank)
+          ? fmt::format("{}: rank {} has other learning rates of its training groups than rank {} "
+                        "({}); every rank must set the same rates before the same step",
+                        call, other_rank, rank, differing_groups(own, other))
           : fmt::format("{}: rank {} has learning rate {}, but rank {} has {}; every rank must set "
                         "the same rate before the same step",
-                        call, other_rank, other, rank, own));
+                        call, other_rank, static_cast<float>(other), rank,
+                        static_cast<float>(own)));
 }
 
 /// Every rank's `own`, in rank order, by whichever exchange there is.
@@ -209,6 +220,11 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
                        fmt::format("{}", Groups::template rate<i()>(options.optimizer,
                                                                     options.learning_rate))});
     });
+    for_each_training_group<Trained>([&](auto i) {
+      if constexpr (!std::is_void_v<typename Groups::template initializer<i()>>)
+        facts.push_back({fmt::format("initializer of training group {}", i()),
+                         describe_initializer(std::get<i()>(options.optimizer.groups).initialize)});
+    });
   }
 }
 
@@ -261,12 +277,12 @@ void require_offered(const Layout& layout, const RankLayout& routing, int ranks)
 /// For debugging: one exchange per stage.
 template <class Comm>
 void require_same_stage(Comm& communicator, std::string_view stage, std::int64_t steps,
-                        float learning_rate) {
+                        double learning_rate) {
   if (communicator.size() == 1) return;
   struct Where {
     std::int64_t steps = 0;
-    float learning_rate = 0;
-    char stage[28] = {};
+    double learning_rate = 0;
+    char stage[32] = {};
   };
   Where own{steps, learning_rate, {}};
   stage.copy(own.stage, sizeof(own.stage) - 1);

@@ -24,13 +24,12 @@ namespace tessera::inline v0 {
 template <class Backend, class Communicator>
 class MeanSquareExchange {
  public:
-  /// `takes_part`: whether arenas of a training group do.
+  /// `takes_part`: whether an arena does.
   template <class TakesPart>
   MeanSquareExchange(const Backend& backend, Communicator& communicator, const Layout& layout,
                      const RankLayout& routing, const TakesPart& takes_part)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {
-    for (const ArenaPlan& arena : routing.arenas())
-      takes_part_.push_back(arena.columns_split && takes_part(arena.group));
+    for (const ArenaPlan& arena : routing.arenas()) takes_part_.push_back(takes_part(arena));
     for (std::size_t a = 0; a < routing.arenas().size(); ++a)
       if (takes_part_[a])
         for (std::size_t i = 0; i < routing.arenas()[a].shards.size(); ++i) add_pairs(a, i);

@@ -11,6 +11,7 @@
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
 #include <tessera/stage/resident_rows.hpp>
+#include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>
@@ -28,7 +29,7 @@ struct alignas(16) IdMessageHeader {
   std::int64_t bags = 0;
   std::int64_t entries = 0;
   /// of the rank that sends; NaN: not told
-  float learning_rate = std::numeric_limits<float>::quiet_NaN();
+  double learning_rate = std::numeric_limits<double>::quiet_NaN();
   /// every bag has one id: lengths do not travel
   std::uint8_t one_hot = 0;
   std::uint8_t scaled = 0;  ///< bags have scales
@@ -117,7 +118,7 @@ struct Step {
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
   /// of this rank when the batch was routed (TrainingSteps::rates); NaN: ranks do not compare it
-  float learning_rate = 0;
+  double learning_rate = 0;
   /// inputs hold the global batch of the local features
   bool model_parallel = false;
   /// of each table, of all ranks; in a step of fixed sizes, else empty
@@ -212,6 +213,8 @@ struct Step {
   bool awaits_update() const {
     return stage == Stage::assembled || stage == Stage::split || stage == Stage::received;
   }
+
+  StageRecord<Backend> record;  ///< under ReportSteps
 
   using Stage = StepStage;
   Stage stage = Stage::empty;

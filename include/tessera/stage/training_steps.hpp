@@ -49,16 +49,20 @@ class TrainingSteps {
   void set_learning_rate(float rate) {
     for (int group = 0; group < Groups::count; ++group) set_learning_rate(group, rate);
   }
-  /// What ranks compare: the rate; of several groups a negative number made of all their rates.
-  float rates() const {
+  /// What ranks compare: the rate; of several groups a negative number made of all their rates,
+  /// with four bits that tell of each of the first six groups, and of the others together.
+  double rates() const {
     if constexpr (count == 1) {
       return rates_[0];
     } else {
-      std::uint64_t word = 0;
+      std::uint64_t all = 0, each = 0;
       for_each([&](auto i) {
-        if (advances_[i()]) word = random_word(word, std::bit_cast<std::uint32_t>(rates_[i()]));
+        if (!advances_[i()]) return;
+        const std::uint64_t word = random_word(i(), std::bit_cast<std::uint32_t>(rates_[i()]));
+        all = random_word(all, word);
+        each ^= (word >> 60) << 4 * std::min<std::size_t>(i(), 6);
       });
-      return -1.0f - static_cast<float>(word >> 40);
+      return -1 - static_cast<double>((all >> 40) << 28 | each);  // below 2^53
     }
   }
 

@@ -53,9 +53,11 @@ class Updater {
         routing_(store.routing()),
         arenas_(store.arenas()),
         mean_squares_(backend, communicator, store.layout(), store.routing(),
-                      [](int) { return true; }),
+                      [](const ArenaPlan& arena) { return arena.columns_split; }),
         weight_mean_squares_(backend, communicator, store.layout(), store.routing(),
-                             [](int group) { return any_measures_weights(group); }),
+                             [](const ArenaPlan& arena) {
+                               return arena.columns_split && any_measures_weights(arena.group);
+                             }),
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
@@ -69,6 +71,14 @@ class Updater {
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
   std::vector<MarkedRows<Backend>*>& marks() { return marks_; }
+
+  /// Updates add the number of rows to it, in the backend's memory; null: they do not. Rows whose
+  /// columns are cut count in `split_rows`.
+  void count_rows(std::int64_t* counter) {
+    merged_row_counter_ = counter;
+    split_rows_ = 0;
+  }
+  std::int64_t split_rows() const { return split_rows_; }
 
   /// Tells them of rows of arena `a` that will change by other means than an update.
   void tell_rows(std::size_t a, std::span<const std::int64_t> rows) {
@@ -96,7 +106,7 @@ class Updater {
   /// gradients, in three exchanges for all of them. Throws InvalidArgument where ranks' learning
   /// rates differ: their copies would. `rates`: as in Step. Collective where an arena is
   /// replicated.
-  void gather(bool fixed_sizes, float rates) {
+  void gather(bool fixed_sizes, double rates) {
     if constexpr (Store::copies) gather_replicas(fixed_sizes, rates);
   }
 
@@ -234,7 +244,7 @@ class Updater {
                   const std::vector<op::GradientGroup<Id>>& groups) const {
     op::run<op::Update<T, Id, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), groups});
+                   std::get<I>(now.functors), groups, merged_row_counter_});
   }
 
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
@@ -260,8 +270,7 @@ class Updater {
   /// What a rank tells before its merged gradients of a replicated arena.
   struct Gathered {
     std::int64_t count = 0;  ///< rows
-    float learning_rate = 0;
-    std::uint32_t padding = 0;
+    double learning_rate = 0;
   };
 
   /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
@@ -305,7 +314,8 @@ class Updater {
   }
 
   template <int I, int Width>
-  void apply_split(std::size_t a, const Now& now) const {
+  void apply_split(std::size_t a, const Now& now) {
+    split_rows_ += merged_[a].count;
     op::run<op::Apply<T, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), placed(a, merged_[a]), row_mean_squares_[a],
@@ -386,7 +396,7 @@ class Updater {
 
   /// Replicated tables: every rank has merged its own gradients; all get all, as one group per rank,
   /// so that they are added in rank order.
-  void gather_replicas(bool fixed_sizes, float rates) {
+  void gather_replicas(bool fixed_sizes, double rates) {
     if (replicated_.empty()) return;
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks()),
                       arenas = replicated_.size();
@@ -474,6 +484,8 @@ class Updater {
   std::vector<RowObserver*> observers_;
   std::vector<MarkedRows<Backend>*> marks_;
   std::vector<std::int64_t> touched_;
+  std::int64_t* merged_row_counter_ = nullptr;
+  std::int64_t split_rows_ = 0;
 };
 
 }  // namespace tessera::inline v0

@@ -49,12 +49,24 @@ struct GroupTables {
 
 }  // namespace detail
 
+/// A training group with policies of its own: InitializeWith<F>.
+template <class Group, class... Policies>
+struct GroupWith : Group {
+  using without_tables = GroupWith<typename Group::without_tables, Policies...>;
+  static_assert(sizeof...(Policies) == 1 && (requires { typename Policies::initializer; } && ...),
+                "a training group has one policy of its own: InitializeWith<F>");
+  using initializer = typename std::tuple_element_t<0, std::tuple<Policies...>>::initializer;
+};
+
 /// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
 /// Table, Fused or Tables<...>, as in the plan; none: all tables that no other group names.
 template <class O, class... Tables>
 struct Train : detail::GroupTables<Tables...> {
   using optimizer = O;
   using without_tables = Train<O>;
+  /// The same with first values of its own: `Train<Sgd, Text>::with<InitializeWith<Uniform>>`.
+  template <class... Policies>
+  using with = GroupWith<Train, Policies...>;
   static constexpr bool trains = true;
 };
 
@@ -86,8 +98,26 @@ template <class... Tables>
 struct Frozen : detail::GroupTables<Tables...> {
   using optimizer = detail::NoUpdate;
   using without_tables = Frozen<>;
+  template <class... Policies>
+  using with = GroupWith<Frozen, Policies...>;
   static constexpr bool trains = false;
 };
+
+namespace detail {
+
+/// The first values that a group names for itself; void: none.
+template <class Group>
+auto own_initializer() {
+  if constexpr (requires { typename Group::initializer; })
+    return std::type_identity<typename Group::initializer>{};
+  else
+    return std::type_identity<void>{};
+}
+template <class Group>
+using OwnInitializer = typename decltype(own_initializer<Group>())::type;
+struct NoInitializer {};
+
+}  // namespace detail
 
 /// The constants of one training group.
 template <class Group>
@@ -95,6 +125,10 @@ struct GroupOptions {
   typename Group::optimizer optimizer{};
   /// NaN: the collection's
   float learning_rate = std::numeric_limits<float>::quiet_NaN();
+  /// of a group with InitializeWith<F>: its F
+  std::conditional_t<std::is_void_v<detail::OwnInitializer<Group>>, detail::NoInitializer,
+                     detail::OwnInitializer<Group>>
+      initialize{};
 };
 
 /// How the tables of a collection train, group by group: what stands in the place of an optimizer.
@@ -126,6 +160,8 @@ struct GroupsOf {
   using counters = std::tuple<StepCounter<Training, Backend>>;
 
   template <int>
+  using initializer = void;
+  template <int>
   static const Training& get(const Training& training) {
     return training;
   }
@@ -146,6 +182,8 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   template <class Backend>
   using counters = std::tuple<StepCounter<typename Groups::optimizer, Backend>...>;
 
+  template <int I>
+  using initializer = OwnInitializer<std::tuple_element_t<I, std::tuple<Groups...>>>;
   template <int I>
   static const optimizer<I>& get(const Training& training) {
     return std::get<I>(training.groups).optimizer;
