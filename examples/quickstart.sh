@@ -8,7 +8,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 source "$root/cmake/install_packages.sh"
-install_packages g++ cmake ninja-build libfmt-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev
+install_packages g++ cmake ninja-build libfmt-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev nlohmann-json3-dev
 
 # The build speaks only when it fails or when it is a terminal that shows its progress.
 log=$(mktemp)

@@ -108,12 +108,6 @@ void print(const Options& options, const Clicks& clicks, const Result& result) {
                options.mode == "eval" ? "\n" : ", ");
   if (options.mode != "eval")
     fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
-  if (result.cache.rows > 0)
-    fmt::print(
-        "tables in files: {:.1f} % of rows were in memory, {} fetched, {} written back, {:.1f} s "
-        "waited\n",
-        100 * result.cache.hit_rate(), grouped(result.cache.fetched_rows),
-        grouped(result.cache.written_rows), result.cache.seconds);
   if (std::isfinite(result.best_auc))
     fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
 }

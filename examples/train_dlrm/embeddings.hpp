@@ -9,7 +9,6 @@
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/step_report.hpp>
-#include <tessera/tables/cache_counters.hpp>
 
 #include <array>
 #include <cstdint>
@@ -37,8 +36,6 @@ struct EmbeddingOptions {
         codec(options.codec),
         gradient_codec(options.gradient_codec),
         deduplicate(options.deduplicate),
-        table_files(options.table_files),
-        host_memory(options.host_memory),
         optimizer(options.optimizer),
         one_rate(options.one_rate),
         report(!options.trace.empty()) {}
@@ -49,8 +46,6 @@ struct EmbeddingOptions {
   tessera::AnyCommunicator* routing;  ///< of the same ranks, for `start`; null: it is not called
   std::string codec, gradient_codec;
   bool deduplicate;
-  std::string table_files;  ///< as Options
-  std::int64_t host_memory;
   std::string optimizer;  ///< as optimizers_of takes it
   bool one_rate;          ///< all tables have one rate, not each optimizer its own
   bool report;            ///< step_report is asked for
@@ -63,8 +58,6 @@ class Embeddings {
  public:
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
-  /// Of this rank's tables in files.
-  virtual tessera::CacheCounters cache_counters() const = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
   /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;

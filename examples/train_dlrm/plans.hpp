@@ -28,7 +28,7 @@ inline constexpr std::array<std::string_view, kFeatures> kNames{
 
 /// Works the plan of the options out, or reads it from --plan-file, on so many ranks. `auto`
 /// searches for the plan whose predicted step is shortest (docs/cost_model.md). Under
-/// --device-memory some tables are OnHost, under --table-files OnFile. Throws
+/// --device-memory some tables are OnHost. Throws
 /// tessera::InvalidArgument for an unknown plan or width.
 tessera::Layout make_layout(const Options& options, int ranks, const DataShape& shape);
 

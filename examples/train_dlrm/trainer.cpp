@@ -274,7 +274,6 @@ class Rank {
     result.seconds = progress.seconds();
     result.samples_per_second = static_cast<double>(seen) / result.seconds;
     result.steps = steps;
-    result.cache = model_->embeddings().cache_counters();
   }
 
   /// A step of the trace; after the last one it is written, and nothing is timed any more.

@@ -7,8 +7,6 @@
 #include "ranks.hpp"
 #include "run_log.hpp"
 
-#include <tessera/tables/cache_counters.hpp>
-
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -35,7 +33,6 @@ struct Result {
   double seconds = 0, samples_per_second = 0;
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
-  tessera::CacheCounters cache;  ///< of this rank's tables in files, in training
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
 };
