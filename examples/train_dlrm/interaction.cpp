@@ -8,11 +8,10 @@
 #include <tessera/dense/linear.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
+#include <tessera/interaction/dot_any_shape.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <utility>
 
 namespace dlrm {
@@ -38,48 +37,21 @@ class Dot final : public Interaction {
   int threads_;
 };
 
-/// The same of any number of vectors, known at run time, in the same order.
+/// The same of any number of vectors, known at run time.
 class AnyDot final : public Interaction {
  public:
-  AnyDot(int vectors, int width, int threads)
-      : vectors_(vectors), width_(width), threads_(threads) {}
-  std::int64_t columns() const override {
-    return (width_ + vectors_ * (vectors_ - 1) / 2 + 15) / 16 * 16;
-  }
+  AnyDot(int vectors, int width, int threads) : products_(vectors, width, 16, threads) {}
+  std::int64_t columns() const override { return products_.columns(); }
   void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
-#pragma omp parallel for num_threads(threads_) schedule(static)
-    for (std::int64_t s = 0; s < x.rows; ++s) {
-      const float* const from = &x(s, 0);
-      float* to = std::copy_n(from, width_, &z(s, 0));
-      for (std::int64_t i = 1; i < vectors_; ++i)
-        for (std::int64_t j = 0; j < i; ++j)
-          *to++ = std::inner_product(from + i * width_, from + (i + 1) * width_, from + j * width_,
-                                     0.0f);
-      std::fill(to, &z(s, 0) + columns(), 0.0f);
-    }
+    products_.forward(x, z);
   }
   void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
                 tessera::MatrixView<float> dx) override {
-#pragma omp parallel for num_threads(threads_) schedule(static)
-    for (std::int64_t s = 0; s < x.rows; ++s) {
-      const float* const from = &x(s, 0);
-      const float* gradient = &dz(s, 0);
-      float* const to = &dx(s, 0);
-      std::copy_n(gradient, width_, to);
-      std::fill(to + width_, to + vectors_ * width_, 0.0f);
-      gradient += width_;
-      for (std::int64_t i = 1; i < vectors_; ++i)
-        for (std::int64_t j = 0; j < i; ++j, ++gradient)
-          for (std::int64_t c = 0; c < width_; ++c) {
-            to[i * width_ + c] += *gradient * from[j * width_ + c];
-            to[j * width_ + c] += *gradient * from[i * width_ + c];
-          }
-    }
+    products_.backward(x, dz, dx);
   }
 
  private:
-  std::int64_t vectors_, width_;
-  int threads_;
+  tessera::AnyDotInteraction products_;
 };
 
 }  // namespace

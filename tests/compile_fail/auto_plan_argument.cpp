@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A policy with tables is given to a plan that chooses policies.
-// expect: AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, Reserve, BalanceMemory and one Features<...> (docs/concepts/plan.md)
+// expect: AutoPlan: after tables, cluster, workload come Pin, PinTo, Consider, Forbid, Reserve, BalanceMemory, training groups and one Features<...> (docs/concepts/plan.md)
 #include <tessera/planner/auto_plan.hpp>
 
 using namespace tessera;

@@ -42,8 +42,8 @@ ALLOWED = {
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"io"},
-    # frozen tables, of the host: a program that serves trains nothing
-    "serving": VOCABULARY | {"io", "checkpoint", "op", "host", "sharding", "tables", "stage"},
+    # frozen tables and models, of the host: a program that serves trains nothing
+    "serving": VOCABULARY | {"io", "checkpoint", "data", "op", "host", "dense", "interaction", "sharding", "tables", "stage"},
 }
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {

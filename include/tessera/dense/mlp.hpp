@@ -61,6 +61,9 @@ class Mlp<> : public MlpLayers {
     return first_layer + layers();
   }
 
+  /// The bound parameters do not change any more: forward packs them once, not at every call.
+  void keep_weights() { constant_ = true; }
+
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
   /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
   /// the batch is larger than, or divided differently from, earlier ones.
@@ -71,9 +74,10 @@ class Mlp<> : public MlpLayers {
     for (int l = 1; l < layers(); ++l)
       activations_[static_cast<std::size_t>(l - 1)].reserve(
           static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
+    const std::size_t packed = forward_weights_.size();
     for_each_kernels(division,
                      [&](Worker& worker, std::int64_t rows) { prepare_forward(worker, rows); });
-    pack(forward_weights_);
+    if (!constant_ || packed != forward_weights_.size()) pack(forward_weights_);
     detail::for_each_worker(division.workers, [&](int w) {
       for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
         forward_chunk(*workers_[static_cast<std::size_t>(w)], division.begin(chunk),
@@ -247,7 +251,7 @@ class Mlp<> : public MlpLayers {
   /// A new entry; one that was not used last makes room for it.
   static Kernels& insert(std::vector<std::unique_ptr<Kernels>>& cache, std::int64_t rows,
                          bool input_gradient) {
-    constexpr std::size_t kEntries = 8;  // a batch needs two at most
+    constexpr std::size_t kEntries = 16;  // a batch needs two at most, a FrozenModel 11
     if (cache.size() == kEntries) cache.erase(cache.begin());
     cache.push_back(std::make_unique<Kernels>());
     cache.back()->rows = rows;
@@ -441,6 +445,7 @@ class Mlp<> : public MlpLayers {
   }
 
   MlpOptions options_;
+  bool constant_ = false;  ///< parameters that were packed stay
   MatrixView<float> dx_;
   /// outputs of all layers but the last, whole batch
   std::vector<detail::DenseBuffer> activations_;

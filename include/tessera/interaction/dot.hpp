@@ -183,7 +183,10 @@ class DotInteraction {
           [&](auto j) { right[j()] = detail::load_lanes<kLanes>(b + j() * kStride + k); });
       detail::unrolled<Rows>([&](auto i) {
         const Lanes left = detail::load_lanes<kLanes>(a + i() * kStride + k);
-        detail::unrolled<Columns>([&](auto j) { sums[i() * Columns + j()] += left * right[j()]; });
+        detail::unrolled<Columns>([&](auto j) {
+          Lanes& sum = sums[i() * Columns + j()];
+          sum = detail::multiply_add<kLanes>(left, right[j()], sum);
+        });
       });
     }
     alignas(64) float dots[round_up(Rows * Columns)];
@@ -204,7 +207,10 @@ class DotInteraction {
         Lanes x[Rows];
         detail::unrolled<Rows>([&](auto i) {
           x[i()] = detail::load_lanes<kLanes>(a + i() * kStride + k);
-          detail::unrolled<i()>([&](auto j) { sums[triangle_row(i()) + j()] += x[i()] * x[j()]; });
+          detail::unrolled<i()>([&](auto j) {
+            Lanes& sum = sums[triangle_row(i()) + j()];
+            sum = detail::multiply_add<kLanes>(x[i()], x[j()], sum);
+          });
         });
       }
       alignas(64) float dots[round_up(kCount)];

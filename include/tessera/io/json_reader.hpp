@@ -40,9 +40,9 @@ class JsonReader {
     expect('{', "an object is expected here");
     list('}', "a comma or a closing brace is expected here", [&] {
       const std::size_t key_at = at_;
-      std::string key = string();
+      std::string name = string();
       expect(':', "a colon is expected after a key");
-      member(std::move(key), key_at);
+      member(std::move(name), key_at);
     });
   }
 
@@ -92,10 +92,48 @@ class JsonReader {
 
   /// Whether the next value is null, which is then read.
   bool null() { return take("null"); }
-  /// Whether the next value is a string.
-  bool at_string() {
+  /// The first character of the next value: '"' of a string, '[' of an array, ...
+  char next() {
     skip_space();
-    return peek() == '"';
+    return peek();
+  }
+
+  /// Passes over a value of any kind, and returns its text. Throws where it is nested deeper than
+  /// 64 times.
+  std::string_view skip() {
+    skip_space();
+    const std::size_t begin = at_;
+    std::string open;  // closing brackets that are due
+    do {
+      const char c = next();
+      if (c == '{' || c == '[') {
+        check(open.size() < 64, at_, "the values are nested too deep");
+        ++at_;
+        open.push_back(c == '{' ? '}' : ']');
+        if (next() != open.back()) {
+          if (c == '{') key();
+          continue;
+        }
+        ++at_;
+        open.pop_back();
+      } else if (c == '"') {
+        static_cast<void>(string());
+      } else if (!take("true") && !take("false") && !take("null")) {
+        static_cast<void>(real());
+      }
+      while (!open.empty()) {  // behind a value
+        const char close = next();
+        check(close == ',' || close == open.back(), at_,
+              "a comma or a closing bracket is expected here");
+        ++at_;
+        if (close == ',') {
+          if (open.back() == '}') key();
+          break;
+        }
+        open.pop_back();
+      }
+    } while (!open.empty());
+    return text_.substr(begin, at_ - begin);
   }
 
   /// The same as `number` for a size or a place in memory or files.
@@ -214,6 +252,11 @@ class JsonReader {
     while (at_ < text_.size() &&
            (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\r' || text_[at_] == '\t'))
       ++at_;
+  }
+
+  void key() {
+    static_cast<void>(string());
+    expect(':', "a colon is expected after a key");
   }
 
   bool take(std::string_view word) {

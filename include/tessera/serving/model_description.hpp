@@ -20,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -212,7 +213,7 @@ class ModelDescriptionParser {
       } else if (key == "scale") {
         input.scale = real();
       } else if (key == "empty") {
-        if (json_.at_string()) {
+        if (json_.next() == '"') {
           json_.check(json_.string() == "refused", at, "empty must be null, a number or 'refused'");
           input.may_be_empty = false;
         } else if (!json_.null()) {
@@ -265,7 +266,8 @@ class ModelDescriptionParser {
         input.table = json_.string();
       } else if (key == "pooling") {
         const std::optional<Pooling> pooling = find_pooling(json_.string());
-        json_.check(pooling.has_value(), at, "pooling must be sum, mean or sqrtn");
+        json_.check(pooling && *pooling != Pooling::none, at,
+                    "pooling must be sum, mean, sqrtn or max");
         input.pooling = *pooling;
       } else if (key == "list") {
         input.list = json_.boolean();

@@ -1,0 +1,418 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "protocol.hpp"
+
+#include <tessera/core/error.hpp>
+#include <tessera/io/json_reader.hpp>
+#include <tessera/version.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace serve {
+namespace {
+
+using namespace tessera;
+
+static_assert(std::endian::native == std::endian::little, "binary tensors are little-endian");
+
+constexpr std::string_view kBody = "body";
+
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Refusal(400, fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// Elements of a shape, at most 2^40.
+std::int64_t elements(const Tensor& tensor) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : tensor.shape)
+    if (__builtin_mul_overflow(count, extent, &count) || count > std::int64_t{1} << 40)
+      refuse("input '{}': its shape has too many elements", tensor.name);
+  return count;
+}
+
+std::string shape_of(const Tensor& tensor) {
+  std::string text;
+  for (const std::int64_t extent : tensor.shape)
+    text += fmt::format("{}{}", text.empty() ? "" : ",", extent);
+  return "[" + text + "]";
+}
+
+struct Known {
+  std::string_view name;
+  std::size_t bytes;  ///< of an element; 0: it says itself
+};
+constexpr Known kDatatypes[] = {{"FP32", 4}, {"INT64", 8}, {"BYTES", 0}};
+
+/// The elements of `data`, which may be nested as the shape says.
+void read_data(std::string_view text, std::size_t at, Tensor& tensor) {
+  JsonReader json(text, kBody, at);
+  json.set_context(fmt::format("input '{}'", tensor.name));
+  const auto element = [&](std::size_t place) {
+    if (tensor.datatype == "FP32") {
+      if (json.null()) return tensor.floats.push_back(std::numeric_limits<float>::quiet_NaN());
+      const auto value = static_cast<float>(json.real());
+      json.check(std::isfinite(value), place, "the number is no float");
+      tensor.floats.push_back(value);
+    } else if (tensor.datatype == "INT64") {
+      const std::string_view number = json.skip();
+      std::int64_t value = 0;
+      const auto [end, error] =
+          std::from_chars(number.data(), number.data() + number.size(), value);
+      json.check(error == std::errc() && end == number.data() + number.size(), place,
+                 "a whole number of 64 bits is expected here");
+      tensor.integers.push_back(value);
+    } else {
+      tensor.strings.push_back(json.string());
+    }
+  };
+  json.array([&](std::size_t place) { json.next() == '[' ? json.array(element) : element(place); });
+  json.end();
+}
+
+/// `bytes` of the binary part.
+void read_binary(std::string_view bytes, Tensor& tensor) {
+  const auto take = [&](auto& values) {
+    values.resize(bytes.size() / sizeof(values[0]));
+    if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  };
+  if (tensor.datatype == "FP32") return take(tensor.floats);
+  if (tensor.datatype == "INT64") return take(tensor.integers);
+  while (!bytes.empty()) {
+    std::uint32_t length = 0;
+    if (bytes.size() >= sizeof(length)) std::memcpy(&length, bytes.data(), sizeof(length));
+    if (bytes.size() < sizeof(length) || length > bytes.size() - sizeof(length))
+      refuse(
+          "input '{}': its binary data end inside element {}; each is 4 bytes of length, "
+          "little-endian, then the text",
+          tensor.name, tensor.texts.size());
+    tensor.texts.push_back(bytes.substr(sizeof(length), length));
+    bytes.remove_prefix(sizeof(length) + length);
+  }
+}
+
+/// The tail of a body, whose tensors lie in the order of the inputs.
+struct BinaryPart {
+  std::string_view rest;
+  std::string_view take(std::uint64_t bytes, const Tensor& tensor) {
+    if (bytes > rest.size())
+      refuse(
+          "input '{}': binary_data_size is {}, and only {} bytes are left behind the JSON; check "
+          "the header Inference-Header-Content-Length",
+          tensor.name, bytes, rest.size());
+    const std::string_view taken = rest.substr(0, static_cast<std::size_t>(bytes));
+    rest.remove_prefix(taken.size());
+    return taken;
+  }
+};
+
+/// An object's members, each once.
+template <class Member>
+void members(JsonReader& json, const Member& member) {
+  std::set<std::string> seen;
+  json.object([&](const std::string& key, std::size_t at) {
+    json.check(seen.insert(key).second, at, fmt::format("the key '{}' appears twice", key));
+    member(key, at);
+  });
+}
+
+void read_input(JsonReader& json, std::size_t at, BinaryPart& binary, InferRequest& request) {
+  Tensor tensor;
+  std::optional<std::uint64_t> binary_size;
+  std::string_view data;
+  std::size_t data_at = 0;
+  bool shaped = false;
+  members(json, [&](const std::string& key, std::size_t) {
+    if (key == "name") {
+      tensor.name = json.string();
+    } else if (key == "datatype") {
+      tensor.datatype = json.string();
+    } else if (key == "shape") {
+      shaped = true;
+      json.array(
+          [&](std::size_t) { tensor.shape.push_back(json.count("the extent is too large")); });
+    } else if (key == "parameters") {
+      members(json, [&](const std::string& parameter, std::size_t) {
+        if (parameter == "binary_data_size")
+          binary_size = json.number();
+        else
+          json.skip();
+      });
+    } else if (key == "data") {
+      data_at = json.next_position();
+      data = json.skip();
+    } else {
+      json.skip();
+    }
+  });
+  json.check(!tensor.name.empty() && !tensor.datatype.empty() && shaped, at,
+             "an input needs name, shape and datatype");
+  const Known* const known =
+      std::find_if(std::begin(kDatatypes), std::end(kDatatypes),
+                   [&](const Known& k) { return k.name == tensor.datatype; });
+  if (known == std::end(kDatatypes))
+    refuse(
+        "input '{}': datatype {} is not served; give FP32, INT64 or BYTES as the model's "
+        "metadata says",
+        tensor.name, tensor.datatype);
+  if (binary_size.has_value() == !data.empty())
+    refuse("input '{}': {}", tensor.name,
+           data.empty() ? "it has neither 'data' nor the parameter 'binary_data_size'"
+                        : "it has both 'data' and the parameter 'binary_data_size'; give one");
+  const std::int64_t count = elements(tensor);
+  if (binary_size) {
+    if (known->bytes != 0 && *binary_size != static_cast<std::uint64_t>(count) * known->bytes)
+      refuse("input '{}': binary_data_size is {}; {} {} needs {} bytes", tensor.name, *binary_size,
+             tensor.datatype, shape_of(tensor), static_cast<std::uint64_t>(count) * known->bytes);
+    read_binary(binary.take(*binary_size, tensor), tensor);
+  } else {
+    read_data(data, data_at, tensor);
+  }
+  if (!tensor.strings.empty()) tensor.texts.assign(tensor.strings.begin(), tensor.strings.end());
+  const auto given = static_cast<std::int64_t>(
+      std::max({tensor.floats.size(), tensor.integers.size(), tensor.texts.size()}));
+  if (given != count)
+    refuse("input '{}': {} elements are given; its shape {} has {}", tensor.name, given,
+           shape_of(tensor), count);
+  request.inputs.push_back(std::move(tensor));
+}
+
+void read_outputs(JsonReader& json, InferRequest& request) {
+  json.array([&](std::size_t at) {
+    std::string name;
+    members(json, [&](const std::string& key, std::size_t) {
+      if (key == "name") {
+        name = json.string();
+      } else if (key == "parameters") {
+        members(json, [&](const std::string& parameter, std::size_t) {
+          if (parameter == "binary_data")
+            request.binary_output = json.boolean();
+          else if (parameter == "classification")
+            refuse("output '{}': the classification extension is not served; leave it out", name);
+          else
+            json.skip();
+        });
+      } else {
+        json.skip();
+      }
+    });
+    json.check(name == "score", at,
+               fmt::format("there is no output '{}'; the model's only one is 'score'", name));
+  });
+}
+
+/// DataError names a file; a client has none.
+std::string without_file(std::string_view text) {
+  constexpr std::string_view prefix = "file 'body', ";
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  return fmt::format("the request's JSON, {}", text);
+}
+
+}  // namespace
+
+InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header) {
+  std::size_t json_bytes = body.size();
+  if (header) {
+    const auto [end, error] =
+        std::from_chars(header->data(), header->data() + header->size(), json_bytes);
+    if (error != std::errc() || end != header->data() + header->size() || json_bytes > body.size())
+      refuse(
+          "the header Inference-Header-Content-Length is '{}'; it must be the bytes of JSON at "
+          "the beginning of the body, which has {}",
+          *header, body.size());
+  }
+  InferRequest request;
+  BinaryPart binary{body.substr(json_bytes)};
+  bool inputs = false;
+  try {
+    JsonReader json(body.substr(0, json_bytes), kBody);
+    members(json, [&](const std::string& key, std::size_t) {
+      if (key == "id") {
+        request.id = json.string();
+      } else if (key == "parameters") {
+        members(json, [&](const std::string& parameter, std::size_t) {
+          if (parameter == "binary_data_output")
+            request.binary_output = json.boolean();
+          else
+            json.skip();
+        });
+      } else if (key == "inputs") {
+        inputs = true;
+        json.array([&](std::size_t at) { read_input(json, at, binary, request); });
+      } else if (key == "outputs") {
+        read_outputs(json, request);
+      } else {
+        json.skip();
+      }
+    });
+    json.end();
+  } catch (const DataError& error) {
+    refuse("{}", without_file(error.what()));
+  }
+  if (!inputs) refuse("the request has no 'inputs'");
+  if (!binary.rest.empty())
+    refuse(
+        "{} bytes follow the last binary tensor; binary_data_size of the inputs must add up to "
+        "all that follows the JSON",
+        binary.rest.size());
+  return request;
+}
+
+ModelColumns columns_of(const InferRequest& request, const ModelDescription& model,
+                        std::int64_t most_samples) {
+  std::vector<bool> used(request.inputs.size(), false);
+  const auto find = [&](std::string_view name, std::string_view expected) -> const Tensor& {
+    const Tensor* found = nullptr;
+    for (std::size_t i = 0; i < request.inputs.size(); ++i) {
+      if (request.inputs[i].name != name) continue;
+      if (found != nullptr) refuse("input '{}' is given twice", name);
+      found = &request.inputs[i];
+      used[i] = true;
+    }
+    if (found == nullptr)
+      refuse("input '{}' is missing; give {}, as GET of the model's metadata lists it", name,
+             expected);
+    return *found;
+  };
+  std::int64_t samples = -1;
+  std::string_view first;
+  // One entry per sample.
+  const auto column = [&](const Tensor& tensor) {
+    if (tensor.shape.empty() || tensor.shape.size() > 2 ||
+        (tensor.shape.size() == 2 && tensor.shape[1] != 1))
+      refuse("input '{}': shape {}; give [n,1]", tensor.name, shape_of(tensor));
+    if (samples < 0) samples = tensor.shape[0], first = tensor.name;
+    if (tensor.shape[0] != samples)
+      refuse("input '{}': {} samples; input '{}' has {}; give as many of all", tensor.name,
+             tensor.shape[0], first, samples);
+    if (samples > most_samples)
+      refuse("input '{}': {} samples are more than the {} of one request; send them in parts",
+             tensor.name, samples, most_samples);
+  };
+  const auto of_type = [](const Tensor& tensor, std::initializer_list<std::string_view> types) {
+    if (std::find(types.begin(), types.end(), tensor.datatype) == types.end())
+      refuse("input '{}': datatype {}; give {}", tensor.name, tensor.datatype,
+             types.size() == 1 ? std::string(*types.begin())
+                               : "BYTES, texts as they stand in the data, or INT64, rows");
+  };
+  ModelColumns columns;
+  for (const NumberInput& input : model.numeric) {
+    const Tensor& tensor = find(input.name, "FP32 [n,1], NaN for an empty field");
+    of_type(tensor, {"FP32"});
+    column(tensor);
+    columns.numbers.emplace_back(tensor.floats);
+  }
+  for (const CategoryInput& input : model.features) {
+    const std::string name = input.list ? input.name + "__values" : input.name;
+    const Tensor& tensor = find(
+        name, input.list ? "BYTES or INT64 [entries], and NAME__lengths" : "BYTES or INT64 [n,1]");
+    of_type(tensor, {"BYTES", "INT64"});
+    CategoryValues values{.texts = tensor.texts, .rows = tensor.integers, .given = true};
+    if (input.list) {
+      if (tensor.shape.empty() || tensor.shape.size() > 2 ||
+          (tensor.shape.size() == 2 && tensor.shape[1] != 1))
+        refuse("input '{}': shape {}; give [entries], of all samples together", tensor.name,
+               shape_of(tensor));
+      const Tensor& lengths = find(input.name + "__lengths", "INT64 [n,1], entries per sample");
+      of_type(lengths, {"INT64"});
+      column(lengths);
+      values.lengths = lengths.integers;
+    } else {
+      column(tensor);
+    }
+    columns.categories.push_back(values);
+  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i])
+      refuse(
+          "input '{}' is none of the model's; leave it out (GET of the model's metadata lists "
+          "them)",
+          request.inputs[i].name);
+  columns.samples = std::max<std::int64_t>(samples, 0);
+  return columns;
+}
+
+Reply infer_reply(std::string_view model, std::string_view version, const InferRequest& request,
+                  std::span<const float> scores) {
+  Reply reply;
+  std::string& out = reply.body;
+  out = "{\"model_name\":";
+  append_json_string(out, model);
+  out += ",\"model_version\":";
+  append_json_string(out, version);
+  if (request.id) {
+    out += ",\"id\":";
+    append_json_string(out, *request.id);
+  }
+  out += fmt::format(",\"outputs\":[{{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[{},1],",
+                     scores.size());
+  if (request.binary_output) {
+    out += fmt::format("\"parameters\":{{\"binary_data_size\":{}}}}}]}}", scores.size_bytes());
+    reply.json_bytes = out.size();
+    out.append(reinterpret_cast<const char*>(scores.data()), scores.size_bytes());
+    return reply;
+  }
+  out += "\"data\":[";
+  for (std::size_t i = 0; i < scores.size(); ++i)
+    out += fmt::format("{}{}", i == 0 ? "" : ",", scores[i]);
+  out += "]}]}";
+  return reply;
+}
+
+std::string server_metadata() {
+  return fmt::format(
+      "{{\"name\":\"tessera serve_model\",\"version\":\"{}.{}.{}\",\"extensions\":[\"binary_tensor_"
+      "data\"]}}",
+      TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR, TESSERA_VERSION_PATCH);
+}
+
+std::string model_metadata(std::string_view name, std::span<const std::string> versions,
+                           const ModelDescription& model) {
+  std::string out = "{\"name\":";
+  append_json_string(out, name);
+  out += ",\"versions\":[";
+  for (std::size_t i = 0; i < versions.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json_string(out, versions[i]);
+  }
+  out += "],\"platform\":\"tessera\",\"inputs\":[";
+  bool begun = false;
+  const auto tensor = [&](const std::string& column, std::string_view type,
+                          std::string_view shape) {
+    out += std::exchange(begun, true) ? ",{\"name\":" : "{\"name\":";
+    append_json_string(out, column);
+    out += fmt::format(",\"datatype\":\"{}\",\"shape\":{}}}", type, shape);
+  };
+  for (const NumberInput& input : model.numeric) tensor(input.name, "FP32", "[-1,1]");
+  for (const CategoryInput& input : model.features) {
+    if (!input.list) {
+      tensor(input.name, "BYTES", "[-1,1]");
+      continue;
+    }
+    tensor(input.name + "__values", "BYTES", "[-1]");
+    tensor(input.name + "__lengths", "INT64", "[-1,1]");
+  }
+  return out + "],\"outputs\":[{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[-1,1]}]}";
+}
+
+std::string error_body(std::string_view text) {
+  // A client may have sent bytes that are no UTF-8, which JSON may not hold.
+  std::string plain(text);
+  for (char& c : plain)
+    if (static_cast<unsigned char>(c) >= 0x80) c = '?';
+  std::string out = "{\"error\":";
+  append_json_string(out, plain);
+  return out + "}";
+}
+
+}  // namespace serve

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/serving/model_description.hpp>
+#include <tessera/serving/model_inputs.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The KServe v2 inference protocol, with Triton's extension for binary tensors, as texts: nothing
+/// here knows of connections.
+namespace serve {
+
+/// A request that is answered with a status of HTTP and this text.
+struct Refusal : std::runtime_error {
+  Refusal(int code, const std::string& text) : std::runtime_error(text), status(code) {}
+  int status;
+};
+
+/// One input of a request. Views of `texts` end with the request's body.
+struct Tensor {
+  std::string name, datatype;
+  std::vector<std::int64_t> shape;
+  std::vector<float> floats{};
+  std::vector<std::int64_t> integers{};
+  std::vector<std::string> strings{};  ///< of JSON, which has escapes
+  std::vector<std::string_view> texts{};
+};
+
+struct InferRequest {
+  std::optional<std::string> id;
+  std::vector<Tensor> inputs;
+  bool binary_output = false;
+};
+
+/// Reads a request's body; `header`: the value of Inference-Header-Content-Length, the bytes of
+/// JSON before binary tensors; none: all is JSON. Throws Refusal, of status 400, for everything
+/// that a request must not be.
+InferRequest parse_infer_request(std::string_view body, std::optional<std::string_view> header);
+
+/// The columns that the inputs name, in the model's order, as views of them. A list column L comes
+/// as L__values and L__lengths. Throws Refusal for inputs that are missing, unknown, or of another
+/// type or shape.
+tessera::ModelColumns columns_of(const InferRequest& request,
+                                 const tessera::ModelDescription& model, std::int64_t most_samples);
+
+struct Reply {
+  std::string body;
+  std::size_t json_bytes = 0;  ///< 0: all of it
+};
+Reply infer_reply(std::string_view model, std::string_view version, const InferRequest& request,
+                  std::span<const float> scores);
+
+std::string server_metadata();
+std::string model_metadata(std::string_view name, std::span<const std::string> versions,
+                           const tessera::ModelDescription& model);
+std::string error_body(std::string_view text);
+
+}  // namespace serve

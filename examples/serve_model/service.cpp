@@ -1,0 +1,365 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "service.hpp"
+
+#include "protocol.hpp"
+
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/serving/batching_scorer.hpp>
+#include <tessera/serving/frozen_model.hpp>
+#include <tessera/serving/row_format.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <utility>
+
+namespace serve {
+namespace {
+
+using namespace tessera;
+using Clock = std::chrono::steady_clock;
+
+/// A histogram of seconds, as Prometheus reads it.
+class Seconds {
+ public:
+  void add(double seconds) {
+    std::size_t i = 0;
+    while (i < kBounds.size() && seconds > kBounds[i]) ++i;
+    counts_[i].fetch_add(1, std::memory_order_relaxed);
+    nanoseconds_.fetch_add(static_cast<std::uint64_t>(seconds * 1e9), std::memory_order_relaxed);
+  }
+  std::string text(std::string_view name, std::string_view labels) const {
+    std::string out;
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i <= kBounds.size(); ++i) {
+      sum += counts_[i].load(std::memory_order_relaxed);
+      out += fmt::format("{}_bucket{{{},le=\"{}\"}} {}\n", name, labels,
+                         i < kBounds.size() ? fmt::format("{}", kBounds[i]) : "+Inf", sum);
+    }
+    return out +
+           fmt::format("{}_sum{{{}}} {}\n{}_count{{{}}} {}\n", name, labels,
+                       static_cast<double>(nanoseconds_.load(std::memory_order_relaxed)) * 1e-9,
+                       name, labels, sum);
+  }
+
+ private:
+  static constexpr std::array<double, 12> kBounds{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
+                                                  0.01,   0.025,   0.05,   0.1,   0.5,    2.5};
+  std::array<std::atomic<std::uint64_t>, kBounds.size() + 1> counts_{};
+  std::atomic<std::uint64_t> nanoseconds_{0};
+};
+
+struct Version {
+  std::string number;
+  std::filesystem::path checkpoint;
+  FrozenModel model;
+  BatchingScorer scorer;
+  std::atomic<std::uint64_t> samples{0}, failures{0};
+  Seconds seconds;
+
+  Version(std::string name, const std::filesystem::path& folder, const FrozenModelOptions& frozen,
+          const BatchingOptions& batching)
+      : number(std::move(name)),
+        checkpoint(folder),
+        model(folder, frozen),
+        scorer(model, batching) {}
+};
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.size() < 19 &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// A checkpoint's folder, or the last one of a training run's.
+std::filesystem::path checkpoint_in(const std::filesystem::path& folder) {
+  if (std::filesystem::exists(folder / Manifest::kFile)) return folder;
+  const auto latest = latest_checkpoint(folder);
+  require<DataError>(
+      latest.has_value(),
+      "'{}' is no checkpoint, and holds none: give the folder of train_dlrm's --save, "
+      "one of its checkpoints, or one whose numbered subfolders are such",
+      folder.string());
+  return *latest;
+}
+
+/// Numbered subfolders are versions; without such the folder is version 1.
+std::map<std::int64_t, std::filesystem::path> versions_in(const std::filesystem::path& folder) {
+  std::map<std::int64_t, std::filesystem::path> versions;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.is_directory() && is_number(entry.path().filename().string()))
+      versions[std::stoll(entry.path().filename().string())] = checkpoint_in(entry.path());
+  require<DataError>(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
+  if (versions.empty()) versions[1] = checkpoint_in(folder);
+  return versions;
+}
+
+/// Percent escapes of a URL's part.
+std::string unescaped(std::string_view text) {
+  std::string plain;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned code = 0;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(text.data() + i + 1, text.data() + i + 3, code, 16).ptr ==
+            text.data() + i + 3) {
+      plain.push_back(static_cast<char>(code));
+      i += 2;
+    } else {
+      plain.push_back(text[i]);
+    }
+  }
+  return plain;
+}
+
+std::vector<std::string> path_of(std::string_view target) {
+  target = target.substr(0, target.find('?'));
+  std::vector<std::string> parts;
+  while (!target.empty()) {
+    target.remove_prefix(1);  // the slash
+    const std::size_t end = std::min(target.find('/'), target.size());
+    parts.push_back(unescaped(target.substr(0, end)));
+    target.remove_prefix(end);
+  }
+  while (!parts.empty() && parts.back().empty()) parts.pop_back();
+  return parts;
+}
+
+}  // namespace
+
+struct Service::Parts {
+  explicit Parts(const ServiceOptions& given) : options(given) {
+    const BatchingOptions batching{.max_samples = options.batch_samples,
+                                   .max_delay = std::chrono::microseconds(options.batch_delay_us),
+                                   .threads = options.threads,
+                                   .max_waiting = options.most_waiting};
+    for (const ModelSource& source : options.models) {
+      auto& versions = models[source.name];
+      require<InvalidArgument>(versions.empty(), "two models are named '{}'", source.name);
+      for (const auto& [number, checkpoint] : versions_in(source.folder))
+        versions[number] = std::make_unique<Version>(
+            std::to_string(number), checkpoint,
+            FrozenModelOptions{.format = parse_row_format(options.format)}, batching);
+    }
+  }
+
+  using Versions = std::map<std::int64_t, std::unique_ptr<Version>>;
+
+  Versions& versions_of(const std::string& model) {
+    const auto found = models.find(model);
+    if (found == models.end()) {
+      std::string names;
+      for (const auto& [name, versions] : models)
+        names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
+      throw Refusal(404, fmt::format("there is no model '{}'; there are {}", model, names));
+    }
+    return found->second;
+  }
+  /// `number`: empty for the highest.
+  Version& version_of(const std::string& model, const std::string& number) {
+    Versions& versions = versions_of(model);
+    if (number.empty()) return *versions.rbegin()->second;
+    const auto found = is_number(number) ? versions.find(std::stoll(number)) : versions.end();
+    if (found == versions.end())
+      throw Refusal(404, fmt::format("model '{}' has no version '{}'; the highest is {}", model,
+                                     number, versions.rbegin()->first));
+    return *found->second;
+  }
+
+  void count(int status) {
+    const std::lock_guard lock(mutex);
+    ++statuses[status];
+  }
+
+  std::string metrics() {
+    std::string out =
+        "# HELP serve_replies_total Replies by status of HTTP.\n# TYPE serve_replies_total "
+        "counter\n";
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& [status, n] : statuses)
+        out += fmt::format("serve_replies_total{{status=\"{}\"}} {}\n", status, n);
+    }
+    out += fmt::format(
+        "# HELP serve_requests_in_flight Inference requests that are not answered yet.\n# TYPE "
+        "serve_requests_in_flight gauge\nserve_requests_in_flight {}\n",
+        in_flight.load());
+    const auto each = [&](std::string_view head, const auto& line) {
+      out += head;
+      for (const auto& [name, versions] : models)
+        for (const auto& [number, version] : versions)
+          out += line(fmt::format("model=\"{}\",version=\"{}\"", name, number), *version);
+    };
+    each(
+        "# HELP serve_samples_total Samples that were scored.\n# TYPE serve_samples_total "
+        "counter\n",
+        [](const std::string& labels, const Version& v) {
+          return fmt::format("serve_samples_total{{{}}} {}\n", labels, v.samples.load());
+        });
+    each(
+        "# HELP serve_request_seconds From a request's last byte to its scores.\n# TYPE "
+        "serve_request_seconds histogram\n",
+        [](const std::string& labels, const Version& v) {
+          return v.seconds.text("serve_request_seconds", labels);
+        });
+    return out;
+  }
+
+  ServiceOptions options;
+  std::atomic<bool> leaving{false};
+  std::atomic<std::int64_t> in_flight{0};
+  std::mutex mutex;  ///< of what follows
+  std::map<int, std::uint64_t> statuses;
+  std::map<std::string, Versions> models;  ///< ends first, and answers what waits
+};
+
+namespace {
+
+/// An inference request from its body to its reply. Ends itself.
+struct Inference {
+  HttpRequest http;
+  InferRequest request;
+  EncodedSamples samples;
+  std::vector<float> scores;
+  BatchingScorer::Request scoring;
+};
+
+}  // namespace
+
+Service::Service(const ServiceOptions& options) : parts_(std::make_unique<Parts>(options)) {}
+Service::~Service() = default;
+
+void Service::leave() { parts_->leaving = true; }
+
+HttpReply Service::refusal(int status, const std::string& text) {
+  parts_->count(status);
+  return {.status = status, .body = error_body(text)};
+}
+
+std::vector<std::string> Service::descriptions() const {
+  std::vector<std::string> lines;
+  for (const auto& [name, versions] : parts_->models)
+    for (const auto& [number, version] : versions)
+      lines.push_back(fmt::format("{} version {}: {} ({}, {} bytes of tables in {})", name, number,
+                                  version->checkpoint.string(),
+                                  version->model.description().interaction,
+                                  version->model.tables().bytes(), parts_->options.format));
+  return lines;
+}
+
+void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
+  Parts& parts = *parts_;
+  const auto answer = [&](HttpReply made) {
+    parts.count(made.status);
+    reply(std::move(made));
+  };
+  const auto allow = [&](std::string_view method) {
+    if (http.method != method)
+      throw Refusal(
+          405, fmt::format("{} of '{}' is not served; use {}", http.method, http.target, method));
+  };
+  try {
+    const std::vector<std::string> path = path_of(http.target);
+    const auto is = [&](std::size_t i, std::string_view word) {
+      return i < path.size() && path[i] == word;
+    };
+    if (path.size() == 1 && is(0, "metrics")) {
+      allow("GET");
+      return answer({.type = "text/plain; version=0.0.4", .body = parts.metrics()});
+    }
+    if (path.size() == 1 && is(0, "v2")) {
+      allow("GET");
+      return answer({.body = server_metadata()});
+    }
+    if (path.size() == 3 && is(0, "v2") && is(1, "health") && (is(2, "live") || is(2, "ready"))) {
+      allow("GET");
+      if (is(2, "ready") && parts.leaving)
+        throw Refusal(503, "the server is about to end; send requests to another");
+      return answer({.body = fmt::format("{{\"{}\":true}}", path[2])});
+    }
+    const bool versioned = is(3, "versions") && path.size() >= 5;
+    const std::size_t verb = versioned ? 5 : 3;
+    if (path.size() < 3 || !is(0, "v2") || !is(1, "models") || path.size() > verb + 1)
+      throw Refusal(404,
+                    fmt::format("there is no '{}'; there are /v2, /v2/health/live, "
+                                "/v2/health/ready, /v2/models/NAME[/versions/N], the same with "
+                                "/ready or /infer behind it, and /metrics",
+                                http.target));
+    Version& version = parts.version_of(path[2], versioned ? path[4] : "");
+    if (path.size() == verb) {
+      allow("GET");
+      std::vector<std::string> numbers;
+      for (const auto& [number, other] : parts.versions_of(path[2]))
+        numbers.push_back(std::to_string(number));
+      return answer({.body = model_metadata(path[2], numbers, version.model.description())});
+    }
+    if (is(verb, "ready")) {
+      allow("GET");
+      if (parts.leaving) throw Refusal(503, "the server is about to end");
+      return answer({.body = fmt::format("{{\"name\":\"{}\",\"ready\":true}}", path[2])});
+    }
+    if (!is(verb, "infer"))
+      throw Refusal(
+          404, fmt::format("'{}' of a model is not served; there are ready and infer", path[verb]));
+    allow("POST");
+    if (!http.encoding.empty() && http.encoding != "identity")
+      throw Refusal(415, fmt::format("bodies of Content-Encoding '{}' are not served; send the "
+                                     "plain one",
+                                     http.encoding));
+    const auto begin = Clock::now();
+    auto inference = std::make_shared<Inference>();
+    inference->http = std::move(http);
+    std::optional<std::string_view> json_bytes;
+    if (inference->http.json_bytes) json_bytes = *inference->http.json_bytes;
+    inference->request = parse_infer_request(inference->http.body, json_bytes);
+    version.model.inputs().encode(
+        columns_of(inference->request, version.model.description(), parts.options.most_samples),
+        inference->samples);
+    inference->scores.resize(static_cast<std::size_t>(inference->samples.samples));
+    inference->scoring.samples = &inference->samples;
+    inference->scoring.scores = inference->scores;
+    inference->scoring.done = [this, inference, begin, &version, name = path[2],
+                               reply](std::exception_ptr error) {
+      HttpReply made;
+      try {
+        if (error) std::rethrow_exception(error);
+        version.samples += inference->scores.size();
+        version.seconds.add(std::chrono::duration<double>(Clock::now() - begin).count());
+        Reply scored = infer_reply(name, version.number, inference->request, inference->scores);
+        made.body = std::move(scored.body);
+        made.json_bytes = scored.json_bytes;
+        if (scored.json_bytes > 0) made.type = "application/octet-stream";
+      } catch (const std::exception& fault) {
+        made = {.status = 500, .body = error_body(fault.what())};
+      }
+      parts_->count(made.status);
+      --parts_->in_flight;
+      reply(std::move(made));
+    };
+    ++parts.in_flight;
+    if (!version.scorer.submit(inference->scoring)) {
+      --parts.in_flight;
+      inference->scoring.done = nullptr;  // it owns itself
+      throw Refusal(503, "too many requests wait for this model; try again in a second");
+    }
+  } catch (const Refusal& refused) {
+    answer({.status = refused.status, .body = error_body(refused.what())});
+  } catch (const InvalidArgument& error) {
+    answer({.status = 400, .body = error_body(error.what())});
+  } catch (const std::bad_alloc&) {
+    answer({.status = 503, .body = error_body("the server has no memory left for this request")});
+  } catch (const std::exception& error) {
+    answer({.status = 500, .body = error_body(error.what())});
+  }
+}
+
+}  // namespace serve

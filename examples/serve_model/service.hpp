@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace serve {
+
+/// A model on the command line: NAME=DIR.
+struct ModelSource {
+  std::string name;
+  std::filesystem::path folder;
+};
+
+struct ServiceOptions {
+  std::vector<ModelSource> models;
+  std::string format = "fp32";          ///< of frozen tables
+  int threads = 1;                      ///< that score, of each model
+  std::int64_t most_samples = 1 << 16;  ///< of a request
+  std::int64_t batch_samples = 256;     ///< that are scored together
+  std::int64_t batch_delay_us = 0;
+  std::int64_t most_waiting = 1 << 18;  ///< samples, of each model
+};
+
+/// What a connection has read.
+struct HttpRequest {
+  std::string method, target, body;
+  std::optional<std::string> json_bytes{};  ///< header Inference-Header-Content-Length
+  std::string encoding{};                   ///< header Content-Encoding
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string type = "application/json";
+  std::string body;
+  std::size_t json_bytes = 0;  ///< of a body that binary tensors follow; else 0
+};
+
+/// The server without its connections: models by name and version, requests of the v2 protocol,
+/// counters. Thread-safe.
+class Service {
+ public:
+  /// Loads all models. Throws tessera::DataError for one that cannot be served.
+  explicit Service(const ServiceOptions& options);
+  /// Answers all requests first.
+  ~Service();
+
+  /// Calls reply once, from here or from another thread.
+  void handle(HttpRequest request, std::function<void(HttpReply)> reply);
+  /// An answer that the connection makes without a request: 408, 413, ...; it is counted.
+  HttpReply refusal(int status, const std::string& text);
+  /// From now on the server is not ready: it is about to end.
+  void leave();
+  /// One line per model and version.
+  std::vector<std::string> descriptions() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace serve

@@ -1,0 +1,471 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/checkpoint/reader.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/linear.hpp>
+#include <tessera/dense/mlp.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/interaction/cross.hpp>
+#include <tessera/interaction/dot_any_shape.hpp>
+#include <tessera/op/bags.hpp>
+#include <tessera/op/inputs.hpp>
+#include <tessera/serving/freeze.hpp>
+#include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/model_description.hpp>
+#include <tessera/serving/model_inputs.hpp>
+#include <tessera/serving/pool_rows.hpp>
+#include <tessera/serving/row_format.hpp>
+#include <tessera/tables/buffer.hpp>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+struct FrozenModelOptions {
+  /// Of the tables' rows, and others for tables whose names fit a pattern: see FreezeOptions.
+  RowFormat format = RowFormat::fp32;
+  std::vector<std::pair<std::string, RowFormat>> formats{};
+  /// Where the frozen tables go, for several processes to map; empty: to a temporary file that
+  /// nobody else sees.
+  std::filesystem::path tables_file{};
+  /// Batches are cut into pieces of powers of two samples, the last one filled up, so that a few
+  /// sizes of matrix products serve all. Without it every size gets its own, and scores the bits
+  /// that the trainer's evaluation of as many samples has.
+  bool pad_batches = true;
+};
+
+namespace detail {
+
+/// A name for a file that only this process uses, removed by the destructor.
+class TemporaryFile {
+ public:
+  TemporaryFile() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera_tables_XXXXXX").string();
+    const int file = ::mkstemp(name.data());
+    require<DataError>(file >= 0, "cannot make a file in '{}': {}",
+                       std::filesystem::temp_directory_path().string(), std::strerror(errno));
+    ::close(file);
+    path_ = name;
+  }
+  ~TemporaryFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The layers of a model, with the parameters of its checkpoint.
+struct DenseTensors {
+  std::vector<float> bottom, cross, top;
+
+  DenseTensors(CheckpointReader& reader, const ModelDescription& model) {
+    const auto add = [&](std::vector<float>& to, const std::string& name, std::int64_t count) {
+      const std::vector<float> values = reader.read<float>(name);
+      require<DataError>(std::ssize(values) == count,
+                         "checkpoint '{}': tensor '{}' has {} numbers, '{}' tells of {}",
+                         reader.folder().string(), name, values.size(), ModelDescription::kFile,
+                         count);
+      to.insert(to.end(), values.begin(), values.end());
+    };
+    const auto mlp = [&](std::vector<float>& to, std::string_view name,
+                         const std::vector<std::int64_t>& sizes) {
+      for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
+        add(to, fmt::format("{}.{}.weight", name, l), sizes[l] * sizes[l + 1]);
+        add(to, fmt::format("{}.{}.bias", name, l), sizes[l + 1]);
+      }
+    };
+    mlp(bottom, "bottom", model.bottom_mlp);
+    const std::int64_t width = model.top_mlp.front();
+    for (std::int64_t l = 0; l < model.cross_layers; ++l) {
+      if (model.cross_rank > 0) add(cross, fmt::format("cross.{}.v", l), width * model.cross_rank);
+      add(cross, fmt::format("cross.{}.u", l),
+          width * (model.cross_rank > 0 ? model.cross_rank : width));
+      add(cross, fmt::format("cross.{}.bias", l), width);
+    }
+    mlp(top, "top", model.top_mlp);
+  }
+};
+
+inline DensePrecision dense_precision(const ModelDescription& model) {
+  return model.dense_precision == "bf16" && supported(DensePrecision::bfloat16)
+             ? DensePrecision::bfloat16
+             : DensePrecision::float32;
+}
+
+/// Layers that share their parameters with others, and the memory of one batch: what one thread
+/// scores with.
+class ModelScratch {
+ public:
+  ModelScratch(const ModelDescription& model, DenseTensors& tensors, std::int64_t columns)
+      : columns_(columns),
+        width_(model.vector_width),
+        bottom_(model.bottom_mlp, {.last_relu = true, .precision = dense_precision(model)}),
+        top_(model.top_mlp, {.precision = dense_precision(model)}) {
+    bind(bottom_, tensors.bottom);
+    bind(top_, tensors.top);
+    bottom_.keep_weights();
+    top_.keep_weights();
+    if (model.interaction == "cross") {
+      cross_.emplace(columns, CrossOptions{.layers = static_cast<int>(model.cross_layers),
+                                           .rank = model.cross_rank});
+      bind(*cross_, tensors.cross);
+      for (int l = 0; l < cross_->layers(); ++l) {
+        if (cross_->low_rank()) cross_->v(l).keep_weights();
+        cross_->u(l).keep_weights();
+      }
+    } else {
+      dot_.emplace(columns / width_, width_, 16);
+    }
+    const std::int64_t given = cross_ ? columns : dot_->columns();
+    require<DataError>(given == top_.input_size(),
+                       "the description tells of a top MLP of {} inputs; the interaction gives {}",
+                       top_.input_size(), given);
+  }
+
+  void resize(std::int64_t samples) {
+    const auto floats = [](std::int64_t count) { return static_cast<std::size_t>(count); };
+    samples_ = samples;
+    vectors_.resize(host_, floats(samples * columns_));
+    products_.resize(host_, floats(samples * top_.input_size()));
+    numbers_.resize(host_, floats(samples * bottom_.input_size()));
+    logits_.resize(host_, floats(samples));
+    scales_.resize(host_, floats(samples));
+    row_.resize(host_, floats(columns_));
+  }
+
+  MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_}; }
+  MatrixView<float> numbers() { return {numbers_.data(), samples_, bottom_.input_size()}; }
+  /// Room for a row of any table.
+  float* row() { return row_.data(); }
+  std::span<float> scales() { return {scales_.data(), static_cast<std::size_t>(samples_)}; }
+  std::span<const float> logits() const {
+    return {logits_.data(), static_cast<std::size_t>(samples_)};
+  }
+
+  /// numbers() to the first columns of vectors().
+  void run_bottom() { bottom_.forward(numbers(), vectors().column_range(0, width_)); }
+  /// vectors() to logits().
+  void run_top() {
+    const MatrixView<float> products(products_.data(), samples_, top_.input_size());
+    cross_ ? cross_->forward(vectors(), products) : dot_->forward(vectors(), products);
+    top_.forward(products, {logits_.data(), samples_, 1});
+  }
+
+ private:
+  template <class Layers>
+  static void bind(Layers& layers, std::vector<float>& values) {
+    require<DataError>(std::ssize(values) == layers.parameter_count(),
+                       "the layers have {} parameters, the description tells of {}",
+                       layers.parameter_count(), values.size());
+    layers.bind(values, values);  // no backward: nothing writes gradients
+  }
+
+  using Floats = Buffer<float, Host>;
+  Host host_;
+  std::int64_t columns_, width_, samples_ = 0;
+  Mlp<> bottom_, top_;
+  std::optional<CrossInteraction<Linear>> cross_;
+  std::optional<AnyDotInteraction> dot_;
+  Floats vectors_, products_, numbers_, logits_, scales_, row_;
+};
+
+}  // namespace detail
+
+/// A model that train_dlrm saved, to score with: its frozen tables, its layers, and how the data's
+/// columns become numbers and rows. Const; any number of threads score at one time, each call on
+/// its caller's thread. Once as many calls as threads have run, nothing is allocated but by oneDNN.
+/// Throws DataError, naming the checkpoint, for one that is damaged or does not describe itself.
+class FrozenModel {
+ public:
+  explicit FrozenModel(const std::filesystem::path& checkpoint, FrozenModelOptions options = {})
+      : FrozenModel(CheckpointReader(checkpoint), options) {}
+
+  const ModelDescription& description() const { return inputs_.model(); }
+  const ModelInputs& inputs() const { return inputs_; }
+  const FrozenTables& tables() const { return *tables_; }
+  /// Of the training run, when it saved this.
+  std::int64_t step() const { return step_; }
+
+  /// The probability of each sample's label, `scores` [samples].
+  void score(const EncodedSamples& batch, std::span<float> scores) const {
+    logits(batch, scores);
+    to_probabilities(scores);
+  }
+  /// Of one user with each candidate: `user` is one sample of some columns, `candidates` have the
+  /// others. The user's vectors, and the bottom MLP where all numbers are the user's, are computed
+  /// once. Throws InvalidArgument for a column that both have, or neither.
+  void score(const EncodedSamples& user, const EncodedSamples& candidates,
+             std::span<float> scores) const {
+    logits(user, candidates, scores);
+    to_probabilities(scores);
+  }
+
+  /// The same before the sigmoid.
+  void logits(const EncodedSamples& batch, std::span<float> output) const {
+    check(batch, output);
+    for (std::size_t f = 0; f < batch.feature_given.size(); ++f)
+      require(batch.feature_given[f] || batch.samples == 0, "column '{}' is missing",
+              description().features[f].name);
+    for (std::size_t c = 0; c < batch.number_given.size(); ++c)
+      require(batch.number_given[c] || batch.samples == 0, "column '{}' is missing",
+              description().numeric[c].name);
+    const Lease lease(*this);
+    for_each_piece(batch.samples, [&](std::int64_t first, std::int64_t count, std::int64_t padded) {
+      detail::ModelScratch& scratch = *lease.scratch;
+      scratch.resize(padded);
+      take_numbers(batch, first, count, scratch);
+      scratch.run_bottom();
+      for (std::size_t f = 0; f < columns_.size(); ++f) pool(batch, f, first, count, scratch);
+      clear(scratch, count);
+      scratch.run_top();
+      std::copy_n(scratch.logits().begin(), count, output.begin() + first);
+    });
+  }
+  void logits(const EncodedSamples& user, const EncodedSamples& candidates,
+              std::span<float> output) const {
+    check(candidates, output);
+    require(user.samples == 1, "a user is one sample; {} are given", user.samples);
+    const auto apart = [](bool one, bool other, const std::string& column) {
+      require(one != other, "column '{}' {}", column,
+              one ? "is the user's and the candidates', too" : "is missing");
+    };
+    bool users_numbers = true, candidates_numbers = true;
+    for (std::size_t c = 0; c < user.number_given.size(); ++c) {
+      apart(user.number_given[c], candidates.number_given[c], description().numeric[c].name);
+      (user.number_given[c] ? candidates_numbers : users_numbers) = false;
+    }
+    for (std::size_t f = 0; f < columns_.size(); ++f)
+      apart(user.feature_given[f], candidates.feature_given[f], description().features[f].name);
+    const Lease users(*this), lease(*this);
+    detail::ModelScratch& once = *users.scratch;
+    once.resize(1);
+    take_numbers(user, 0, 1, once);
+    if (users_numbers) once.run_bottom();
+    for (std::size_t f = 0; f < columns_.size(); ++f)
+      if (user.feature_given[f]) pool(user, f, 0, 1, once);
+    for_each_piece(
+        candidates.samples, [&](std::int64_t first, std::int64_t count, std::int64_t padded) {
+          detail::ModelScratch& scratch = *lease.scratch;
+          scratch.resize(padded);
+          const MatrixView<float> vectors = scratch.vectors();
+          for (std::int64_t s = 0; s < count; ++s)
+            std::copy_n(once.vectors().row(0), vectors.columns, vectors.row(s));
+          if (!users_numbers) {
+            take_numbers(candidates, first, count, scratch);
+            for (std::size_t c = 0; !candidates_numbers && c < user.number_given.size(); ++c)
+              for (std::int64_t s = 0; s < count && user.number_given[c]; ++s)
+                scratch.numbers()(s, static_cast<std::int64_t>(c)) = user.numbers[c];
+            scratch.run_bottom();
+          }
+          for (std::size_t f = 0; f < columns_.size(); ++f)
+            if (candidates.feature_given[f]) pool(candidates, f, first, count, scratch);
+          clear(scratch, count);
+          scratch.run_top();
+          std::copy_n(scratch.logits().begin(), count, output.begin() + first);
+        });
+  }
+
+ private:
+  /// Where a feature's vector lies, and its table.
+  struct Column {
+    const FrozenTables::Table* table;
+    Pooling pooling;
+    std::int64_t begin;
+  };
+
+  /// Layers and memory for one call; they go back at the end.
+  struct Lease {
+    const FrozenModel& model;
+    std::unique_ptr<detail::ModelScratch> scratch;
+    explicit Lease(const FrozenModel& of) : model(of) {
+      {
+        const std::lock_guard lock(of.mutex_);
+        if (!of.idle_.empty()) {
+          scratch = std::move(of.idle_.back());
+          of.idle_.pop_back();
+          return;
+        }
+        of.idle_.reserve(++of.made_);
+      }
+      scratch = of.make_scratch();
+    }
+    ~Lease() {
+      const std::lock_guard lock(model.mutex_);
+      model.idle_.push_back(std::move(scratch));  // there is room
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+  };
+
+  static constexpr std::int64_t kLargestPiece = 1024;
+
+  FrozenModel(CheckpointReader reader, const FrozenModelOptions& options)
+      : inputs_(read_model_description(reader), reader),
+        tensors_(reader, inputs_.model()),
+        pad_(options.pad_batches),
+        step_(reader.manifest().step) {
+    const ModelDescription& model = inputs_.model();
+    FreezeOptions freeze{.format = options.format, .formats = options.formats};
+    for (const TableInput& table : model.tables) freeze.tables.push_back(table.name);
+    std::optional<detail::TemporaryFile> temporary;
+    if (options.tables_file.empty()) temporary.emplace();
+    const std::filesystem::path& file = temporary ? temporary->path() : options.tables_file;
+    freeze_checkpoint(reader.folder(), file, freeze);
+    tables_ = std::make_shared<const FrozenTables>(file, FrozenOptions{.verify = false});
+    std::int64_t begin = model.vector_width;
+    for (std::size_t f = 0; f < model.features.size(); ++f) {
+      const TableInput& told = model.tables[inputs_.table_of(f)];
+      const FrozenTables::Table& table = tables_->table(told.name);
+      require<DataError>(table.rows == told.rows && table.width == told.width,
+                         "checkpoint '{}': table '{}' is {} x {}; its '{}' says {} x {}",
+                         reader.folder().string(), told.name, table.rows, table.width,
+                         ModelDescription::kFile, told.rows, told.width);
+      require<DataError>(told.width == model.vector_width || model.interaction == "cross",
+                         "checkpoint '{}': table '{}' has width {}, and vectors of the dot "
+                         "interaction {}; models that project tables are not served yet",
+                         reader.folder().string(), told.name, told.width, model.vector_width);
+      columns_.push_back({&table, model.features[f].pooling, begin});
+      begin += table.width;
+    }
+    vector_columns_ = begin;
+    idle_.push_back(make_scratch());  // what does not fit is an error now
+    made_ = 1;
+  }
+
+  std::unique_ptr<detail::ModelScratch> make_scratch() const {
+    auto scratch =
+        std::make_unique<detail::ModelScratch>(inputs_.model(), tensors_, vector_columns_);
+    if (!pad_) return scratch;
+    // Weights are packed for the largest products, and all sizes are ready.
+    for (std::int64_t samples = kLargestPiece; samples >= 1; samples /= 2) {
+      scratch->resize(samples);
+      clear(*scratch, 0);
+      const MatrixView<float> numbers = scratch->numbers();
+      std::fill_n(numbers.data, numbers.rows * numbers.columns, 0.0f);
+      scratch->run_bottom();
+      scratch->run_top();
+    }
+    return scratch;
+  }
+
+  void check(const EncodedSamples& batch, std::span<const float> output) const {
+    require(std::ssize(output) == batch.samples, "{} scores for {} samples", output.size(),
+            batch.samples);
+    require(batch.feature_given.size() == columns_.size() &&
+                batch.number_given.size() == description().numeric.size(),
+            "these samples were not encoded for this model");
+  }
+
+  /// Calls f(first, count, samples that are computed) for pieces of a batch.
+  template <class F>
+  void for_each_piece(std::int64_t samples, const F& f) const {
+    if (!pad_) return samples == 0 ? void() : f(0, samples, samples);
+    for (std::int64_t first = 0; first < samples;) {
+      const auto rest = static_cast<std::uint64_t>(samples - first);
+      std::uint64_t size = std::min<std::uint64_t>(std::bit_floor(rest), kLargestPiece);
+      // a last piece that is nearly twice as large is filled up
+      if (size < kLargestPiece && (size < 16 || rest - size > size / 2)) size = std::bit_ceil(rest);
+      const auto count = static_cast<std::int64_t>(std::min(size, rest));
+      f(first, count, static_cast<std::int64_t>(size));
+      first += count;
+    }
+  }
+
+  void take_numbers(const EncodedSamples& batch, std::int64_t first, std::int64_t count,
+                    detail::ModelScratch& scratch) const {
+    const MatrixView<float> numbers = scratch.numbers();
+    float* const end = std::copy_n(batch.numbers.data() + first * numbers.columns,
+                                   count * numbers.columns, numbers.data);
+    std::fill(end, numbers.data + numbers.rows * numbers.columns, 0.0f);
+  }
+
+  /// The pooled vectors of one feature of samples [first, first + count).
+  void pool(const EncodedSamples& batch, std::size_t f, std::int64_t first, std::int64_t count,
+            detail::ModelScratch& scratch) const {
+    const Column& column = columns_[f];
+    op::Bags<std::int64_t> bags{
+        .ids = batch.rows.data(),
+        .offsets = batch.offsets.data() + static_cast<std::int64_t>(f) * batch.samples + first,
+        .bags = count};
+    const MatrixView<float> to = scratch.vectors();
+    if (column.pooling == Pooling::max) return pool_largest(column, bags, to, scratch.row());
+    if (op::scales_sums(column.pooling)) {
+      for (std::int64_t s = 0; s < count; ++s)
+        scratch.scales()[static_cast<std::size_t>(s)] =
+            op::pooling_scale(column.pooling, bags.end(s) - bags.begin(s));
+      bags.bag_scale = scratch.scales().data();
+    }
+    detail::with_rows(*column.table, [&](auto row, const auto& rows) {
+      detail::pool_rows<decltype(row), false>(rows, column.table->width, bags, 0, count,
+                                              to.data + column.begin, to.stride);
+    });
+  }
+
+  static void pool_largest(const Column& column, const op::Bags<std::int64_t>& bags,
+                           MatrixView<float> to, float* row) {
+    const int width = column.table->width;
+    detail::with_rows(*column.table, [&](auto type, const auto& rows) {
+      for (std::int64_t bag = 0; bag < bags.bags; ++bag) {
+        float* const largest = to.row(bag) + column.begin;
+        std::fill_n(largest, width, 0.0f);
+        for (std::int64_t i = bags.begin(bag); i < bags.end(bag); ++i) {
+          const bool first = i == bags.begin(bag);
+          detail::read_rows<decltype(type)>(rows, width, std::span(bags.ids + i, 1),
+                                            MatrixView<float>{first ? largest : row, 1, width});
+          for (int c = 0; c < width && !first; ++c) largest[c] = std::max(largest[c], row[c]);
+        }
+      }
+    });
+  }
+
+  /// Vectors of samples that only fill a piece up.
+  void clear(detail::ModelScratch& scratch, std::int64_t from) const {
+    const MatrixView<float> vectors = scratch.vectors();
+    std::fill(vectors.data + from * vectors.columns, vectors.data + vectors.rows * vectors.columns,
+              0.0f);
+  }
+
+  static void to_probabilities(std::span<float> logits) {
+    for (float& x : logits) x = static_cast<float>(1 / (1 + std::exp(-double{x})));
+  }
+
+  ModelInputs inputs_;
+  mutable detail::DenseTensors tensors_;  ///< layers bind it as theirs, and only read
+  bool pad_;
+  std::int64_t step_;
+  std::shared_ptr<const FrozenTables> tables_;
+  std::vector<Column> columns_;  ///< by feature
+  std::int64_t vector_columns_ = 0;
+  mutable std::mutex mutex_;  ///< of what follows
+  mutable std::vector<std::unique_ptr<detail::ModelScratch>> idle_;
+  mutable std::size_t made_ = 0;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,485 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole models, from checkpoints that say what they are, against the same computed by the
+// definitions in double; users with candidates; requests joined over threads; no allocation; what
+// does not fit.
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/comm/self_communicator.hpp>
+#include <tessera/data/criteo.hpp>
+#include <tessera/data/criteo_encoder.hpp>
+#include <tessera/serving/batching_scorer.hpp>
+#include <tessera/serving/frozen_model.hpp>
+
+#include <support/temporary_folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+std::atomic<std::int64_t> allocations{0};
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  if (void* const p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace {
+
+constexpr std::int64_t kWidth = 6;
+
+ModelDescription description(const std::string& interaction) {
+  ModelDescription model{
+      .interaction = interaction,
+      .vector_width = kWidth,
+      .bottom_mlp = {2, 7, kWidth},
+      .top_mlp = {interaction == "dot" ? 16 : 24, 9, 1},
+      .numeric = {{"price", NumberTransform::log1p, 0.5f, 2.0f, true, {}},
+                  {"age", NumberTransform::none, 0.25f, 0.5f, true, 3.0f}},
+      .tables = {{"C1", 40, kWidth, CategoryKey::hex, KeyRows::list, 0, 1, 0, {}},
+                 {"city", 30, kWidth, CategoryKey::text, KeyRows::hash, 77, {}, 0, {}}},
+      .features = {{"C1", "C1", Pooling::sum, false},
+                   {"cities", "city", Pooling::mean, true},
+                   {"home", "city", Pooling::sum, false}}};
+  if (interaction == "cross") model.features[1].pooling = Pooling::max;
+  if (interaction == "cross") model.cross_layers = 2, model.cross_rank = 3;
+  return model;
+}
+
+/// A checkpoint of random numbers, and these.
+struct Saved {
+  TemporaryFolder folder;
+  std::map<std::string, std::vector<float>> tensors;
+  std::filesystem::path checkpoint;
+
+  explicit Saved(const ModelDescription& model) {
+    std::minstd_rand random(5);
+    SelfCommunicator self;
+    CheckpointContents contents;
+    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+      std::size_t count = 1;
+      for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
+      std::vector<float>& values = tensors[name];
+      for (std::size_t i = 0; i < count; ++i)
+        values.push_back(static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 4e-4f);
+      contents.add(Host(), name, std::move(shape), std::span(values));
+    };
+    for (const TableInput& table : model.tables) add(table.name + ".weight", {table.rows, kWidth});
+    for (const auto& [name, sizes] :
+         {std::pair("bottom", model.bottom_mlp), std::pair("top", model.top_mlp)})
+      for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
+        add(fmt::format("{}.{}.weight", name, l), {sizes[l + 1], sizes[l]});
+        add(fmt::format("{}.{}.bias", name, l), {sizes[l + 1]});
+      }
+    for (std::int64_t l = 0; l < model.cross_layers; ++l) {
+      add(fmt::format("cross.{}.v", l), {3, 24});
+      add(fmt::format("cross.{}.u", l), {24, 3});
+      add(fmt::format("cross.{}.bias", l), {24});
+    }
+    add_model_description(contents, model, {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
+    save_checkpoint(self, folder.path, contents, 12);
+    checkpoint = *latest_checkpoint(folder.path);
+  }
+};
+
+/// Samples as a client has them.
+struct Samples {
+  std::vector<float> price, age;
+  std::vector<std::string> c1, cities, home;
+  std::vector<std::int64_t> lengths;
+  std::vector<std::string_view> views[3];
+
+  Samples(unsigned seed, int count) {
+    std::minstd_rand random(seed);
+    const char* known[] = {"1f", "ABCDEF01", "00000000", "", "77"};
+    for (int s = 0; s < count; ++s) {
+      price.push_back(random() % 5 == 0 ? NAN : static_cast<float>(random() % 90) - 20);
+      age.push_back(random() % 5 == 0 ? NAN : static_cast<float>(random() % 9));
+      c1.emplace_back(known[random() % 5]);
+      home.push_back(random() % 4 == 0 ? "" : "town " + std::to_string(random() % 99));
+      lengths.push_back(random() % 4);
+      for (std::int64_t i = 0; i < lengths.back(); ++i)
+        cities.push_back("town " + std::to_string(random() % 99));
+    }
+    views[0].assign(c1.begin(), c1.end());
+    views[1].assign(cities.begin(), cities.end());
+    views[2].assign(home.begin(), home.end());
+  }
+  ModelColumns columns() const {
+    return {std::ssize(price),
+            {price, age},
+            {{.texts = views[0], .given = true},
+             {.texts = views[1], .lengths = lengths, .given = true},
+             {.texts = views[2], .given = true}}};
+  }
+};
+
+std::vector<double> layer(const Saved& saved, const std::string& name, const std::vector<double>& x,
+                          bool relu) {
+  const std::vector<float>&weight = saved.tensors.at(name + ".weight"),
+        &bias = saved.tensors.at(name + ".bias");
+  std::vector<double> y;
+  for (std::size_t o = 0; o < bias.size(); ++o) {
+    double sum = bias[o];
+    for (std::size_t i = 0; i < x.size(); ++i) sum += double{weight[o * x.size() + i]} * x[i];
+    y.push_back(relu ? std::max(sum, 0.0) : sum);
+  }
+  return y;
+}
+
+/// The score of one sample by the definitions.
+double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool dot) {
+  std::vector<double> x(2);
+  x[0] = std::isnan(samples.price[s])
+             ? 0
+             : (std::log1p(std::max(double{samples.price[s]}, 0.0)) - 0.5) * 2;
+  x[1] = ((std::isnan(samples.age[s]) ? 3.0 : samples.age[s]) - 0.25) * 0.5;
+  x = layer(saved, "bottom.1", layer(saved, "bottom.0", x, true), true);
+  const auto town = [&](const std::string& text) -> std::size_t {
+    if (text.empty()) return 0;
+    return 1 + static_cast<std::size_t>(((mix64(77 ^ name_key(text)) >> 32) * 29) >> 32);
+  };
+  const auto add = [&](const char* table, std::vector<std::size_t> rows, bool list) {
+    for (int c = 0; c < kWidth; ++c) {
+      double sum = 0, largest = rows.empty() ? 0 : -INFINITY;
+      for (const std::size_t row : rows) {
+        const double x = saved.tensors.at(std::string(table) +
+                                          ".weight")[row * kWidth + static_cast<std::size_t>(c)];
+        sum += x;
+        largest = std::max(largest, x);
+      }
+      const double mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+      x.push_back(!list ? sum : dot ? mean : largest);
+    }
+  };
+  const std::string& text = samples.c1[s];
+  add("C1",
+      {text.empty()         ? 0u
+       : text == "1f"       ? 2u
+       : text == "ABCDEF01" ? 39u
+       : text == "77"       ? 1u
+                            : 7u},
+      false);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < s; ++i) begin += static_cast<std::size_t>(samples.lengths[i]);
+  std::vector<std::size_t> towns;
+  for (std::int64_t i = 0; i < samples.lengths[s]; ++i)
+    towns.push_back(town(samples.cities[begin + static_cast<std::size_t>(i)]));
+  add("city", towns, true);  // the mean, or with cross layers the largest
+  add("city", {town(samples.home[s])}, false);
+  std::vector<double> z;
+  if (dot) {
+    z.assign(x.begin(), x.begin() + kWidth);
+    for (int i = 1; i < 4; ++i)
+      for (int j = 0; j < i; ++j) {
+        z.push_back(0);
+        for (int c = 0; c < kWidth; ++c)
+          z.back() += x[static_cast<std::size_t>(i * kWidth + c)] *
+                      x[static_cast<std::size_t>(j * kWidth + c)];
+      }
+    z.resize(16);
+  } else {
+    z = x;
+    for (int l = 0; l < 2; ++l) {
+      const auto &v = saved.tensors.at(fmt::format("cross.{}.v", l)),
+                 &u = saved.tensors.at(fmt::format("cross.{}.u", l)),
+                 &bias = saved.tensors.at(fmt::format("cross.{}.bias", l));
+      double inner[3] = {};
+      for (std::size_t r = 0; r < 3; ++r)
+        for (std::size_t i = 0; i < 24; ++i) inner[r] += v[r * 24 + i] * z[i];
+      for (std::size_t i = 0; i < 24; ++i)
+        z[i] += x[i] *
+                (bias[i] + u[i * 3] * inner[0] + u[i * 3 + 1] * inner[1] + u[i * 3 + 2] * inner[2]);
+    }
+  }
+  return 1 / (1 + std::exp(-layer(saved, "top.1", layer(saved, "top.0", z, true), false)[0]));
+}
+
+std::vector<float> scores_of(const FrozenModel& model, const Samples& samples) {
+  EncodedSamples encoded;
+  model.inputs().encode(samples.columns(), encoded);
+  std::vector<float> scores(samples.price.size());
+  model.score(encoded, scores);
+  return scores;
+}
+
+double difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double worst = a.size() == b.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("scores are those of the definitions, whatever the batch and the format") {
+  for (const std::string interaction : {"dot", "cross"}) {
+    CAPTURE(interaction);
+    const Saved saved(description(interaction));
+    const FrozenModel model(saved.checkpoint), exact(saved.checkpoint, {.pad_batches = false}),
+        coarse(saved.checkpoint, {.format = RowFormat::int8, .formats = {{"C*", RowFormat::bf16}}});
+    CHECK(model.step() == 12);
+    for (const int count : {0, 1, 3, 17, 70, 1100}) {
+      CAPTURE(count);
+      const Samples samples(7, count);
+      const std::vector<float> scores = scores_of(model, samples);
+      double worst = 0;
+      for (std::size_t s = 0; s < scores.size(); ++s)
+        worst =
+            std::max(worst, std::abs(scores[s] - by_hand(saved, samples, s, interaction == "dot")));
+      CHECK(worst < 1e-6);
+      CHECK(difference(scores, scores_of(exact, samples)) < 1e-6);
+      const double rounded = difference(scores, scores_of(coarse, samples));
+      CHECK(rounded < 2e-3);
+      CHECK((count < 17 || rounded > 0));
+    }
+  }
+}
+
+TEST_CASE("a user's side is given once") {
+  const Saved saved(description("dot"));
+  const FrozenModel model(saved.checkpoint);
+  const Samples all(3, 40);
+  for (const int users_numbers : {0, 1, 2}) {
+    CAPTURE(users_numbers);
+    // column by column: the user's first one for all, or the candidates' own
+    Samples whole = all;
+    ModelColumns user = all.columns(), candidates = all.columns();
+    user.samples = 1;
+    for (std::size_t c = 0; c < 2; ++c) {
+      std::vector<float>& values = c == 0 ? whole.price : whole.age;
+      if (static_cast<int>(c) < users_numbers) {
+        values.assign(values.size(), values[0]);
+        user.numbers[c] = user.numbers[c].first(1);
+        candidates.numbers[c] = {};
+      } else {
+        user.numbers[c] = {};
+      }
+    }
+    whole.views[0].assign(40, all.views[0][0]);
+    user.categories[0].texts = user.categories[0].texts.first(1);
+    candidates.categories[0] = {};
+    user.categories[1] = {};
+    user.categories[2] = {};
+    EncodedSamples one, many, together;
+    model.inputs().encode(user, one, true);
+    model.inputs().encode(candidates, many, true);
+    model.inputs().encode(whole.columns(), together);
+    std::vector<float> scores(40), expected(40);
+    model.score(one, many, scores);
+    model.score(together, expected);
+    CHECK(difference(scores, expected) < 1e-6);
+    CHECK_THROWS_WITH_AS(model.score(many, scores), doctest::Contains("is missing"),
+                         InvalidArgument);
+    CHECK_THROWS_WITH_AS(model.score(one, together, scores), doctest::Contains("candidates', too"),
+                         InvalidArgument);
+  }
+}
+
+TEST_CASE("threads share a model, and requests are joined") {
+  const Saved saved(description("cross"));
+  const FrozenModel model(saved.checkpoint);
+  std::atomic<int> wrong{0};
+  {
+    BatchingScorer joined(
+        model, {.max_samples = 50, .max_delay = std::chrono::microseconds(300), .threads = 2});
+    std::vector<std::thread> threads;
+    for (unsigned t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (unsigned i = 0; i < 20; ++i) {
+          const Samples samples(100 * t + i, static_cast<int>(1 + (7 * t + i) % 30));
+          EncodedSamples encoded;
+          model.inputs().encode(samples.columns(), encoded);
+          std::vector<float> scores(samples.price.size());
+          joined.score(encoded, scores);
+          wrong += difference(scores, scores_of(model, samples)) > 1e-6;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+  CHECK(wrong == 0);
+
+  // what waits is scored before the end, and what is too much is refused
+  const Samples samples(1, 30);
+  EncodedSamples encoded;
+  model.inputs().encode(samples.columns(), encoded);
+  std::vector<float> first(30), second(30);
+  std::atomic<int> done{0};
+  BatchingScorer::Request a{.samples = &encoded, .scores = first}, b = a, c = a;
+  b.scores = second;
+  a.done = b.done = c.done = [&](std::exception_ptr error) { done += error ? 100 : 1; };
+  {
+    BatchingScorer slow(model, {.max_delay = std::chrono::seconds(100), .max_waiting = 60});
+    CHECK(slow.submit(a));
+    CHECK(slow.submit(b));
+    CHECK_FALSE(slow.submit(c));
+  }
+  CHECK(done == 2);
+  CHECK(difference(first, second) == 0);
+  CHECK_THROWS_AS(BatchingScorer(model, {.threads = 0}), InvalidArgument);
+}
+
+TEST_CASE("what has run once allocates nothing, but for oneDNN") {
+  const Saved saved(description("dot"));
+  const FrozenModel model(saved.checkpoint);
+  // what a matrix product allocates
+  Mlp<> bottom({2, 7, kWidth}, {.last_relu = true}), top({16, 9, 1});
+  std::vector<float> parameters(static_cast<std::size_t>(bottom.parameter_count())),
+      others(static_cast<std::size_t>(top.parameter_count())), x(1024 * 16), y(1024 * 16);
+  bottom.bind(parameters, parameters);
+  top.bind(others, others);
+  bottom.keep_weights();
+  top.keep_weights();
+  std::int64_t expected = 0;
+  for (const std::int64_t rows : {1024, 64, 64}) {
+    const std::int64_t before = allocations;
+    bottom.forward({x.data(), rows, 2}, {y.data(), rows, kWidth});
+    top.forward({x.data(), rows, 16}, {y.data(), rows, 1});
+    expected = allocations - before;
+  }
+  const Samples samples(2, 64);
+  const ModelColumns columns = samples.columns();
+  EncodedSamples encoded;
+  std::vector<float> scores(64);
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t before = allocations;
+    model.inputs().encode(columns, encoded);
+    model.score(encoded, scores);
+    if (i > 0) CHECK(allocations - before == expected);
+  }
+}
+
+TEST_CASE("Criteo's fields become what the training run's encoder makes of them") {
+  std::minstd_rand random(9);
+  std::vector<CriteoRecord> records(500);
+  for (CriteoRecord& record : records) {
+    for (std::int32_t& x : record.integers)
+      x = random() % 7 == 0 ? CriteoRecord::kMissing
+                            : static_cast<std::int32_t>(random() % 4000) - 3;
+    record.missing_categories = random() & 0xff;
+    for (std::uint32_t& value : record.categories)
+      value = static_cast<std::uint32_t>(random() % 12) << (random() % 20);
+  }
+  CriteoStatistics statistics;
+  statistics.add(records);
+  for (const std::int64_t max_rows : {1000, 9}) {
+    const CriteoEncoder encoder({.max_rows = max_rows, .min_count = 2}, statistics);
+    ModelDescription model{.vector_width = 4, .bottom_mlp = {13, 4}, .top_mlp = {368, 1}};
+    std::map<std::string, KeyList> lists;
+    for (int i = 0; i < kCriteoIntegers; ++i)
+      model.numeric.push_back({fmt::format("I{}", i + 1), NumberTransform::log,
+                               encoder.shift()[static_cast<std::size_t>(i)],
+                               encoder.scale()[static_cast<std::size_t>(i)], true,
+                               CriteoEncoder::missing_integer()});
+    for (int f = 0; f < kCriteoCategories; ++f) {
+      const std::string name = fmt::format("C{}", f + 1);
+      model.tables.push_back({name,
+                              encoder.rows()[static_cast<std::size_t>(f)],
+                              4,
+                              CategoryKey::hex,
+                              KeyRows::list,
+                              0,
+                              1,
+                              0,
+                              {}});
+      model.features.push_back({name, name});
+      encoder.for_each_value(f, [&](std::uint32_t value, std::uint32_t row) {
+        lists[name].keys.push_back(value);
+        lists[name].rows.push_back(static_cast<std::int32_t>(row));
+      });
+    }
+    const TemporaryFolder folder;
+    SelfCommunicator self;
+    CheckpointContents contents;
+    add_model_description(contents, model, lists);
+    save_checkpoint(self, folder.path, contents, 1);
+    CheckpointReader reader(*latest_checkpoint(folder.path));
+    const ModelInputs inputs(read_model_description(reader), reader);
+
+    ClickBatch<std::int64_t> batch;
+    encoder.encode(std::span<const CriteoRecord>(records), batch);
+    std::vector<std::vector<float>> numbers(13);
+    std::vector<std::vector<std::string>> texts(26);
+    std::vector<std::vector<std::string_view>> views(26);
+    ModelColumns columns{.samples = 500};
+    for (std::size_t i = 0; i < 13; ++i) {
+      for (const CriteoRecord& record : records)
+        numbers[i].push_back(record.integers[i] == CriteoRecord::kMissing
+                                 ? NAN
+                                 : static_cast<float>(record.integers[i]));
+      columns.numbers.emplace_back(numbers[i]);
+    }
+    for (int f = 0; f < 26; ++f) {
+      const auto c = static_cast<std::size_t>(f);
+      for (const CriteoRecord& record : records)
+        texts[c].push_back(record.missing(f) ? "" : fmt::format("{:08x}", record.categories[c]));
+      views[c].assign(texts[c].begin(), texts[c].end());
+      columns.categories.push_back({.texts = views[c], .given = true});
+    }
+    EncodedSamples encoded;
+    inputs.encode(columns, encoded);
+    CHECK(encoded.numbers == batch.dense);
+    CHECK(encoded.rows == batch.ids);
+  }
+}
+
+TEST_CASE("what does not fit is refused by name") {
+  const ModelDescription good = description("dot");
+  const Saved saved(good);
+  const FrozenModel model(saved.checkpoint);
+  const Samples samples(1, 4);
+  EncodedSamples encoded;
+  const auto refused = [&](const char* text, const auto& change) {
+    ModelColumns columns = samples.columns();
+    change(columns);
+    CHECK_THROWS_WITH_AS(model.inputs().encode(columns, encoded), doctest::Contains(text),
+                         InvalidArgument);
+  };
+  const std::vector<std::string_view> bad{"1f", "xyz", "1f", "1f"};
+  const std::vector<std::int64_t> outside{0, 40, 1, 2}, lengths{1, 1, 1, 99};
+  const std::vector<float> infinite{1, 2, INFINITY, 3};
+  refused("column 'C1', sample 1: 'xyz' is not a hex",
+          [&](ModelColumns& c) { c.categories[0].texts = bad; });
+  refused("column 'C1', entry 1: row 40 is not in [0, 40)",
+          [&](ModelColumns& c) { c.categories[0] = {.rows = outside, .given = true}; });
+  refused("column 'age', sample 2: inf", [&](ModelColumns& c) { c.numbers[1] = infinite; });
+  refused("column 'price': 3 numbers for 4",
+          [&](ModelColumns& c) { c.numbers[0] = c.numbers[0].first(3); });
+  refused("column 'cities': the lengths",
+          [&](ModelColumns& c) { c.categories[1].lengths = lengths; });
+  refused("column 'home' is missing", [&](ModelColumns& c) { c.categories[2] = {}; });
+  refused("2 numeric and 2 categorical", [&](ModelColumns& c) { c.categories.pop_back(); });
+
+  ModelDescription other = good;
+  other.top_mlp[1] = 10;
+  const Saved misdescribed(good);
+  {
+    SelfCommunicator self;
+    CheckpointContents contents;
+    auto tensors = misdescribed.tensors;
+    for (auto& [name, values] : tensors)
+      contents.add(Host(), name, {std::ssize(values)}, std::span(values));
+    add_model_description(contents, other, {{"C1", {{1}, {}}}});
+    save_checkpoint(self, misdescribed.folder.path, contents, 13);
+  }
+  CHECK_THROWS_WITH_AS(FrozenModel(*latest_checkpoint(misdescribed.folder.path)),
+                       doctest::Contains("'top.0.weight' has 144 numbers"), DataError);
+}

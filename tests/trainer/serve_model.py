@@ -1,0 +1,487 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""serve_model against the trainer whose model it serves, and against bad clients.
+
+    serve_model.py BIN [--seconds N] [--only WORD]    BIN: the folder of train_dlrm and serve_model
+
+Scores over HTTP, JSON and binary, are compared with train_dlrm's --predictions: of binary tensors to the last bit. Wrong requests must be
+answered with a status and a text that helps. Clients that die, are slow, or send nonsense come for N seconds (default 3). SIGTERM comes
+while requests are being sent. With tritonclient[http] installed, that talks to the server, too. Exit code 77: the programs are missing.
+"""
+import argparse
+import array
+import atexit
+import http.client
+import json
+import math
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+BATCH = 256
+TEST = 1024
+LINES = 5 * TEST
+MODEL = f"--ranks 1 --epochs 1 --test-fraction 0.2 --batch-size 128 --eval-batch-size {BATCH} --bottom-mlp 16 --top-mlp 32,16".split()
+
+
+def check(good, *what):
+    if not good:
+        raise AssertionError(" ".join(str(w) for w in what))
+
+
+def write_criteo(path):
+    rng = random.Random(1)
+    with open(path, "w") as out:
+        for _ in range(LINES):
+            numbers = ["" if rng.random() < 0.1 else str(int(rng.paretovariate(0.5)) % 100000 - 2) for _ in range(13)]
+            words = ["" if rng.random() < 0.1 else f"{int(rng.paretovariate(0.7)) % 3000:08x}" for _ in range(26)]
+            out.write("\t".join([str(int(rng.random() < 0.3)), *numbers, *words]) + "\n")
+
+
+SCHEMA = """
+label: clicked
+numeric:
+  - price
+  - {name: age, transform: [log1p, standardize], empty: 1.5}
+  - {name: score, transform: standardize}
+categorical:
+  - device
+  - {name: city, rows: 50}
+  - {name: seen, table: item, list: "|", pooling: mean, min_count: 3}
+  - {name: item, table: item}
+"""
+
+
+def write_csv(path):
+    rng = random.Random(2)
+    item = lambda: f"item {int(rng.paretovariate(0.8)) % 300}"
+    with open(path, "w") as out:
+        out.write("clicked,price,age,score,device,city,seen,item\n")
+        for _ in range(LINES):
+            number = lambda: "" if rng.random() < 0.1 else f"{rng.uniform(-5, 90):.3f}"
+            seen = "|".join(item() for _ in range(rng.randrange(5)))
+            city = "" if rng.random() < 0.1 else f"city {rng.randrange(500)}"
+            out.write(f"{int(rng.random() < 0.4)},{number()},{number()},{number()},{rng.choice('abc')},{city},{seen},{item()}\n")
+
+
+def train(binaries, folder, *options):
+    folder = pathlib.Path(folder)
+    base = [binaries / "train_dlrm", *options, *MODEL, "--save", folder]
+    subprocess.run(base, check=True, stdout=subprocess.DEVNULL)
+    out = folder.with_suffix(".npy")
+    subprocess.run([*base, "--mode", "eval", "--resume", "--predictions", out], check=True, stdout=subprocess.DEVNULL)
+    data = out.read_bytes()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
+
+
+class Server:
+    def __init__(self, binaries, *options):
+        self.process = subprocess.Popen([binaries / "serve_model", "--port", "0", *options], stdout=subprocess.PIPE, text=True)
+        atexit.register(self.process.kill)  # where a check fails
+        self.lines = []
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if found := re.search(r"serving on http://127\.0\.0\.1:(\d+)", line):
+                self.port = int(found[1])
+                return
+        raise AssertionError(f"serve_model ended with {self.process.wait()}")
+
+    def call(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers or {})
+            reply = connection.getresponse()
+            return reply.status, reply.read(), reply.headers
+        finally:
+            connection.close()
+
+    def json(self, method, path, body=None):
+        status, text, _ = self.call(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body))
+        return status, json.loads(text)
+
+    def infer(self, columns, binary, model="model"):
+        """Scores of columns {name: (datatype, shape, values)}."""
+        inputs, tail = [], b""
+        for name, (datatype, shape, values) in columns.items():
+            one = {"name": name, "datatype": datatype, "shape": shape}
+            if binary:
+                data = encode(datatype, values)
+                one["parameters"] = {"binary_data_size": len(data)}
+                tail += data
+            else:
+                one["data"] = [None if isinstance(v, float) and math.isnan(v) else v for v in values]
+            inputs.append(one)
+        head = json.dumps({"id": "7", "inputs": inputs, "outputs": [{"name": "score", "parameters": {"binary_data": binary}}]}).encode()
+        status, text, headers = self.call("POST", f"/v2/models/{model}/infer", head + tail,
+                                          {"Inference-Header-Content-Length": str(len(head))} if binary else {})
+        check(status == 200, status, text[:300])
+        size = int(headers.get("Inference-Header-Content-Length", len(text)))
+        reply = json.loads(text[:size])
+        check(reply["id"] == "7" and reply["model_name"] == model, reply)
+        output = reply["outputs"][0]
+        check(output["name"] == "score" and output["datatype"] == "FP32", output)
+        scores = array.array("f", text[size:]) if binary else array.array("f", output["data"])
+        check(output["shape"] == [len(scores), 1], output["shape"], len(scores))
+        return scores
+
+    def end(self, signal_number=signal.SIGTERM):
+        self.process.send_signal(signal_number)
+        check(self.process.wait(timeout=60) == 0, "exit code", self.process.returncode)
+        check("all requests are answered" in self.process.stdout.read())
+
+
+def encode(datatype, values):
+    if datatype == "FP32":
+        return array.array("f", values).tobytes()
+    if datatype == "INT64":
+        return array.array("q", values).tobytes()
+    return b"".join(struct.pack("<I", len(v.encode())) + v.encode() for v in values)
+
+
+def number(field):
+    return float(field) if field else math.nan
+
+
+def criteo_columns(rows):
+    columns = {}
+    for c in range(13):
+        columns[f"I{c + 1}"] = ("FP32", [len(rows), 1], [number(row[1 + c]) for row in rows])
+    for c in range(26):
+        columns[f"C{c + 1}"] = ("BYTES", [len(rows), 1], [row[14 + c] for row in rows])
+    return columns
+
+
+def csv_columns(rows):
+    columns = {name: ("FP32", [len(rows), 1], [number(row[1 + i]) for row in rows]) for i, name in enumerate(["price", "age", "score"])}
+    for name, place in (("device", 4), ("city", 5), ("item", 7)):
+        columns[name] = ("BYTES", [len(rows), 1], [row[place] for row in rows])
+    lists = [[v for v in row[6].split("|") if v] for row in rows]
+    columns["seen__values"] = ("BYTES", [sum(map(len, lists))], [v for one in lists for v in one])
+    columns["seen__lengths"] = ("INT64", [len(rows), 1], [len(one) for one in lists])
+    return columns
+
+
+def compare(server, rows, columns_of, expected, model="model", tolerance=0.0):
+    """All test samples in the trainer's batches."""
+    for binary in (True, False):
+        worst = 0.0
+        for begin in range(0, TEST, BATCH):
+            scores = server.infer(columns_of(rows[begin:begin + BATCH]), binary, model)
+            worst = max(worst, *(abs(a - b) for a, b in zip(scores, expected[begin:begin + BATCH], strict=True)))
+        check(worst <= tolerance, model, "binary" if binary else "JSON", "differs by", worst)
+
+
+def test_scores(binaries, folder):
+    criteo, csv = folder / "clicks.tsv", folder / "clicks.csv"
+    (folder / "schema.yaml").write_text(SCHEMA)
+    write_criteo(criteo)
+    write_csv(csv)
+    models = {
+        "dot": train(binaries, folder / "dot", "--data", criteo, "--min-count", "3"),
+        "cross": train(binaries, folder / "cross", "--data", criteo, "--vocabulary", "--min-count", "2", "--max-rows", "500",
+                       "--interaction", "cross", "--cross-rank", "8", "--embedding-width", "8"),
+        "csv": train(binaries, folder / "csv", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8"),
+        "shared": train(binaries, folder / "shared", "--data", criteo, "--min-count", "1", "--max-rows", "100"),
+    }
+    tail = lambda path, separator: [line.split(separator) for line in path.read_text().splitlines()[-TEST:]]
+    server = Server(binaries, *(word for name in models for word in ("--model", f"{name}={folder / name}")))
+    for name, expected in models.items():
+        compare(server, tail(csv, ",") if name == "csv" else tail(criteo, "\t"), csv_columns if name == "csv" else criteo_columns,
+                expected, name)
+    # rows in the place of texts, one sample and none
+    rows = tail(criteo, "\t")[:3]
+    columns = criteo_columns(rows)
+    columns["C1"] = ("INT64", [3], [0, 0, 0])
+    empty = criteo_columns([["0", *[""] * 39]] * 3)
+    plain = criteo_columns(rows)
+    plain["C1"] = empty["C1"]
+    check(server.infer(columns, True, "dot") == server.infer(plain, True, "dot"))
+    check(len(server.infer(criteo_columns([]), True, "dot")) == 0)
+    server.end()
+    # other formats of rows
+    for format, tolerance in (("bf16", 3e-3), ("int8", 3e-3), ("int4", 3e-2)):
+        server = Server(binaries, "--checkpoint", folder / "dot", "--format", format)
+        compare(server, tail(criteo, "\t"), criteo_columns, models["dot"], tolerance=tolerance)
+        server.end()
+    triton(binaries, folder, tail(criteo, "\t"), models["dot"])
+
+
+def triton(binaries, folder, rows, expected):
+    try:
+        import numpy as np
+        import tritonclient.http as client
+    except ImportError:
+        print("no tritonclient[http]: its part is skipped")
+        return
+    server = Server(binaries, "--checkpoint", folder / "dot")
+    triton_client = client.InferenceServerClient(f"127.0.0.1:{server.port}")
+    check(triton_client.is_server_live() and triton_client.is_server_ready() and triton_client.is_model_ready("model"))
+    check(triton_client.is_model_ready("model", "1"))
+    check("binary_tensor_data" in triton_client.get_server_metadata()["extensions"])
+    metadata = triton_client.get_model_metadata("model")
+    check([i["name"] for i in metadata["inputs"]] == [*(f"I{i}" for i in range(1, 14)), *(f"C{i}" for i in range(1, 27))], metadata)
+    for binary in (True, False):
+        inputs = []
+        for name, (datatype, shape, values) in criteo_columns(rows).items():
+            if not binary and datatype == "FP32":
+                values = [0.0 if math.isnan(v) else v for v in values]  # JSON has no NaN, and this client no null
+            inputs.append(client.InferInput(name, shape, datatype))
+            array_ = np.array([v.encode() for v in values], object) if datatype == "BYTES" else np.array(values, np.float32)
+            inputs[-1].set_data_from_numpy(array_.reshape(shape), binary_data=binary)
+        for outputs in (None, [client.InferRequestedOutput("score", binary_data=binary)]):
+            scores = triton_client.infer("model", inputs, outputs=outputs, request_id="x").as_numpy("score")
+            check(scores.shape == (TEST, 1) and scores.dtype == np.float32, scores.shape)
+            if binary:
+                check(np.abs(scores[:, 0] - np.array(expected)).max() <= 1e-6)
+    try:
+        triton_client.infer("model", inputs[1:])
+        check(False, "a request without I1 was answered")
+    except client.InferenceServerException if hasattr(client, "InferenceServerException") else Exception as error:
+        check("I1" in str(error), error)
+    triton_client.close()
+    server.end()
+    print("tritonclient: the trainer's predictions to 1e-6")
+
+
+def valid_body(rows=2):
+    inputs = [{"name": f"I{i}", "datatype": "FP32", "shape": [rows, 1], "data": [1.5] * rows} for i in range(1, 14)]
+    inputs += [{"name": f"C{i}", "datatype": "BYTES", "shape": [rows, 1], "data": ["1f"] * rows} for i in range(1, 27)]
+    return {"inputs": inputs}
+
+
+def test_wrong_requests(binaries, folder):
+    server = Server(binaries, "--checkpoint", folder / "dot", "--max-body", "200KiB", "--max-samples", "100", "--request-timeout", "1")
+    infer = "/v2/models/model/infer"
+
+    def refused(status, words, body=None, path=infer, method="POST", headers=None, change=None):
+        if change is not None:
+            body = valid_body()
+            change(body["inputs"])
+        if not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        got, text, _ = server.call(method, path, body, headers)
+        error = json.loads(text)["error"]
+        check(got == status, path, "gave", got, error, "for", body[:200])
+        for word in words:
+            check(word in error, repr(word), "is not in", repr(error))
+
+    def set_(place, **values):
+        return lambda inputs: inputs[place].update(values)
+
+    check(server.json("POST", infer, valid_body())[0] == 200)
+    refused(400, ["JSON", "offset"], b"{nonsense")
+    refused(400, ["JSON"], b"")
+    refused(400, ["JSON"], b"\xff\xfe\x00")
+    refused(400, ["nested too deep"], b'{"x":' + b"[" * 1000)
+    refused(400, ["'inputs'"], {})
+    refused(400, ["I1", "missing", "FP32"], {"inputs": []})
+    refused(400, ["C26", "missing", "BYTES"], change=lambda inputs: inputs.pop())
+    refused(400, ["'I99' is none", "metadata"], change=lambda inputs: inputs.append({**inputs[0], "name": "I99"}))
+    refused(400, ["'I1' is given twice"], change=lambda inputs: inputs.append(inputs[0]))
+    refused(400, ["I2", "FP64", "FP32"], change=set_(1, datatype="FP64"))
+    refused(400, ["I2", "INT64", "give FP32"], change=set_(1, datatype="INT64", data=[1, 2]))
+    refused(400, ["C1", "FP32", "BYTES"], change=set_(13, datatype="FP32", data=[1, 2]))
+    refused(400, ["I3", "3 elements", "[2,1]"], change=set_(2, data=[1, 2, 3]))
+    refused(400, ["I3", "[2,2]", "[n,1]"], change=set_(2, shape=[2, 2], data=[1, 2, 3, 4]))
+    refused(400, ["I3", "3 samples", "I1"], change=set_(2, shape=[3, 1], data=[1, 2, 3]))
+    refused(400, ["I3", "too many"], change=set_(2, shape=[1 << 40, 1 << 40]))
+    refused(400, ["offset", "not negative"], change=set_(2, shape=[-1, 1]))
+    refused(400, ["I3", "float"], change=set_(2, data=[1e300, 1]))
+    refused(400, ["I3", "neither"], change=lambda inputs: inputs[2].pop("data"))
+    refused(400, ["C1", "sample 1", "'xyz'", "hexadecimal"], change=set_(13, data=["1", "xyz"]))
+    refused(400, ["C1", "row 123456789"], change=set_(13, datatype="INT64", data=[0, 123456789]))
+    refused(400, ["101 samples", "100"], valid_body(101))
+    refused(400, ["Inference-Header-Content-Length"], {}, headers={"Inference-Header-Content-Length": "99999"})
+    refused(400, ["Inference-Header-Content-Length"], {}, headers={"Inference-Header-Content-Length": "x"})
+    refused(400, ["I1", "binary_data_size", "9999"],
+            change=lambda inputs: (inputs[0].pop("data"), inputs[0].update(parameters={"binary_data_size": 9999})))
+    refused(400, ["no output 'other'"], {**valid_body(), "outputs": [{"name": "other"}]})
+    refused(404, ["no model 'other'", "'model'"], valid_body(), path="/v2/models/other/infer")
+    refused(404, ["no version '7'", "1"], valid_body(), path="/v2/models/model/versions/7/infer")
+    refused(404, ["/v2/health/live"], path="/elsewhere", method="GET")
+    refused(405, ["use POST"], path=infer, method="GET")
+    refused(405, ["use GET"], path="/v2", method="POST")
+    refused(415, ["gzip"], valid_body(), headers={"Content-Encoding": "gzip"})
+    refused(413, ["too large"], b"x" * 300_000)
+    for binary_size, tail, words in ((8, b"\0" * 9, ["1 bytes follow"]), (3, b"\0" * 3, ["needs 8 bytes"])):
+        body = valid_body()
+        body["inputs"][0].pop("data")
+        body["inputs"][0]["parameters"] = {"binary_data_size": binary_size}
+        head = json.dumps(body).encode()
+        refused(400, words, head + tail, headers={"Inference-Header-Content-Length": str(len(head))})
+    for sent, status in ((b"NONSENSE\r\n\r\n", 400), (b"GET /v2 HTTP/1.1\r\nx: " + b"y" * 40_000 + b"\r\n\r\n", 431),
+                         (b"POST " + infer.encode() + b" HTTP/1.1\r\nContent-Length: 100\r\n\r\nabc", 408)):
+        with socket.create_connection(("127.0.0.1", server.port), 30) as client:
+            client.sendall(sent)
+            reply = client.makefile("rb").readline()
+            check(reply.split()[1:2] == [str(status).encode()], sent[:40], reply)
+    check(server.json("GET", "/v2/health/live") == (200, {"live": True}))
+    check(server.json("GET", "/v2/health/ready")[0] == 200 and server.json("GET", "/v2/models/model/versions/1/ready")[0] == 200)
+    check(server.json("GET", "/v2/models/model")[1]["versions"] == ["1"])
+    _, metrics, _ = server.call("GET", "/metrics")
+    found = dict(re.findall(r'serve_replies_total\{status="(\d+)"\} (\d+)', metrics.decode()))
+    check(int(found["400"]) >= 25 and int(found["413"]) == 1 and int(found["408"]) == 1, found)
+    check('serve_samples_total{model="model",version="1"} 2' in metrics.decode(), metrics.decode())
+    server.end(signal.SIGINT)
+    # what cannot be served is said before anything is
+    for options, words in ((["--checkpoint", folder], "holds none"), (["--checkpoint", folder / "none"], "none"), ([], "--checkpoint"),
+                           (["--model", "x"], "NAME=DIR"), (["--checkpoint", folder / "dot", "--host", "example"], "address")):
+        ended = subprocess.run([binaries / "serve_model", "--port", "0", *options], capture_output=True, text=True)
+        check(ended.returncode in (1, 2) and words in ended.stderr and ended.stderr.count("\n") == 1, options, ended)
+
+
+def test_versions(binaries, folder):
+    many = folder / "many"
+    many.mkdir()
+    for version, name in (("2", "dot"), ("10", "shared")):
+        (many / version).symlink_to(folder / name)
+    server = Server(binaries, "--checkpoint", many, "--name", "a b")
+    check(server.json("GET", "/v2/models/a%20b")[1]["versions"] == ["2", "10"])
+    replies = [server.json("POST", f"/v2/models/a%20b{version}/infer", valid_body())[1] for version in ("", "/versions/10", "/versions/2")]
+    check([r["model_version"] for r in replies] == ["10", "10", "2"], replies)
+    check(replies[0]["outputs"] == replies[1]["outputs"] != replies[2]["outputs"])
+    server.end()
+
+
+def test_load(binaries, folder, seconds):
+    """Good clients get their scores while bad ones come and go."""
+    server = Server(binaries, "--checkpoint", folder / "dot", "--request-timeout", "1", "--idle-timeout", "2", "--max-body", "1MiB",
+                    "--threads", "2", "--batch-delay-us", "200", "--max-connections", "64")
+    body = json.dumps(valid_body(20)).encode()
+    expected = server.json("POST", "/v2/models/model/infer", body)[1]["outputs"][0]["data"]
+    until = time.monotonic() + seconds
+    counts, faults, lock = {}, [], threading.Lock()
+
+    def client(kind, act):
+        rng = random.Random(kind)
+        while time.monotonic() < until and not faults:
+            try:
+                act(rng)
+            except (OSError, http.client.HTTPException) as error:
+                if kind == "good":
+                    faults.append(f"{kind}: {error!r}")
+            except Exception as error:
+                faults.append(f"{kind}: {error!r}")
+            with lock:
+                counts[kind] = counts.get(kind, 0) + 1
+
+    def good(rng):
+        status, reply = server.json("POST", "/v2/models/model/infer", body)
+        check(status == 200, status, reply)
+        got = reply["outputs"][0]["data"]
+        check(all(abs(a - b) < 1e-6 for a, b in zip(got, expected, strict=True)), "other scores")
+
+    def raw(data, timeout=5):
+        with socket.create_connection(("127.0.0.1", server.port), timeout) as one:
+            one.sendall(data)
+            return one.makefile("rb").readline()
+
+    head = b"POST /v2/models/model/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+
+    def killed(rng):
+        with socket.create_connection(("127.0.0.1", server.port), 5) as one:
+            one.sendall((head + body)[:rng.randrange(len(head + body) + 1)])
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+
+    def slow(rng):
+        with socket.create_connection(("127.0.0.1", server.port), 10) as one:
+            for byte in head + body:
+                one.sendall(bytes([byte]))
+                time.sleep(0.05)
+
+    def mutated(rng):
+        text = bytearray(body)
+        for _ in range(rng.randrange(1, 20)):
+            place = rng.randrange(len(text))
+            change = rng.randrange(4)
+            if change == 0:
+                text[place] = rng.randrange(256)
+            elif change == 1:
+                del text[place:place + rng.randrange(1, 50)]
+            elif change == 2:
+                text[place:place] = rng.choice([b"[", b"{", b'"', b"-", b"1e999", b"null", b"\\u0000", b"18446744073709551616"])
+            else:
+                text[place:place] = text[place:place + rng.randrange(1, 50)]
+        headers = {"Inference-Header-Content-Length": str(rng.randrange(len(text) + 9))} if rng.random() < 0.3 else {}
+        status, reply, _ = server.call("POST", "/v2/models/model/infer", bytes(text), headers)
+        check(status in (200, 400), status, reply[:200])
+        json.loads(reply)
+
+    def oversize(rng):
+        line = raw(b"POST /v2/models/model/infer HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n" + b"x" * 1000)
+        check(line.split()[1] == b"413", line)
+
+    def noise(rng):
+        raw(rng.randbytes(rng.randrange(1, 3000)) + b"\r\n\r\n")
+
+    memory = lambda: int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    kinds = {"good": good, "killed": killed, "slow": slow, "mutated": mutated, "oversize": oversize, "noise": noise}
+    threads = [threading.Thread(target=client, args=(kind, act)) for kind, act in kinds.items() for _ in range(2)]
+    before = memory()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(not faults, faults)
+    check(counts["good"] > 3 and counts["mutated"] > 3, counts)
+    good(None)
+    grown = memory() - before
+    check(grown < 64 << 20, "memory grew by", grown)
+    print("clients:", counts, "memory grew by", grown >> 10, "KiB")
+    # those who ask when it is told to end get their answers
+    answered, lost = [], []
+
+    def last(_):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        while True:
+            try:
+                connection.request("POST", "/v2/models/model/infer", body)
+                reply = connection.getresponse()
+                reply.read()
+                (answered if reply.status == 200 else lost).append(reply.status)
+                if reply.headers.get("Connection") == "close":
+                    return
+            except (OSError, http.client.HTTPException) as error:
+                return lost.append(repr(error))
+
+    threads = [threading.Thread(target=last, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    server.end()
+    for thread in threads:
+        thread.join()
+    check(not lost and len(answered) >= 4, lost, len(answered))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binaries", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=3, help="that bad clients come for")
+    arguments = parser.parse_args()
+    for program in ("train_dlrm", "serve_model"):
+        if not (arguments.binaries / program).exists():
+            print(f"skipped: there is no {program}")
+            return 77
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        test_scores(arguments.binaries, folder)
+        test_wrong_requests(arguments.binaries, folder)
+        test_versions(arguments.binaries, folder)
+        test_load(arguments.binaries, folder, arguments.seconds)
+    print("all is well")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
