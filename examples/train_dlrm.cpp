@@ -4,11 +4,11 @@
 // Trains a DLRM hybrid-parallel on click data: sharded embeddings, replicated linear layers, ranks
 // that are threads or processes.
 //   train_dlrm --help
+#include "support/report.hpp"
 #include "train_dlrm/clicks.hpp"
 #include "train_dlrm/options.hpp"
 #include "train_dlrm/plans.hpp"
 #include "train_dlrm/ranks.hpp"
-#include "train_dlrm/report.hpp"
 #include "train_dlrm/run_log.hpp"
 #include "train_dlrm/trainer.hpp"
 
@@ -36,6 +36,7 @@
 namespace {
 
 using namespace dlrm;
+using namespace support;
 
 nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& clicks,
                                const Result& result) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include "../support/options.hpp"
 #include "embeddings.hpp"
 #include "plans.hpp"
 #include "table_optimizers.hpp"
@@ -32,6 +33,8 @@
 namespace dlrm {
 namespace {
 
+using namespace support;
+
 constexpr std::array<std::string_view, 3> kEvictions{"none", "least-frequent", "oldest"};
 constexpr std::array<std::string_view, 3> kDenseOptimizers{"sgd", "adagrad", "adam"};
 constexpr std::array<std::string_view, 4> kDensePrecisions{"auto", "fp32", "tf32", "bf16"};
@@ -44,47 +47,6 @@ constexpr std::array<std::string_view, 2> kAucs{"exact", "binned"};
 
 /// more than any machine has; beyond it OpenMP ends the process
 constexpr int kMostThreads = 4096;
-
-/// One of a list of names or numbers, which --help shows.
-template <class Values>
-CLI::Option* choose(CLI::Option* option, const Values& values, std::string standard = "") {
-  std::vector<std::string> texts;
-  for (const auto& value : values) texts.push_back(fmt::format("{}", value));
-  if (standard.empty()) standard = option->get_default_str();
-  return option->check(CLI::IsMember(texts))
-      ->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), standard));
-}
-
-/// The text as a number of type T, exactly or rounded; no value where it is none, or does not fit.
-template <class T>
-std::optional<T> number_of(const std::string& text) {
-  T value{};
-  if (!CLI::detail::lexical_cast(text, value)) return {};
-  // CLI11 takes -1, and what is too large, for the largest number
-  if constexpr (std::is_unsigned_v<T>) {
-    errno = 0;
-    std::strtoull(text.c_str(), nullptr, 0);
-    if (errno == ERANGE || text.find('-') != std::string::npos) return {};
-  }
-  if constexpr (std::is_floating_point_v<T>) {  // as 1e-60, which would become 0
-    const std::string_view mantissa = std::string_view(text).substr(0, text.find_first_of("eEpP"));
-    if (value == 0 && mantissa.find_first_of("123456789") != std::string_view::npos) return {};
-  }
-  return value;
-}
-
-/// A number in [least, most], what --help calls it, and its default.
-template <class T>
-CLI::Option* limit(CLI::Option* option, T least, T most, const char* name,
-                   std::string standard = "") {
-  const auto check = [least, most](const std::string& text) -> std::string {
-    const std::optional<T> value = number_of<T>(text);
-    if (value && *value >= least && *value <= most) return {};
-    return fmt::format("{} is not a number from {} to {}", text, least, most);
-  };
-  if (standard.empty()) standard = option->get_default_str();
-  return option->check(check)->option_text(fmt::format("{} [{}]", name, standard));
-}
 
 constexpr std::int64_t kMostNeurons = 1 << 20;
 

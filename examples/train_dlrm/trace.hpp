@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "report.hpp"
+#include "../support/report.hpp"
 #include "spans.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
@@ -84,7 +84,7 @@ class Trace {
   }
 
   tessera::AnyCommunicator& communicator_;
-  std::optional<ResultFile> file_;
+  std::optional<support::ResultFile> file_;
   double origin_ = 0;
   std::string events_;
 };

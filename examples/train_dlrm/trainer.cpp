@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer.hpp"
 
+#include "../support/report.hpp"
 #include "backends.hpp"
 #include "plans.hpp"
-#include "report.hpp"
 #include "saver.hpp"
 #include "stage_times.hpp"
 #include "table_optimizers.hpp"
@@ -35,6 +35,7 @@
 namespace dlrm {
 namespace {
 
+using namespace support;
 using namespace tessera;
 
 /// A rank's part of a global batch that is cut into `parts`, as many for each rank.

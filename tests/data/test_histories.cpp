@@ -323,36 +323,41 @@ TEST_CASE("an epoch has every sample once, in an order of its own, by any parts"
 
 TEST_CASE(
     "made-up histories follow their law as often as they say; labels are those of its logits") {
-  const SyntheticHistories made({.users = 600, .items = 300, .min_length = 2, .seed = 4});
-  const Histories histories = made.histories();
-  REQUIRE(histories.users() == 600);
-  std::vector<float> law(300);
-  double events = 0, expected = 0, followed = 0, right = 0;
-  for (std::int64_t user = 0; user < histories.users(); ++user) {
-    const auto own = histories.of(user);
-    CHECK((own.size() >= 2 && own.size() <= 50));
-    CHECK(std::ranges::is_sorted(own, {}, &HistoryEvent::time));
-    std::set<std::int32_t> seen;
-    for (std::size_t e = 0; e < own.size(); ++e) {
-      CHECK(seen.insert(own[e].item).second);
-      if (e == 0) continue;
-      made.law(own.first(e), law);
-      // its mass on items not yet seen is how often one of those comes
-      for (std::size_t i = 0; i < law.size(); ++i)
-        if (!seen.contains(static_cast<std::int32_t>(i)) || static_cast<int>(i) == own[e].item)
-          expected += law[i];
-      const bool follows = law[static_cast<std::size_t>(own[e].item)] > 0;
-      followed += follows, events += 1;
-      CHECK((made.label_logit(own.first(e), own[e].item) > 0) == follows);
-      right += (own[e].label == 1) == follows;
+  for (const int lags : {1, 2, 5}) {
+    const SyntheticHistories made(
+        {.users = 600, .items = 300, .min_length = 2, .lags = lags, .seed = 4});
+    const Histories histories = made.histories();
+    REQUIRE(histories.users() == 600);
+    std::vector<float> law(300);
+    double events = 0, expected = 0, followed = 0, right = 0;
+    for (std::int64_t user = 0; user < histories.users(); ++user) {
+      const auto own = histories.of(user);
+      CHECK((own.size() >= 2 && own.size() <= 50));
+      CHECK(std::ranges::is_sorted(own, {}, &HistoryEvent::time));
+      std::set<std::int32_t> seen;
+      for (std::size_t e = 0; e < own.size(); ++e) {
+        CHECK(seen.insert(own[e].item).second);
+        if (e == 0) continue;
+        made.law(own.first(e), law);
+        // its mass on items not yet seen is how often one of those comes
+        for (std::size_t i = 0; i < law.size(); ++i)
+          if (!seen.contains(static_cast<std::int32_t>(i)) || static_cast<int>(i) == own[e].item)
+            expected += law[i];
+        const bool follows = law[static_cast<std::size_t>(own[e].item)] > 0;
+        followed += follows, events += 1;
+        CHECK((made.label_logit(own.first(e), own[e].item) > 0) == follows);
+        right += (own[e].label == 1) == follows;
+      }
     }
+    CHECK(std::abs(followed / events - expected / events) < 0.03);  // chance brings some, too
+    CHECK(std::abs(right / events - 1 / (1 + std::exp(-2.0))) < 0.01);
+    // a user is a function of the seed and his number
+    const SyntheticHistories fewer(
+        {.users = 5, .items = 300, .min_length = 2, .lags = lags, .seed = 4});
+    const auto a = made.histories().of(4), b = fewer.histories().of(4);
+    CHECK(std::ranges::equal(a, b, {}, &HistoryEvent::item, &HistoryEvent::item));
   }
-  CHECK(std::abs(followed / events - expected / events) < 0.03);  // chance brings some, too
-  CHECK(std::abs(right / events - 1 / (1 + std::exp(-2.0))) < 0.01);
-  // a user is a function of the seed and his number
-  const SyntheticHistories fewer({.users = 5, .items = 300, .min_length = 2, .seed = 4});
-  const auto a = made.histories().of(4), b = fewer.histories().of(4);
-  CHECK(std::ranges::equal(a, b, {}, &HistoryEvent::item, &HistoryEvent::item));
+  CHECK_THROWS_AS(SyntheticHistories({.lags = 0}), InvalidArgument);
   CHECK_THROWS_AS(SyntheticHistories({.items = 99}), InvalidArgument);
   CHECK_THROWS_AS(SyntheticHistories({.users = 0}), InvalidArgument);
   CHECK_THROWS_AS(SyntheticHistories({.min_length = 60}), InvalidArgument);

@@ -113,9 +113,9 @@ TEST_CASE("what would grow while a stream is captured throws, and keeps what it 
     CAPTURE(message);
     CHECK(message.find("run the largest batch once before capturing") != std::string::npos);
   };
-  void* const scratch = backend.scratch(3, 100);
-  advises([&] { backend.scratch(3, 1000); });
-  CHECK(backend.scratch(3, 100) == scratch);
+  void* const scratch = backend.scratch(gpu::ScratchSlot::sources, 100);
+  advises([&] { backend.scratch(gpu::ScratchSlot::sources, 1000); });
+  CHECK(backend.scratch(gpu::ScratchSlot::sources, 100) == scratch);
 
   Buffer<int, Cuda> buffer;
   const int* const data = buffer.resize(backend, 10).data();

@@ -17,7 +17,6 @@ namespace tessera::inline v0::gpu {
 // warp takes a row, its lanes take neighbouring columns, 32 at a time.
 
 inline constexpr int any_width_threads = 256;
-inline constexpr std::size_t merged_rows_slot = 16, merged_gradients_slot = 17;
 
 template <Element T, IdType Id>
 __global__ void __launch_bounds__(any_width_threads)
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(any_width_threads)
   }
 }
 
-/// op::ArenaState with its segments in device memory (scratch slot 7).
+/// op::ArenaState with its segments in device memory.
 template <Element T, Optimizer O>
 DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& state) {
   DeviceArena<T, O> arena{};
@@ -173,7 +172,8 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
   for (int s = 0; s < O::row_states; ++s) arena.row_state[s] = state.row_state[s];
   arena.now = state.now;
   if constexpr (!std::is_same_v<T, float>) {
-    auto* segments = backend.scratch_for<op::ArenaSegment>(7, std::ssize(state.segments));
+    auto* segments =
+        backend.scratch_for<op::ArenaSegment>(ScratchSlot::parts, std::ssize(state.segments));
     upload<op::ArenaSegment>(backend, state.segments, segments);
     arena.segments = segments;
     arena.segment_count = static_cast<int>(state.segments.size());

@@ -5,6 +5,7 @@
 #include <tessera/concepts/backend.hpp>
 #include <tessera/cuda/launch.cuh>
 #include <tessera/cuda/memory.cuh>
+#include <tessera/cuda/scratch_slot.cuh>
 #include <tessera/cuda/stream.cuh>
 
 #include <array>
@@ -98,10 +99,9 @@ class Cuda {
   }
 
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until
-  /// the slot is asked for more. Slots 0-7 and 16-19 belong to the operations, 8-15 to whoever
-  /// calls them. Throws if a slot would grow while the stream is captured.
-  void* scratch(std::size_t slot, std::size_t bytes) const {
-    gpu::DeviceBuffer<std::byte>& block = scratch_->blocks.at(slot);
+  /// the slot is asked for more. Throws if a slot would grow while the stream is captured.
+  void* scratch(gpu::ScratchSlot slot, std::size_t bytes) const {
+    gpu::DeviceBuffer<std::byte>& block = scratch_->blocks[static_cast<std::size_t>(slot)];
     if (block.bytes() < bytes) {
       before_growth(bytes);
       block = {};
@@ -110,7 +110,7 @@ class Cuda {
     return block.data();
   }
   template <class T>
-  T* scratch_for(std::size_t slot, std::int64_t count) const {
+  T* scratch_for(gpu::ScratchSlot slot, std::int64_t count) const {
     return static_cast<T*>(scratch(slot, static_cast<std::size_t>(count) * sizeof(T)));
   }
 
@@ -123,7 +123,8 @@ class Cuda {
 
  private:
   struct Scratch {
-    std::array<gpu::DeviceBuffer<std::byte>, 20> blocks;
+    std::array<gpu::DeviceBuffer<std::byte>, static_cast<std::size_t>(gpu::ScratchSlot::count)>
+        blocks;
     std::optional<gpu::Event> event;
   };
 

@@ -269,7 +269,7 @@ struct op::Kernel<op::EncodeRows<C>, Cuda> {
 };
 
 /// A launch per round of jobs that add to the same columns. Codecs that give whole rows only: all
-/// are decoded into scratch memory, slot 0, and moved from there.
+/// are decoded into scratch memory and moved from there.
 template <Codec C>
 struct op::Kernel<op::DecodeRows<C>, Cuda> {
   using Job = typename op::DecodeRows<C>::Job;
@@ -287,7 +287,7 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
       std::vector<Job> decode(p.jobs.begin(), p.jobs.end());
       std::int64_t floats = 0;
       for (const Job& job : decode) floats += padded(job);
-      float* at = backend.scratch_for<float>(0, floats);
+      float* at = backend.scratch_for<float>(gpu::ScratchSlot::entries, floats);
       std::vector<op::MoveRows::Job> moves;
       for (Job& job : decode) {
         moves.push_back({at, job.width, job.target, job.target_stride, job.rows, job.width,

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(distinct_threads)
 }  // namespace gpu
 
 /// Distinct ids in ascending order: one sort of all arrays' ids, by as many bits as they need, and
-/// one wait. Scratch slots 0 to 5.
+/// one wait.
 template <IdType Id>
 struct op::Kernel<op::DistinctIds<Id>, Cuda> {
   using Job = typename op::DistinctIds<Id>::Job;
@@ -152,11 +152,14 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
     const auto blocks = [](std::int64_t threads) {
       return gpu::ceil_divide(threads, gpu::distinct_threads);
     };
-    auto* keys = backend.scratch_for<Key>(0, std::int64_t{2} * entries);
-    auto* places = backend.scratch_for<std::uint32_t>(1, std::int64_t{2} * entries);
-    auto* device_arrays = backend.scratch_for<gpu::DistinctArray<Id>>(3, count);
-    auto* before = backend.scratch_for<std::uint32_t>(4, std::int64_t{entries} + 1);
-    auto* device_first = backend.scratch_for<std::uint32_t>(5, count + 1);
+    auto* keys = backend.scratch_for<Key>(gpu::ScratchSlot::entries, std::int64_t{2} * entries);
+    auto* places =
+        backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::places, std::int64_t{2} * entries);
+    auto* device_arrays =
+        backend.scratch_for<gpu::DistinctArray<Id>>(gpu::ScratchSlot::sources, count);
+    auto* before =
+        backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::windows, std::int64_t{entries} + 1);
+    auto* device_first = backend.scratch_for<std::uint32_t>(gpu::ScratchSlot::sums, count + 1);
     gpu::upload<gpu::DistinctArray<Id>>(backend, arrays, device_arrays);
     const gpu::DistinctArray<Id>* const a = device_arrays;
     backend.launch("list_keys", blocks(entries), gpu::distinct_threads, gpu::list_keys<Id, Key>, a,
@@ -164,13 +167,12 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
     // no_key is above every key in these, too
     const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(key_bound)));
     const auto sorted = gpu::sort_pairs<std::uint32_t, Key>(
-        backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits,
-        2);
+        backend, {keys, places, keys + entries, places + entries}, static_cast<int>(entries), bits);
     const Key* const sorted_keys = sorted.keys;
     const std::uint32_t* const sorted_places = sorted.values;
     backend.launch("mark_first_keys", blocks(std::int64_t{entries} + 1), gpu::distinct_threads,
                    gpu::mark_first_keys<Key>, sorted_keys, entries, before);
-    gpu::exclusive_sum(backend, before, static_cast<int>(entries) + 1, 2);
+    gpu::exclusive_sum(backend, before, static_cast<int>(entries) + 1);
     const std::uint32_t* const sums = before;
     backend.launch("count_distinct", blocks(count + 1), gpu::distinct_threads,
                    gpu::count_distinct<Id, Key>, a, count, sorted_keys, entries, sums,

@@ -81,7 +81,7 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
 }
 
 /// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the
-/// others, or among them where rows must be `ascending`. Uses scratch slots 0, 2 and 3.
+/// others, or among them where rows must be `ascending`.
 template <class Payload, IdType Id>
 SortedEntries<Payload> sort_entries(const Cuda& backend,
                                     std::span<const op::GradientGroup<Id>> groups,
@@ -125,9 +125,9 @@ SortedEntries<Payload> sort_entries(const Cuda& backend,
                      half = row_bytes + ceil_divide(payload_bytes, 256) * 256;
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))),
             all = static_cast<int>(places);
-  backend.scratch(
-      2, std::max(sort_bytes<Payload>(backend, all, bits), sum_bytes<std::uint32_t>(backend, all)));
-  auto* const memory = backend.scratch_for<std::byte>(0, 2 * half);
+  backend.scratch(ScratchSlot::cub, std::max(sort_bytes<Payload>(backend, all, bits),
+                                             sum_bytes<std::uint32_t>(backend, all)));
+  auto* const memory = backend.scratch_for<std::byte>(ScratchSlot::entries, 2 * half);
   const auto rows_at = [&](std::int64_t at) {
     return reinterpret_cast<std::uint32_t*>(memory + at);
   };
@@ -153,11 +153,12 @@ SortedEntries<Payload> sort_entries(const Cuda& backend,
           return ceil_divide(group.source.bags.bags, entry_threads);
         },
         list_entries<Id, Payload>, entries.keys, entries.values);
-    entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits, 2);
+    entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits);
   }
   small.place(backend, entries.keys + to_sort, entries.values + to_sort, entries.other_keys);
 
-  auto* device_sources = backend.scratch_for<GradientSource>(3, std::ssize(sources));
+  auto* device_sources =
+      backend.scratch_for<GradientSource>(ScratchSlot::sources, std::ssize(sources));
   upload<GradientSource>(backend, sources, device_sources);
   return {entries.keys,
           entries.values,

@@ -12,8 +12,6 @@ namespace tessera::inline v0 {
 namespace gpu {
 
 inline constexpr int gradient_threads = 256;
-inline constexpr std::size_t clip_segments_slot = 0;
-
 /// A block adds in its own memory first. Sums of integers have no order.
 template <int = 0>
 __global__ void __launch_bounds__(gradient_threads)
@@ -105,7 +103,7 @@ template <>
 struct op::Kernel<op::ClipRows, Cuda> {
   static void run(const Cuda& backend, const op::ClipRows::Parameters& p) {
     auto* const segments = static_cast<op::ClipRows::Segment*>(
-        backend.scratch(gpu::clip_segments_slot, p.segments.size_bytes()));
+        backend.scratch(gpu::ScratchSlot::clip_segments, p.segments.size_bytes()));
     backend.copy(segments, p.segments.data(), p.segments.size_bytes());
     backend.launch("clip_rows", gpu::ceil_divide(p.count * p.width, gpu::gradient_threads),
                    gpu::gradient_threads, gpu::clip_rows<>, p.rows, p.gradients, p.count, p.width,

@@ -52,17 +52,17 @@ struct HandOut {
 
 /// Merges a row's gradients and hands them out: rows and gradients [rows, width]. Answers where in
 /// device memory the number of rows is. Any width: panels of 128, 16 and 1 columns, one after
-/// another; sums are the same whatever the panel. Scratch slots 2 and 4 to 6.
+/// another; sums are the same whatever the panel.
 template <int Width, class Payload>
 const std::uint32_t* hand_out(const Cuda& backend, const SortedEntries<Payload>& sorted, int width,
                               std::int64_t* rows, float* gradients) {
   const std::int64_t windows = ceil_divide(sorted.count, merge_window);
-  auto* marks = backend.scratch_for<std::uint32_t>(6, 2 * windows + 1);
+  auto* marks = backend.scratch_for<std::uint32_t>(ScratchSlot::row_marks, 2 * windows + 1);
   auto* counts = marks + windows;  // one more than windows: the last becomes the number of rows
   backend.fill_zero(counts + windows, sizeof(*counts));
   backend.launch("mark_rows", ceil_divide(sorted.count, merge_threads), merge_threads,
                  mark_rows<Payload>, sorted, marks, counts);
-  exclusive_sum(backend, counts, static_cast<int>(windows + 1), 2);
+  exclusive_sum(backend, counts, static_cast<int>(windows + 1));
   const auto panel = [&]<int Columns>(int column) {
     SortedEntries<Payload> shifted = sorted;
     shifted.column = column;

@@ -187,7 +187,7 @@ template <>
 struct op::Kernel<op::ReadNumbers, Cuda> {
   static void run(const Cuda& backend, const op::ReadNumbers::Parameters& p) {
     const auto count = static_cast<std::int64_t>(p.indices.size());
-    auto* indices = backend.scratch_for<std::int64_t>(0, 2 * count);
+    auto* indices = backend.scratch_for<std::int64_t>(gpu::ScratchSlot::entries, 2 * count);
     gpu::upload<std::int64_t>(backend, p.indices, indices);
     backend.launch("read_numbers", gpu::ceil_divide(count, 256), 256, gpu::read_numbers<>, p.array,
                    static_cast<const std::int64_t*>(indices), indices + count, count);

@@ -273,14 +273,15 @@ __global__ void __launch_bounds__(merge_threads)
   }
 }
 
-/// Sums the gradients of every row and hands them to `sink`. Uses scratch slots 4 and 5.
+/// Sums the gradients of every row and hands them to `sink`.
 template <class Sink, class Payload>
 void merge_rows(const Cuda& backend, const SortedEntries<Payload>& in, const Sink& sink) {
   if (in.count == 0) return;
   const std::int64_t windows = ceil_divide(in.count, merge_window);
-  auto* places = backend.scratch_for<std::uint32_t>(4, 2 * windows);
-  const PartialSums partial{backend.scratch_for<float>(5, 2 * windows * Sink::width), places,
-                            places + windows};
+  auto* places = backend.scratch_for<std::uint32_t>(ScratchSlot::windows, 2 * windows);
+  const PartialSums partial{
+      backend.scratch_for<float>(ScratchSlot::sums, 2 * windows * Sink::width), places,
+      places + windows};
   backend.launch("merge_windows", ceil_divide(windows, merge_threads / 32), merge_threads,
                  merge_windows<Sink, Payload>, in, sink, partial);
   for (std::uint64_t unit = merge_window; unit < in.count; unit *= merge_window)

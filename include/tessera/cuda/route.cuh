@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(sum_threads)
 }  // namespace gpu
 
 /// Counts per tile of bags, sums of them, and a pass that writes. Where a feature is cut by rows,
-/// its ids are read once for eight blocks to count, and once to write. Scratch slots 0 and 1.
+/// its ids are read once for eight blocks to count, and once to write.
 template <IdType Id>
 struct op::Kernel<op::PackBags<Id>, Cuda> {
   using Group = gpu::PackGroup<Id>;
@@ -297,8 +297,9 @@ struct op::Kernel<op::PackBags<Id>, Cuda> {
         }
         tiles += groups.back().tiles();
       }
-    auto* counts = backend.scratch_for<gpu::PackCount>(0, tiles);
-    auto* totals = backend.scratch_for<gpu::PackCount>(1, std::ssize(groups));
+    auto* counts = backend.scratch_for<gpu::PackCount>(gpu::ScratchSlot::entries, tiles);
+    auto* totals =
+        backend.scratch_for<gpu::PackCount>(gpu::ScratchSlot::places, std::ssize(groups));
     const auto whole_tiles = [](const Group& group) { return group.whole ? group.tiles() : 0; };
     const auto split_tiles = [](const Split& split) { return split.tiles(); };
     gpu::launch_by_group<Group>(backend, "count_tiles", gpu::sum_threads, groups, whole_tiles,

@@ -135,14 +135,14 @@ struct op::Kernel<op::WriteMeanSquares, Cuda> {
   }
 };
 
-/// Scratch slot 7 holds the parts.
 template <>
 struct op::Kernel<op::CombineMeanSquares, Cuda> {
   static void run(const Cuda& backend, const op::CombineMeanSquares::Parameters& p) {
     std::vector<op::CombineMeanSquares::Part> parts;
     for (const op::CombineMeanSquares::Job& job : p.jobs)
       parts.insert(parts.end(), job.parts.begin(), job.parts.end());
-    auto* device_parts = backend.scratch_for<op::CombineMeanSquares::Part>(7, std::ssize(parts));
+    auto* device_parts = backend.scratch_for<op::CombineMeanSquares::Part>(gpu::ScratchSlot::parts,
+                                                                           std::ssize(parts));
     gpu::upload<op::CombineMeanSquares::Part>(backend, parts, device_parts);
     std::vector<gpu::CombineOnDevice> jobs;
     for (const op::CombineMeanSquares::Job& job : p.jobs) {

@@ -210,14 +210,14 @@ class SmallTables {
   std::int64_t places() const { return places_; }
 
   /// Writes rows and payloads [places] of their entries, sorted by row, and no_row behind them.
-  /// `counts`: room for as many as places. Uses scratch slot 2.
+  /// `counts`: room for as many as places.
   template <class Payload>
   void place(const Cuda& backend, std::uint32_t* rows, Payload* payloads,
              std::uint32_t* counts) const {
     if (groups_.empty()) return;
     backend.fill_zero(counts + counts_, sizeof(*counts));
     launch(backend, "count_small_tables", count_small_tables<Id>, counts);
-    exclusive_sum(backend, counts, static_cast<int>(counts_ + 1), 2);
+    exclusive_sum(backend, counts, static_cast<int>(counts_ + 1));
     launch(backend, "place_small_tables", place_small_tables<Id, Payload>,
            static_cast<const std::uint32_t*>(counts),
            static_cast<const std::uint32_t*>(counts + counts_), rows, payloads);

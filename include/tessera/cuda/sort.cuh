@@ -33,15 +33,14 @@ std::size_t sort_bytes(const Cuda& backend, int count, int bits) {
   return bytes;
 }
 
-/// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort). Temporary memory
-/// is scratch `slot`.
+/// Sorts pairs by the lowest `bits` bits of their keys, stably (CUB's radix sort).
 template <class Value, class Key = std::uint32_t>
 SortBuffers<Value, Key> sort_pairs(const Cuda& backend, SortBuffers<Value, Key> buffers, int count,
-                                   int bits, std::size_t slot) {
+                                   int bits) {
   cub::DoubleBuffer<Key> keys(buffers.keys, buffers.other_keys);
   cub::DoubleBuffer<Value> values(buffers.values, buffers.other_values);
   std::size_t bytes = sort_bytes<Value, Key>(backend, count, bits);
-  void* temporary = backend.scratch(slot, bytes);
+  void* temporary = backend.scratch(ScratchSlot::cub, bytes);
   check(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, values, count, 0, bits,
                                         backend.stream()),
         "sorting {} pairs", count);
@@ -58,12 +57,12 @@ std::size_t sum_bytes(const Cuda& backend, int count) {
   return bytes;
 }
 
-/// Replaces each value by the sum of those before it. Temporary memory is scratch `slot`. A
-/// template, so that only who uses it waits for CUB's scan to be compiled.
+/// Replaces each value by the sum of those before it. A template, so that only who uses it waits
+/// for CUB's scan to be compiled.
 template <class Value>
-void exclusive_sum(const Cuda& backend, Value* values, int count, std::size_t slot) {
+void exclusive_sum(const Cuda& backend, Value* values, int count) {
   std::size_t bytes = sum_bytes<Value>(backend, count);
-  void* temporary = backend.scratch(slot, bytes);
+  void* temporary = backend.scratch(ScratchSlot::cub, bytes);
   check(cub::DeviceScan::ExclusiveSum(temporary, bytes, values, values, count, backend.stream()),
         "summing {} values", count);
 }

@@ -70,9 +70,9 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
                       gpu::ApplyOptimizer<T, Width, O>{gpu::to_device(backend, p.state), p.step});
     } else {
       const std::int64_t bound = std::min<std::int64_t>(sorted.count, p.state.rows);
-      auto* rows = backend.scratch_for<std::int64_t>(gpu::merged_rows_slot, bound);
+      auto* rows = backend.scratch_for<std::int64_t>(gpu::ScratchSlot::merged_rows, bound);
       auto* gradients =
-          backend.scratch_for<float>(gpu::merged_gradients_slot, bound * p.state.width);
+          backend.scratch_for<float>(gpu::ScratchSlot::merged_gradients, bound * p.state.width);
       const std::uint32_t* count =
           gpu::hand_out<op::dynamic_width>(backend, sorted, p.state.width, rows, gradients);
       gpu::apply_any_width<T, O>(backend, p.state, p.step, {bound, rows, gradients}, count,

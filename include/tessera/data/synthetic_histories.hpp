@@ -19,15 +19,16 @@ struct SyntheticHistoriesOptions {
   std::int64_t users = 2'000;
   std::int64_t items = 500;
   std::int64_t min_length = 20, max_length = 50;  ///< events of a user: uniform between them
+  int lags = 1;            ///< an event follows one of so many before it, by even chances
   double follow = 0.8;     ///< how often an event follows the law, where that is possible
   double label_logit = 2;  ///< of an event that follows; minus it of one that does not
   std::uint64_t seed = 0;
 };
 
 /// Made-up histories with a law that a model can find. Each item has four successors, likely by
-/// 0.4, 0.3, 0.2 and 0.1. An event follows, by even chances, the last event or the one before it:
-/// its item is a successor of that one's; else it is any item. No user has an item twice: where
-/// that would be, any new item comes. The label says, with noise, whether an event follows. A
+/// 0.4, 0.3, 0.2 and 0.1. An event follows the last one, or one of the last `lags`: its item is a
+/// successor of that one's; else it is any item. No user has an item twice: where that would be,
+/// any new item comes. The label says, with noise, whether an event follows. A
 /// user's events depend on (seed, user) alone, and are in memory.
 class SyntheticHistories {
  public:
@@ -38,6 +39,7 @@ class SyntheticHistories {
     require(options.items >= 2 * options.max_length && options.items < (std::int64_t{1} << 31),
             "SyntheticHistories: {} items; must be at least twice max_length ({}), below 2^31",
             options.items, options.max_length);
+    require(options.lags > 0, "SyntheticHistories: lags ({}) must be positive", options.lags);
     require(options.follow >= 0 && options.follow <= 1,
             "SyntheticHistories: follow ({}) must be in [0, 1]", options.follow);
     offsets_.push_back(0);
@@ -56,11 +58,11 @@ class SyntheticHistories {
     require(std::ssize(scores) == options_.items, "SyntheticHistories: {} scores for {} items",
             scores.size(), options_.items);
     std::fill(scores.begin(), scores.end(), 0.0f);
-    const std::size_t n = before.size();
-    for (std::size_t lag = 1; lag <= std::min<std::size_t>(n, 2); ++lag)
+    const std::size_t n = before.size(), lags = lags_of(before);
+    for (std::size_t lag = 1; lag <= lags; ++lag)
       for (int k = 0; k < successors; ++k)
         scores[static_cast<std::size_t>(successor(before[n - lag].item, k))] +=
-            shares[k] * static_cast<float>(options_.follow) * (n == 1 ? 1.0f : 0.5f);
+            shares[k] * static_cast<float>(options_.follow) / static_cast<float>(lags);
   }
 
   /// The true logit of an item's label after these events.
@@ -76,9 +78,12 @@ class SyntheticHistories {
     const std::uint64_t word = random_word(options_.seed, 1, item, k);
     return static_cast<std::int32_t>(word % static_cast<std::uint64_t>(options_.items));
   }
+  std::size_t lags_of(std::span<const HistoryEvent> before) const {
+    return std::min(before.size(), static_cast<std::size_t>(options_.lags));
+  }
   bool follows(std::span<const HistoryEvent> before, std::int32_t item) const {
     const std::size_t n = before.size();
-    for (std::size_t lag = 1; lag <= std::min<std::size_t>(n, 2); ++lag)
+    for (std::size_t lag = 1; lag <= lags_of(before); ++lag)
       for (int k = 0; k < successors; ++k)
         if (successor(before[n - lag].item, k) == item) return true;
     return false;
@@ -101,7 +106,7 @@ class SyntheticHistories {
       };
       std::int32_t item = -1;
       if (e > 0 && unit() < options_.follow) {
-        const std::size_t lag = e == 1 || unit() < 0.5 ? 1 : 2;
+        const std::size_t lag = 1 + word() % lags_of(before);
         double u = unit();
         int k = 0;
         while (k + 1 < successors && u >= shares[k]) u -= shares[k++];

@@ -157,7 +157,7 @@ struct CudaBinaryCrossEntropy {
     if (logits.rows == 0) return;
     const double scale = 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
     const std::int64_t blocks = gpu::ceil_divide(logits.rows, gpu::dense_threads);
-    auto* const block_losses = backend.scratch_for<double>(0, blocks);
+    auto* const block_losses = backend.scratch_for<double>(gpu::ScratchSlot::entries, blocks);
     backend.launch("binary_cross_entropy", blocks, gpu::dense_threads, gpu::binary_cross_entropy<>,
                    logits, labels.data(), gradient, scale, block_losses);
     backend.launch("add_losses", 1, gpu::dense_threads, gpu::add_losses<>, block_losses,

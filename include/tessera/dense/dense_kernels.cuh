@@ -130,13 +130,13 @@ inline void add_chunks(const Cuda& backend, const float* partial, std::int64_t c
 
 /// `masked` (or nothing, where it is empty) = gradient where activation > 0 (everywhere, where it
 /// is empty), else 0; `sums` (or nothing) = its column sums, always added in the same order.
-/// Scratch slot 19.
 template <Element G, Element A, Element M>
 void mask_and_sum(const Cuda& backend, MatrixView<const G> gradient, MatrixView<const A> activation,
                   MatrixView<M> masked, float* sums) {
   const std::int64_t chunks = ceil_divide(gradient.rows, sum_rows);
-  auto* partial =
-      sums == nullptr ? nullptr : backend.scratch_for<float>(19, chunks * gradient.columns);
+  auto* partial = sums == nullptr ? nullptr
+                                  : backend.scratch_for<float>(ScratchSlot::column_sums,
+                                                               chunks * gradient.columns);
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
     const std::int64_t column_blocks = ceil_divide(gradient.columns, sum_columns * N);
     backend.launch("mask_and_sum_rows", chunks * column_blocks, dense_threads,

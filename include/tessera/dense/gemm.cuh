@@ -85,7 +85,7 @@ class Gemm {
         static_cast<std::size_t>(s.sum_a ? s.rows : s.columns) * sizeof(Out);
     const bool moves_bias = (s.bias || s.sum_a) && alignment(bias) < 16;
     auto* const workspace = static_cast<std::byte*>(backend_.scratch(
-        workspace_slot, workspace_bytes + (moves_bias ? bias_bytes : std::size_t{0})));
+        ScratchSlot::products, workspace_bytes + (moves_bias ? bias_bytes : std::size_t{0})));
     if (moves_bias) bias = reinterpret_cast<const Out*>(workspace + workspace_bytes);
     if (moves_bias && s.bias) backend_.copy(workspace + workspace_bytes, given_bias, bias_bytes);
     // Row-major C is column-major C^T = B^T A^T: cuBLASLt's A is our B, its C our D, its D our C.
@@ -116,7 +116,7 @@ class Gemm {
 
  private:
   static constexpr int most_candidates = 16;
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20, workspace_slot = 18;
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   struct Destroy {
     void operator()(cublasLtHandle_t handle) const { cublasLtDestroy(handle); }

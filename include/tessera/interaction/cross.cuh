@@ -185,7 +185,7 @@ class CudaCross : public CrossLayers {
                          MatrixView<float> dx) {
     const std::int64_t chunks = gpu::ceil_divide(ds.rows, gpu::sum_rows),
                        column_blocks = gpu::ceil_divide(width(), gpu::cross_columns);
-    auto* partial = backend_.scratch_for<float>(19, chunks * width());
+    auto* partial = backend_.scratch_for<float>(gpu::ScratchSlot::column_sums, chunks * width());
     const gpu::CrossGradients gradients{above,     x_, scale(layer), ds, dx, layer + 1 == layers(),
                                         layer == 0};
     backend_.launch("cross_backward", chunks * column_blocks, gpu::dense_threads,

@@ -81,7 +81,7 @@ class VocabularyStore {
     const VocabularyState s = state();
     const std::int64_t n = batch.count;
     const auto add_up = [&](std::uint32_t* values, std::int64_t count) {
-      exclusive_sum(backend_, values, static_cast<int>(count), kTemporary);
+      exclusive_sum(backend_, values, static_cast<int>(count));
     };
     backend_.fill_zero(tallies_.data(), tallies_.bytes());
     run("vocabulary_find", n, vocabulary_find<>, s, batch);
@@ -305,7 +305,7 @@ class VocabularyStore {
       run("vocabulary_victim_keys", rows, vocabulary_victim_keys<>, state(), on_device, count, step,
           pass, places.values, places.keys);
       places = sort_pairs(backend_, places, static_cast<int>(rows),
-                          pass < 2 ? 32 : std::bit_width(count), kTemporary);
+                          pass < 2 ? 32 : std::bit_width(count));
     }
     const std::vector<VocabularyTally> found = read(backend_, tallies_, std::ssize(own_));
     std::uint32_t eligible = 0;
@@ -327,7 +327,7 @@ class VocabularyStore {
     std::uint32_t* ranks = room(backend_, row_ranks_, std::int64_t{rows} + 1);
     run("vocabulary_mark_free", std::int64_t{rows} + 1, vocabulary_mark_free<>, state(), on_device,
         count, ranks);
-    exclusive_sum(backend_, ranks, static_cast<int>(rows + 1), kTemporary);
+    exclusive_sum(backend_, ranks, static_cast<int>(rows + 1));
     run("vocabulary_list_free", rows, vocabulary_list_free<>, state(), on_device, count, ranks);
   }
 
@@ -365,8 +365,7 @@ class VocabularyStore {
       if (!by_block && !by_frequency) continue;
       run("vocabulary_newcomer_keys", count, vocabulary_newcomer_keys<>, state(), on_device,
           by_block, sorted.values, static_cast<std::uint32_t>(count), sorted.keys);
-      sorted = sort_pairs(backend_, sorted, count, by_block ? std::bit_width(own_.size()) : 32,
-                          kTemporary);
+      sorted = sort_pairs(backend_, sorted, count, by_block ? std::bit_width(own_.size()) : 32);
     }
     run("vocabulary_grant", count, vocabulary_grant<>, state(), on_device, sorted.values,
         static_cast<std::uint32_t>(count), room(backend_, reused_, reused));
@@ -417,7 +416,7 @@ class VocabularyStore {
       const auto count = static_cast<std::uint32_t>(size_);
       run("vocabulary_mark_kept", size_ + 1, vocabulary_mark_kept<>, state(), count, drop_begin,
           drop_end, ranks);
-      exclusive_sum(backend_, ranks, static_cast<int>(size_ + 1), kTemporary);
+      exclusive_sum(backend_, ranks, static_cast<int>(size_ + 1));
       run("vocabulary_move_kept", size_, vocabulary_move_kept<>, state(), state_of(made), count,
           ranks);
       std::uint32_t kept = 0;
@@ -447,8 +446,6 @@ class VocabularyStore {
     return {room(backend_, sort_keys_, count), room(backend_, values_, count),
             room(backend_, other_sort_keys_, count), room(backend_, other_values_, count)};
   }
-
-  static constexpr std::size_t kTemporary = 2;  // of the operations' scratch memory
 
   Cuda backend_;
   const VocabularyLayout& layout_;

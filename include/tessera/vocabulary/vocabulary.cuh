@@ -180,7 +180,7 @@ class CudaVocabulary {
         buffers.values, counts_.data());
     if (count > 0)
       buffers =
-          gpu::sort_pairs(backend_, buffers, static_cast<int>(count), std::bit_width(ranks - 1), 2);
+          gpu::sort_pairs(backend_, buffers, static_cast<int>(count), std::bit_width(ranks - 1));
     order_ = buffers.values;
     run("vocabulary_gather", count, gpu::vocabulary_gather<>, keys.ids.data(), order_,
         static_cast<std::uint32_t>(count), gpu::room(backend_, sent_keys_, count));

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dlrm {
+namespace support {
 namespace {
 
 using namespace tessera;
@@ -152,4 +152,4 @@ void Progress::show(std::int64_t step, std::int64_t samples, double loss) {
   std::fflush(stdout);
 }
 
-}  // namespace dlrm
+}  // namespace support

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <string>
 
-namespace dlrm {
+namespace support {
 
 /// Prints which rank holds which rectangle of which table, and bytes per rank (optimizer state
 /// included).
@@ -66,4 +66,4 @@ class Progress {
   Clock::time_point begin_ = Clock::now(), shown_ = begin_;
 };
 
-}  // namespace dlrm
+}  // namespace support

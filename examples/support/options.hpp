@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
+
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace support {
+
+/// One of a list of names or numbers, which --help shows.
+template <class Values>
+CLI::Option* choose(CLI::Option* option, const Values& values, std::string standard = "") {
+  std::vector<std::string> texts;
+  for (const auto& value : values) texts.push_back(fmt::format("{}", value));
+  if (standard.empty()) standard = option->get_default_str();
+  return option->check(CLI::IsMember(texts))
+      ->option_text(fmt::format("{} [{}]", fmt::join(texts, "|"), standard));
+}
+
+/// The text as a number of type T, exactly or rounded; no value where it is none, or does not fit.
+template <class T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  if (!CLI::detail::lexical_cast(text, value)) return {};
+  // CLI11 takes -1, and what is too large, for the largest number
+  if constexpr (std::is_unsigned_v<T>) {
+    errno = 0;
+    std::strtoull(text.c_str(), nullptr, 0);
+    if (errno == ERANGE || text.find('-') != std::string::npos) return {};
+  }
+  if constexpr (std::is_floating_point_v<T>) {  // as 1e-60, which would become 0
+    const std::string_view mantissa = std::string_view(text).substr(0, text.find_first_of("eEpP"));
+    if (value == 0 && mantissa.find_first_of("123456789") != std::string_view::npos) return {};
+  }
+  return value;
+}
+
+/// A number in [least, most], what --help calls it, and its default.
+template <class T>
+CLI::Option* limit(CLI::Option* option, T least, T most, const char* name,
+                   std::string standard = "") {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    const std::optional<T> value = number_of<T>(text);
+    if (value && *value >= least && *value <= most) return {};
+    return fmt::format("{} is not a number from {} to {}", text, least, most);
+  };
+  if (standard.empty()) standard = option->get_default_str();
+  return option->check(check)->option_text(fmt::format("{} [{}]", name, standard));
+}
+
+}  // namespace support

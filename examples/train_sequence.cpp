@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains a sequence model on histories of events: a sharded table of items, HSTU blocks, and a
+// softmax over sampled items or a logit of a candidate. docs/train_sequence.md.
+//   train_sequence --help
+#include "support/report.hpp"
+#include "train_sequence/data.hpp"
+#include "train_sequence/options.hpp"
+#include "train_sequence/trainer.hpp"
+
+#include <tessera/core/error.hpp>
+
+#include <fmt/format.h>
+#include <CLI/Error.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+
+namespace {
+
+using namespace sequence;
+
+/// A score that is not a number, of too few samples, becomes null.
+void add(nlohmann::ordered_json& json, const Options& options, const Quality& quality) {
+  if (!options.ranks_items()) {
+    json["auc"] = quality.auc;
+    return;
+  }
+  json["hr10"] = quality.hr10;
+  json["ndcg10"] = quality.ndcg10;
+  json["mrr"] = quality.mrr;
+  json["hr10_sampled"] = quality.hr10_sampled;
+  json["ndcg10_sampled"] = quality.ndcg10_sampled;
+}
+
+struct Best {
+  std::optional<tessera::RankingMetrics> ranking;
+  std::optional<double> auc;
+};
+
+nlohmann::ordered_json to_json(const Options& options, const Data& data, const Result& result,
+                               const Best& best) {
+  nlohmann::ordered_json json;
+  add(json, options, result.test);
+  if (best.ranking) {
+    json["best_hr10"] = best.ranking->hit_rate();
+    json["best_ndcg10"] = best.ranking->ndcg();
+    json["best_mrr"] = best.ranking->mean_reciprocal_rank();
+  }
+  if (best.auc) json["best_auc"] = *best.auc;
+  json["loss"] = result.loss;
+  json["samples_per_second"] = result.samples_per_second;
+  json["tokens_per_second"] = result.tokens_per_second;
+  json["seconds"] = result.seconds;
+  json["steps"] = result.steps;
+  json["data"] = options.data.empty() ? "synthetic" : options.data;
+  json["users"] = data.histories().users();
+  json["items"] = data.histories().items;
+  json["events"] = std::ssize(data.histories().events);
+  json["train_samples"] = data.train().size();
+  json["test_samples"] = data.test().size();
+  json["ranks"] = options.ranks;
+  json["threads_per_rank"] = options.threads_per_rank;
+  json["plan"] = options.plan;
+  json["model"] = options.model;
+  json["width"] = options.width;
+  json["blocks"] = options.blocks;
+  json["heads"] = options.heads;
+  json["max_length"] = options.max_length;
+  json["dropout"] = options.dropout;
+  json["negatives"] = options.negatives;
+  json["popularity"] = options.popularity;
+  json["log_q"] = options.log_q;
+  json["batch_size"] = options.batch_size;
+  json["epochs"] = options.epochs;
+  json["learning_rate"] = options.learning_rate;
+  json["seed"] = options.seed;
+  json["dense_parameters"] = result.dense_parameters;
+  json["embedding_parameters"] = result.embedding_parameters;
+  json["validations"] = nlohmann::ordered_json::array();
+  for (const auto& [epoch, quality] : result.validations) {
+    nlohmann::ordered_json validation{{"epoch", epoch}};
+    add(validation, options, quality);
+    json["validations"].push_back(std::move(validation));
+  }
+  return json;
+}
+
+void print(const Options& options, const Result& result, const Best& best) {
+  const Quality& test = result.test;
+  fmt::print("{} parameters in embeddings, {} in other layers\n",
+             support::grouped(result.embedding_parameters),
+             support::grouped(result.dense_parameters));
+  fmt::print("{} histories/s, {} positions/s\n",
+             support::grouped(std::llround(result.samples_per_second)),
+             support::grouped(std::llround(result.tokens_per_second)));
+  if (options.ranks_items())
+    fmt::print(
+        "test, all unseen items ranked: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}, mean "
+        "reciprocal rank {:.4f}\n"
+        "among 100 unseen items: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}\n",
+        test.hr10, test.ndcg10, test.mrr, test.hr10_sampled, test.ndcg10_sampled);
+  else
+    fmt::print("test AUC {:.4f}\n", test.auc);
+  if (best.ranking)
+    fmt::print(
+        "best possible: hit rate at 10 {:.4f}, NDCG at 10 {:.4f}, mean reciprocal rank "
+        "{:.4f} (the law itself)\n",
+        best.ranking->hit_rate(), best.ranking->ndcg(), best.ranking->mean_reciprocal_rank());
+  if (best.auc) fmt::print("best possible test AUC {:.4f} (the true logits)\n", *best.auc);
+}
+
+void run(const Options& options) {
+  std::optional<support::ResultFile> json;
+  // before the training, so that a bad path costs no time
+  if (!options.json.empty()) json.emplace(options.json);
+  const Data data(options);
+  fmt::print(
+      "data: {}\n{} training histories, {} test histories; {} ranks of {} thread(s), plan {}; {}, "
+      "width {}, {} blocks of {} heads\n",
+      data.description(), support::grouped(data.train().size()),
+      support::grouped(data.test().size()), options.ranks, options.threads_per_rank, options.plan,
+      options.model, options.width, options.blocks, options.heads);
+  support::check_output();
+  const Result result = train(options, data);
+  Best best;
+  if (options.ranks_items())
+    best.ranking = data.best_ranking();
+  else
+    best.auc = data.best_auc();
+  print(options, result, best);
+  // a file's name may be bytes that are no UTF-8
+  if (json)
+    json->write(to_json(options, data, result, best)
+                    .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                '\n');
+}
+
+/// One line, whatever the text.
+int fail(std::string text, int code) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  std::fflush(stdout);
+  fmt::print(stderr, "train_sequence: {}\n", text);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error like a full disk
+  support::open_standard_streams();
+  if (const auto options = parse_options(argc, argv)) run(*options);
+  support::check_output();
+  return 0;
+} catch (const CLI::Error& error) {
+  return fail(std::string(error.what()) + " (see --help)", 2);
+} catch (const std::bad_alloc&) {
+  return fail("out of memory: lower --batch-size, --width, --max-length or --negatives", 1);
+} catch (const std::exception& error) {
+  return fail(error.what(), 1);
+}

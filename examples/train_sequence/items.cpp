@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "items.hpp"
+
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/tessera.hpp>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace sequence {
+namespace {
+
+using namespace tessera;
+
+/// Whole rows or halves of them, whole tables or even parts of their rows.
+Layout layout_of(std::string_view plan, int ranks, std::int64_t rows, std::int32_t width) {
+  std::vector<Shard> shards;
+  if (plan == "replicated") {
+    shards.push_back({0, {0, rows, 0, width}, every_rank});
+  } else {
+    const int column_parts = plan == "column-wise" || plan == "grid" ? 2 : 1,
+              row_parts = plan == "row-wise" || plan == "grid" ? ranks : 1;
+    int rank = 0;
+    for (int r = 0; r < row_parts; ++r)
+      for (int c = 0; c < column_parts; ++c) {
+        const Rectangle part{even_cut(rows, row_parts, r), even_cut(rows, row_parts, r + 1),
+                             width / column_parts * c, width / column_parts * (c + 1)};
+        if (part.row_begin < part.row_end) shards.push_back({0, part, rank++ % ranks});
+      }
+  }
+  return make_layout(Topology{ranks}, {{.name = "item", .rows = rows, .width = width}},
+                     {{.name = "history", .table = "item", .pooling = Pooling::none},
+                      {.name = "negatives", .table = "item", .pooling = Pooling::none}},
+                     std::move(shards));
+}
+
+class ItemTable final : public Items {
+  // widths of whole tables and of their halves
+  using Collection = LayoutCollection<Widths<8, 16, 32, 64, 128>, Adam, Host, ThreadCommunicator,
+                                      InitializeWith<Normal>>;
+
+ public:
+  ItemTable(ThreadCommunicator& ranks, std::string_view plan, std::int64_t rows, int width,
+            int threads, std::uint64_t seed)
+      : rows_(rows),
+        collection_(ranks, Host({.threads = threads}), layout_of(plan, ranks.size(), rows, width),
+                    {.seed = seed, .initialize = {.standard_deviation = 0.02f}}) {}
+
+  std::int64_t rows() const override { return rows_; }
+  Found look_up(std::span<const std::int32_t> events, std::span<const std::int64_t> offsets,
+                std::span<const std::int32_t> negatives) override {
+    // one sample more than histories: it has the negatives
+    ids_.assign(events.begin(), events.end());
+    ids_.insert(ids_.end(), negatives.begin(), negatives.end());
+    offsets_.assign(offsets.begin(), offsets.end());
+    offsets_.resize(2 * offsets.size(), offsets.back());
+    offsets_.push_back(std::ssize(ids_));
+    found_ =
+        collection_.forward(KeyedJagged<std::int32_t>{2, std::ssize(offsets), ids_, offsets_, {}});
+    return {materialized(0, events_), materialized(1, negatives_)};
+  }
+  void update(MatrixView<const float> events, MatrixView<const float> negatives,
+              float learning_rate) override {
+    collection_.set_learning_rate(learning_rate);
+    collection_.backward(found_,
+                         {found_.sequence(0).per_id(events), found_.sequence(1).per_id(negatives)});
+  }
+  void evaluate(std::span<const std::int32_t> ids, MatrixView<float> vectors) override {
+    const std::int64_t count = std::ssize(ids), offsets[] = {0, count, count};
+    collection_.evaluate(KeyedJagged<std::int32_t>{2, 1, ids, offsets, {}})
+        .sequence(0)
+        .materialize(vectors);
+  }
+  void add_to(CheckpointContents& contents) override { contents.add(collection_); }
+
+ private:
+  MatrixView<const float> materialized(int feature, std::vector<float>& to) {
+    const auto sequence = found_.sequence(feature);
+    const std::int32_t width = collection_.layout().tables[0].width;
+    to.resize(static_cast<std::size_t>(sequence.ids() * width));
+    const MatrixView<float> matrix(to.data(), sequence.ids(), width);
+    sequence.materialize(matrix);
+    return matrix;
+  }
+
+  std::int64_t rows_;
+  Collection collection_;
+  Pooled<std::int32_t, Host> found_;
+  std::vector<std::int32_t> ids_;
+  std::vector<std::int64_t> offsets_;
+  std::vector<float> events_, negatives_;
+};
+
+}  // namespace
+
+std::unique_ptr<Items> make_items(ThreadCommunicator& ranks, std::string_view plan,
+                                  std::int64_t rows, int width, int threads, std::uint64_t seed) {
+  return std::make_unique<ItemTable>(ranks, plan, rows, width, threads, seed);
+}
+
+}  // namespace sequence

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/core/matrix_view.hpp>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace tessera::inline v0 {
+class CheckpointContents;
+}
+
+namespace sequence {
+
+inline constexpr std::array<std::string_view, 5> kPlans{"row-wise", "table-wise", "column-wise",
+                                                        "grid", "replicated"};
+inline constexpr std::array<int, 4> kWidths{16, 32, 64, 128};
+
+/// A vector for each id of a step, in its order: [ids, width].
+struct Found {
+  tessera::MatrixView<const float> events, negatives;
+};
+
+/// The table of items, cut over the ranks, with Adam. All calls are collective. The events of a
+/// rank's histories and the negatives are two sequence features: a row travels once to each rank
+/// that asks for it, however often it asks.
+class Items {
+ public:
+  virtual ~Items() = default;
+  virtual std::int64_t rows() const = 0;
+  /// `offsets`: of the histories, one more than they. The vectors stay until the next call.
+  virtual Found look_up(std::span<const std::int32_t> events, std::span<const std::int64_t> offsets,
+                        std::span<const std::int32_t> negatives) = 0;
+  /// One gradient for each id of the last look_up; an id that stands several times gets their sum.
+  virtual void update(tessera::MatrixView<const float> events,
+                      tessera::MatrixView<const float> negatives, float learning_rate) = 0;
+  /// What gets no update: [ids, width] into `vectors`.
+  virtual void evaluate(std::span<const std::int32_t> ids, tessera::MatrixView<float> vectors) = 0;
+  virtual void add_to(tessera::CheckpointContents& contents) = 0;
+};
+
+std::unique_ptr<Items> make_items(tessera::ThreadCommunicator& ranks, std::string_view plan,
+                                  std::int64_t rows, int width, int threads, std::uint64_t seed);
+
+}  // namespace sequence

@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "../support/options.hpp"
+#include "blocks.hpp"
+#include "data.hpp"
+#include "items.hpp"
+
+#include <tessera/core/error.hpp>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+
+namespace sequence {
+namespace {
+
+using namespace support;
+
+constexpr std::array<std::string_view, 2> kModels{"next-item", "ranking"};
+
+void check(const Options& options) {
+  using tessera::require;
+  std::error_code ignored;
+  require<CLI::ValidationError>(
+      options.json.empty() || !std::filesystem::equivalent(options.json, options.data, ignored),
+      "--json: '{}' is what --data reads; give another file", options.json);
+  require<CLI::ValidationError>(
+      is_compiled(options.width, options.heads),
+      "--width {} with --heads {}: a head then has {} columns; heads of 8, 16, 32 and 64 are "
+      "compiled in",
+      options.width, options.heads, options.width / options.heads);
+  require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
+                                "--log-q corrects for --popularity, which is 0");
+  require<CLI::ValidationError>(!options.data.empty() || options.items >= 2 * kLongestMadeUp,
+                                "--items {}: made-up histories need at least {}", options.items,
+                                2 * kLongestMadeUp);
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app(
+      "Trains a sequence model of HSTU blocks on histories of events, with a sharded table of "
+      "items, on ranks that are threads.",
+      "train_sequence");
+  app.option_defaults()->always_capture_default();
+  app.get_formatter()->column_width(44);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  const auto add = [&](const char* name, auto& value, const char* what) {
+    return app.add_option(name, value, what);
+  };
+
+  app.option_defaults()->group("Data");
+  CLI::Option* const data =
+      add("--data", options.data,
+          "CSV or TSV file of events with a header, in any order, also of gzip or zstd: a user, an "
+          "item and a time in each line")
+          ->option_text("FILE [made-up histories]");
+  add("--user-column", options.user_column, "Name of a column")->needs(data);
+  add("--item-column", options.item_column, "Name of a column")->needs(data);
+  add("--time-column", options.time_column, "Name of a column of whole numbers")->needs(data);
+  CLI::Option* const label =
+      add("--label-column", options.label_column, "Name of a column of numbers")
+          ->option_text("NAME [none: every event is a 1]")
+          ->needs(data);
+  limit(add("--label-threshold", options.label_threshold, "A label is 1 from this number on"),
+        -1e30, 1e30, "X")
+      ->needs(label);
+  app.add_flag("--skip-bad-lines", options.skip_bad_lines,
+               "Count lines of a file that are no events, and go on")
+      ->needs(data);
+  limit<std::int64_t>(add("--sort-memory", options.sort_memory_mib,
+                          "MiB of events in memory; more are sorted in a temporary file"),
+                      1, 1 << 24, "MIB")
+      ->needs(data);
+  add("--temporary-folder", options.temporary_folder, "Of that file")
+      ->option_text("DIR [the system's]")
+      ->needs(data);
+  limit<std::int64_t>(add("--users", options.users, "Of made-up histories"), 1, 1 << 28, "N")
+      ->excludes(data);
+  limit<std::int64_t>(add("--items", options.items, "Of made-up histories"), 1, 1 << 30, "N")
+      ->excludes(data);
+  limit<std::int64_t>(
+      add("--test-window", options.test_window,
+          "Test on the events of so long a time at the end, in the unit of the file's times, "
+          "validate on as long a time before it, train on what is before that"),
+      1, std::numeric_limits<std::int64_t>::max() / 4, "TIME",
+      "leave one out: test on each user's last event, validate on the one before it");
+
+  app.option_defaults()->group("Ranks");
+  limit(add("--ranks", options.ranks, "Threads with a part of the tables and of each batch"), 1, 64,
+        "N");
+  limit(add("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 64,
+        "T");
+  choose(add("--plan", options.plan, "How the table of items is cut over the ranks"), kPlans);
+
+  app.option_defaults()->group("Model");
+  choose(add("--model", options.model,
+             "next-item: scores all items after each event; ranking: a history and a candidate "
+             "give a logit"),
+         kModels);
+  choose(add("--width", options.width, "Columns of the table of items"), kWidths);
+  limit(add("--blocks", options.blocks, "HSTU blocks"), 0, 64, "N");
+  choose(add("--heads", options.heads, "Of each block's attention"), kHeads);
+  limit<std::int64_t>(add("--max-length", options.max_length, "Events of a history that are read"),
+                      1, 1 << 16, "N");
+  limit(add("--dropout", options.dropout, "Share of zeros after the table and in each block"), 0.0f,
+        0.95f, "P");
+
+  app.option_defaults()->group("Training");
+  limit<std::int64_t>(add("--negatives", options.negatives,
+                          "Items that each event's next one is told from, the same for a whole "
+                          "batch; as many as there are items or more: all of them"),
+                      1, 1 << 24, "N");
+  limit(add("--popularity", options.popularity,
+            "Negatives are drawn by (how often an item occurs + 1) to this power"),
+        0.0, 8.0, "A");
+  app.add_flag("--log-q", options.log_q, "Correct the softmax for how negatives are drawn");
+  limit<std::int64_t>(
+      add("--batch-size", options.batch_size, "Histories of a step, over all ranks"), 1, 1 << 24,
+      "B");
+  limit(add("--epochs", options.epochs, "Passes over the training histories"), 1, 1'000'000, "E");
+  limit(add("--learning-rate", options.learning_rate,
+            "Of Adam, at first; it falls in a straight line to 0"),
+        0.0f, 1e30f, "R");
+  limit<std::uint64_t>(add("--seed", options.seed, "Of first values, orders, dropout, negatives"),
+                       0, std::numeric_limits<std::uint64_t>::max(), "N");
+  app.add_flag("--validate", options.validate, "Test on the validation part after each epoch");
+
+  app.option_defaults()->group("Checkpoints");
+  CLI::Option* const save =
+      add("--save", options.save, "Save the model to folders of this one, after each epoch")
+          ->option_text("DIR");
+  limit<std::int64_t>(add("--save-every", options.save_every, "Save every so many steps instead"),
+                      1, kMost, "N", "after each epoch")
+      ->needs(save);
+  limit(add("--keep", options.keep, "Remove all but the last so many checkpoints"), 1, 1'000'000,
+        "N", "all")
+      ->needs(save);
+  app.add_flag("--resume", options.resume,
+               "Go on from the last checkpoint in --save, under any plan and number of ranks; "
+               "without one begin")
+      ->needs(save);
+
+  app.option_defaults()->group("Results");
+  add("--json", options.json, "Write the results to this file")->option_text("FILE");
+
+  // a script's variable that is not set, not a wish for the default
+  for (CLI::Option* option : app.get_options())
+    if (option->get_expected_max() > 0)
+      option->check([](const std::string& text) {
+        return std::string(text.empty() ? "the value is empty" : "");
+      });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return std::nullopt;
+  }
+  check(options);
+  return options;
+}
+
+}  // namespace sequence

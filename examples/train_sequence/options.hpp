@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace sequence {
+
+/// What the command line says.
+struct Options {
+  std::string data;  ///< file of events; empty: made-up histories
+  std::string user_column = "user", item_column = "item", time_column = "timestamp", label_column;
+  double label_threshold = 0.5;  ///< a label is 1 from here on
+  bool skip_bad_lines = false;
+  std::int64_t sort_memory_mib = 256;
+  std::string temporary_folder;
+  std::int64_t users = 2'000, items = 500;  ///< of made-up histories
+  std::int64_t test_window = 0;             ///< of time; 0: leave one out
+
+  int ranks = 2;
+  int threads_per_rank = 1;
+  std::string plan = "row-wise";
+
+  std::string model = "next-item";
+  int width = 64;
+  int blocks = 2;
+  int heads = 2;
+  std::int64_t max_length = 50;
+  float dropout = 0.2f;
+
+  std::int64_t negatives = 256;
+  double popularity = 0;  ///< negatives are drawn by (count + 1) to this power
+  bool log_q = false;
+  std::int64_t batch_size = 128;
+  int epochs = 20;
+  float learning_rate = 0.001f;
+  std::uint64_t seed = 1;
+  bool validate = false;
+
+  std::string save;
+  std::int64_t save_every = 0;
+  int keep = 0;
+  bool resume = false;
+  std::string json;
+
+  bool ranks_items() const { return model == "next-item"; }
+};
+
+/// Parses and checks the command line. No value: help was printed. Throws CLI::Error.
+std::optional<Options> parse_options(int argc, const char* const* argv);
+
+}  // namespace sequence

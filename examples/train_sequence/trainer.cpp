@@ -1,0 +1,359 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer.hpp"
+
+#include "../support/report.hpp"
+#include "model.hpp"
+
+#include <tessera/checkpoint/agreement.hpp>
+#include <tessera/checkpoint/contents.hpp>
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+#include <tessera/comm/thread_communicator.hpp>
+#include <tessera/data/metrics.hpp>
+#include <tessera/data/negative_sampler.hpp>
+#include <tessera/sharding/policies.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sequence {
+namespace {
+
+using namespace tessera;
+
+/// candidates of a training history: that of a page that is shown at once
+constexpr std::int64_t kCandidates = 4;
+/// unseen items that a test's item is told from in the sampled metrics
+constexpr std::int64_t kUnseen = 100;
+
+/// One rank's training and test. Every rank runs the same loop; the first one reports.
+class Rank {
+ public:
+  Rank(const Options& options, const Data& data, ThreadCommunicator& ranks)
+      : options_(options),
+        data_(data),
+        ranks_(ranks),
+        model_(ranks, options, data.histories().items),
+        whole_softmax_(options.negatives >= data.histories().items) {
+    if (options.ranks_items()) {
+      sampler_.emplace(data.item_counts(), options.popularity, random_word(options.seed, 5));
+      if (options.log_q && !whole_softmax_)
+        for (std::int64_t i = 0; i < sampler_->items(); ++i)
+          log_q_.push_back(sampler_->log_probability(i));
+    }
+    if (!options.save.empty()) {
+      model_.add_to(contents_);
+      contents_.set_text("position", position());
+      contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
+    }
+  }
+
+  void run(Result& result) {
+    const std::int64_t samples = data_.train().size(),
+                       per_epoch = (samples + options_.batch_size - 1) / options_.batch_size,
+                       steps = per_epoch * options_.epochs;
+    std::optional<FolderLock> lock;
+    std::int64_t step = start(steps, lock);
+    support::Progress progress(steps, false);
+    const std::int64_t interval = std::max<std::int64_t>(1, steps / 200);
+    std::int64_t seen = 0, tokens = 0, reported = step;
+    double loss = 0, epoch_loss = 0;
+    std::int64_t epoch_begin = step;
+    while (step < steps) {
+      const std::int64_t epoch = step / per_epoch, first = step % per_epoch * options_.batch_size,
+                         size = std::min(options_.batch_size, samples - first);
+      loss += train_step(step, static_cast<int>(epoch), first, size);
+      seen += size;
+      tokens += std::ssize(batch_.items) - batch_.size;
+      ++step;
+      const bool epoch_ends = step % per_epoch == 0;
+      const bool saves = !options_.save.empty() &&
+                         (options_.save_every > 0 ? step % options_.save_every == 0 : epoch_ends);
+      if (step % interval == 0 || epoch_ends || saves || step == steps) {
+        ranks_.all_reduce(std::span(&loss, 1));
+        require<Error>(std::isfinite(loss),
+                       "the training diverged before step {}: lower --learning-rate", step);
+        if (first_rank()) progress.show(step, seen, loss / static_cast<double>(step - reported));
+        reported = step;
+        epoch_loss += loss;
+        loss = 0;
+      }
+      if (epoch_ends) {
+        if (first_rank()) result.loss = epoch_loss / static_cast<double>(step - epoch_begin);
+        epoch_loss = 0, epoch_begin = step;
+      }
+      if (epoch_ends && options_.validate) {
+        const Quality quality = test(data_.validation());
+        if (first_rank()) {
+          result.validations.emplace_back(static_cast<int>(epoch) + 1, quality);
+          fmt::print("epoch {}: validation {}\n", epoch + 1, describe(quality));
+        }
+      }
+      if (saves || (step == steps && !options_.save.empty()))
+        save_checkpoint(ranks_, options_.save, contents_, step,
+                        {.keep = options_.keep, .finite = true, .locked = true});
+    }
+    ranks_.all_reduce(std::span(&tokens, 1));
+    const double seconds = progress.seconds();
+    const Quality quality = test(data_.test());
+    if (!first_rank()) return;
+    result.test = quality;
+    result.seconds = seconds;
+    result.samples_per_second = static_cast<double>(seen) / seconds;
+    result.tokens_per_second = static_cast<double>(tokens) / seconds;
+    result.steps = steps;
+    result.dense_parameters = model_.dense_parameters();
+    result.embedding_parameters = model_.table().rows() * options_.width;
+  }
+
+ private:
+  bool first_rank() const { return ranks_.rank() == 0; }
+
+  std::string describe(const Quality& q) const {
+    return options_.ranks_items()
+               ? fmt::format("hr10 {:.4f}, ndcg10 {:.4f}, mrr {:.4f}", q.hr10, q.ndcg10, q.mrr)
+               : fmt::format("auc {:.4f}", q.auc);
+  }
+
+  /// What orders, rates and draws depend on; all else may change between a run and its resumption.
+  std::string position() const {
+    return fmt::format(
+        "--model {}, {} training histories, --batch-size {}, --epochs {}, --seed {}, --negatives "
+        "{}, --popularity {}, --dropout {}, --learning-rate {}",
+        options_.model, data_.train().size(), options_.batch_size, options_.epochs, options_.seed,
+        options_.negatives, options_.popularity, options_.dropout, options_.learning_rate);
+  }
+
+  /// Looks at the folder of --save and loads its last checkpoint where that is asked for. Answers
+  /// the steps done.
+  std::int64_t start(std::int64_t steps, std::optional<FolderLock>& lock) {
+    if (options_.save.empty()) return 0;
+    std::optional<std::filesystem::path> latest;
+    on_all_ranks(ranks_, [&] {
+      if (first_rank()) {
+        std::error_code error;
+        std::filesystem::create_directories(options_.save, error);
+        require<DataError>(!error && std::filesystem::is_directory(options_.save),
+                           "--save: cannot write to the folder '{}': {}", options_.save,
+                           error.message());
+        lock.emplace(options_.save);
+      }
+    });
+    on_all_ranks(ranks_, [&] {
+      latest = latest_checkpoint(options_.save);
+      require<DataError>(options_.resume || !latest,
+                         "--save: '{}' holds checkpoints of an earlier training: go on with "
+                         "--resume, or give another folder",
+                         options_.save);
+      if (!latest) return;
+      const Manifest manifest = read_manifest(*latest).first;
+      auto texts = manifest.texts;
+      require<DataError>(texts["position"] == position(),
+                         "--resume: '{}' was saved with {}; now there are {}", latest->string(),
+                         texts["position"], position());
+      require<DataError>(texts["data"] == fmt::format("{:016x}", data_.checksum()),
+                         "--resume: '{}' was saved while training on other data", latest->string());
+      require<DataError>(manifest.step <= steps, "--resume: '{}' is of step {}, of {}",
+                         latest->string(), manifest.step, steps);
+    });
+    if (!latest) return 0;
+    const std::int64_t step = load_checkpoint(ranks_, *latest, contents_).step;
+    if (first_rank()) fmt::print("resumed from {}\n", latest->string());
+    return step;
+  }
+
+  double train_step(std::int64_t step, int epoch, std::int64_t first, std::int64_t size) {
+    const std::int64_t own_first = first + even_cut(size, ranks_.size(), ranks_.rank()),
+                       own_end = first + even_cut(size, ranks_.size(), ranks_.rank() + 1);
+    data_.train().batch(epoch, own_first, own_end - own_first, batch_);
+    binary_labels();
+    keys_.clear();  // a history has the same on any rank
+    for (std::int64_t i = own_first; i < own_end; ++i)
+      keys_.push_back(random_word(options_.seed, 7, epoch, i));
+    const float rate =
+        options_.learning_rate *
+        (1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(total_steps())));
+    if (!options_.ranks_items()) {
+      Rows rows;
+      std::int64_t candidates = 0;
+      for (std::int64_t s = 0; s < batch_.size; ++s)
+        candidates += add_training_rows(rows, s, keys_[static_cast<std::size_t>(s)]);
+      ranks_.all_reduce(std::span(&candidates, 1));
+      return model_.train_ranking(rows, candidates, keys_, rate);
+    }
+    std::int64_t targets =
+        std::accumulate(batch_.targets.begin(), batch_.targets.end(), std::int64_t{0});
+    ranks_.all_reduce(std::span(&targets, 1));
+    draw_negatives(step);
+    return model_.train_next_item(batch_, targets, negatives_, log_q_, keys_, rate);
+  }
+  std::int64_t total_steps() const {
+    return (data_.train().size() + options_.batch_size - 1) / options_.batch_size * options_.epochs;
+  }
+
+  void draw_negatives(std::int64_t step) {
+    negatives_.resize(
+        static_cast<std::size_t>(whole_softmax_ ? data_.histories().items : options_.negatives));
+    if (whole_softmax_)
+      std::iota(negatives_.begin(), negatives_.end(), 0);
+    else
+      sampler_->draw(step, std::span(negatives_));
+  }
+
+  void binary_labels() {
+    for (float& label : batch_.labels)
+      label = label >= static_cast<float>(options_.label_threshold) ? 1.0f : 0.0f;
+  }
+
+  /// A history up to a place among its targets, and the next ones as candidates. Without labels
+  /// each of them is told from an item that the user never saw. Answers how many candidates.
+  std::int64_t add_training_rows(Rows& rows, std::int64_t s, std::uint64_t key) {
+    const std::int64_t n = batch_.offsets[s + 1] - batch_.offsets[s], targets = batch_.targets[s],
+                       cut = n - targets +
+                             static_cast<std::int64_t>(random_word(key, 1) %
+                                                       static_cast<std::uint64_t>(targets));
+    return add_rows(rows, s, cut, std::min(cut + kCandidates, n), key);
+  }
+  std::int64_t add_rows(Rows& rows, std::int64_t s, std::int64_t cut, std::int64_t end,
+                        std::uint64_t key) {
+    const auto at = static_cast<std::size_t>(batch_.offsets[s]);
+    for (std::int64_t e = 0; e < cut; ++e)
+      rows.add(batch_.items[at + e], e, batch_.labels[at + e], false);
+    for (std::int64_t e = cut; e < end; ++e)
+      rows.add(batch_.items[at + e], cut, batch_.labels[at + e], true);
+    std::int64_t candidates = end - cut;
+    if (!data_.has_labels())
+      for (const std::int32_t item : unseen(batch_.users[s], end - cut, key)) {
+        rows.add(item, cut, 0, true);
+        ++candidates;
+      }
+    rows.end_history(candidates);
+    return candidates;
+  }
+
+  /// Items that a user has not seen, nor will.
+  std::vector<std::int32_t> unseen(std::int64_t user, std::int64_t count, std::uint64_t key) {
+    std::vector<std::int32_t> seen = items_of(data_.histories().of(user));
+    std::sort(seen.begin(), seen.end());
+    return draw_unseen<std::int32_t>(data_.histories().items, seen, count, key);
+  }
+  static std::vector<std::int32_t> items_of(std::span<const HistoryEvent> events) {
+    std::vector<std::int32_t> items;
+    for (const HistoryEvent& event : events) items.push_back(event.item);
+    return items;
+  }
+
+  /// Of all targets, on the first rank. Collective.
+  Quality test(const HistorySamples& samples) {
+    constexpr std::int64_t kBatch = 64;
+    model_.load_all_items();
+    const std::int64_t begin = even_cut(samples.size(), ranks_.size(), ranks_.rank()),
+                       end = even_cut(samples.size(), ranks_.size(), ranks_.rank() + 1);
+    std::vector<std::int64_t> whole, sampled;  // ranks of the right items
+    std::vector<float> logits, labels;
+    for (std::int64_t first = begin; first < end; first += kBatch) {
+      const std::int64_t count = std::min(kBatch, end - first);
+      samples.in_order(first, count, batch_);
+      binary_labels();
+      const std::span<const HistoryRange> ranges(samples.ranges().data() + first,
+                                                 static_cast<std::size_t>(count));
+      options_.ranks_items() ? rank_items(ranges, whole, sampled) : score(ranges, logits, labels);
+    }
+    Quality quality;
+    if (options_.ranks_items()) {
+      RankingMetrics metrics, of_sampled;
+      for (const std::int64_t rank : gather(whole)) metrics.add(rank);
+      for (const std::int64_t rank : gather(sampled)) of_sampled.add(rank);
+      quality.hr10 = metrics.hit_rate(), quality.ndcg10 = metrics.ndcg();
+      quality.mrr = metrics.mean_reciprocal_rank();
+      quality.hr10_sampled = of_sampled.hit_rate(), quality.ndcg10_sampled = of_sampled.ndcg();
+    } else {
+      Auc auc;
+      const std::vector<float> all_logits = gather(logits), all_labels = gather(labels);
+      auc.add(all_logits, all_labels);
+      quality.auc = auc.value();
+    }
+    return quality;
+  }
+
+  void rank_items(std::span<const HistoryRange> ranges, std::vector<std::int64_t>& whole,
+                  std::vector<std::int64_t>& sampled) {
+    const MatrixView<const float> queries = model_.queries(batch_), items = model_.all_items();
+    scores_.resize(static_cast<std::size_t>(queries.rows * items.rows));
+    detail::for_each_worker(1, [&](int) {
+      detail::gemm(false, true, queries.rows, items.rows, items.columns, 1, queries.data,
+                   queries.stride, items.data, items.stride, 0, scores_.data(), items.rows);
+    });
+    std::int64_t query = 0;
+    for (const HistoryRange& range : ranges) {
+      const auto events = data_.histories().of(range.user);
+      for (std::int64_t e = range.target; e < range.end; ++e, ++query) {
+        const std::span<const float> scores(scores_.data() + query * items.rows,
+                                            static_cast<std::size_t>(items.rows));
+        const std::int32_t right = events[static_cast<std::size_t>(e)].item;
+        const std::vector<std::int32_t> seen = items_of(events.first(static_cast<std::size_t>(e)));
+        whole.push_back(rank_of(scores, right, std::span<const std::int32_t>(seen)));
+        // what does not depend on a training's seed
+        std::int64_t rank = 0;
+        for (const std::int32_t item : unseen(range.user, kUnseen, random_word(9, range.user, e)))
+          rank += scores[static_cast<std::size_t>(item)] >= scores[static_cast<std::size_t>(right)];
+        sampled.push_back(rank);
+      }
+    }
+  }
+
+  void score(std::span<const HistoryRange> ranges, std::vector<float>& logits,
+             std::vector<float>& labels) {
+    Rows rows;
+    for (std::size_t s = 0; s < ranges.size(); ++s)
+      add_rows(rows, static_cast<std::int64_t>(s), ranges[s].target - ranges[s].begin,
+               ranges[s].end - ranges[s].begin, random_word(9, ranges[s].user, ranges[s].target));
+    const std::span<const float> found = model_.logits(rows), wanted = model_.candidate_labels();
+    logits.insert(logits.end(), found.begin(), found.end());
+    labels.insert(labels.end(), wanted.begin(), wanted.end());
+  }
+
+  template <class T>
+  std::vector<T> gather(const std::vector<T>& own) {
+    const auto ranks = static_cast<std::size_t>(ranks_.size());
+    const std::size_t count = own.size();
+    std::vector<std::size_t> counts(ranks);
+    ranks_.all_gather(std::span<const std::size_t>(&count, 1), std::span(counts),
+                      std::vector<std::size_t>(ranks, 1));
+    std::vector<T> all(std::accumulate(counts.begin(), counts.end(), std::size_t{0}));
+    ranks_.all_gather(std::span<const T>(own), std::span(all), counts);
+    return all;
+  }
+
+  const Options& options_;
+  const Data& data_;
+  ThreadCommunicator& ranks_;
+  Model model_;
+  bool whole_softmax_;
+  std::optional<NegativeSampler> sampler_;
+  CheckpointContents contents_;
+  Batch batch_;
+  std::vector<std::int32_t> negatives_;
+  std::vector<float> log_q_, scores_;
+  std::vector<std::uint64_t> keys_;
+};
+
+}  // namespace
+
+Result train(const Options& options, const Data& data) {
+  Result result;
+  run_ranks(options.ranks,
+            [&](ThreadCommunicator& ranks) { Rank(options, data, ranks).run(result); });
+  return result;
+}
+
+}  // namespace sequence

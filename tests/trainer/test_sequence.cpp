@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// train_sequence from the outside: what it learns of the planted law, that runs repeat bit by bit
+// and go on after an interruption, what it reads, how it fails.
+#include <trainer/command.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+namespace {
+
+const std::string kTiny =
+    " --users 60 --items 100 --width 16 --heads 1 --blocks 1 --max-length 12 --batch-size 32 "
+    "--negatives 40 ";
+
+Outcome train_sequence(const std::string& arguments, bool with_json = true) {
+  return train_dlrm(arguments, with_json, "", "train_sequence");
+}
+nlohmann::json trained(const std::string& arguments) {
+  const Outcome outcome = train_sequence(arguments);
+  INFO(arguments, "\n", outcome.err);
+  REQUIRE(outcome.status == 0);
+  CHECK(outcome.err == "");
+  return outcome.json;
+}
+double number(const nlohmann::json& json, const char* key) { return json.at(key).get<double>(); }
+
+void check_fails(const std::string& arguments, const std::string& what, int status = 2) {
+  const Outcome outcome = train_sequence(arguments, false);
+  CAPTURE(arguments);
+  CAPTURE(outcome.err);
+  CHECK(outcome.status == status);
+  CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
+  CHECK(outcome.err.starts_with("train_sequence: "));
+  CHECK(outcome.err.find(what) != std::string::npos);
+}
+
+const char* const kScores[] = {"hr10", "ndcg10", "mrr", "hr10_sampled", "ndcg10_sampled", "loss"};
+
+/// Users who go round a ring of items, each from a place of his own.
+void write_ring(const std::filesystem::path& path, int users, int items) {
+  std::ofstream file(path);
+  file << "who\twhat\twhen\tstars\n";
+  for (int e = 19; e >= 0; --e)  // the last event first
+    for (int u = 0; u < users; ++u)
+      file << "u" << u << '\t' << "item " << (7 * u + e) % items << '\t' << 100 * e + u << '\t'
+           << (u + e) % 2 + 3 << '\n';
+}
+
+}  // namespace
+
+TEST_CASE("the next item's law is found, far above chance; results are complete") {
+  const nlohmann::json json = trained(
+      "--users 500 --items 100 --width 32 --heads 2 --blocks 2 --epochs 12 --negatives 100 "
+      "--dropout 0.1 --learning-rate 0.004 --batch-size 32 --ranks 2 --plan grid --validate");
+  CHECK(number(json, "hr10") > 0.3);  // by chance 0.13
+  CHECK(number(json, "hr10") < number(json, "best_hr10") + 0.03);
+  CHECK(number(json, "ndcg10") < number(json, "hr10"));
+  CHECK(number(json, "hr10_sampled") > number(json, "hr10") - 0.1);
+  CHECK(number(json, "best_ndcg10") < number(json, "best_hr10"));
+  for (const char* key : {"mrr", "best_mrr", "samples_per_second", "tokens_per_second"})
+    CHECK(number(json, key) > 0);
+  CHECK(!json.contains("auc"));
+  CHECK(json.at("validations").size() == 12);
+  CHECK(json.at("steps") == 12 * 16);
+  CHECK(json.at("test_samples") == 500);
+  CHECK(json.at("embedding_parameters") == 3'200);
+}
+
+TEST_CASE("the ranking model tells events that follow the law from others") {
+  const nlohmann::json json = trained(
+      "--model ranking --users 600 --items 100 --width 16 --heads 1 --blocks 2 --epochs 40 "
+      "--dropout 0 --learning-rate 0.006 --batch-size 64 --ranks 2");
+  CHECK(number(json, "auc") > 0.6);
+  CHECK(number(json, "auc") < number(json, "best_auc") + 0.02);
+  CHECK(!json.contains("hr10"));
+}
+
+TEST_CASE("the same bits again; nearly the same under other plans, ranks and threads") {
+  const std::string options = kTiny + "--epochs 2 --popularity 0.5 --log-q ";
+  const nlohmann::json one = trained(options + "--ranks 1"),
+                       again = trained(options + "--ranks 3 --plan row-wise"),
+                       same = trained(options + "--ranks 3 --plan row-wise");
+  for (const char* key : kScores) CHECK(again.at(key) == same.at(key));
+  CHECK(one.at("loss") != trained(options + "--ranks 1 --seed 2").at("loss"));
+  CHECK(one.at("loss") != trained(options + "--ranks 1 --dropout 0").at("loss"));
+  for (const char* other :
+       {"--ranks 3 --plan row-wise", "--ranks 2 --plan table-wise", "--ranks 2 --plan column-wise",
+        "--ranks 4 --plan grid", "--ranks 2 --plan replicated", "--ranks 1 --threads-per-rank 2",
+        "--ranks 5"}) {
+    CAPTURE(other);
+    const nlohmann::json json = trained(options + other);
+    CHECK(std::abs(number(json, "loss") - number(one, "loss")) < 1e-4);
+  }
+  // no order of sums differs
+  CHECK(trained(options + "--ranks 1 --threads-per-rank 2").at("loss") == one.at("loss"));
+}
+
+TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan") {
+  for (const std::string model : {"next-item", "ranking"}) {
+    const TemporaryFolder folder;
+    const std::string options = kTiny + "--epochs 3 --ranks 2 --model " + model + " ",
+                      save = "--save " + folder.path.string();
+    const nlohmann::json whole = trained(options + save + " --save-every 7 --keep 9");
+    REQUIRE(whole.at("steps") == 18);
+    // as if it had ended within the third epoch
+    std::filesystem::path last;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      if (entry.is_directory() && entry.path().filename() > last.filename()) last = entry.path();
+    std::filesystem::remove_all(last);
+    const Outcome resumed = train_sequence(options + save + " --resume --plan table-wise");
+    REQUIRE(resumed.status == 0);
+    CHECK(resumed.out.find("resumed from ") != std::string::npos);
+    for (const char* key : kScores)
+      if (whole.contains(key) && std::string(key) != "loss")
+        CHECK(resumed.json.at(key) == whole.at(key));
+    if (model == "ranking") CHECK(resumed.json.at("auc") == whole.at("auc"));
+    check_fails(options + save, "--save: '" + folder.path.string() + "' holds checkpoints", 1);
+    check_fails(options + save + " --resume --seed 5", "--resume: '", 1);
+  }
+}
+
+TEST_CASE("a file of events: columns by name, labels from a threshold, windows of time") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "events.tsv";
+  write_ring(path, 60, 50);
+  const std::string options = "--data " + path.string() +
+                              " --user-column who --item-column what --time-column when --width 16 "
+                              "--heads 1 --blocks 1 --batch-size 16 --ranks 2 ";
+  const nlohmann::json json = trained(
+      options + "--epochs 30 --dropout 0 --negatives 50 --learning-rate 0.005 --max-length 8");
+  CHECK(json.at("users") == 60);
+  CHECK(json.at("items") == 50);
+  CHECK(json.at("events") == 1'200);
+  CHECK(json.at("train_samples") == 180);  // 17 targets of a user: 8, 8, 1
+  CHECK(number(json, "hr10") > 0.9);
+  CHECK(!json.contains("best_hr10"));
+  const nlohmann::json window = trained(options + "--epochs 1 --test-window 300");
+  CHECK(window.at("test_samples") == 60);
+  const nlohmann::json labels =
+      trained(options + "--epochs 1 --model ranking --label-column stars --label-threshold 4");
+  CHECK(number(labels, "auc") >= 0);
+  CHECK(number(trained(options + "--epochs 1 --model ranking"), "auc") >= 0);
+
+  check_fails("--data " + path.string(), "there is no column 'user'", 1);
+  check_fails(options + "--label-column likes", "there is no column 'likes'", 1);
+  check_fails(options + "--test-window 1000", "no event is before the two windows", 1);
+  check_fails("--data " + (folder.path / "none").string(), "cannot open", 1);
+  check_fails(options + "--json " + path.string(), "--json: '");
+  check_fails(options + "--items 100", "--items");
+  const auto one = folder.path / "one.csv";
+  std::ofstream(one) << "user,item,timestamp\na,x,1\nb,y,2\n";
+  check_fails("--data " + one.string(), "no user has the four events", 1);
+  std::ofstream(one) << "user,item,timestamp\na,x,soon\n";
+  check_fails("--data " + one.string(), "line 2, column 'timestamp': 'soon'", 1);
+}
+
+TEST_CASE("bad options are one clear line") {
+  check_fails("--no-such-option", "--no-such-option");
+  check_fails("--plan diagonal", "--plan");
+  check_fails("--model autoencoder", "--model");
+  check_fails("--width 24", "--width");
+  check_fails("--heads 3", "--heads");
+  check_fails("--width 16 --heads 4", "a head then has 4 columns");
+  check_fails("--blocks -1", "--blocks");
+  check_fails("--max-length 0", "--max-length");
+  check_fails("--dropout 1", "--dropout");
+  check_fails("--negatives 0", "--negatives");
+  check_fails("--log-q", "--log-q corrects for --popularity, which is 0");
+  check_fails("--popularity -1", "--popularity");
+  check_fails("--ranks 0", "--ranks");
+  check_fails("--ranks 65", "--ranks");
+  check_fails("--threads-per-rank 0", "--threads-per-rank");
+  check_fails("--epochs 0", "--epochs");
+  check_fails("--batch-size 0", "--batch-size");
+  check_fails("--learning-rate -1", "--learning-rate");
+  check_fails("--learning-rate nan", "--learning-rate");
+  check_fails("--seed -1", "--seed");
+  check_fails("--items 20", "--items 20: made-up histories need at least 100");
+  check_fails("--users 0", "--users");
+  check_fails("--user-column u", "--user-column");
+  check_fails("--resume", "--resume");
+  check_fails("--save-every 2", "--save-every");
+  check_fails("--save ''", "the value is empty");
+  check_fails("--label-threshold 2", "--label-threshold");
+  check_fails("--json /nowhere/x.json", "--json: cannot write", 1);
+  check_fails(kTiny + "--epochs 1 --save /dev/null", "--save", 1);
+  check_fails(kTiny + "--epochs 2 --learning-rate 1e30", "the training diverged", 1);
+  const Outcome help = train_sequence("--help", false);
+  CHECK(help.status == 0);
+  for (const char* option : {"--data", "--plan", "--negatives", "--max-length", "--resume"})
+    CHECK(help.out.find(option) != std::string::npos);
+}
