@@ -39,7 +39,7 @@ fi
 $peers && benches+=(peers)
 
 source cmake/install_packages.sh
-packages=(g++ cmake ninja-build python3 libfmt-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev nlohmann-json3-dev libbenchmark-dev libyaml-cpp-dev zlib1g-dev libzstd-dev)
+packages=(g++ cmake ninja-build python3 libfmt-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev nlohmann-json3-dev libbenchmark-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev)
 # PyTorch's matrix products come from the BLAS that is installed: the OpenMP build of OpenBLAS shares its threads.
 $peers && packages+=(libtorch-dev libopenblas0-openmp)
 install_packages "${packages[@]}"

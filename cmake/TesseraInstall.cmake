@@ -8,7 +8,7 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tessera")
 install(DIRECTORY include/tessera DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp" PATTERN "*.cuh")
-foreach(component IN ITEMS core dense data mpi nccl)
+foreach(component IN ITEMS core dense data mpi nccl uring)
   set(target tessera_${component})
   if(component STREQUAL "core")
     set(target tessera)
@@ -21,5 +21,5 @@ endforeach()
 
 configure_package_config_file(cmake/tesseraConfig.cmake.in "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" cmake/FindNCCL.cmake
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/tesseraConfigVersion.cmake" cmake/FindNCCL.cmake cmake/Findliburing.cmake
   cmake/TesseraInstructionSets.cmake cmake/instruction_sets.cpp.in cmake/instruction_set_check.hpp DESTINATION "${package_dir}")

@@ -5,6 +5,7 @@
 # tessera::dense    the same and oneDNN (linear layers)
 # tessera::data    the same as tessera::tessera, yaml-cpp, zlib and zstd (schema.hpp, csv_reader.hpp, feature_spec.hpp)
 # tessera::mpi      the same as tessera::tessera and MPI
+# tessera::uring    the same as tessera::tessera, with io_uring under tables OnFile
 # tessera::nccl     the same as tessera::tessera, NCCL and the CUDA runtime
 add_library(tessera INTERFACE)
 add_library(tessera::tessera ALIAS tessera)
@@ -30,6 +31,13 @@ if(MPI_CXX_FOUND)
   add_library(tessera::mpi ALIAS tessera_mpi)
   set_target_properties(tessera_mpi PROPERTIES EXPORT_NAME mpi)
   target_link_libraries(tessera_mpi INTERFACE tessera MPI::MPI_CXX)
+endif()
+if(liburing_FOUND)
+  add_library(tessera_uring INTERFACE)
+  add_library(tessera::uring ALIAS tessera_uring)
+  set_target_properties(tessera_uring PROPERTIES EXPORT_NAME uring)
+  target_compile_definitions(tessera_uring INTERFACE TESSERA_HAS_LIBURING)
+  target_link_libraries(tessera_uring INTERFACE tessera liburing::liburing)
 endif()
 if(NCCL_FOUND)
   add_library(tessera_nccl INTERFACE)

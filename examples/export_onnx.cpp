@@ -22,7 +22,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -162,7 +161,7 @@ class Exporter {
   }
   std::string bottom() { return mlp("bottom", model_.bottom_mlp, numbers(), true, "bottom"); }
 
-  /// A feature's vectors, [batch, vector_width].
+  /// A feature's vectors, [batch, width of its table].
   std::string vector_of(const CategoryInput& feature) {
     const TableInput& table = model_.table(feature.table);
     const std::string weight = table.name + ".weight";
@@ -191,10 +190,13 @@ class Exporter {
         pooled = to_.node("Div", {pooled, count});
       }
     }
-    if (table.width == model_.vector_width) return pooled;
-    const std::string projection = fmt::format("projection.{}.weight", table.width);
-    if (projections_.insert(projection).second) copy(projection);
-    return to_.node("Gemm", {pooled, projection}, {{.name = "transB", .number = 1}});
+    // cross layers take vectors of any widths
+    require<DataError>(
+        table.width == model_.vector_width || model_.interaction == "cross",
+        "checkpoint '{}': table '{}' has rows of {}, and its products need {}; such models are not "
+        "exported",
+        reader_.folder().string(), table.name, table.width, model_.vector_width);
+    return pooled;
   }
 
   std::int64_t vectors() const { return std::ssize(model_.features) + 1; }
@@ -233,7 +235,6 @@ class Exporter {
   const ModelDescription& model_;
   OnnxFile& to_;
   std::string batch_;
-  std::set<std::string> projections_;
 };
 
 struct Options {

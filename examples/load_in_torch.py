@@ -36,10 +36,10 @@ class Model(nn.Module):
         tables = {table["name"]: table for table in d["tables"]}
         self.tables = nn.ModuleDict({self.key(name): nn.EmbeddingBag(t["rows"], t["width"], mode="sum") for name, t in tables.items()})
         width = d["vector_width"]
-        others = {t["width"] for t in tables.values()} - {width}
-        self.projection = nn.ModuleDict({str(w): nn.Linear(w, width, bias=False) for w in sorted(others)})
+        if d["interaction"] == "dot" and any(t["width"] != width for t in tables.values()):
+            raise ValueError("products of vectors of several widths are not known here")
         self.bottom, self.top = self.mlp(d["bottom_mlp"]), self.mlp(d["top_mlp"])
-        columns = (len(self.features) + 1) * width
+        columns = width + sum(tables[f["table"]]["width"] for f in d["features"])
         rank = d["cross_rank"]
         layers = range(d["cross_layers"] if d["interaction"] == "cross" else 0)
         self.cross_v = nn.ModuleList(nn.Linear(columns, rank, bias=False) for _ in layers if rank)
@@ -75,11 +75,8 @@ class Model(nn.Module):
             rows, offsets = ids
             pooled = table(rows, offsets)
             counts = torch.diff(offsets, append=torch.tensor([len(rows)])).clamp(min=1).to(pooled.dtype)[:, None]
-            pooled = pooled / {"sum": torch.ones_like(counts), "mean": counts, "sqrtn": counts.sqrt()}[feature["pooling"]]
-        else:
-            pooled = table(ids[:, None])
-        width = pooled.shape[1]
-        return pooled if width == self.description["vector_width"] else self.projection[str(width)](pooled)
+            return pooled / {"sum": torch.ones_like(counts), "mean": counts, "sqrtn": counts.sqrt()}[feature["pooling"]]
+        return table(ids[:, None])
 
     def interaction(self, vectors):
         if self.description["interaction"] == "dot":
@@ -131,8 +128,6 @@ def load(folder):
 
     for table in description["tables"]:
         fill(model.tables[Model.key(table["name"])].weight, f"{table['name']}.weight")
-    for width, layer in model.projection.items():
-        fill(layer.weight, f"projection.{width}.weight")
     for name in ("bottom", "top"):
         for i, layer in enumerate(getattr(model, name)):
             fill_linear(layer, f"{name}.{i}.weight", f"{name}.{i}.bias")

@@ -30,7 +30,7 @@ done
 
 source cmake/install_packages.sh
 install_packages g++ cmake ninja-build ccache git python3 clang clang-format-19 libomp-dev libclang-rt-14-dev libfmt-dev doctest-dev \
-  libbenchmark-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev nlohmann-json3-dev libboost-dev libopenmpi-dev openmpi-bin chromium || exit 1
+  libbenchmark-dev libdnnl-dev ocl-icd-opencl-dev libcli11-dev libyaml-cpp-dev zlib1g-dev libzstd-dev liburing-dev nlohmann-json3-dev libboost-dev libopenmpi-dev openmpi-bin chromium || exit 1
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 
 jobs=$(nproc)

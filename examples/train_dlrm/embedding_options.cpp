@@ -17,6 +17,6 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       deduplicate(options.deduplicate),
       optimizer(options.optimizer),
       rate_shares(options.rate_shares),
-      report(!options.trace.empty()) {}
+      report(options.timed()) {}
 
 }  // namespace dlrm

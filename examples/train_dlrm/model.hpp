@@ -58,7 +58,7 @@ class Model final : public RankModel {
         wide_(static_cast<std::int64_t>(shape.wide)),
         clip_norm_(options.clip_norm),
         accumulates_(options.accumulate > 1),
-        spans_(!options.trace.empty()),
+        spans_(options.timed()),
         virtual_(virtual_ranks(options, tessera::Host({.threads = threads_}), communicator_.rank(),
                                communicator_.size())),
         interaction_(make_interaction(options, shape)),

@@ -121,7 +121,7 @@ class CudaModel final : public RankModel {
         columns_(shape.columns()),
         clip_norm_(options.clip_norm),
         accumulates_(options.accumulate > 1),
-        spans_(!options.trace.empty()),
+        spans_(options.timed()),
         virtual_(virtual_ranks(options, backend_, communicator_.rank(), communicator_.size())),
         interaction_(make_cuda_interaction(options, shape, backend)),
         bottom_(backend_, sizes(13, options.bottom_mlp, width_),

@@ -94,6 +94,9 @@ struct Options {
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none
 
+  /// Whether --log, --report or --trace wants the times of stages.
+  bool timed() const { return !log.empty() || !report.empty() || !trace.empty(); }
+
   /// what all ranks must be given alike: options and their values
   std::vector<std::pair<std::string, std::string>> shared;
 };

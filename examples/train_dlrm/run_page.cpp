@@ -22,9 +22,10 @@ namespace {
 using plan::escaped;
 using plan::kPageWidth;
 
-constexpr std::array<const char*, 12> kColours{"#4e79a7", "#f28e2b", "#e15759", "#76b7b2",
-                                               "#59a14f", "#edc948", "#b07aa1", "#ff9da7",
-                                               "#9c755f", "#bab0ac", "#86bcb6", "#d37295"};
+constexpr std::array<const char*, 20> kColours{
+    "#4e79a7", "#f28e2b", "#e15759", "#76b7b2", "#59a14f", "#edc948", "#b07aa1",
+    "#ff9da7", "#9c755f", "#bab0ac", "#86bcb6", "#d37295", "#a0cbe8", "#ffbe7d",
+    "#8cd17d", "#b6992d", "#499894", "#d4a6c8", "#d7b5a6", "#79706e"};
 constexpr double kLeft = 70, kTop = 14, kChartHeight = 180;
 
 struct Curve {

@@ -202,6 +202,7 @@ class Rank {
     start();
     while (step < steps) {
       const bool tests = test_due(step + 1);
+      const double step_began = Spans::now();
       const std::int64_t end = batches_before(step + 1);
       OptimizerStep now{.samples = begin_of(end - 1) + size_of(end - 1) - begin_of(at),
                         .dense_rate = rates.dense(step),
@@ -212,23 +213,29 @@ class Rank {
         // a test in between would take the place of a batch that was routed ahead
         const bool ahead = options_.overlap && at + 1 < whole_batches && !(tests && now.ends);
         {
-          const StageTimes::Timed timed(times_, StageTimes::read);
           const auto timing = model_->spans().time("read batch");
           if (ahead) fetch(at + 1, next_batch_);
           if (!options_.overlap) fetch(at, batch_);
           to_rows(true);
         }
-        {
-          const StageTimes::Timed timed(times_, StageTimes::step);
-          model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
-        }
+        model_->train(batch_, now, ahead ? &next_batch_ : nullptr);
         // ids keep their addresses, as the routed step needs
         if (ahead) std::swap(batch_, next_batch_);
         ++at;
       }
       seen += now.samples;
       ++step;
-      if (trace) record(trace, options_.overlap, ++traced == options_.trace_steps || step == steps);
+      if (model_->spans().wanted()) {
+        const std::vector<Span> spans = model_->spans().take();
+        const StepReport& report = model_->embeddings().step_report();
+        if (trace) trace->add(report, spans, options_.overlap);
+        if (logs()) times_.add(report, spans, step_began);
+        if (trace && (++traced == options_.trace_steps || step == steps)) {
+          trace->write();
+          trace.reset();
+          if (!logs()) stop_timing();
+        }
+      }
       if (tests) {
         look(step);
         saver_.proven();
@@ -248,7 +255,7 @@ class Rank {
         if (first()) progress.show(step, seen, mean);
         last_report_ = step;
         if (logs()) {
-          RunLog::Event stages = times_.take(communicator_, steps_since);
+          const StageTimes::Means means = times_.take(communicator_, steps_since);
           if (first())
             log_->add({{"event", "report"},
                        {"step", step},
@@ -259,7 +266,8 @@ class Rank {
                        {"samples_per_second",
                         static_cast<double>(seen - seen_at_report) / (seconds - seconds_at_report)},
                        {"memory_bytes", resident_bytes()},
-                       {"stages", std::move(stages)}});
+                       {"bytes_sent", means.bytes_sent},
+                       {"stages", means.seconds}});
         }
         seen_at_report = seen;
         seconds_at_report = seconds;
@@ -281,12 +289,7 @@ class Rank {
     result.steps = steps;
   }
 
-  /// A step of the trace; after the last one it is written, and nothing is timed any more.
-  void record(std::optional<Trace>& trace, bool ahead, bool last) {
-    trace->add(model_->embeddings().step_report(), model_->spans().take(), ahead);
-    if (!last) return;
-    trace->write();
-    trace.reset();
+  void stop_timing() {
     model_->spans().stop();
     model_->embeddings().stop_reports();
   }

@@ -390,9 +390,12 @@ TEST_CASE("rows are gathered: of whole words and of half ones") {
       for (std::int64_t c = 0; c < width; ++c)
         expected.push_back(values[static_cast<std::size_t>(row * width + c)]);
     const OnGpu<std::uint16_t> target(backend, std::vector<std::uint16_t>(expected.size()));
-    op::run<op::GatherRows>(
-        backend, {reinterpret_cast<const std::byte*>(source.data()), width * 2, device_rows.data(),
-                  std::ssize(rows), width * 2, reinterpret_cast<std::byte*>(target.data())});
+    op::run<op::CopyRows>(
+        backend,
+        {{reinterpret_cast<const std::byte*>(source.data()), width * 2, device_rows.data()},
+         {reinterpret_cast<std::byte*>(target.data()), width * 2, nullptr},
+         std::ssize(rows),
+         width * 2});
     CHECK((target.read() == expected));
   }
 }

@@ -35,7 +35,7 @@ ALLOWED = {
     "sequence": VOCABULARY | {"op", "dense"},
     "jagged": VOCABULARY | {"op"},
     # what is built from operations
-    "tables": VOCABULARY | {"op", "sharding"},
+    "tables": VOCABULARY | {"io", "op", "sharding"},
     "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
     "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "stage"},
     # the contracts of what a user writes, as tests without a framework

@@ -75,8 +75,8 @@ void check_drawn(const std::vector<std::pair<double, double>>& points,
 
 /// What stays the same when a run is repeated.
 Json timeless(Json event) {
-  for (const char* name :
-       {"seconds", "samples_per_second", "stages", "memory_bytes", "options", "evaluations"})
+  for (const char* name : {"seconds", "samples_per_second", "stages", "bytes_sent", "memory_bytes",
+                           "options", "evaluations"})
     event.erase(name);
   return event;
 }
@@ -116,6 +116,9 @@ TEST_CASE("the log has what happened, and the page's curves have the log's point
       seconds += value.get<double>();
     }
     CHECK(seconds > 0);
+    for (const char* stage : {"read batch", "lookup", "update", "top MLP"})
+      CHECK(event["stages"].contains(stage));
+    CHECK(event["bytes_sent"].get<double>() > 0);
     CHECK(event["memory_bytes"].get<double>() > 1e6);
   }
 
@@ -136,7 +139,7 @@ TEST_CASE("the log has what happened, and the page's curves have the log's point
   check_drawn(losses, circles_of(page, "loss"));
   check_drawn(rates, circles_of(page, "tables"));
   check_drawn(aucs, circles_of(page, "test AUC"));
-  for (const char* text : {"data-stage=\"read\"", "C26", "--batch-size", "rows [0, "})
+  for (const char* text : {"data-stage=\"read batch\"", "C26", "--batch-size", "rows [0, "})
     CHECK(page.find(text) != std::string::npos);
 }
 

@@ -123,6 +123,12 @@ class CheckpointContents {
         on ? collection.observe(observer) : collection.unobserve(observer);
       };
     marks_.push_back([&collection] { return collection.mark_rows(); });
+    const auto& shards = collection.layout().shards;
+    if constexpr (requires { collection.tables().flush(); })
+      if (std::any_of(shards.begin(), shards.end(),
+                      [](const auto& shard) { return shard.behind_cache(); }))
+        caches_.push_back({[&collection] { collection.tables().flush(); },
+                           [&collection] { collection.tables().reload(); }});
     add_number(
         prefix + "step", [&collection] { return static_cast<std::uint64_t>(collection.steps()); },
         [&collection](std::uint64_t step) {
@@ -181,6 +187,18 @@ class CheckpointContents {
 
   /// A text for the manifest.
   void set_text(std::string name, std::string text) { texts_[std::move(name)] = std::move(text); }
+
+  /// Whether rows of some collection are behind caches; the same on every rank.
+  bool has_caches() const { return !caches_.empty(); }
+  /// Before rows are read: those that updates changed in caches are in memory.
+  void flush() const {
+    for (const Caches& caches : caches_) caches.flush();
+  }
+  /// Before rows are written, too: caches will read them again.
+  void flush_to_write() const {
+    flush();
+    for (const Caches& caches : caches_) caches.reload();
+  }
 
   /// A file of any bytes beside the tensors', which CheckpointReader::read_file reads back: those of
   /// rank 0 count. Loading passes it over; an increment has none, as its base has it.
@@ -322,6 +340,10 @@ class CheckpointContents {
   std::vector<CheckpointRows> rows_;
   std::vector<std::function<void(RowObserver&, bool)>> sources_;
   std::vector<std::function<std::unique_ptr<RowMarks>()>> marks_;
+  struct Caches {
+    std::function<void()> flush, reload;
+  };
+  std::vector<Caches> caches_;
   std::vector<std::size_t> whole_, ragged_;  // indices into rows_
   // of each table: its first tensor, and behind its last one
   std::map<int, int> table_tensors_;

@@ -476,6 +476,7 @@ Manifest load_checkpoint(Comm& communicator, const std::filesystem::path& folder
                    static_cast<std::uint64_t>(communicator.size()));
   });
   on_all_ranks(communicator, [&] {
+    contents.flush_to_write();
     detail::RowLoader loader(contents.tensors(), sources);
     for (const CheckpointRows& rows : contents.rows()) loader.load(rows);
     for (const auto& [name, number] : contents.numbers())

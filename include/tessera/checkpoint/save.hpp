@@ -62,6 +62,7 @@ class Save {
         options_(checked(options)),
         plan_(contents_.tensors(), options.max_file_bytes),
         writer_(partial_, contents_.tensors(), plan_, options.finite) {
+    if (contents_.has_caches()) on_all_ranks(communicator, [&] { contents_.flush(); });
     manifest_.step = step;
     if (base) {
       manifest_.version = Manifest::kIncrements;

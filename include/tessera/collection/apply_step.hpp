@@ -18,6 +18,7 @@ template <IdType Id, class Backend, class Store, class Comm, class Trained, clas
 void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const Store& store,
                 Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
   const RankLayout& routing = store.routing();
+  store.refresh();
   const std::size_t arenas = store.arenas().size();
   if (may_be_too_large(step, routing))
     for (std::size_t a = 0; a < arenas; ++a)
@@ -32,10 +33,15 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
   const ObservedUpdate observed(updater.observers());
   for (std::size_t a = 0; a < arenas; ++a) {
     if (!routing.arenas()[a].trains) continue;
-    step.gradients.clear();
-    updater.apply(a, now,
-                  updater.shared(a) ? step.gradients : gradients_of(step, routing, a, gradient));
+    const auto groups = [&](IdsAre ids) -> const auto& {
+      step.gradients.clear();
+      return updater.shared(a) ? step.gradients : gradients_of(step, routing, a, gradient, ids);
+    };
+    if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
+    step.resident.mark_changed(a);
+    updater.apply(a, now, groups(IdsAre::places));
   }
+  step.resident.release(false);
 }
 
 }  // namespace tessera::inline v0

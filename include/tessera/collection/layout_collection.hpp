@@ -22,6 +22,7 @@
 #include <tessera/stage/vector_exchange.hpp>
 #include <tessera/stage/weight_gradients.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/matrix.hpp>
 #include <tessera/tables/table_store.hpp>
 
 #include <algorithm>
@@ -280,6 +281,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
+    step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;
   }
 
@@ -307,6 +309,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void end(StepState<Id>& step) const {
     require(step.collection == this, "end: this step was routed by another collection");
+    step.resident.release(true);
     step.stage = StepStage::empty;
   }
 
@@ -353,6 +356,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     weight_gradients_.check_room("weight_gradients", out, step.ids);
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
     const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
+    store_.refresh();
     weight_gradients_.run_stage(step, gradient, out);
   }
 
@@ -397,7 +401,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// The rows that updates and `reset_rows` change from now on, as long as the result lives, which must not outlive
   /// this.
   std::unique_ptr<RowMarks> mark_rows() {
-    return std::make_unique<MarkedRows<Backend>>(backend_, store_.arenas(), updater_.marks());
+    return std::make_unique<MarkedRows<Backend>>(backend_, routing_.arenas(), updater_.marks());
   }
 
  private:
@@ -461,6 +465,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                            {deduplicates(), Settings::bad_ids,
                             std::max(1, options_.gradient_blocks / routing_.ranks())});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
+    step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
   }
 
@@ -470,6 +475,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     check_shape("lookup: output", output, step.batch);
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
+    store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const Arena<element, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);

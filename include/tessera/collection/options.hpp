@@ -10,6 +10,7 @@
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
+#include <tessera/tables/table_files.hpp>
 #include <tessera/tables/training_groups.hpp>
 
 #include <algorithm>
@@ -130,6 +131,8 @@ struct CollectionOptions {
   /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
   /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
   int gradient_blocks = 0;
+  /// of tables OnFile: where their rows lie, and how many are in memory
+  TableFiles files{};
 };
 
 namespace detail {

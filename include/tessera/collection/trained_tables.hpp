@@ -62,7 +62,7 @@ class TrainedTables {
       : backend_(std::move(backend)),
         options_(std::move(options)),
         store_(backend_, std::move(layout), rank, options_.optimizer, options_.seed,
-               Initializers{options_.initialize, options_.optimizer}) {}
+               Initializers{options_.initialize, options_.optimizer}, options_.files) {}
   ~TrainedTables() = default;
 
   Backend backend_;

@@ -53,15 +53,16 @@ struct Place {
 };
 
 /// Whose memory holds the rows and the optimizer state of a rectangle: the device's that works with
-/// them, or its host's, which the device's kernels read and write over the bus. One memory where the
-/// host itself works.
-enum class Tier : std::uint8_t { device, host };
+/// them, or its host's, which the device's kernels read and write over the bus (one memory where the
+/// host itself works), or a file's.
+enum class Tier : std::uint8_t { device, host, file };
 
 /// What a sharding policy answers: a rectangle, its place and its memory.
 struct ShardRequest {
   Rectangle rectangle;
   Place place;
   Tier tier = Tier::device;
+  std::int64_t cache_rows = 0;  ///< behind a cache of so many rows; 0: of no size of its own
 };
 
 }  // namespace tessera::inline v0

@@ -149,7 +149,8 @@ __global__ void __launch_bounds__(any_width_threads)
   std::int64_t first_column = 0;
   if constexpr (!std::is_same_v<T, float>) {
     const op::ArenaSegment& segment = to.segment_of(row);
-    key = rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
+    key = rounding_key(to.seed(), segment.table_key,
+                       to.table_row(row) - segment.row_offset + segment.row_begin);
     first_column = segment.column_begin;
   }
   for (int column = lane; column < width; column += 32) {
@@ -178,6 +179,7 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
     arena.segments = segments;
     arena.segment_count = static_cast<int>(state.segments.size());
     arena.rounding_seed = state.rounding_seed;
+    arena.table_rows = state.table_rows;
   }
   return arena;
 }

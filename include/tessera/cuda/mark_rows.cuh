@@ -36,16 +36,6 @@ __global__ void __launch_bounds__(mark_threads)
   }
 }
 
-/// A thread per word; neighbouring threads take neighbouring words of a row.
-template <class Word>
-__global__ void __launch_bounds__(mark_threads) gather_rows(const op::GatherRows::Parameters p) {
-  const std::int64_t words = p.row_bytes / static_cast<std::int64_t>(sizeof(Word));
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * mark_threads + threadIdx.x;
-  if (i >= p.count * words) return;
-  reinterpret_cast<Word*>(p.target)[i] =
-      reinterpret_cast<const Word*>(p.source + p.rows[i / words] * p.stride)[i % words];
-}
-
 }  // namespace gpu
 
 template <IdType Id>
@@ -57,22 +47,6 @@ struct op::Kernel<op::MarkRows<Id>, Cuda> {
     };
     gpu::launch_by_group<op::Bags<Id>>(backend, "mark_rows", gpu::mark_threads, p.bags, blocks_of,
                                        kernel, p.bits);
-  }
-};
-
-template <>
-struct op::Kernel<op::GatherRows, Cuda> {
-  static void run(const Cuda& backend, const op::GatherRows::Parameters& p) {
-    const auto launch = [&]<class Word>(Word, void (*kernel)(op::GatherRows::Parameters)) {
-      const std::int64_t words = p.count * (p.row_bytes / static_cast<std::int64_t>(sizeof(Word)));
-      backend.launch("gather_rows", gpu::ceil_divide(words, gpu::mark_threads), gpu::mark_threads,
-                     kernel, p);
-    };
-    // Rows of an odd number of 16-bit elements are aligned to two bytes alone.
-    if (p.row_bytes % 4 == 0 && p.stride % 4 == 0)
-      launch(std::uint32_t{}, gpu::gather_rows<std::uint32_t>);
-    else
-      launch(std::uint16_t{}, gpu::gather_rows<std::uint16_t>);
   }
 };
 

@@ -56,7 +56,8 @@ struct DeviceArena {
   const op::ArenaSegment* segments;
   int segment_count;
   std::uint64_t rounding_seed;
-  const op::StepValues<O>* now;  ///< or null: what the host gave
+  const std::int64_t* table_rows;  ///< of a cache's slots, else null
+  const op::StepValues<O>* now;    ///< or null: what the host gave
 
   __device__ std::uint64_t seed() const {
     return now != nullptr ? now->rounding_seed : rounding_seed;
@@ -65,8 +66,14 @@ struct DeviceArena {
     return now != nullptr ? now->step : given;
   }
 
-  /// The segment of an arena row.
-  __device__ const op::ArenaSegment& segment_of(std::int64_t row) const {
+  /// The arena row by which segments know a row of memory.
+  __device__ std::int64_t table_row(std::int64_t row) const {
+    return table_rows != nullptr ? table_rows[row] : row;
+  }
+
+  /// The segment of a row.
+  __device__ const op::ArenaSegment& segment_of(std::int64_t memory_row) const {
+    const std::int64_t row = table_row(memory_row);
     int low = 0, high = segment_count - 1;
     while (low < high) {
       const int middle = (low + high + 1) / 2;
@@ -193,8 +200,8 @@ struct ApplyOptimizer {
     std::int64_t first_column = 0;
     if constexpr (!std::is_same_v<T, float>) {
       const op::ArenaSegment& segment = *loaded.segment;
-      key =
-          rounding_key(to.seed(), segment.table_key, row - segment.row_offset + segment.row_begin);
+      key = rounding_key(to.seed(), segment.table_key,
+                         to.table_row(row) - segment.row_offset + segment.row_begin);
       first_column = segment.column_begin;
     }
     for (int k = 0; k < Lanes::pieces; ++k) {

@@ -309,6 +309,7 @@ class RowUpdate {
   }
 
   void find_segment(std::int64_t row) {
+    if (state_.table_rows != nullptr) row = state_.table_rows[row];
     if (row < segment_.row_offset || row >= segment_.row_offset + segment_.rows) {
       const auto after = std::upper_bound(
           state_.segments.begin(), state_.segments.end(), row,

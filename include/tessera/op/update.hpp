@@ -111,6 +111,8 @@ struct ArenaState {
   std::array<float*, O::row_states> row_state{};          ///< each rows
   std::span<const ArenaSegment> segments{};               ///< for stochastic rounding (16-bit T)
   std::uint64_t rounding_seed = 0;                        ///< of this step
+  /// of a cache's slots: the arena row in each, by which segments know it; else null
+  const std::int64_t* table_rows = nullptr;
   /// Where it is given, in the backend's memory: the step's functor and seed, in place of those
   /// that the host gives. For backends that CountsSteps.
   const StepValues<O>* now = nullptr;

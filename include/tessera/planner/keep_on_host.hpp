@@ -12,13 +12,11 @@
 
 namespace tessera::inline v0 {
 
-/// Moves whole tables of a layout to the hosts' memory until every rank's others fit
-/// `device_memory` bytes: first those with the fewest ids per byte. Of any layout; the ranks of
-/// rectangles stay. The result's `fault` is `does_not_fit_host` where they exceed `host_memory` (0:
-/// no limit).
-constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_t device_memory,
-                              std::int64_t host_memory = 0) {
-  if (!layout.fault.ok()) return layout;
+namespace detail {
+
+/// Moves whole tables of a layout out of the device's memory, until every rank's others fit `room`
+/// bytes there: first those with the fewest ids per byte.
+constexpr void move_out(Layout& layout, const MemoryCost& cost, std::int64_t room, Tier to) {
   std::vector<double> ids(layout.tables.size(), 0.0);  // of a sample
   for (std::size_t f = 0; f < layout.features.size(); ++f)
     ids[layout.feature_table[f]] += layout.features[f].hotness > 0
@@ -26,14 +24,10 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
                                         : layout.tables[layout.feature_table[f]].hotness;
   const auto fullest = [&] {
     int full = -1;
-    std::int64_t most = device_memory;
-    for (int rank = 0; rank < layout.ranks(); ++rank) {
-      std::int64_t bytes = 0;
-      for (const Shard& shard : layout.shards)
-        if (shard.held_by(rank) && shard.tier == Tier::device)
-          bytes += memory_cost(layout.tables[shard.table], cost).of(shard.rectangle);
-      if (bytes > most) most = bytes, full = rank;
-    }
+    std::int64_t most = room;
+    for (int rank = 0; rank < layout.ranks(); ++rank)
+      if (const std::int64_t bytes = bytes_in(layout, cost, rank, Tier::device); bytes > most)
+        most = bytes, full = rank;
     return full;
   };
   for (int rank = fullest(); rank >= 0; rank = fullest()) {
@@ -47,10 +41,32 @@ constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_
           static_cast<double>(memory_cost(table, cost).of({0, table.rows, 0, table.width}));
       if (chosen < 0 || use < least) chosen = shard.table, least = use;
     }
+    if (chosen < 0) return;
     for (Shard& shard : layout.shards)
-      if (shard.table == chosen) shard.tier = Tier::host;
+      if (shard.table == chosen) shard.tier = to;
   }
+}
+
+}  // namespace detail
+
+/// Moves whole tables of a layout to the hosts' memory until every rank's others fit
+/// `device_memory` bytes: first those with the fewest ids per byte. Of any layout; the ranks of
+/// rectangles stay. The result's `fault` is `does_not_fit_host` where they exceed `host_memory` (0:
+/// no limit).
+constexpr Layout keep_on_host(Layout layout, const MemoryCost& cost, std::int64_t device_memory,
+                              std::int64_t host_memory = 0) {
+  if (!layout.fault.ok()) return layout;
+  detail::move_out(layout, cost, device_memory, Tier::host);
   layout.fault = check_memory(layout, cost, device_memory, host_memory);
+  return layout;
+}
+
+/// For ranks of the host, with `memory` bytes each: where not all tables fit there, moves some to
+/// files, until the others of every rank leave half of it to the caches. The rest,
+/// `memory - bytes_in(layout, cost, rank, Tier::device)`, is for TableFiles::cache_bytes.
+constexpr Layout keep_on_file(Layout layout, const MemoryCost& cost, std::int64_t memory) {
+  if (layout.fault.ok() && !check_memory(layout, cost, memory).ok())
+    detail::move_out(layout, cost, memory / 2, Tier::file);
   return layout;
 }
 

@@ -97,7 +97,7 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
     Layout one{.topology = topology, .tables = {table}};
     const int count = policy.count(table, topology);
     for (int i = 0; i < count; ++i) {
-      const auto [rectangle, place, tier] = policy.shard(table, topology, i);
+      const auto [rectangle, place, tier, cache_rows] = policy.shard(table, topology, i);
       if (rectangle.empty()) continue;
       const bool member = place.kind == Place::Kind::node_member;
       if (member && place.index >= topology.node_size())
@@ -108,7 +108,7 @@ constexpr PlanFault check_policies(Layout tables, const PlanConstraints& constra
                             place.kind == Place::Kind::every ? every_rank
                             : placed                         ? place.index
                                                              : 0,
-                            tier});
+                            tier, cache_rows});
     }
     return check_cover(one);
   };

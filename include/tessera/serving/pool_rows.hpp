@@ -22,6 +22,7 @@ namespace tessera::inline v0::detail {
 
 /// Where rows of a table lie: one after another.
 struct RowsInOrder {
+  static constexpr bool overlaid = false;
   const std::byte* rows;
   std::int64_t row_bytes;
   const std::byte* operator()(std::int64_t row) const { return rows + row * row_bytes; }
@@ -29,6 +30,7 @@ struct RowsInOrder {
 };
 /// The same, but that some lie elsewhere.
 struct RowsWithOverlay {
+  static constexpr bool overlaid = true;
   RowsInOrder table;
   const RowOverlay& overlay;
   const std::byte* operator()(std::int64_t row) const {
@@ -45,10 +47,21 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   const auto row_bytes = static_cast<std::int64_t>(Row::bytes(width)),
              ahead = static_cast<std::int64_t>(prefetch_distance(row_bytes)),
              entries = bags.end(last - 1);
-  const auto row = [&](std::int64_t i) { return rows(bags.ids[i]); };
+  static_assert(prefetch_distance(1) < 128);
+  // Addresses that cost something to find are found once, when their rows are asked for.
+  constexpr std::int64_t found = 128;
+  const std::byte* addresses[Rows::overlaid ? found : 1];
+  const auto row = [&](std::int64_t i, int column) {
+    if constexpr (Rows::overlaid)
+      if (column == 0) return addresses[i % found];
+    return rows(bags.ids[i]);
+  };
   const auto foresee = [&](std::int64_t i) {
     if (i + ahead < entries) rows.foresee(bags.ids[i + ahead]);
-    if (i < entries) prefetch(row(i), row_bytes);
+    if (i >= entries) return;
+    const std::byte* const address = rows(bags.ids[i]);
+    if constexpr (Rows::overlaid) addresses[i % found] = address;
+    prefetch(address, row_bytes);
   };
   for (std::int64_t i = bags.begin(first); i < bags.begin(first) + ahead; ++i) foresee(i);
   for (std::int64_t bag = first; bag < last; ++bag) {
@@ -58,7 +71,7 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
       sum.clear();
       for (std::int64_t i = begin; i < end; ++i) {
         if (column == 0) foresee(i + ahead);
-        const auto values = Row::at(row(i), width, column);
+        const auto values = Row::at(row(i, column), width, column);
         if constexpr (Weighted) {
           sum.add(values, bags.weights[i]);
         } else {

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/host/backend.hpp>
 #include <tessera/host/bag_parts.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,9 +21,8 @@ class RowOverlay {
   /// `rows`: of the table; `numbers`: which of them are here, ascending, inside the table, each
   /// once. Their bytes go to `data()`, in that order.
   RowOverlay(std::int64_t rows, std::span<const std::int64_t> numbers, std::size_t row_bytes)
-      : words_(static_cast<std::size_t>(rows + 63) / 64),
-        rows_(std::ssize(numbers)),
-        data_(new std::byte[numbers.size() * row_bytes]) {
+      : words_(static_cast<std::size_t>(rows + 63) / 64), rows_(std::ssize(numbers)) {
+    data_.resize(Host(), numbers.size() * row_bytes);
     for (const std::int64_t row : numbers)
       words_[static_cast<std::size_t>(row / 64)].here |= std::uint64_t{1} << (row % 64);
     std::uint64_t before = 0;
@@ -33,7 +33,7 @@ class RowOverlay {
   }
 
   std::int64_t rows() const { return rows_; }
-  std::byte* data() { return data_.get(); }
+  std::byte* data() { return data_.data(); }
 
   /// Where a row lies, if `base` is where it lies in the table. Without a branch: which rows have
   /// changed cannot be foreseen.
@@ -42,7 +42,7 @@ class RowOverlay {
     const std::uint64_t bit = std::uint64_t{1} << (row % 64);
     const std::uint64_t index =
         word.before + static_cast<std::uint64_t>(std::popcount(word.here & (bit - 1)));
-    const std::byte* const changed = data_.get() + index * static_cast<std::uint64_t>(row_bytes);
+    const std::byte* const changed = data_.data() + index * static_cast<std::uint64_t>(row_bytes);
     return (word.here & bit) != 0 ? changed : base;
   }
   /// Fetches what `find` will read of its own.
@@ -56,7 +56,7 @@ class RowOverlay {
   };
   std::vector<Word> words_;
   std::int64_t rows_;
-  std::unique_ptr<std::byte[]> data_;
+  Buffer<std::byte, Host> data_;  ///< on huge pages, as any row may be read
 };
 
 }  // namespace tessera::inline v0

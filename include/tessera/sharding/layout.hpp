@@ -29,8 +29,20 @@ struct Shard {
   Rectangle rectangle;
   int rank = 0;
   Tier tier = Tier::device;
+  /// of the tiers host and file: rows in the cache that it is behind; 0: none, or of a file a share of
+  /// TableFiles::cache_bytes
+  std::int64_t cache_rows = 0;
 
   constexpr bool held_by(int r) const { return rank == r || rank == every_rank; }
+  /// Whether some backend keeps it behind a cache.
+  constexpr bool behind_cache() const { return tier == Tier::file || cache_rows != 0; }
+  /// As much of it as a tier's memory has room for; a cache is in the device's.
+  constexpr Rectangle rows_in(Tier memory) const {
+    Rectangle r = rectangle;
+    if (tier != memory)
+      r.row_end = r.row_begin + (memory == Tier::device ? std::min(cache_rows, r.rows()) : 0);
+    return r;
+  }
 };
 
 /// The first thing that is wrong with a plan. Structural, so that the compiler prints it when a

@@ -127,7 +127,8 @@ struct PlanArithmetic {
           if (unit >= units) units = unit + 1;
           const int index = static_cast<int>(first_table + t);
           requests.push_back({index, request, unit});
-          layout.shards.push_back({index, request.rectangle, unplaced_rank, request.tier});
+          layout.shards.push_back(
+              {index, request.rectangle, unplaced_rank, request.tier, request.cache_rows});
         }
       }
       first_table += E::tables::count;
@@ -281,8 +282,18 @@ class Plan {
   }();
 };
 
-/// No fault if every rank's tables fit into its memory, and those OnHost into its share of the
-/// host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
+/// Bytes of a rank's tables in a tier's memory; a cache is in the device's. `cost`: of tables that
+/// say none.
+constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, int rank, Tier tier) {
+  std::int64_t bytes = 0;
+  for (const Shard& shard : layout.shards)
+    if (shard.held_by(rank))
+      bytes += memory_cost(layout.tables[shard.table], cost).of(shard.rows_in(tier));
+  return bytes;
+}
+
+/// No fault if every rank's tables, and the caches of others, fit into its memory, and those OnHost
+/// into its share of the host's (0: no limit there); else names the largest table of the fullest rank, what is needed and
 /// what is there.
 /// `costs`: by table.
 constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCost> costs,
@@ -297,8 +308,10 @@ constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCos
       std::int64_t need = 0;
       const Shard* largest = nullptr;
       for (const Shard& shard : layout.shards) {
-        if (!shard.held_by(rank) || shard.tier != tier) continue;
-        need += costs[static_cast<std::size_t>(shard.table)].of(shard.rectangle);
+        if (!shard.held_by(rank)) continue;
+        const Rectangle rows = shard.rows_in(tier);
+        if (rows.empty()) continue;
+        need += costs[static_cast<std::size_t>(shard.table)].of(rows);
         if (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())
           largest = &shard;
       }

@@ -217,7 +217,35 @@ struct OnDevice : Policy {
   }
 };
 
-static_assert(ShardingPolicy<OnHost<RowWise<>>> && ShardingPolicy<OnDevice<TableWise<>>>);
+/// Keeps the rows and the optimizer state of a policy's tables in files (TableFiles), behind a cache
+/// in memory: `OnFile<RowWise<Query>>`. The model's bits are those of tables in memory.
+template <class Policy>
+  requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
+struct OnFile : Policy {
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    ShardRequest request = Policy::shard(table, topology, i);
+    request.tier = Tier::file;
+    return request;
+  }
+};
+/// Gives each rectangle of a policy's tables a cache of so many rows: of tables OnFile in memory,
+/// `Cached<1'000'000, OnFile<RowWise<Query>>>`; of others, which are OnHost then, in the device's
+/// (nothing where the host itself works). It must hold the rows of two batches.
+template <std::int64_t Rows, class Policy>
+  requires(ShardingPolicy<Policy> || explain_sharding_policy<Policy>())
+struct Cached : Policy {
+  static_assert(Rows > 0, "Cached: a cache of no rows; give a positive number");
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    ShardRequest request = Policy::shard(table, topology, i);
+    if (request.tier == Tier::device) request.tier = Tier::host;
+    request.cache_rows = Rows;
+    return request;
+  }
+};
+
+static_assert(ShardingPolicy<OnHost<RowWise<>>> && ShardingPolicy<OnFile<RowWise<>>> &&
+              ShardingPolicy<Cached<1, OnFile<TableWise<>>>> &&
+              ShardingPolicy<OnDevice<TableWise<>>>);
 static_assert(ShardingPolicy<Replicated<>> && ShardingPolicy<TableWise<>> &&
               ShardingPolicy<TableWise<OnRank<1>>>);
 static_assert(ShardingPolicy<ColumnWise<2>> && ShardingPolicy<RowWise<>> &&

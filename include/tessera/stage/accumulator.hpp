@@ -45,12 +45,13 @@ class Accumulator {
             batches_);
   }
 
-  /// A step whose gradients have come to the owners.
+  /// A step whose gradients have come to the owners; it has no more use for its rows.
   template <IdType Id>
   void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+    step.resident.release(false);
     ++batches_;
   }
 
@@ -142,6 +143,7 @@ class Accumulator {
   /// `advance(now)` begins the step then.
   void apply(typename Updater<Store, Backend, Comm>::Now now, const auto& advance) {
     for (std::size_t a = 0; a < arenas_.size(); ++a) updater_.take(a, arenas_[a].merged);
+    updater_.hold_merged();
     updater_.exchange_merged(now);
     advance(now);
     for (std::size_t a = 0; a < arenas_.size(); ++a)
@@ -174,7 +176,7 @@ class Accumulator {
   template <IdType Id>
   void add(std::size_t a, const std::vector<op::GradientGroup<Id>>& added, bool check) {
     PerArena& arena = arenas_[a];
-    const std::int64_t arena_rows = store_.arenas()[a].rows();
+    const std::int64_t arena_rows = store_.routing().arenas()[a].rows;
     const int width = store_.arenas()[a].width();
     std::vector<op::GradientGroup<Id>> groups;
     if (arena.merged.count != 0) {

@@ -49,32 +49,41 @@ template <IdType Id, class Backend>
 void list_lookups(Step<Id, Backend>& step, const RankLayout& routing, std::size_t arena,
                   MatrixView<float> output) {
   step.lookups.clear();
-  for_each_group(
-      step, routing, static_cast<int>(arena), Way::vectors,
-      [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-        const SlotPart& part = slot.parts[p];
-        const MatrixView<float> own = step.output_of(slot, part, output);
-        step.lookups.push_back({bags, packed == nullptr ? own.data : packed,
-                                packed == nullptr ? own.stride : part.width});
-      });
+  for_each_group(step, routing, static_cast<int>(arena), Way::vectors,
+                 [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p,
+                     std::size_t received, float* packed) {
+                   const SlotPart& part = slot.parts[p];
+                   const MatrixView<float> own = step.output_of(slot, part, output);
+                   step.lookups.push_back({step.resident.placed(bags, received, p),
+                                           packed == nullptr ? own.data : packed,
+                                           packed == nullptr ? own.stride : part.width});
+                 });
 }
+
+/// Whether ids of gradients are rows of the arena, or where its memory has them: slots, of an arena
+/// that is behind a cache.
+enum class IdsAre : std::uint8_t { rows, places };
 
 /// What this rank updates in an arena; valid until the next call with this step.
 template <IdType Id, class Backend>
 const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step,
                                                        const RankLayout& routing, std::size_t arena,
-                                                       MatrixView<const float> gradient) {
+                                                       MatrixView<const float> gradient,
+                                                       IdsAre ids = IdsAre::rows) {
   step.gradients.clear();
-  for_each_group(
-      step, routing, static_cast<int>(arena), Way::gradients,
-      [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p, std::size_t, float* packed) {
-        const SlotPart& part = slot.parts[p];
-        const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
-        step.gradients.push_back({bags,
-                                  packed == nullptr ? own.data : packed,
-                                  packed == nullptr ? own.stride : part.width,
-                                  {slot.row_begin + part.row_bias, slot.row_end + part.row_bias}});
-      });
+  for_each_group(step, routing, static_cast<int>(arena), Way::gradients,
+                 [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t p,
+                     std::size_t received, float* packed) {
+                   const SlotPart& part = slot.parts[p];
+                   const MatrixView<const float> own = step.gradient_of(slot, part, gradient);
+                   const op::Bags<Id> placed =
+                       ids == IdsAre::rows ? bags : step.resident.placed(bags, received, p);
+                   op::RowRange rows{};  // slots are any
+                   if (placed.ids == bags.ids)
+                     rows = {slot.row_begin + part.row_bias, slot.row_end + part.row_bias};
+                   step.gradients.push_back({placed, packed == nullptr ? own.data : packed,
+                                             packed == nullptr ? own.stride : part.width, rows});
+                 });
   return step.gradients;
 }
 

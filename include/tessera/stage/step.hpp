@@ -10,6 +10,7 @@
 #include <tessera/sharding/fixed_string.hpp>
 #include <tessera/stage/device_inputs.hpp>
 #include <tessera/stage/distinct_rows.hpp>
+#include <tessera/stage/resident_rows.hpp>
 #include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 
@@ -151,6 +152,8 @@ struct Step {
   std::vector<std::size_t> owner_bytes, requester_bytes;  ///< per rank
   std::vector<op::LookupGroup<Id>> lookups;
   std::vector<op::GradientGroup<Id>> gradients;
+  /// in slots of caches
+  ResidentRows<Id, Backend> resident;
   std::vector<op::MoveRows::Job> moves;
   std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
 
@@ -193,6 +196,7 @@ struct Step {
     stage = Stage::empty;
     distinct.clear();
     most_entries.clear();
+    resident.release(false);
     collection = by;
     ++turn;
   }

@@ -6,6 +6,7 @@
 #include <tessera/stage/agreement.hpp>
 #include <tessera/stage/mean_square_exchange.hpp>
 #include <tessera/stage/optional_collectives.hpp>
+#include <tessera/stage/resident_rows.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/marked_rows.hpp>
 #include <tessera/tables/table_store.hpp>
@@ -60,7 +61,8 @@ class Updater {
         merged_(arenas_.size()),
         merged_rows_(arenas_.size()),
         merged_gradients_(arenas_.size()),
-        replicas_(arenas_.size()) {
+        replicas_(arenas_.size()),
+        held_(arenas_.size()) {
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (shared(a) && routing_.arenas()[a].replicated) replicated_.push_back(a);
   }
@@ -115,7 +117,19 @@ class Updater {
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
           merged_[a] = merge_replicas(a, !most_entries.empty());
+    for (std::size_t a = 0; a < arenas_.size(); ++a) {
+      if (!shared(a)) continue;
+      if (routing_.arenas()[a].columns_split)
+        hold(a, rows_of(merged_[a]));
+      else
+        hold(a, bags_of(replicas_[a]));
+    }
     exchange_merged(now, most_entries);
+  }
+  /// Before `exchange_merged` where all arenas' gradients are merged: rows behind caches come.
+  void hold_merged() {
+    for (std::size_t a = 0; a < arenas_.size(); ++a)
+      if (routing_.arenas()[a].trains) hold(a, rows_of(merged_[a]));
   }
   /// The same where copies are merged already.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
@@ -132,26 +146,47 @@ class Updater {
   /// Asks no other rank.
   template <IdType Id>
   void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups) {
-    if (!observers_.empty() || !marks_.empty()) tell(a, groups);
+    held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
         if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
       if constexpr (Store::copies)
-        if (routing_.arenas()[a].replicated) return run_update<I, Width>(a, now, replicas_[a]);
+        if (routing_.arenas()[a].replicated)
+          return run_update<I, Width>(a, now, placed(a, replicas_[a]));
       run_update<I, Width>(a, now, groups);
     });
+    held_[a].release(false);
+  }
+
+  /// Whether somebody is told which rows change, by `tell` before `apply`.
+  bool tells() const { return !observers_.empty() || !marks_.empty(); }
+  /// `groups`: as apply's, with ids that are rows of the arena.
+  template <IdType Id>
+  void tell(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups) {
+    if (routing_.arenas()[a].columns_split)
+      tell_bags<std::int64_t>(a, rows_of(merged_[a]));
+    else if (routing_.arenas()[a].replicated)
+      tell_bags<std::int64_t>(a, bags_of(replicas_[a]));
+    else
+      tell_bags<Id>(a, bags_of(groups));
   }
 
   // ---- for gradients that are merged already (Accumulator), over all ranks where rows are
   // replicated, in place of `gather` and `apply` ----
 
-  static std::vector<op::GradientGroup<std::int64_t>> group_of(const op::MergedGradients& merged,
-                                                               std::int64_t width) {
+  static std::vector<op::Bags<std::int64_t>> rows_of(const op::MergedGradients& merged) {
     if (merged.count == 0) return {};
     op::Bags<std::int64_t> bags;
     bags.ids = merged.rows;
     bags.bags = bags.entry_bound = merged.count;
-    return {{bags, merged.gradients, width}};
+    return {bags};
+  }
+  static std::vector<op::GradientGroup<std::int64_t>> group_of(const op::MergedGradients& merged,
+                                                               std::int64_t width) {
+    std::vector<op::GradientGroup<std::int64_t>> groups;
+    for (const op::Bags<std::int64_t>& bags : rows_of(merged))
+      groups.push_back({bags, merged.gradients, width});
+    return groups;
   }
 
   /// After `gather`: the gradients of an arena, of all ranks where it is replicated.
@@ -162,15 +197,20 @@ class Updater {
   /// After `exchange`.
   void apply_merged(std::size_t a, const Now& now) {
     const auto groups = group_of(merged_[a], arenas_[a].width());
-    if (!observers_.empty() || !marks_.empty()) tell_bags<std::int64_t>(a, bags_of(groups));
+    if (tells()) tell_bags<std::int64_t>(a, bags_of(groups));
+    held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
         if (routing_.arenas()[a].columns_split) return apply_split<I, Width>(a, now);
-      run_update<I, Width>(a, now, groups);
+      run_update<I, Width>(a, now, placed(a, groups));
     });
+    held_[a].release(false);
   }
 
  private:
+  /// All ranks' merged gradients of a replicated arena, in rank order.
+  using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
+
   /// Whether an optimizer that needs whole rows may meet cut ones.
   template <int I>
   static constexpr bool splits_group = O<I>::needs_mean_square && Store::cuts_columns;
@@ -207,13 +247,31 @@ class Updater {
                    std::get<I>(now.functors), groups, merged_row_counter_});
   }
 
+  /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
+  void hold(std::size_t a, const std::vector<op::Bags<std::int64_t>>& bags) {
+    if (store_.cache(a) == nullptr) return;
+    held_[a].clear();
+    for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
+    held_[a].hold(backend_, store_.cache(a), RowCache<Backend>::For::task);
+  }
+  /// What is held, by where the arena's memory has it.
+  Replicas placed(std::size_t a, Replicas groups) const {
+    if (store_.cache(a) != nullptr)
+      for (std::size_t i = 0; i < groups.size(); ++i)
+        groups[i].bags = held_[a].placed(i, groups[i].bags);
+    return groups;
+  }
+  op::MergedGradients placed(std::size_t a, op::MergedGradients merged) const {
+    if (store_.cache(a) != nullptr && merged.count != 0)
+      merged.rows = const_cast<std::int64_t*>(held_[a].placed(0, rows_of(merged)[0]).ids);
+    return merged;
+  }
+
   /// What a rank tells before its merged gradients of a replicated arena.
   struct Gathered {
     std::int64_t count = 0;  ///< rows
     double learning_rate = 0;
   };
-  /// All ranks' merged gradients of a replicated arena, in rank order.
-  using Replicas = std::vector<op::GradientGroup<std::int64_t>>;
 
   /// What an optimizer measures of the rows of arenas with cut columns: as merged gradients, which
   /// the exchange of mean squares takes.
@@ -247,7 +305,7 @@ class Updater {
           constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
           op::run<op::Measure<T, Measuring>>(
               backend_, {store_.template state<Measuring>(a, now.number),
-                         std::get<group()>(now.functors), merged_[a],
+                         std::get<group()>(now.functors), placed(a, merged_[a]),
                          updates ? room(measured_) : nullptr, weights ? room(weights_) : nullptr});
           if constexpr (updates) squares_of_[a] = measured_.rows[a];
         }
@@ -260,7 +318,7 @@ class Updater {
     split_rows_ += merged_[a].count;
     op::run<op::Apply<T, Width, O<I>>>(
         backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), merged_[a], row_mean_squares_[a],
+                   std::get<I>(now.functors), placed(a, merged_[a]), row_mean_squares_[a],
                    MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] : nullptr});
   }
 
@@ -282,7 +340,7 @@ class Updater {
   op::MergedGradients merge(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups,
                             bool padded) {
     const std::size_t room =
-        static_cast<std::size_t>(std::min(entries_of(groups), arenas_[a].rows()));
+        static_cast<std::size_t>(std::min(entries_of(groups), routing_.arenas()[a].rows));
     op::MergedGradients merged{
         0, merged_rows_[a].resize(backend_, room).data(),
         merged_gradients_[a]
@@ -292,23 +350,9 @@ class Updater {
     if (padded) backend_.fill_zero(merged.gradients, merged_gradients_[a].size() * sizeof(float));
     Store::with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
       op::run<op::Merge<Id, Width>>(
-          backend_, {arenas_[a].rows(), arenas_[a].width(), groups, &merged, padded});
+          backend_, {routing_.arenas()[a].rows, arenas_[a].width(), groups, &merged, padded});
     });
     return merged;
-  }
-
-  template <IdType Id>
-  void tell(std::size_t a, const std::vector<op::GradientGroup<Id>>& groups) {
-    if (routing_.arenas()[a].columns_split) {
-      op::Bags<std::int64_t> rows;
-      rows.ids = merged_[a].rows;
-      rows.bags = rows.entry_bound = merged_[a].count;
-      tell_bags<std::int64_t>(a, {&rows, 1});
-    } else if (routing_.arenas()[a].replicated) {
-      tell_bags<std::int64_t>(a, bags_of(replicas_[a]));
-    } else {
-      tell_bags<Id>(a, bags_of(groups));
-    }
   }
 
   template <IdType Id>
@@ -430,7 +474,8 @@ class Updater {
   std::vector<Buffer<std::int64_t, Backend>> merged_rows_;
   std::vector<Buffer<float, Backend>> merged_gradients_;
   std::vector<Replicas> replicas_;
-  std::vector<std::size_t> replicated_;  // arenas that train
+  std::vector<HeldRows<std::int64_t, Backend>> held_;  // of shared arenas behind caches
+  std::vector<std::size_t> replicated_;                // arenas that train
   std::vector<Gathered> told_, gathered_;
   std::vector<std::size_t> counts_, row_counts_, float_counts_;  // by rank
   Buffer<std::int64_t, Backend> own_rows_, all_rows_;

@@ -138,7 +138,8 @@ class WeightGradientStage {
             const SlotPart& p = slot.parts[part];
             const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
             const bool direct = packed == nullptr;
-            const op::GradientGroup<Id> source{bags, direct ? own.data : packed,
+            const op::GradientGroup<Id> source{step.resident.placed(bags, received, part),
+                                               direct ? own.data : packed,
                                                direct ? own.stride : p.width};
             groups.push_back({source, output_of(slot, bags, part, received), from_first_entry});
           });

@@ -36,6 +36,14 @@ class Arena {
   /// As in O::state_names: those of elements, then those of rows.
   float* optimizer_state(int i) const { return states_[static_cast<std::size_t>(i)].data(); }
 
+  /// Where the weights begin, and each state.
+  std::vector<std::byte*> fields() const {
+    std::vector<std::byte*> all{reinterpret_cast<std::byte*>(weights())};
+    for (const Buffer<float, Backend>& state : states_)
+      all.push_back(reinterpret_cast<std::byte*>(state.data()));
+    return all;
+  }
+
   /// The optimizer state of rows [first, first + count) becomes that of rows that were never
   /// updated.
   template <Optimizer O>

@@ -5,6 +5,7 @@
 #include <tessera/core/row_marks.hpp>
 #include <tessera/op/mark_rows.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/rank_layout.hpp>
 
 #include <bit>
 #include <cstddef>
@@ -20,12 +21,12 @@ namespace tessera::inline v0 {
 template <class Backend>
 class MarkedRows final : public RowMarks {
  public:
-  template <class Arenas>
-  MarkedRows(const Backend& backend, const Arenas& arenas, std::vector<MarkedRows*>& all)
+  MarkedRows(const Backend& backend, const std::vector<ArenaPlan>& arenas,
+             std::vector<MarkedRows*>& all)
       : backend_(backend), all_(all) {
-    for (const auto& arena : arenas) {
+    for (const ArenaPlan& arena : arenas) {
       words_.emplace_back();
-      words_.back().resize(backend, static_cast<std::size_t>(arena.rows() + 31) / 32);
+      words_.back().resize(backend, static_cast<std::size_t>(arena.rows + 31) / 32);
     }
     clear();
     all_.push_back(this);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 namespace tessera::inline v0 {
@@ -86,5 +87,28 @@ class Matrix {
   Buffer<T, Backend> values_;
   std::int64_t rows_ = 0, columns_ = 0;
 };
+
+namespace detail {
+
+/// Throws InvalidArgument where rows would overlap or there is no memory.
+template <class T>
+void check_view(std::string_view what, MatrixView<T> matrix) {
+  require(matrix.rows <= 1 || matrix.stride >= matrix.columns,
+          "{} has a stride of {}, less than its {} columns", what, matrix.stride, matrix.columns);
+  require(matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0,
+          "{} is [{}, {}], but its data is null", what, matrix.rows, matrix.columns);
+}
+
+/// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
+template <class Backend>
+MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer,
+                              std::int64_t rows, std::int64_t columns) {
+  require(columns == 0 || rows <= std::numeric_limits<std::int64_t>::max() / 4 / columns,
+          "forward: {} samples of {} columns are more than any memory holds", rows, columns);
+  buffer.resize(backend, static_cast<std::size_t>(rows * columns));
+  return {buffer.data(), rows, columns};
+}
+
+}  // namespace detail
 
 }  // namespace tessera::inline v0

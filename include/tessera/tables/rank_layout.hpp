@@ -61,6 +61,8 @@ struct ArenaPlan {
   int group = 0;               ///< training group
   bool trains = true;
   Tier tier = Tier::device;
+  /// of its cache, where shards say so; 0: none, or of tier file a share of what there is
+  std::int64_t cache_rows = 0;
   std::int64_t rows = 0;
   std::vector<op::ArenaSegment> segments;
   std::vector<int> shards;  ///< parallel to segments
@@ -173,7 +175,8 @@ class RankLayout {
       const bool split = trained.whole_rows && shard.rectangle.width() != table.width;
       auto at = std::find_if(arenas_.begin(), arenas_.end(), [&](const ArenaPlan& a) {
         return a.width == shard.rectangle.width() && a.replicated == replicated &&
-               a.columns_split == split && a.tier == shard.tier && a.group == trained.group;
+               a.columns_split == split && a.tier == shard.tier && a.group == trained.group &&
+               (a.cache_rows != 0) == (shard.cache_rows != 0);
       });
       if (at == arenas_.end()) {
         at = arenas_.emplace(arenas_.end());
@@ -189,6 +192,7 @@ class RankLayout {
                               shard.rectangle.row_begin, shard.rectangle.column_begin});
       at->shards.push_back(static_cast<int>(s));
       at->rows += shard.rectangle.rows();
+      at->cache_rows += std::min(shard.cache_rows, shard.rectangle.rows());
     }
   }
 

@@ -3,19 +3,26 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/io/safetensors.hpp>
+#include <tessera/op/copy_rows.hpp>
 #include <tessera/op/initialize.hpp>
-#include <tessera/op/mark_rows.hpp>
 #include <tessera/sharding/layout.hpp>
 #include <tessera/tables/arena.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/cache_plan.hpp>
+#include <tessera/tables/matrix.hpp>
+#include <tessera/tables/nearest_names.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/row_cache.hpp>
 #include <tessera/tables/training_groups.hpp>
+#include <tessera/tables/widths.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -25,99 +32,6 @@
 #include <vector>
 
 namespace tessera::inline v0 {
-
-/// Row widths for which kernels are compiled; any other width is served by the kernels for widths
-/// known at run time.
-template <int... W>
-struct Widths {
-  /// Whether layouts may have copies on every rank, cut columns, and features whose rows come as
-  /// they are (sequences, max pooling): the code for them is compiled.
-  static constexpr bool copies = true, cuts_columns = true, keeps_rows = true;
-  /// Calls `f` with the width as a constant where it is one of these, else with op::dynamic_width.
-  template <class F>
-  static void dispatch(int width, F&& f) {
-    const bool known = ((W == width && (f(std::integral_constant<int, W>{}), true)) || ...);
-    if (!known) f(std::integral_constant<int, op::dynamic_width>{});
-  }
-};
-
-namespace detail {
-/// Throws InvalidArgument where rows would overlap or there is no memory.
-template <class T>
-void check_view(std::string_view what, MatrixView<T> matrix) {
-  require(matrix.rows <= 1 || matrix.stride >= matrix.columns,
-          "{} has a stride of {}, less than its {} columns", what, matrix.stride, matrix.columns);
-  require(matrix.data != nullptr || matrix.rows <= 0 || matrix.columns <= 0,
-          "{} is [{}, {}], but its data is null", what, matrix.rows, matrix.columns);
-}
-
-/// The number of characters to insert, remove or replace that turn one text into the other.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
-}
-
-/// The names most like `name`, and how many more there are.
-inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
-  constexpr std::size_t most = 5;
-  std::stable_sort(names.begin(), names.end(), [name](std::string_view a, std::string_view b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
-  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
-  return text.empty() ? "none" : text;
-}
-
-/// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
-template <class Backend>
-MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer,
-                              std::int64_t rows, std::int64_t columns) {
-  require(columns == 0 || rows <= std::numeric_limits<std::int64_t>::max() / 4 / columns,
-          "forward: {} samples of {} columns are more than any memory holds", rows, columns);
-  buffer.resize(backend, static_cast<std::size_t>(rows * columns));
-  return {buffer.data(), rows, columns};
-}
-
-/// The widths of a plan whose features are all pooled by sums.
-template <int... W>
-struct PooledRows : Widths<W...> {
-  static constexpr bool keeps_rows = false;
-};
-
-/// The widths of a plan that cuts no columns: there are no others.
-template <bool Copies, bool KeepsRows, int... W>
-struct WholeRows {
-  static constexpr bool copies = Copies, cuts_columns = false, keeps_rows = KeepsRows;
-  template <class F>
-  static void dispatch(int width, F&& f) {
-    static_cast<void>(((W == width && (f(std::integral_constant<int, W>{}), true)) || ...));
-  }
-};
-
-/// The widths of a plan's shards as a list.
-template <class PlanT, class Sequence = std::make_index_sequence<PlanT::widths.size()>>
-struct WidthsOf;
-template <class PlanT, std::size_t... I>
-struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = std::conditional_t<PlanT::keeps_rows, Widths<PlanT::widths[I]...>,
-                                  PooledRows<PlanT::widths[I]...>>;
-};
-template <class PlanT, std::size_t... I>
-  requires(PlanT::whole_rows)
-struct WidthsOf<PlanT, std::index_sequence<I...>> {
-  using type = WholeRows<PlanT::replicates, PlanT::keeps_rows, PlanT::widths[I]...>;
-};
-}  // namespace detail
 
 /// The rectangles that one rank holds under a layout: weights and optimizer state, first values,
 /// access by table name.
@@ -130,11 +44,13 @@ class TableStore {
   static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
                         keeps_rows = WidthList::keeps_rows;
 
+  using Cache = RowCache<Backend>;
   /// `initializers`: detail::Initializers. Throws InvalidArgument if the layout has a fault, if a
-  /// table is in no training group, or if the host has no memory for this rank's part.
+  /// table is in no training group, if the host has no memory for this rank's part, or a cache no
+  /// size; DataError where a disk has no room.
   template <class Initializers>
   TableStore(const Backend& backend, Layout layout, int rank, const Trained& training,
-             std::uint64_t seed, const Initializers& initializers)
+             std::uint64_t seed, const Initializers& initializers, const TableFiles& files = {})
       : backend_(backend),
         layout_(checked(std::move(layout), rank)),
         training_(by_table(layout_, training)),
@@ -143,9 +59,12 @@ class TableStore {
     try {
       for (const ArenaPlan& plan : routing_.arenas())
         with_group(plan.group, [&](auto group) {
-          arenas_.emplace_back(backend, plan.rows, plan.width,
-                               Groups::template get<group()>(training), plan.tier);
-          initialize(backend, plan, arenas_.back(), initializers.template of<group()>());
+          const auto& optimizer = Groups::template get<group()>(training);
+          const auto initializer = initializers.template of<group()>();
+          caches_.emplace_back();
+          if (is_cached(plan)) return add_cached(plan, optimizer, initializer, files);
+          arenas_.emplace_back(backend, plan.rows, plan.width, optimizer, plan.tier);
+          initialize(plan, arenas_.back(), 0, plan.rows, 0, initializer);
         });
     } catch (const std::bad_alloc&) {
       throw InvalidArgument(no_memory(rank));
@@ -156,7 +75,17 @@ class TableStore {
 
   const Layout& layout() const { return layout_; }
   const RankLayout& routing() const { return routing_; }
+  /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its cache.
   const std::vector<Arena<T, Backend>>& arenas() const { return arenas_; }
+  /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
+  const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
+  /// Of all caches.
+  CacheCounters cache_counters() const {
+    CacheCounters sum;
+    for (const std::shared_ptr<Cache>& cache : caches_)
+      if (cache != nullptr) sum += cache->counters();
+    return sum;
+  }
 
   /// The training group of a table.
   int group_of(int table) const { return training_[static_cast<std::size_t>(table)].group; }
@@ -184,6 +113,7 @@ class TableStore {
                              const op::StepValues<O>* now = nullptr) const {
     auto state =
         arenas_[a].template state<O>(routing_.arenas()[a].segments, random_word(seed_, step));
+    if (caches_[a] != nullptr) state.table_rows = caches_[a]->table_rows();
     state.now = now;
     return state;
   }
@@ -208,25 +138,48 @@ class TableStore {
     std::vector<MatrixView<float>> states;
   };
 
-  /// The rectangles that this rank holds, with their memory.
+  /// The rectangles that this rank holds, with their memory. Those behind a cache are seen where
+  /// they stay, and may be read and written there until the next batch: see `flush`.
   std::vector<LocalShard> local_shards() const {
+    flush();
+    reload();
+    return resting_shards();
+  }
+
+  /// Before cached rows are read where they stay: those that updates changed go there.
+  void flush() const { in_caches(&Cache::flush); }
+  /// After rows were written there, before which `flush` was called: caches read them again.
+  void reload() const { in_caches(&Cache::reload); }
+  /// Before rows are used in caches.
+  void refresh() const { in_caches(&Cache::refresh); }
+
+  /// local_shards as they are now, without a word to caches.
+  std::vector<LocalShard> resting_shards() const {
     std::vector<LocalShard> shards;
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       for (std::size_t i = 0; i < routing_.arenas()[a].shards.size(); ++i) {
         const Shard& shard = layout_.shards[routing_.arenas()[a].shards[i]];
         const std::int64_t first = routing_.arenas()[a].segments[i].row_offset,
                            rows = shard.rectangle.rows(), width = arenas_[a].width();
+        Cache* const cache = caches_[a].get();
+        // of a field of rows: the arena's, or where its rows stay
+        const auto matrix = [&]<class V>(V* arena, std::size_t field, std::int64_t columns) {
+          if (cache == nullptr) return MatrixView<V>{arena + first * columns, rows, columns};
+          return MatrixView<V>{reinterpret_cast<V*>(cache->resting_rows(first, field)), rows,
+                               columns,
+                               cache->stride(field) / static_cast<std::int64_t>(sizeof(V))};
+        };
         LocalShard local{shard.table,
                          shard.rectangle,
                          static_cast<int>(a),
                          first,
                          routing_.arenas()[a].replicated,
-                         {arenas_[a].weights() + first * width, rows, width},
+                         matrix(arenas_[a].weights(), 0, width),
                          {}};
-        int k = 0;
+        std::size_t k = 0;
         for (const StateShape& state : states(shard.table)) {
-          const std::int64_t floats = state.per_row ? 1 : width;
-          local.states.push_back({arenas_[a].optimizer_state(k++) + first * floats, rows, floats});
+          float* const values = arenas_[a].optimizer_state(static_cast<int>(k));
+          local.states.push_back(matrix(values, ++k, state.per_row ? 1 : width));
         }
         shards.push_back(std::move(local));
       }
@@ -236,8 +189,8 @@ class TableStore {
   /// Weights of this rank that are NaN or infinite.
   std::int64_t count_non_finite(const Backend& backend) const {
     NonFiniteCount<Backend> count(backend);
-    for (const Arena<T, Backend>& arena : arenas_)
-      count.add(MatrixView<const T>{arena.weights(), arena.rows(), arena.width()});
+    flush();
+    for (const LocalShard& shard : resting_shards()) count.add(MatrixView<const T>(shard.weights));
     return static_cast<std::int64_t>(count.read());
   }
 
@@ -267,14 +220,17 @@ class TableStore {
         tell(a, std::span<const std::int64_t>(here));
         with_group(plan.group, [&](auto group) {
           const auto initializer = initializers.template of<group()>();
-          for (const std::int64_t at : here) {
+          for (const std::int64_t row : here) {
+            std::int64_t at = row;
+            const typename Cache::Pins pins = to_slot(a, at);
             op::run<op::Initialize<T, std::remove_cvref_t<decltype(initializer)>>>(
                 backend, {arenas_[a].weights() + at * arenas_[a].width(),
                           1,
                           arenas_[a].width(),
-                          {seed_, segment.table_key, spec.rows, at - offset, segment.column_begin},
+                          {seed_, segment.table_key, spec.rows, row - offset, segment.column_begin},
                           initializer});
             arenas_[a].reset_state(backend, at, 1, Groups::template get<group()>(training));
+            pins.mark_changed();
           }
         });
       }
@@ -291,8 +247,10 @@ class TableStore {
     numbers.resize(backend_, rows.size());
     block.resize(backend_, bytes);
     backend_.copy(numbers.data(), rows.data(), rows.size_bytes());
-    op::run<op::GatherRows>(
-        backend_, {from, stride, numbers.data(), std::ssize(rows), row_bytes, block.data()});
+    op::run<op::CopyRows>(backend_, {{from, stride, numbers.data()},
+                                     {block.data(), row_bytes, nullptr},
+                                     std::ssize(rows),
+                                     row_bytes});
     backend_.copy(to, block.data(), bytes);
     backend_.synchronize();
   }
@@ -314,6 +272,7 @@ class TableStore {
                    [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
                      write(shard.weights, piece, first);
                    });
+    reload();
   }
   void get(std::string_view name, MatrixView<float> whole) const {
     for_each_piece(name, -1, whole,
@@ -329,6 +288,7 @@ class TableStore {
                    [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
                      write(shard.states.at(state), piece, first);
                    });
+    reload();
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
     check_state(name, state);
@@ -339,6 +299,11 @@ class TableStore {
   }
 
  private:
+  void in_caches(void (Cache::*call)()) const {
+    for (const std::shared_ptr<Cache>& cache : caches_)
+      if (cache != nullptr) ((*cache).*call)();
+  }
+
   static std::vector<StateShape> states_of_group(int group) {
     std::vector<StateShape> states;
     with_group(group, [&](auto i) {
@@ -414,19 +379,81 @@ class TableStore {
     return layout;
   }
 
+  /// First values of arena rows [begin, end), in the rows of `arena` from `at` on.
   template <Initializer F>
-  void initialize(const Backend& backend, const ArenaPlan& plan, const Arena<T, Backend>& arena,
-                  const F& initializer) {
+  void initialize(const ArenaPlan& plan, const Arena<T, Backend>& arena, std::int64_t begin,
+                  std::int64_t end, std::int64_t at, const F& initializer) {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
       const op::ArenaSegment& segment = plan.segments[i];
+      const std::int64_t first = std::max(begin, segment.row_offset),
+                         last = std::min(end, segment.row_offset + segment.rows);
+      if (first >= last) continue;
       const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
       op::run<op::Initialize<T, F>>(
-          backend, {arena.weights() + segment.row_offset * arena.width(),
-                    segment.rows,
-                    arena.width(),
-                    {seed_, segment.table_key, table_rows, segment.row_begin, segment.column_begin},
-                    initializer});
+          backend_, {arena.weights() + (at + first - begin) * arena.width(),
+                     last - first,
+                     arena.width(),
+                     {seed_, segment.table_key, table_rows,
+                      segment.row_begin + first - segment.row_offset, segment.column_begin},
+                     initializer});
     }
+  }
+
+  /// Whether an arena's rows are behind a cache. The host's own kernels need none for its memory.
+  static bool is_cached(const ArenaPlan& plan) {
+    return plan.tier == Tier::file ||
+           (plan.tier == Tier::host && plan.cache_rows != 0 && !Backend::host_readable);
+  }
+
+  template <Optimizer O, Initializer F>
+  void add_cached(const ArenaPlan& plan, const O& optimizer, const F& initializer,
+                  const TableFiles& files) {
+    constexpr int states = O::element_states + O::row_states;
+    RecordFormat format;
+    format.add(plan.width * std::int64_t{sizeof(T)});
+    for (int i = 0; i < states; ++i) format.add(i < O::element_states ? 4 * plan.width : 4);
+    std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
+    for (const ArenaPlan& other : routing_.arenas())
+      if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
+    const std::int64_t rows =
+        detail::cache_slots(layout_, plan, files, bytes_on_file, Backend::host_readable);
+    arenas_.emplace_back(backend_, rows, plan.width, optimizer);
+    const Arena<T, Backend>& slots = arenas_.back();
+    caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
+                                             detail::cache_name(layout_, plan, routing_.rank()));
+    Cache& cache = *caches_.back();
+    if (plan.tier == Tier::host) {
+      resting_.emplace_back(backend_, plan.rows, plan.width, optimizer, Tier::host);
+      initialize(plan, resting_.back(), 0, plan.rows, 0, initializer);
+      return cache.in_memory(resting_.back().fields());
+    }
+    detail::add_files(
+        cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(), cache.format(),
+        [&](const Shard& shard) {
+          std::vector<std::string> fields{std::string(tensor_type_name(tensor_type_of<T>()))};
+          for (const StateShape& state : states_of_group(group_of(shard.table)))
+            fields.emplace_back(state.name);
+          return fields;
+        });
+    cache.fill_all(plan.rows, [&](std::int64_t first, std::int64_t count) {
+      initialize(plan, slots, first, first + count, 0, initializer);
+    });
+  }
+  /// Bytes of an arena's rows, state and place in a cache included.
+  std::int64_t bytes_of(const ArenaPlan& plan) const {
+    std::int64_t bytes = Cache::slot_overhead + plan.width * std::int64_t{sizeof(T)};
+    for (const StateShape& state : states_of_group(plan.group))
+      bytes += state.per_row ? 4 : 4 * std::int64_t{plan.width};
+    return plan.rows * bytes;
+  }
+
+  /// Of a cached arena: brings an arena row into a slot, which `at` becomes, while the result lives.
+  typename Cache::Pins to_slot(std::size_t a, std::int64_t& at) const {
+    if (caches_[a] == nullptr) return {};
+    RowDirectory::Slot slot = RowDirectory::none;
+    auto pins = Cache::acquire(caches_[a], backend_, {&at, 1}, {&slot, 1}, Cache::For::task);
+    at = slot;
+    return pins;
   }
 
   /// Visits the parts of a whole table that this rank holds, a few megabytes at a time:
@@ -440,7 +467,8 @@ class TableStore {
             "table '{}' is [{}, {}], the matrix given [{}, {}]", name, table.rows,
             per_row ? 1 : table.width, whole.rows, whole.columns);
     detail::check_view("the matrix given for a table", whole);
-    for (const LocalShard& shard : local_shards()) {
+    flush();
+    for (const LocalShard& shard : resting_shards()) {
       if (shard.table != index) continue;
       const Rectangle& r = shard.rectangle;
       const MatrixView<U> columns = per_row ? whole : whole.column_range(r.column_begin, r.width());
@@ -460,17 +488,33 @@ class TableStore {
     for (std::int64_t i = 0; i < piece.rows; ++i)
       for (std::int64_t j = 0; j < piece.columns; ++j)
         values[i * piece.columns + j] = from_float<V>(piece(i, j));
-    backend_.copy(shard.row(first), values.data(), values.size() * sizeof(V));
-    backend_.synchronize();
+    copy_piece(piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
+      backend_.copy(rows, values.data() + at, static_cast<std::size_t>(count) * sizeof(V));
+    });
   }
   template <class V>
   void read(MatrixView<V> shard, MatrixView<float> piece, std::int64_t first) const {
     std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
-    backend_.copy(values.data(), shard.row(first), values.size() * sizeof(V));
-    backend_.synchronize();
+    copy_piece(piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
+      backend_.copy(values.data() + at, rows, static_cast<std::size_t>(count) * sizeof(V));
+    });
     for (std::int64_t i = 0; i < piece.rows; ++i)
       for (std::int64_t j = 0; j < piece.columns; ++j)
         piece(i, j) = to_float(values[i * piece.columns + j]);
+  }
+
+  /// copy(rows of the shard, where they stand in the piece, elements): at once where rows follow each
+  /// other.
+  template <class U, class V, class Copy>
+  void copy_piece(MatrixView<U> piece, MatrixView<V> shard, std::int64_t first,
+                  const Copy& copy) const {
+    const std::int64_t columns = piece.columns;
+    if (shard.stride == columns)
+      copy(shard.row(first), 0, piece.rows * columns);
+    else
+      for (std::int64_t i = 0; i < piece.rows; ++i)
+        copy(shard.row(first + i), i * columns, columns);
+    backend_.synchronize();
   }
 
   Backend backend_;
@@ -479,6 +523,8 @@ class TableStore {
   RankLayout routing_;
   std::uint64_t seed_;
   std::vector<Arena<T, Backend>> arenas_;
+  std::vector<Arena<T, Backend>> resting_;      // of caches whose rows stay in the host's memory
+  std::vector<std::shared_ptr<Cache>> caches_;  // by arena; null: all rows are in it
 };
 
 }  // namespace tessera::inline v0

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace tessera::inline v0 {
+
+/// A new file of a fixed size, past the page cache where the file system can do that. All its bytes
+/// have a place on the disk from the start, so that no later write finds the disk full. It belongs
+/// to this process alone and is removed when it is closed. Move-only.
+class DirectFile {
+ public:
+  /// Offsets, sizes and memory of transfers are multiples of this.
+  static constexpr std::size_t block = 4096;
+
+  /// Throws DataError, naming the file, if it cannot be created, is another process's, or finds no
+  /// room.
+  DirectFile(const std::filesystem::path& path, std::size_t bytes)
+      : name_(path.string()), bytes_((bytes + block - 1) / block * block) {
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    require<DataError>(descriptor_ >= 0, "cannot create the table file '{}': {}", name_,
+                       std::strerror(errno));
+    try {
+      require<DataError>(::flock(descriptor_, LOCK_EX | LOCK_NB) == 0,
+                         "the table file '{}' is in use by another process or collection; give "
+                         "each its own folder",
+                         name_);
+      owned_ = true;
+      reserve();
+    } catch (...) {
+      close();
+      throw;
+    }
+    // a refusal costs memory of the page cache, no more
+    const int flags = ::fcntl(descriptor_, F_GETFL);
+    direct_ = flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags | O_DIRECT) == 0;
+  }
+  DirectFile(DirectFile&& other) noexcept
+      : name_(std::move(other.name_)),
+        bytes_(other.bytes_),
+        descriptor_(std::exchange(other.descriptor_, -1)),
+        owned_(other.owned_),
+        direct_(other.direct_),
+        view_(std::exchange(other.view_, nullptr)) {}
+  DirectFile& operator=(DirectFile&&) = delete;
+  ~DirectFile() { close(); }
+
+  const std::string& name() const { return name_; }
+  std::size_t bytes() const { return bytes_; }
+  int descriptor() const { return descriptor_; }
+  /// Whether transfers pass by the page cache.
+  bool direct() const { return direct_; }
+
+  /// The file as memory, by way of the page cache, until it is closed. Throws DataError where the
+  /// process may have no address space of that size.
+  std::byte* view() {
+    if (view_ == nullptr) {
+      void* const memory =
+          ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+      require<DataError>(memory != MAP_FAILED, "cannot map the table file '{}' ({} bytes): {}",
+                         name_, bytes_, std::strerror(errno));
+      view_ = static_cast<std::byte*>(memory);
+    }
+    return view_;
+  }
+  /// What was written to the view is in the file, for transfers to read.
+  void write_view() {
+    if (view_ == nullptr) return;
+    require<DataError>(::msync(view_, bytes_, MS_SYNC) == 0, "cannot write '{}': {}", name_,
+                       std::strerror(errno));
+    // pages that stay would be invalidated one by one by later transfers
+    ::madvise(view_, bytes_, MADV_DONTNEED);
+    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  }
+
+ private:
+  void reserve() {
+    require<DataError>(::ftruncate(descriptor_, 0) == 0, "cannot empty '{}': {}", name_,
+                       std::strerror(errno));
+    // asked first: an attempt might fill the disk before it fails
+    struct statvfs disk = {};
+    const bool known = ::fstatvfs(descriptor_, &disk) == 0;
+    const std::uint64_t free = known ? std::uint64_t{disk.f_bavail} * disk.f_frsize : 0;
+    int error = known && free < bytes_ ? ENOSPC : 0;
+    if (error == 0) error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_));
+    require<DataError>(error == 0,
+                       "no room for the table file '{}': it needs {} bytes, {} are free: {}; give "
+                       "a folder on a disk with more room, or use more ranks",
+                       name_, bytes_, free, std::strerror(error));
+  }
+
+  void close() noexcept {
+    if (view_ != nullptr) ::munmap(view_, bytes_);
+    if (descriptor_ < 0) return;
+    if (owned_) ::unlink(name_.c_str());
+    ::close(descriptor_);
+  }
+
+  std::string name_;
+  std::size_t bytes_;
+  int descriptor_ = -1;
+  bool owned_ = false, direct_ = false;
+  std::byte* view_ = nullptr;
+};
+
+/// Memory for transfers of a DirectFile. Growing discards the contents. Move-only.
+class BlockBuffer {
+ public:
+  BlockBuffer() = default;
+  BlockBuffer(const BlockBuffer&) = delete;
+  BlockBuffer& operator=(const BlockBuffer&) = delete;
+  ~BlockBuffer() { release(); }
+
+  std::byte* resize(std::size_t bytes) {
+    if (bytes > capacity_) {
+      release();
+      data_ = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{DirectFile::block}));
+      capacity_ = bytes;
+    }
+    return data_;
+  }
+
+ private:
+  void release() noexcept {
+    if (data_ != nullptr) ::operator delete(data_, std::align_val_t{DirectFile::block});
+    data_ = nullptr;
+    capacity_ = 0;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t capacity_ = 0;
+};
+
+}  // namespace tessera::inline v0

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+#include <tessera/sharding/layout.hpp>
+#include <tessera/tables/rank_layout.hpp>
+#include <tessera/tables/row_files.hpp>
+#include <tessera/tables/table_files.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace tessera::inline v0::detail {
+
+/// Of the cache of an arena, for errors.
+inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int rank) {
+  return fmt::format("the cache of '{}'{} on rank {}",
+                     layout.tables[layout.shards[plan.shards[0]].table].name,
+                     plan.shards.size() > 1 ? " and others" : "", rank);
+}
+
+/// How many rows the cache of an arena holds: as its shards say, else by its share of the memory for
+/// all that share it. `all_bytes`: of all those arenas' rows.
+inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
+                                const TableFiles& files, std::int64_t all_bytes,
+                                bool host_readable) {
+  const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;
+  require(
+      plan.tier != Tier::file || host_readable,
+      "EmbeddingCollection: table '{}' is OnFile, which is for tables that the host reads; give "
+      "OnHost or Cached<Rows, P>",
+      table);
+  require(plan.tier != Tier::file || !files.folder.empty(),
+          "EmbeddingCollection: table '{}' is OnFile; give Options::files.folder", table);
+  if (plan.cache_rows != 0) return plan.cache_rows;
+  require(files.cache_bytes > 0,
+          "EmbeddingCollection: table '{}' is OnFile without a size for its cache; give "
+          "Options::files.cache_bytes, or Cached<Rows, OnFile<...>>",
+          table);
+  const double share = static_cast<double>(files.cache_bytes) / static_cast<double>(all_bytes);
+  return std::clamp<std::int64_t>(static_cast<std::int64_t>(share * static_cast<double>(plan.rows)),
+                                  1, plan.rows);
+}
+
+/// A name as a part of a file's name.
+inline std::string file_name_of(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_';
+    text += plain ? std::string(1, c)
+                  : fmt::format("%{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+/// Makes the files of an arena's shards. fields_of(shard): the type of the weights, then the names
+/// of the states.
+template <class FieldsOf>
+void add_files(RowFiles& to, const TableFiles& files, const Layout& layout, const ArenaPlan& plan,
+               int rank, const RecordFormat& format, const FieldsOf& fields_of) {
+  const std::filesystem::path folder = files.folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require<DataError>(!error, "cannot make the folder of table files '{}': {}", files.folder,
+                     error.message());
+  for (std::size_t i = 0; i < plan.segments.size(); ++i) {
+    const Shard& shard = layout.shards[plan.shards[i]];
+    const Rectangle& r = shard.rectangle;
+    const std::string_view table = layout.tables[shard.table].name;
+    std::map<std::string, std::string> about{
+        {"table", std::string(table)},
+        {"rows", fmt::format("{}-{}", r.row_begin, r.row_end)},
+        {"columns", fmt::format("{}-{}", r.column_begin, r.column_end)}};
+    const std::vector<std::string> fields = fields_of(shard);
+    for (std::size_t f = 0; f < fields.size(); ++f)
+      about[f == 0 ? "weights" : fields[f]] =
+          fmt::format("{} at {}, {} bytes", f == 0 ? fields[0] : "F32", format.fields[f].offset,
+                      format.fields[f].bytes);
+    const std::string name =
+        fmt::format("{}.rank{}.rows{}-{}.columns{}-{}.safetensors", file_name_of(table), rank,
+                    r.row_begin, r.row_end, r.column_begin, r.column_end);
+    to.add(folder / name, plan.segments[i].row_offset, plan.segments[i].rows, format, about);
+  }
+}
+
+}  // namespace tessera::inline v0::detail

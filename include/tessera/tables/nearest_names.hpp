@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::inline v0::detail {
+
+/// The number of characters to insert, remove or replace that turn one text into the other.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+/// The names most like `name`, and how many more there are.
+inline std::string nearest_names(std::string_view name, std::vector<std::string_view> names) {
+  constexpr std::size_t most = 5;
+  std::stable_sort(names.begin(), names.end(), [name](std::string_view a, std::string_view b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i)
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", names[i]);
+  if (names.size() > most) text += fmt::format(" and {} more", names.size() - most);
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace tessera::inline v0::detail

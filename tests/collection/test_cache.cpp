@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tables OnFile behind caches: the model of tables in memory; what is refused.
+#include <tessera/checkpoint/async_save.hpp>
+#include <tessera/checkpoint/load.hpp>
+#include <tessera/checkpoint/save.hpp>
+
+#include <collection/cache_bodies.hpp>
+#include <support/temporary_folder.hpp>
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+using namespace tessera;
+
+namespace {
+
+using All = TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>,
+                           Train<AdamW>, Train<PartialRowWiseAdam>, Train<Lamb>, Train<Ftrl>,
+                           Train<Lion>, Train<Momentum>>;
+using Three = TrainingGroups<Train<RowWiseAdagrad>, Train<Adam>, Train<Lamb>>;
+
+}  // namespace
+
+TEST_CASE("tables in files behind caches: one model, to the bit, with every optimizer") {
+  const TemporaryFolder folder;
+  caches::one_model<Host, All>(Tier::file, folder.path.string(), {1, 2, 4}, 8);
+  CHECK(std::filesystem::is_empty(folder.path));
+}
+
+TEST_CASE("tables of 16 bits, rounded by chance, in files: one model, to the bit") {
+  const TemporaryFolder folder;
+  caches::one_model<Host, Three, Storage<BFloat16>>(Tier::file, folder.path.string(), {1, 2}, 7);
+}
+
+namespace {
+
+using E = caches::Collection<Host, Three, Storage<BFloat16>>;
+
+/// A collection of one rank whose tables are in files behind caches of so many rows.
+E small(ThreadCommunicator& c, const std::string& folder, std::int64_t rows,
+        std::int64_t bytes = 0) {
+  Layout layout = caches::layout(1, 1, Tier::file);
+  for (Shard& shard : layout.shards)
+    if (shard.tier == Tier::file) shard.cache_rows = std::min(rows, shard.rectangle.rows());
+  auto options = caches::options<E>(folder);
+  options.files.cache_bytes = bytes;
+  return E(c, Host{}, layout, options);
+}
+
+}  // namespace
+
+TEST_CASE("a cache that is too small for a batch says what it needs, and nothing has changed") {
+  const TemporaryFolder folder;
+  run_ranks(1, [&](ThreadCommunicator& c) {
+    E e = small(c, folder.path.string(), 40);
+    caches::Seen before, after;
+    caches::read_tables(e, before);
+    std::vector<std::int64_t> ids;
+    for (std::size_t f = 0; f < caches::names.size(); ++f)
+      for (std::int64_t i = 0; i < 50; ++i) ids.push_back(f == 0 ? i : 7);
+    const KeyedJagged<std::int64_t> batch{10, 50, ids, {}, std::vector<float>(ids.size(), 1.0f)};
+    on_backend::check_message([&] { e.forward(batch); }, "the cache of 'a'");
+    on_backend::check_message(
+        [&] { e.forward(batch); },
+        "holds 80 rows, but this batch, the one before it and those in flight "
+        "use 100 different ones");
+    caches::read_tables(e, after);
+    CHECK(caches::same_bits(before, after));
+    std::vector<float> gradient(static_cast<std::size_t>(e.columns()), 0.5f);
+    const std::vector<std::int64_t> one(caches::names.size(), 3);
+    const std::vector<float> weights(one.size(), 1.0f);
+    const auto pooled = e.forward(KeyedJagged<std::int64_t>{10, 1, one, {}, weights});
+    e.backward(pooled, {gradient.data(), 1, e.columns()});
+  });
+}
+
+TEST_CASE("tables in files: what is missing or has no room is an error that names it") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path.string();
+  std::ofstream(folder.path / "taken") << "a file";
+  run_ranks(1, [&](ThreadCommunicator& c) {
+    using on_backend::check_message;
+    check_message([&] { small(c, "", 40); }, "table 'a' is OnFile; give Options::files.folder");
+    check_message([&] { small(c, path, 0); },
+                  "is OnFile without a size for its cache; give Options::files.cache_bytes");
+    check_message([&] { small(c, path + "/taken/tables", 40); },
+                  "cannot make the folder of table files");
+    const E first = small(c, path, 40);
+    check_message([&] { small(c, path, 40); }, "is in use by another process or collection");
+    check_message([&] { DirectFile(folder.path / "large", std::size_t{1} << 50); },
+                  "no room for the table file");
+    CHECK(!std::filesystem::exists(folder.path / "large"));
+  });
+  std::filesystem::remove(folder.path / "taken");
+  CHECK(std::filesystem::is_empty(folder.path));
+}
+
+TEST_CASE("tables in files share the memory for caches by their bytes") {
+  const TemporaryFolder folder;
+  run_ranks(1, [&](ThreadCommunicator& c) {
+    const E e = small(c, folder.path.string(), 0, 400'000);
+    std::int64_t bytes = 0;
+    for (std::size_t a = 0; a < e.tables().arenas().size(); ++a)
+      if (const auto& cache = e.tables().cache(a); cache != nullptr)
+        bytes += cache->slots() * (cache->format().bytes + RowCache<Host>::slot_overhead);
+    CHECK(bytes > 380'000);
+    CHECK(bytes <= 400'000);
+  });
+}
+
+TEST_CASE(
+    "checkpoints of tables in files are those of tables in memory; training goes on from them") {
+  const TemporaryFolder folder;
+  const auto path = [&](const char* name) { return (folder.path / name).string(); };
+  run_ranks(2, [&](ThreadCommunicator& c) {
+    const Layout resident = caches::layout(2, 2, std::nullopt),
+                 on_file = caches::layout(2, 2, Tier::file);
+    E memory(c, Host{}, resident, caches::options<E>("")),
+        file(c, Host{}, on_file, caches::options<E>(path("first"))),
+        loaded(c, Host{}, on_file, caches::options<E>(path("second")));
+    const auto train = [&](E& e, int first, int last) {
+      for (int step = first; step < last; ++step) {
+        const caches::Batch batch(c.rank(), step, e.columns());
+        const auto pooled = e.forward(batch.keyed());
+        e.backward(pooled, {batch.gradient.data(), batch.samples, e.columns()});
+      }
+    };
+    const auto tables_of = [](const E& e) {
+      caches::Seen seen;
+      caches::read_tables(e, seen);
+      return seen;
+    };
+    CheckpointContents of_memory, of_file, of_loaded;
+    of_memory.add(memory);
+    of_file.add(file);
+    of_loaded.add(loaded);
+    CHECK(!of_memory.has_caches());
+    train(memory, 0, 3);
+    train(file, 0, 3);
+    const caches::Seen at_3 = tables_of(memory);
+    {  // training goes on while its writer reads the files
+      AsyncSave save(c, path("saved"), of_file, 3, {.memory_bytes = 100'000});
+      train(file, 3, 6);
+      save.finish(c);
+    }
+    train(memory, 3, 6);
+    CHECK(caches::same_bits(tables_of(memory), tables_of(file)));
+    train(loaded, 10, 12);  // whose rows, changed ones in its caches too, all go
+    load_checkpoint(c, folder.path / "saved" / checkpoint_name(3), of_loaded);
+    CHECK(caches::same_bits(tables_of(loaded), at_3));
+    train(loaded, 3, 6);
+    CHECK(caches::same_bits(tables_of(memory), tables_of(loaded)));
+    save_checkpoint(c, path("saved"), of_memory, 6);
+    save_checkpoint(c, path("again"), of_loaded, 6);
+  });
+  // byte for byte
+  std::size_t files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder.path / "saved" / checkpoint_name(6))) {
+    if (entry.path().extension() != ".safetensors") continue;
+    ++files;
+    const auto bytes = [](const std::filesystem::path& p) {
+      std::ifstream in(p, std::ios::binary);
+      return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    CHECK(bytes(entry.path()) ==
+          bytes(folder.path / "again" / checkpoint_name(6) / entry.path().filename()));
+  }
+  CHECK(files == caches::names.size());
+}
