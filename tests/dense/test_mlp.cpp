@@ -5,6 +5,7 @@
 // differences of the forward loop.
 #include <tessera/dense/linear.hpp>
 #include <tessera/dense/mlp.hpp>
+#include <tessera/dense/parameters.hpp>
 
 #include <doctest/doctest.h>
 
@@ -166,6 +167,28 @@ TEST_CASE("any batch, any sizes, one object after another batch") {
 TEST_CASE("several chunks, several threads") {
   for (const int threads : {1, 2, 3})
     check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
+}
+
+TEST_CASE("a sample's output does not depend on its batch, to the last bit") {
+  const std::int64_t batch = 700;
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{13, 512, 16}, {368, 64, 1}, {16, 16}, {40, 1}}) {
+    Mlp<> mlp(sizes, {.threads = 1});
+    const DenseParameters parameters(3, mlp);
+    const std::int64_t in = sizes.front(), out = sizes.back();
+    std::vector<float> x(static_cast<std::size_t>(batch * in)),
+        whole(static_cast<std::size_t>(batch * out)), parts(whole.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = static_cast<float>(static_cast<int>(i * 7919 % 2003) - 1001) / 700;
+    mlp.forward({x.data(), batch, in}, {whole.data(), batch, out});
+    for (const std::int64_t size : {1, 2, 3, 7, 8, 31, 64, 126, 128, 150, 233, 512}) {
+      for (std::int64_t begin = 0; begin < batch; begin += size) {
+        const std::int64_t rows = std::min(size, batch - begin);
+        mlp.forward({x.data() + begin * in, rows, in}, {parts.data() + begin * out, rows, out});
+      }
+      CHECK(parts == whole);
+    }
+  }
 }
 
 TEST_CASE("layers whose weights' gradients are several products") {

@@ -337,7 +337,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--mode eval", "--mode eval: add --save DIR --resume");
   check_fails("--stop-at-auc 2", "--stop-at-auc");
   check_fails("--auc rough", "--auc");
-  check_fails("--predictions x --json x", "--predictions: 'x' is the file of --json");
+  check_fails("--predictions x --json x", "--json: 'x' is the file of --predictions");
   check_fails("--predictions /no/such/folder/file", "--predictions: cannot write", 1);
   check_fails("--overlap --vocabulary", "--vocabulary");
   check_fails("--samples 1", "--samples");

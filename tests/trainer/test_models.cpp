@@ -193,7 +193,7 @@ TEST_CASE("recipes; the configuration is a file that gives the same training aga
   const TemporaryFolder folder;
   const std::string file = "'" + (folder.path / "config").string() + "'";
   const std::string tiny = "--samples 3000 --max-rows 20 --batch-size 128 --ranks 2 ";
-  for (const std::string& options :
+  for (const std::string options :
        {"--bottom-mlp 16,8 --embedding-width 8 --optimizer 'adam:C1*,rowwise-adagrad:*' --overlap",
         "--recipe wide-deep --top-mlp 16 --schedule warmup:9,poly:90 --seed 7",
         "--recipe dcnv2 --embedding-width 8 --bottom-mlp 8 --top-mlp 8 --cross-rank 4 --codec "
