@@ -16,6 +16,7 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       gradient_codec(options.gradient_codec),
       deduplicate(options.deduplicate),
       optimizer(options.optimizer),
+      learning_rate(options.learning_rate),
       rate_shares(options.rate_shares),
       report(options.timed()) {}
 

@@ -39,6 +39,7 @@ struct EmbeddingOptions {
   std::string codec, gradient_codec;
   bool deduplicate;
   std::string optimizer;           ///< as optimizers_of takes it
+  float learning_rate;             ///< the first one
   std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
   bool report;                     ///< step_report is asked for
 };

@@ -57,10 +57,15 @@ class EmbeddingsOf final : public Embeddings {
     collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
     const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
-    for (std::size_t t = 0; t < optimizers.size(); ++t)
-      if (seen.insert(optimizers[t]).second)
-        rates_.emplace_back(layout.tables[t].name,
-                            options.rate_shares[static_cast<std::size_t>(optimizers[t])]);
+    for (std::size_t t = 0; t < optimizers.size(); ++t) {
+      if (!seen.insert(optimizers[t]).second) continue;
+      const float share = options.rate_shares[static_cast<std::size_t>(optimizers[t])];
+      // FTRL's weights are what its state and the rate say: under a falling one they would vanish.
+      if (optimizers[t] == kFtrl)
+        collection_.set_learning_rate(layout.tables[t].name, share * options.learning_rate);
+      else
+        rates_.emplace_back(layout.tables[t].name, share);
+    }
     if (options.routing != nullptr) ahead_.emplace(collection_, *options.routing, routing);
   }
 

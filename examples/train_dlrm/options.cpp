@@ -306,6 +306,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   constexpr float kMostRate = 1e30f;
 
   app.option_defaults()->group("Configuration");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   CLI::Option* config = app.set_config("--config", "",
                                        "Read options from a file, as --print-config writes it; the "
                                        "command line goes before it");
@@ -488,12 +489,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Training");
   CLI::Option* optimizer =
       add("--optimizer", options.optimizer,
-          "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl; or pairs NAME:PATTERN, "
-          "as "
-          "in "
-          "ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first that matches a table's name "
-          "counts; "
-          "frozen: tables that never change")
+          "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl, whose rate stays; or "
+          "pairs NAME:PATTERN, as in ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first "
+          "that matches a table's name counts; frozen: tables that never change")
           ->type_name("NAME[:PATTERN,...]")
           ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(

@@ -22,7 +22,7 @@ using TableOptimizers =
     tessera::TrainingGroups<tessera::Train<tessera::Sgd>, tessera::Train<tessera::Adagrad>,
                             tessera::Train<tessera::RowWiseAdagrad>, tessera::Train<tessera::Adam>,
                             tessera::Train<tessera::Ftrl>, tessera::Frozen<>>;
-inline constexpr int kFrozen = 5;
+inline constexpr int kFtrl = 4, kFrozen = 5;
 
 /// The tables whose names a pattern matches ('*' stands for any text) and their optimizer.
 struct OptimizerOfTables {

@@ -195,7 +195,7 @@ std::vector<Traffic> step_traffic(const std::vector<Shard>& shards) {
 
 template <class Backend>
 void traffic_counted_by_hand() {
-  // A slot has a header of 24 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs
+  // A slot has a header of 32 bytes, an id 8, a vector of 8 columns 32. Row-wise Adagrad needs
   // whole rows' gradients: shards that hold less than 16 columns of them tell each other theirs
   // (op/mean_square.hpp), never encoded.
   const auto check = [](const std::vector<Shard>& shards, const std::vector<Traffic>& expected,
@@ -203,31 +203,31 @@ void traffic_counted_by_hand() {
     CHECK(step_traffic<Backend>(shards) == expected);
     CHECK(step_traffic<Backend, EncodeWith<Bf16>>(shards) == encoded);
   };
-  static_assert(sizeof(IdMessageHeader) == 24);
+  static_assert(sizeof(IdMessageHeader) == 32);
   // which sends two vectors to each; the others a header, two ids, two gradients
   SUBCASE("table-wise, on rank 0") {
-    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 104}, {0, 3, 104}, {0, 3, 104}},
-          {{0, 3, 96}, {0, 3, 72}, {0, 3, 72}, {0, 3, 72}});
+    check({{0, {0, 8, 0, 8}, 0}}, {{0, 3, 192}, {0, 3, 112}, {0, 3, 112}, {0, 3, 112}},
+          {{0, 3, 96}, {0, 3, 80}, {0, 3, 80}, {0, 3, 80}});
   }
   SUBCASE("column-wise, on ranks 0 and 1") {
     // They: a header, two ids and two half gradients to the other, two half vectors to all others,
     // half of 8 rows' gradients.
     check({{0, {0, 8, 0, 4}, 0}, {0, {0, 8, 4, 8}, 1}},
-          {{0, 7, 296}, {0, 7, 296}, {0, 6, 144}, {0, 6, 144}},
-          {{0, 7, 232}, {0, 7, 232}, {0, 6, 112}, {0, 6, 112}});
+          {{0, 7, 304}, {0, 7, 304}, {0, 6, 160}, {0, 6, 160}},
+          {{0, 7, 240}, {0, 7, 240}, {0, 6, 128}, {0, 6, 128}});
   }
   SUBCASE("row-wise, two rows on each") {
     // Headers to three. Ranks 0 and 2 own one of their ids and are asked for one by another rank;
     // ranks 1 and 3: none and two.
     check({{0, {0, 2, 0, 8}, 0}, {0, {2, 4, 0, 8}, 1}, {0, {4, 6, 0, 8}, 2}, {0, {6, 8, 0, 8}, 3}},
-          {{0, 6, 144}, {0, 9, 216}, {0, 6, 144}, {0, 9, 216}},
-          {{0, 6, 112}, {0, 9, 152}, {0, 6, 112}, {0, 9, 152}});
+          {{0, 6, 168}, {0, 9, 240}, {0, 6, 168}, {0, 9, 240}},
+          {{0, 6, 136}, {0, 9, 176}, {0, 6, 136}, {0, 9, 176}});
   }
   SUBCASE("grid: two columns on two nodes of two ranks") {
     // A header, an id, half a vector and half a gradient to each of the others; half of 4 rows'
     // gradients to the rank with these rows.
     check({{0, {0, 4, 0, 4}, 0}, {0, {4, 8, 0, 4}, 1}, {0, {0, 4, 4, 8}, 2}, {0, {4, 8, 4, 8}, 3}},
-          std::vector<Traffic>(4, {0, 13, 256}), std::vector<Traffic>(4, {0, 13, 208}));
+          std::vector<Traffic>(4, {0, 13, 280}), std::vector<Traffic>(4, {0, 13, 232}));
   }
   SUBCASE("replicated") {  // to each: how many rows at which rate, which two, their gradients
     check({{0, {0, 8, 0, 8}, every_rank}}, std::vector<Traffic>(4, {0, 9, 288}),

@@ -307,8 +307,9 @@ void the_same_bits_under_every_plan() {
     if (!Backend::host_readable && cut == Cut::columns) continue;
     const Seen other = train<Backend>(ranks, cut, steps);
     CAPTURE(static_cast<int>(cut));
-    for (const auto& [name, values] : whole.tables) {
-      CAPTURE(name);
+    for (const auto& table : whole.tables) {
+      const auto& [name, values] = table;
+      CAPTURE(table.first);
       // several features on a replicated table: a rank adds its own gradients of all first
       if (cut == Cut::replicated && name == "item")
         CHECK(largest_difference(other.tables.at(name), values) < 1e-4);

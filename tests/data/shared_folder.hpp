@@ -23,16 +23,16 @@ inline std::filesystem::path shared_folder(const char* name) {
 }
 
 /// A file name for one test of one process, removed on both ends of its life.
-struct TemporaryFile {
-  explicit TemporaryFile(const char* name)
+struct TestFile {
+  explicit TestFile(const char* name)
       : path(std::filesystem::temp_directory_path() / (name + std::to_string(::getpid()))) {
     std::filesystem::remove(path);
   }
-  ~TemporaryFile() {
+  ~TestFile() {
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
   }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  TestFile(const TestFile&) = delete;
+  TestFile& operator=(const TestFile&) = delete;
   std::filesystem::path path;
 };

@@ -346,7 +346,7 @@ TEST_CASE("ranges of lines, with and without an index, cover a file exactly once
     append_criteo_line(text, random_record(random));
   }
   text.pop_back();
-  const TemporaryFile file("tessera_test_criteo_ranges");
+  const TestFile file("tessera_test_criteo_ranges");
   std::ofstream(file.path, std::ios::binary) << text;
   const std::vector<CriteoRecord> whole = read_criteo(file.path, {.bad_lines = BadLines::skip});
   REQUIRE(whole.size() == 1003);
@@ -379,7 +379,7 @@ TEST_CASE("ranges of lines, with and without an index, cover a file exactly once
 }
 
 TEST_CASE("line counts") {
-  const TemporaryFile file("tessera_test_line_count");
+  const TestFile file("tessera_test_line_count");
   const auto count = [&](const std::string& text) {
     std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text;
     return LineIndex(file.path, 2).lines();
@@ -392,7 +392,7 @@ TEST_CASE("line counts") {
 }
 
 TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor reads them twice") {
-  const TemporaryFile pipe("tessera_test_criteo_pipe");
+  const TestFile pipe("tessera_test_criteo_pipe");
   REQUIRE(::mkfifo(pipe.path.c_str(), 0600) == 0);
   const std::string text = fmt::format(
       "cannot read '{}': it is a pipe, which can be read only once; write its content to a file "
@@ -407,7 +407,7 @@ TEST_CASE("pipes and devices are refused at once: nothing waits for them, nor re
 }
 
 TEST_CASE("passes over one file: each finds the same records, or says that the file changed") {
-  const TemporaryFile file("tessera_test_criteo_passes");
+  const TestFile file("tessera_test_criteo_passes");
   const auto write = [&](const std::string& text) {
     std::ofstream(file.path, std::ios::binary | std::ios::trunc) << text;
   };

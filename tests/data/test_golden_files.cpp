@@ -27,7 +27,7 @@ TEST_CASE("golden files") {
     for (const auto& [key, text] : reader.metadata()) writer.set_metadata(key, text);
     for (const TensorInfo& t : reader.tensors())
       writer.add_bytes(t.name, t.type, t.shape, reader.bytes(t.name));
-    const TemporaryFile copy("tessera_test_golden_copy");
+    const TestFile copy("tessera_test_golden_copy");
     writer.write(copy.path);
     const SafetensorsReader again(copy.path);
     CHECK(again.metadata() == reader.metadata());

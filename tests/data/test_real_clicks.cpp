@@ -31,7 +31,7 @@ void check(const char* name, std::int64_t rows, double positives, std::int64_t d
   // Written out again and read in small chunks, the records are the same.
   std::string text;
   for (const auto& record : records) append_criteo_line(text, record);
-  const TemporaryFile copy("tessera_test_real_clicks");
+  const TestFile copy("tessera_test_real_clicks");
   std::FILE* const file = std::fopen(copy.path.c_str(), "wb");
   REQUIRE(file != nullptr);
   std::fwrite(text.data(), 1, text.size(), file);

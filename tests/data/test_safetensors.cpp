@@ -225,7 +225,7 @@ TEST_CASE("tensors that don't fit the data") {
 }
 
 TEST_CASE("what the writer writes is read back, aligned, and laid out as the format says") {
-  const TemporaryFile file("tessera_test_safetensors");
+  const TestFile file("tessera_test_safetensors");
   const std::vector<float> f{1.0f, -0.5f, 3e38f, 1e-40f, 0.0f, -0.0f};
   const std::vector<std::int64_t> l{1, -1};
   const std::vector<std::uint8_t> u{1, 2, 3};
@@ -284,7 +284,7 @@ TEST_CASE("a file that is not there, or not a file") {
   CHECK_THROWS_WITH_AS(SafetensorsReader("/nonexistent-folder/x"),
                        "cannot open '/nonexistent-folder/x': No such file or directory", DataError);
   CHECK_THROWS_AS(SafetensorsReader{std::filesystem::temp_directory_path()}, DataError);
-  const TemporaryFile file("tessera_test_empty");
+  const TestFile file("tessera_test_empty");
   std::ofstream(file.path).close();
   CHECK_THROWS_AS(SafetensorsReader{file.path}, DataError);
 }
