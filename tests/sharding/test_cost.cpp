@@ -9,6 +9,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
 #include <tessera/data/synthetic_models.hpp>
+#include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>
 #include <tessera/host/initialize.hpp>
@@ -165,7 +166,9 @@ TEST_CASE("predicted traffic is what a step sends") {
 }
 
 TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicted") {
-  for (const auto& [name, batch] : {std::pair("tiny", 1024), std::pair("small", 512)}) {
+  for (const auto& example : {std::pair("tiny", 1024), std::pair("small", 512)}) {
+    const char* const name = example.first;
+    const std::int64_t batch = example.second;
     const SyntheticModel& model = synthetic_model(name);
     std::vector<std::string> names;  // of tables and their first features, then of second ones
     for (int i = 0; i < 2; ++i)
