@@ -227,7 +227,7 @@ TEST_CASE(
   const tessera::Cuda backend;
   const gpu::DeviceBuffer<std::uint32_t> keys(8, nullptr), values(8, nullptr);
   gpu::sort_pairs<std::uint32_t>(
-      backend, {keys.data(), values.data(), keys.data() + 4, values.data() + 4}, 4, 8, 2);
+      backend, {keys.data(), values.data(), keys.data() + 4, values.data() + 4}, 4, 8);
   CHECK(cudaSetDevice(-1) == cudaErrorInvalidDevice);  // a caller's, who does not look
   launch(1);
   CHECK(next == 2);
