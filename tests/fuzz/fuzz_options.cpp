@@ -3,7 +3,9 @@
 //
 // The lines of the input are train_dlrm's arguments. No command line may do more harm than an error
 // that says what is wrong, and what is accepted is within the limits that the trainer relies on.
+#include "../../examples/train_dlrm/model_shape.cpp"
 #include "../../examples/train_dlrm/options.cpp"
+#include "../../examples/train_dlrm/recipes.cpp"
 #include "../../examples/train_dlrm/table_optimizers.cpp"
 
 #include <cmath>
@@ -20,8 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string argument(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-    // Help is long, and writes to the terminal.
-    if (argument != "--help" && argument != "-h") arguments.push_back(argument);
+    // Help and configurations are long, and written to the terminal.
+    if (argument != "--help" && argument != "-h" && argument != "--print-config")
+      arguments.push_back(argument);
   }
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
