@@ -170,7 +170,7 @@ class PlanFileReader {
   }
 
   int read_rank(std::size_t at) {
-    if (text_[json_.next_position()] == '"') {
+    if (text_.substr(json_.next_position()).starts_with('"')) {
       json_.check(json_.string() == "every", at, "a rank is a number, or \"every\"");
       return every_rank;
     }
