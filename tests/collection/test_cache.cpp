@@ -65,7 +65,8 @@ TEST_CASE("a cache that is too small for a batch says what it needs, and nothing
     std::vector<std::int64_t> ids;
     for (std::size_t f = 0; f < caches::names.size(); ++f)
       for (std::int64_t i = 0; i < 50; ++i) ids.push_back(f == 0 ? i : 7);
-    const KeyedJagged<std::int64_t> batch{10, 50, ids, {}, std::vector<float>(ids.size(), 1.0f)};
+    const std::vector<float> ones(ids.size(), 1.0f);
+    const KeyedJagged<std::int64_t> batch{10, 50, ids, {}, ones};
     on_backend::check_message([&] { e.forward(batch); }, "the cache of 'a'");
     on_backend::check_message(
         [&] { e.forward(batch); },
