@@ -226,6 +226,7 @@ class VectorExchange {
   template <Codec C, IdType Id, class T, class F>
   void for_each_requested(const Step<Id, Backend>& step, Way way, T* block,
                           const std::vector<std::size_t>& sizes, F&& f) const {
+    if (!routing_.exchanges()) return;  // nor are there sizes
     for (int r = 0; r < routing_.ranks(); block += sizes[static_cast<std::size_t>(r++)]) {
       T* at = block;
       for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
