@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Whole models, from checkpoints that say what they are, against the same computed by the
-// definitions in double; users with candidates; requests joined over threads; no allocation; what
-// does not fit.
+// definitions in double; users with candidates; requests joined over threads; what does not fit.
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
@@ -12,127 +11,22 @@
 #include <tessera/serving/batching_scorer.hpp>
 #include <tessera/serving/frozen_model.hpp>
 
-#include <support/temporary_folder.hpp>
-
 #include <doctest/doctest.h>
 
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <map>
-#include <new>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "saved_model.hpp"
+
 using namespace tessera;
+using namespace saved_model;
 
 namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  ++allocations;
-  if (void* const p = std::malloc(bytes)) return p;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-
-namespace {
-
-constexpr std::int64_t kWidth = 6;
-
-ModelDescription description(const std::string& interaction) {
-  ModelDescription model{
-      .interaction = interaction,
-      .vector_width = kWidth,
-      .bottom_mlp = {2, 7, kWidth},
-      .top_mlp = {interaction == "dot" ? 16 : 24, 9, 1},
-      .numeric = {{"price", NumberTransform::log1p, 0.5f, 2.0f, true, {}},
-                  {"age", NumberTransform::none, 0.25f, 0.5f, true, 3.0f}},
-      .tables = {{"C1", 40, kWidth, CategoryKey::hex, KeyRows::list, 0, 1, 0, {}},
-                 {"city", 30, kWidth, CategoryKey::text, KeyRows::hash, 77, {}, 0, {}}},
-      .features = {{"C1", "C1", Pooling::sum, false},
-                   {"cities", "city", Pooling::mean, true},
-                   {"home", "city", Pooling::sum, false}}};
-  if (interaction == "cross") model.features[1].pooling = Pooling::max;
-  if (interaction == "cross") model.cross_layers = 2, model.cross_rank = 3;
-  return model;
-}
-
-/// A checkpoint of random numbers, and these.
-struct Saved {
-  TemporaryFolder folder;
-  std::map<std::string, std::vector<float>> tensors;
-  std::filesystem::path checkpoint;
-
-  explicit Saved(const ModelDescription& model) {
-    std::minstd_rand random(5);
-    SelfCommunicator self;
-    CheckpointContents contents;
-    const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
-      std::size_t count = 1;
-      for (const std::int64_t n : shape) count *= static_cast<std::size_t>(n);
-      std::vector<float>& values = tensors[name];
-      for (std::size_t i = 0; i < count; ++i)
-        values.push_back(static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 4e-4f);
-      contents.add(Host(), name, std::move(shape), std::span(values));
-    };
-    for (const TableInput& table : model.tables) add(table.name + ".weight", {table.rows, kWidth});
-    for (const auto& [name, sizes] :
-         {std::pair("bottom", model.bottom_mlp), std::pair("top", model.top_mlp)})
-      for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
-        add(fmt::format("{}.{}.weight", name, l), {sizes[l + 1], sizes[l]});
-        add(fmt::format("{}.{}.bias", name, l), {sizes[l + 1]});
-      }
-    for (std::int64_t l = 0; l < model.cross_layers; ++l) {
-      add(fmt::format("cross.{}.v", l), {3, 24});
-      add(fmt::format("cross.{}.u", l), {24, 3});
-      add(fmt::format("cross.{}.bias", l), {24});
-    }
-    add_model_description(contents, model, {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
-    save_checkpoint(self, folder.path, contents, 12);
-    checkpoint = *latest_checkpoint(folder.path);
-  }
-};
-
-/// Samples as a client has them.
-struct Samples {
-  std::vector<float> price, age;
-  std::vector<std::string> c1, cities, home;
-  std::vector<std::int64_t> lengths;
-  std::vector<std::string_view> views[3];
-
-  Samples(unsigned seed, int count) {
-    std::minstd_rand random(seed);
-    const char* known[] = {"1f", "ABCDEF01", "00000000", "", "77"};
-    for (int s = 0; s < count; ++s) {
-      price.push_back(random() % 5 == 0 ? NAN : static_cast<float>(random() % 90) - 20);
-      age.push_back(random() % 5 == 0 ? NAN : static_cast<float>(random() % 9));
-      c1.emplace_back(known[random() % 5]);
-      home.push_back(random() % 4 == 0 ? "" : "town " + std::to_string(random() % 99));
-      lengths.push_back(random() % 4);
-      for (std::int64_t i = 0; i < lengths.back(); ++i)
-        cities.push_back("town " + std::to_string(random() % 99));
-    }
-    views[0].assign(c1.begin(), c1.end());
-    views[1].assign(cities.begin(), cities.end());
-    views[2].assign(home.begin(), home.end());
-  }
-  ModelColumns columns() const {
-    return {std::ssize(price),
-            {price, age},
-            {{.texts = views[0], .given = true},
-             {.texts = views[1], .lengths = lengths, .given = true},
-             {.texts = views[2], .given = true}}};
-  }
-};
 
 std::vector<double> layer(const Saved& saved, const std::string& name, const std::vector<double>& x,
                           bool relu) {
@@ -337,36 +231,6 @@ TEST_CASE("threads share a model, and requests are joined") {
   CHECK(done == 2);
   CHECK(difference(first, second) == 0);
   CHECK_THROWS_AS(BatchingScorer(model, {.threads = 0}), InvalidArgument);
-}
-
-TEST_CASE("what has run once allocates nothing, but for oneDNN") {
-  const Saved saved(description("dot"));
-  const FrozenModel model(saved.checkpoint);
-  // what a matrix product allocates
-  Mlp<> bottom({2, 7, kWidth}, {.last_relu = true}), top({16, 9, 1});
-  std::vector<float> parameters(static_cast<std::size_t>(bottom.parameter_count())),
-      others(static_cast<std::size_t>(top.parameter_count())), x(1024 * 16), y(1024 * 16);
-  bottom.bind(parameters, parameters);
-  top.bind(others, others);
-  bottom.keep_weights();
-  top.keep_weights();
-  std::int64_t expected = 0;
-  for (const std::int64_t rows : {1024, 64, 64}) {
-    const std::int64_t before = allocations;
-    bottom.forward({x.data(), rows, 2}, {y.data(), rows, kWidth});
-    top.forward({x.data(), rows, 16}, {y.data(), rows, 1});
-    expected = allocations - before;
-  }
-  const Samples samples(2, 64);
-  const ModelColumns columns = samples.columns();
-  EncodedSamples encoded;
-  std::vector<float> scores(64);
-  for (int i = 0; i < 3; ++i) {
-    const std::int64_t before = allocations;
-    model.inputs().encode(columns, encoded);
-    model.score(encoded, scores);
-    if (i > 0) CHECK(allocations - before == expected);
-  }
 }
 
 TEST_CASE("Criteo's fields become what the training run's encoder makes of them") {

@@ -118,7 +118,7 @@ class Updater {
         if (routing_.arenas()[a].columns_split && routing_.arenas()[a].replicated)
           merged_[a] = merge_replicas(a, !most_entries.empty());
     for (std::size_t a = 0; a < arenas_.size(); ++a) {
-      if (!shared(a)) continue;
+      if (!shared(a) || store_.cache(a) == nullptr) continue;
       if (routing_.arenas()[a].columns_split)
         hold(a, rows_of(merged_[a]));
       else
@@ -129,7 +129,7 @@ class Updater {
   /// Before `exchange_merged` where all arenas' gradients are merged: rows behind caches come.
   void hold_merged() {
     for (std::size_t a = 0; a < arenas_.size(); ++a)
-      if (routing_.arenas()[a].trains) hold(a, rows_of(merged_[a]));
+      if (routing_.arenas()[a].trains && store_.cache(a) != nullptr) hold(a, rows_of(merged_[a]));
   }
   /// The same where copies are merged already.
   void exchange_merged(const Now& now, std::span<const std::int64_t> most_entries = {}) {
@@ -249,7 +249,6 @@ class Updater {
 
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
   void hold(std::size_t a, const std::vector<op::Bags<std::int64_t>>& bags) {
-    if (store_.cache(a) == nullptr) return;
     held_[a].clear();
     for (const op::Bags<std::int64_t>& each : bags) held_[a].append(backend_, each);
     held_[a].hold(backend_, store_.cache(a), RowCache<Backend>::For::task);
