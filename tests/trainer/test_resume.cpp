@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 const std::string kModel =
-    "--samples 40000 --test-fraction 0.1 --max-rows 300 --batch-size 100 --epochs 2 "
+    "--samples 40000 --test-fraction 0.1 --max-rows 2000 --batch-size 100 --epochs 2 "
     "--embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
 constexpr std::int64_t kSteps = 720;
 
@@ -139,9 +139,13 @@ double difference(const std::filesystem::path& a, const std::filesystem::path& b
 
 TEST_CASE("killed and resumed until it is done: the same files as without") {
   std::mt19937 random(7);
+  const TemporaryFolder rows;
+  // the whole training always has its tables in memory
+  const std::string in_files = " --host-memory 600KiB --table-files " + rows.path.string();
   for (const std::string how :
        {"--optimizer adam --plan mixed --ranks 3 --save-async",
-        "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
+        "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2 "
+        "--overlap",
         "--optimizer ftrl:C1*,frozen:C2,adagrad:* --plan grid --ranks 2 --save-increments 3"}) {
     CAPTURE(how);
     const TemporaryFolder folder;
@@ -160,7 +164,7 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
         const auto steps = checkpoint_steps(folder.path / "killed");
         return !steps.empty() && steps.back() > before;
       };
-      if (!killed(base + (folder.path / "killed").string() + " --resume", now)) break;
+      if (!killed(base + (folder.path / "killed").string() + " --resume" + in_files, now)) break;
       ++kills;
       const auto steps = checkpoint_steps(folder.path / "killed");
       if (steps.empty()) continue;
@@ -175,6 +179,11 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
     // An increment's base may stay beside the last three.
     CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <=
           (how.find("increments") == std::string::npos ? 0 : 1));
+    const std::string test = base + (folder.path / "killed").string() + " --resume --mode eval";
+    nlohmann::json in_memory = results(test), from_files = results(test + in_files);
+    CHECK(from_files["auc"] == in_memory["auc"]);
+    CHECK(from_files["table_files"]["fetched_rows"] > 1000);
+    CHECK(!in_memory.contains("table_files"));
   }
 }
 
