@@ -441,7 +441,7 @@ TEST_CASE(
   CHECK(checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
 }
 
-TEST_CASE("a limit of file sizes is an error like a full disk") {
+TEST_CASE("a limit of file sizes is an error like a full disk, for table files, too") {
   const TemporaryFolder folder;
   const Outcome outcome = train_dlrm(
       "--samples 2000 --max-rows 20 --batch-size 100 --ranks 2 --bottom-mlp 8 --top-mlp 64 "
@@ -452,6 +452,20 @@ TEST_CASE("a limit of file sizes is an error like a full disk") {
   CHECK(outcome.status == 1);
   CHECK(outcome.err.find("-dense.safetensors': File too large") != std::string::npos);
   CHECK(std::filesystem::is_empty(folder.path / "c"));
+  const std::string rows = (folder.path / "rows").string(),
+                    tiny = "--samples 2000 --max-rows 900 --ranks 1 --table-files ";
+  const auto fails = [&](const std::string& arguments, const char* what,
+                         const char* limit = "ulimit -f 8;") {
+    const Outcome refused = train_dlrm(tiny + arguments, false, limit);
+    INFO(refused.err);
+    CHECK(refused.status == 1);
+    CHECK(refused.err.find(what) != std::string::npos);
+    CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+  };
+  fails(rows + " --host-memory 200KiB", "no room for the table file");
+  fails(rows + " --host-memory 20KiB", "different ones: give it", "");
+  CHECK(std::filesystem::is_empty(rows));
+  fails("/proc/no/rows --host-memory 20KiB", "cannot make the folder of table files", "");
 }
 
 namespace {
