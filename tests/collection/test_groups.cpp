@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <type_traits>
@@ -128,6 +129,74 @@ TEST_CASE("training groups: first values of a group's own") {
   const std::vector<std::int64_t> rows{3};
   e.reset_rows(2, rows);
   CHECK(table_of(e, "item")[3 * 8] == -0.25f);
+}
+
+TEST_CASE("training groups: gradients are guarded by each group's own policy") {
+  using Wides = Train<Sgd, Wide, Country>::with<CountNonFiniteGradients>;
+  using Items = Train<Sgd, Item>::with<RejectNonFiniteGradients>;
+  using E =
+      EmbeddingCollection<Model, Wides, Items, Train<Sgd, Pretrained>, Host, ThreadCommunicator>;
+  static_assert(contains(E::needs, Collective::all_reduce));
+  using Counts = EmbeddingCollection<Model, Wides, Train<Sgd>, Host, ThreadCommunicator>;
+  static_assert(!contains(Counts::needs, Collective::all_reduce));
+  // the column of a NaN on rank 1: wide, country, item's first and last, pretrained
+  struct Expected {
+    int column;
+    std::uint64_t counted, rejected;
+  };
+  for (const Expected& expected : {Expected{0, 1, 0}, {1, 1, 0}, {2, 1, 1}, {9, 1, 1}, {10, 0, 0}})
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      E e(c, Host{}, {});
+      const std::vector<std::int64_t> ids{3, 3, 3, 3};
+      std::vector<float> gradient(static_cast<std::size_t>(e.columns()), 1.0f);
+      if (c.rank() == 1) gradient[static_cast<std::size_t>(expected.column)] = std::nanf("");
+      const auto pooled = e.forward(KeyedJagged<std::int64_t>{4, 1, ids, {}, {}});
+      e.backward(pooled, {gradient.data(), 1, e.columns()});
+      CHECK(e.non_finite_gradients() == (c.rank() == 1 ? expected.counted : 0));
+      CHECK(e.rejected_steps() == expected.rejected);
+      CHECK(e.steps() == (expected.rejected == 0 ? 1 : 0));
+    });
+}
+
+TEST_CASE("training groups: element types of a group's own, and checkpoints between them") {
+  using Items = Train<RowWiseAdagrad, Item>::with<Storage<BFloat16>, InitializeWith<Uniform>>;
+  using Mixed =
+      EmbeddingCollection<Model, Train<Ftrl>, Items, Frozen<Pretrained>::with<Storage<Half>>, Host,
+                          SelfCommunicator>;
+  // wide and country with z and n; item in 16 bits with a sum a row of each half; pretrained alone
+  constexpr std::int64_t needed = 12 * 109 + 2 * 50 * 8 + 4 * 2 * 50 + 2 * 40 * 4;
+  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed).ok());
+  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed - 1).found == needed);
+  SelfCommunicator self;
+  Mixed mixed(self, Host{}, {});
+  CHECK(mixed.tables().element_type(0) == TensorType::f32);
+  CHECK(mixed.tables().element_type(2) == TensorType::bf16);
+  CHECK(mixed.tables().element_type(3) == TensorType::f16);
+  CHECK(mixed.count_non_finite_weights() == 0);
+  backward_of_ones(mixed);
+
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tessera_elements_" + std::to_string(::getpid()));
+  const auto through_file = [&](auto& from, auto& to) {
+    CheckpointContents written, read;
+    written.add(from);
+    save_checkpoint(self, folder, written, from.steps());
+    read.add(to);
+    load_checkpoint(self, latest_checkpoint(folder).value(), read);
+    std::filesystem::remove_all(folder);
+  };
+  Embeddings wider(self, Host{}, {.seed = 5});
+  through_file(mixed, wider);
+  for (const char* table : {"wide", "country", "item", "pretrained"})
+    CHECK(table_of(wider, table) == table_of(mixed, table));
+  std::vector<float> third(400, 1.0f / 3);
+  wider.tables().set("item", {third.data(), 50, 8});
+  Mixed again(self, Host{}, {.seed = 6});
+  through_file(wider, again);
+  CHECK(table_of(again, "item") ==
+        std::vector<float>(400, to_float(from_float<BFloat16>(1.0f / 3))));
+  CHECK(table_of(again, "pretrained") == table_of(mixed, "pretrained"));
+  CHECK(small_model::shards_of(again) != small_model::shards_of(mixed));
 }
 
 TEST_CASE("training groups at run time: wrong groups are named") {

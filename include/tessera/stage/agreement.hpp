@@ -201,6 +201,11 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   }
 }
 
+template <Element T>
+constexpr const char* element_name() {
+  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
+}
+
 template <class Options>
 void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
@@ -221,7 +226,15 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
                                                                     options.learning_rate))});
     });
     for_each_training_group<Trained>([&](auto i) {
-      if constexpr (!std::is_void_v<typename Groups::template initializer<i()>>)
+      using Group = typename Groups::template group<i()>;
+      if constexpr (StoragePolicy<Group>)
+        facts.push_back({fmt::format("element type of training group {}", i()),
+                         element_name<typename Group::element>()});
+      if constexpr (NonFinitePolicy<Group>)
+        facts.push_back(
+            {fmt::format("policy for gradients that are no numbers of training group {}", i()),
+             fmt::format("{}", static_cast<int>(Group::non_finite))});
+      if constexpr (InitializerPolicy<Group>)
         facts.push_back({fmt::format("initializer of training group {}", i()),
                          describe_initializer(std::get<i()>(options.optimizer.groups).initialize)});
     });
@@ -233,10 +246,7 @@ template <class Settings, class Options>
 std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
   std::vector<SharedFact> facts;
   add_layout(facts, layout);
-  facts.push_back({"element type of the tables",
-                   std::is_same_v<typename Settings::element, float>  ? "float"
-                   : std::is_same_v<typename Settings::element, Half> ? "Half"
-                                                                      : "BFloat16"});
+  facts.push_back({"element type of the tables", element_name<typename Settings::element>()});
   add_training(facts, layout, options);
   facts.push_back({"seed", fmt::format("{}", options.seed)});
   facts.push_back({"initializer", describe_initializer(options.initialize)});
