@@ -21,9 +21,9 @@ using namespace tessera;      // NOLINT: a header of tests
 using namespace on_backend;   // NOLINT
 using namespace small_model;  // NOLINT
 
-/// Of three element types.
+/// Of three element types, and with 16-bit states.
 using Four = TrainingGroups<Train<Ftrl>, Train<RowWiseAdagrad>::with<Storage<BFloat16>>,
-                            Train<Lamb>, Frozen<>::with<Storage<Half>>>;
+                            Train<NarrowStates<Lamb>>, Frozen<>::with<Storage<Half>>>;
 inline constexpr std::array<float, 4> rates{0.25f, 0.125f, 0.0625f, 0};
 inline constexpr int frozen = 3;
 
@@ -118,7 +118,7 @@ void tables_train_as_apart() {
         train_all<Backend, Policies...>(ranks, layout, Ftrl{.l1 = 0.01f}, rates[0]),
         train_all<Backend, Storage<BFloat16>, Policies...>(ranks, layout, RowWiseAdagrad{},
                                                            rates[1]),
-        train_all<Backend, Policies...>(ranks, layout, Lamb{}, rates[2]),
+        train_all<Backend, Policies...>(ranks, layout, NarrowStates<Lamb>{}, rates[2]),
         train_all<Backend, Storage<Half>, Policies...>(ranks, layout, Sgd{}, rates[3])};
     // query, user, genre, word, country
     for (const std::vector<int>& group_of_table :

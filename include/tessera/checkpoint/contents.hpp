@@ -94,7 +94,7 @@ class CheckpointContents {
       for (const auto& state : collection.tables().states(index))
         add_tensor({fmt::format("{}.{}", name, state.name),
                     name,
-                    TensorType::f32,
+                    state.type,
                     {table.rows, state.per_row ? 1 : table.width}});
       table_tensors_[first.back()] = static_cast<int>(tensors_.size());
     }
@@ -117,8 +117,10 @@ class CheckpointContents {
       for (const auto& state : collection.tables().states(shard.table)) {
         const auto& values = shard.states[static_cast<std::size_t>(k++)];
         // a row's state lies with every part of the row: who holds the first columns writes it
-        rows.parts.push_back(part(t + k, state.per_row ? 0 : column, values,
-                                  write && (!state.per_row || column == 0)));
+        with_matrix(values, [&](const auto& matrix) {
+          rows.parts.push_back(part(t + k, state.per_row ? 0 : column, matrix,
+                                    write && (!state.per_row || column == 0)));
+        });
       }
       rows_.push_back(std::move(rows));
     }

@@ -146,7 +146,7 @@ constexpr MemoryCost memory_cost(int group) {
     if (group >= 0 && i() != group) return;
     using E = typename GroupsOf<Trained>::template element<i(), T>;
     most.per_element = std::max<std::int64_t>(
-        most.per_element, static_cast<std::int64_t>(sizeof(E)) + 4 * O::element_states);
+        most.per_element, static_cast<std::int64_t>(sizeof(E)) + state_bytes<O>);
     most.per_row = std::max<std::int64_t>(most.per_row, 4 * O::row_states);
   });
   return most;

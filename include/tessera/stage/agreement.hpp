@@ -141,7 +141,8 @@ inline void require_number(float x, std::string_view of) {
 /// where that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
-  std::string text = fmt::format("{} + {} states ", O::element_states, O::row_states);
+  std::string text = fmt::format("{} of {} bytes + {} states ", O::element_states,
+                                 sizeof(StateElement<O>), O::row_states);
   for (int i = 0; i < O::element_states + O::row_states; ++i)
     text += fmt::format("{} ", std::string_view(O::state_names[i]));
   std::array<float, O::element_states + 1> element{};

@@ -27,7 +27,8 @@ class Arena {
     weights_.resize(backend, elements * sizeof(T));
     for (int i = 0; i < O::element_states + O::row_states; ++i)
       states_.emplace_back(tier).resize(
-          backend, i < O::element_states ? elements : static_cast<std::size_t>(rows));
+          backend, i < O::element_states ? elements * sizeof(StateElement<O>)
+                                         : static_cast<std::size_t>(rows) * sizeof(float));
     reset_state(backend, 0, rows, optimizer);
   }
 
@@ -38,14 +39,16 @@ class Arena {
   T* weights() const {
     return reinterpret_cast<T*>(weights_.data());
   }
-  /// As in O::state_names: those of elements, then those of rows.
-  float* optimizer_state(int i) const { return states_[static_cast<std::size_t>(i)].data(); }
+  /// As in O::state_names: those of elements, of StateElement<O>, then those of rows, floats.
+  template <Element T>
+  T* optimizer_state(int i) const {
+    return reinterpret_cast<T*>(states_[static_cast<std::size_t>(i)].data());
+  }
 
   /// Where the weights begin, and each state.
   std::vector<std::byte*> fields() const {
     std::vector<std::byte*> all{weights_.data()};
-    for (const Buffer<float, Backend>& state : states_)
-      all.push_back(reinterpret_cast<std::byte*>(state.data()));
+    for (const Buffer<std::byte, Backend>& state : states_) all.push_back(state.data());
     return all;
   }
 
@@ -54,14 +57,15 @@ class Arena {
   template <Optimizer O>
   void reset_state(const Backend& backend, std::int64_t first, std::int64_t count,
                    const O& optimizer) const {
-    for (int i = 0; i < O::element_states + O::row_states; ++i) {
-      const std::int64_t floats = i < O::element_states ? width_ : 1;
-      op::run<op::Initialize<float, Constant>>(backend, {optimizer_state(i) + first * floats,
-                                                         count * floats,
-                                                         1,
-                                                         {},
-                                                         Constant{optimizer.initial_state(i)}});
-    }
+    const auto fill = [&]<class S>(S* state, int i, std::int64_t values) {
+      op::run<op::Initialize<S, Constant>>(
+          backend,
+          {state + first * values, count * values, 1, {}, Constant{optimizer.initial_state(i)}});
+    };
+    for (int i = 0; i < O::element_states; ++i)
+      fill(optimizer_state<StateElement<O>>(i), i, width_);
+    for (int i = O::element_states; i < O::element_states + O::row_states; ++i)
+      fill(optimizer_state<float>(i), i, 1);
   }
 
   /// As updates see it.
@@ -72,9 +76,10 @@ class Arena {
     state.arena = weights<T>();
     state.rows = rows_;
     state.width = width_;
-    for (int i = 0; i < O::element_states; ++i) state.element_state[i] = optimizer_state(i);
+    for (int i = 0; i < O::element_states; ++i)
+      state.element_state[i] = optimizer_state<StateElement<O>>(i);
     for (int i = 0; i < O::row_states; ++i)
-      state.row_state[i] = optimizer_state(O::element_states + i);
+      state.row_state[i] = optimizer_state<float>(O::element_states + i);
     state.segments = segments;
     state.rounding_seed = rounding_seed;
     return state;
@@ -84,7 +89,7 @@ class Arena {
   std::int64_t rows_;
   int width_;
   Buffer<std::byte, Backend> weights_;
-  std::vector<Buffer<float, Backend>> states_;
+  std::vector<Buffer<std::byte, Backend>> states_;
 };
 
 }  // namespace tessera::inline v0

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/any_matrix.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/matrix_view.hpp>
 
@@ -24,29 +25,36 @@ void copy_piece(const Backend& backend, MatrixView<U> piece, MatrixView<V> shard
   backend.synchronize();
 }
 
-/// From a piece in host memory to rows of a shard in the backend's, converted on the way.
-template <class Backend, class V>
-void write_piece(const Backend& backend, MatrixView<V> shard, MatrixView<const float> piece,
+/// From a piece in host memory to rows of a shard (a MatrixView or an AnyMatrix) in the backend's,
+/// converted on the way.
+template <class Backend, class Matrix>
+void write_piece(const Backend& backend, const Matrix& shard, MatrixView<const float> piece,
                  std::int64_t first) {
-  std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
-  for (std::int64_t i = 0; i < piece.rows; ++i)
-    for (std::int64_t j = 0; j < piece.columns; ++j)
-      values[i * piece.columns + j] = from_float<V>(piece(i, j));
-  copy_piece(backend, piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
-    backend.copy(rows, values.data() + at, static_cast<std::size_t>(count) * sizeof(V));
+  with_matrix(shard, [&]<class V>(MatrixView<V> rows_of_shard) {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j)
+        values[i * piece.columns + j] = from_float<V>(piece(i, j));
+    copy_piece(
+        backend, piece, rows_of_shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
+          backend.copy(rows, values.data() + at, static_cast<std::size_t>(count) * sizeof(V));
+        });
   });
 }
 /// And back.
-template <class Backend, class V>
-void read_piece(const Backend& backend, MatrixView<V> shard, MatrixView<float> piece,
+template <class Backend, class Matrix>
+void read_piece(const Backend& backend, const Matrix& shard, MatrixView<float> piece,
                 std::int64_t first) {
-  std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
-  copy_piece(backend, piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
-    backend.copy(values.data() + at, rows, static_cast<std::size_t>(count) * sizeof(V));
+  with_matrix(shard, [&]<class V>(MatrixView<V> rows_of_shard) {
+    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
+    copy_piece(
+        backend, piece, rows_of_shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
+          backend.copy(values.data() + at, rows, static_cast<std::size_t>(count) * sizeof(V));
+        });
+    for (std::int64_t i = 0; i < piece.rows; ++i)
+      for (std::int64_t j = 0; j < piece.columns; ++j)
+        piece(i, j) = to_float(values[i * piece.columns + j]);
   });
-  for (std::int64_t i = 0; i < piece.rows; ++i)
-    for (std::int64_t j = 0; j < piece.columns; ++j)
-      piece(i, j) = to_float(values[i * piece.columns + j]);
 }
 
 }  // namespace tessera::inline v0::detail

@@ -53,8 +53,12 @@ class GroupElements {
   }
 
  public:
-  /// A matrix of any group's elements.
+  /// A matrix of any group's elements, and of any optimizer's states.
   using Matrix = std::conditional_t<one, MatrixView<of<0>>, AnyMatrix>;
+  using StateMatrix = std::conditional_t<[]<int... I>(std::integer_sequence<int, I...>) {
+    return (std::is_same_v<StateElement<typename Groups::template optimizer<I>>, float> && ...);
+  }(std::make_integer_sequence<int, Groups::count>{}),
+                                         MatrixView<float>, AnyMatrix>;
 };
 
 }  // namespace tessera::inline v0::detail

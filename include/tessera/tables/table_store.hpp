@@ -111,6 +111,11 @@ class TableStore {
   struct StateShape {
     std::string_view name;
     bool per_row = false;  ///< [rows, 1], else [rows, width]
+    TensorType type = TensorType::f32;
+
+    std::int64_t bytes(std::int64_t rows, std::int64_t width) const {
+      return static_cast<std::int64_t>(tensor_type_size(type)) * rows * (per_row ? 1 : width);
+    }
   };
   /// Those that a table has, those of elements first.
   std::vector<StateShape> states(int table) const { return states_of_group(group_of(table)); }
@@ -155,8 +160,9 @@ class TableStore {
     bool replicated = false;
     /// [rows, width]; an AnyMatrix where training groups differ in their element types
     typename Elements::Matrix weights;
-    /// [rows, width], then [rows, 1]; as in `states(table)`
-    std::vector<MatrixView<float>> states;
+    /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
+    /// narrow states.
+    std::vector<typename Elements::StateMatrix> states;
   };
 
   /// The rectangles that this rank holds, with their memory. Those behind a cache are seen where
@@ -200,11 +206,14 @@ class TableStore {
         Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
           local.weights = matrix(arenas_[a].template weights<E>(), 0, width);
         });
-        std::size_t k = 0;
-        for (const StateShape& state : states(shard.table)) {
-          float* const values = arenas_[a].optimizer_state(static_cast<int>(k));
-          local.states.push_back(matrix(values, ++k, state.per_row ? 1 : width));
-        }
+        with_group(group_of(shard.table), [&](auto group) {
+          using O = typename Groups::template optimizer<group()>;
+          for (int k = 0; k < O::element_states; ++k)
+            local.states.push_back(
+                matrix(arenas_[a].template optimizer_state<StateElement<O>>(k), k + 1, width));
+          for (int k = O::element_states; k < O::element_states + O::row_states; ++k)
+            local.states.push_back(matrix(arenas_[a].template optimizer_state<float>(k), k + 1, 1));
+        });
         shards.push_back(std::move(local));
       }
     return shards;
@@ -295,27 +304,22 @@ class TableStore {
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host
   /// memory; other parts are left alone.
   void set(std::string_view name, MatrixView<const float> whole) {
-    for_each_piece(name, -1, whole,
-                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
-                     with_matrix(shard.weights, [&](auto weights) {
-                       detail::write_piece(backend_, weights, piece, first);
-                     });
-                   });
+    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
+      detail::write_piece(backend_, shard.weights, piece, first);
+    });
     reload();
   }
   void get(std::string_view name, MatrixView<float> whole) const {
-    for_each_piece(
-        name, -1, whole, [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
-          with_matrix(shard.weights,
-                      [&](auto weights) { detail::read_piece(backend_, weights, piece, first); });
-        });
+    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
+      detail::read_piece(backend_, shard.weights, piece, first);
+    });
   }
   /// The same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1] for
   /// one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
     check_state(name, state);
     for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
+                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
                      detail::write_piece(backend_, shard.states.at(state), piece, first);
                    });
     reload();
@@ -323,7 +327,7 @@ class TableStore {
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
     check_state(name, state);
     for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
+                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
                      detail::read_piece(backend_, shard.states.at(state), piece, first);
                    });
   }
@@ -340,7 +344,9 @@ class TableStore {
       using O = typename Groups::template optimizer<i()>;
       if constexpr (O::element_states + O::row_states > 0)
         for (int k = 0; k < O::element_states + O::row_states; ++k)
-          states.push_back({O::state_names[k], k >= O::element_states});
+          states.push_back(
+              {O::state_names[k], k >= O::element_states,
+               k >= O::element_states ? TensorType::f32 : tensor_type_of<StateElement<O>>()});
     });
     return states;
   }
@@ -381,7 +387,7 @@ class TableStore {
       if (!shard.held_by(rank)) continue;
       bytes += shard.rectangle.elements() * Elements::size(group_of(shard.table));
       for (const StateShape& state : states(shard.table))
-        bytes += 4 * (state.per_row ? shard.rectangle.rows() : shard.rectangle.elements());
+        bytes += state.bytes(shard.rectangle.rows(), shard.rectangle.width());
     }
     return fmt::format(
         "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's "
@@ -441,7 +447,8 @@ class TableStore {
     constexpr int states = O::element_states + O::row_states;
     RecordFormat format;
     format.add(plan.width * std::int64_t{sizeof(E)});
-    for (int i = 0; i < states; ++i) format.add(i < O::element_states ? 4 * plan.width : 4);
+    for (int i = 0; i < states; ++i)
+      format.add(i < O::element_states ? plan.width * std::int64_t{sizeof(StateElement<O>)} : 4);
     std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
     for (const ArenaPlan& other : routing_.arenas())
       if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
@@ -472,8 +479,7 @@ class TableStore {
   /// Bytes of an arena's rows, state and place in a cache included.
   std::int64_t bytes_of(const ArenaPlan& plan) const {
     std::int64_t bytes = Cache::slot_overhead + plan.width * Elements::size(plan.group);
-    for (const StateShape& state : states_of_group(plan.group))
-      bytes += state.per_row ? 4 : 4 * std::int64_t{plan.width};
+    for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
     return plan.rows * bytes;
   }
 
