@@ -21,7 +21,9 @@ using namespace tessera;      // NOLINT: a header of tests
 using namespace on_backend;   // NOLINT
 using namespace small_model;  // NOLINT
 
-using Four = TrainingGroups<Train<Ftrl>, Train<RowWiseAdagrad>, Train<Lamb>, Frozen<>>;
+/// Of three element types, and with 16-bit states.
+using Four = TrainingGroups<Train<Ftrl>, Train<RowWiseAdagrad>::with<Storage<BFloat16>>,
+                            Train<NarrowStates<Lamb>>, Frozen<>::with<Storage<Half>>>;
 inline constexpr std::array<float, 4> rates{0.25f, 0.125f, 0.0625f, 0};
 inline constexpr int frozen = 3;
 
@@ -67,10 +69,12 @@ Seen train_by_feature(E& e, int rank, int steps) {
     }
   }
   for (const auto& shard : tiers::local_shards_by_place(e)) {
-    const auto append = [&](std::vector<float>& to, const auto& matrix) {
-      for (const float x :
-           read(e.backend(), matrix.data, static_cast<std::size_t>(matrix.rows * matrix.columns)))
-        to.push_back(x);
+    const auto append = [&](std::vector<float>& to, const auto& given) {
+      with_matrix(given, [&](const auto& matrix) {
+        for (const auto x :
+             read(e.backend(), matrix.data, static_cast<std::size_t>(matrix.rows * matrix.columns)))
+          to.push_back(to_float(x));
+      });
     };
     const auto table = static_cast<std::size_t>(shard.table);
     append(seen.weights[table], shard.weights);
@@ -112,9 +116,10 @@ void tables_train_as_apart() {
     const Layout layout = two_replicated(ranks);
     const std::array apart{
         train_all<Backend, Policies...>(ranks, layout, Ftrl{.l1 = 0.01f}, rates[0]),
-        train_all<Backend, Policies...>(ranks, layout, RowWiseAdagrad{}, rates[1]),
-        train_all<Backend, Policies...>(ranks, layout, Lamb{}, rates[2]),
-        train_all<Backend, Policies...>(ranks, layout, RowWiseAdagrad{}, rates[3])};
+        train_all<Backend, Storage<BFloat16>, Policies...>(ranks, layout, RowWiseAdagrad{},
+                                                           rates[1]),
+        train_all<Backend, Policies...>(ranks, layout, NarrowStates<Lamb>{}, rates[2]),
+        train_all<Backend, Storage<Half>, Policies...>(ranks, layout, Sgd{}, rates[3])};
     // query, user, genre, word, country
     for (const std::vector<int>& group_of_table :
          {std::vector<int>{frozen, 1, 0, 2, 1}, std::vector<int>{0, frozen, 2, 1, frozen},

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <type_traits>
@@ -128,6 +129,137 @@ TEST_CASE("training groups: first values of a group's own") {
   const std::vector<std::int64_t> rows{3};
   e.reset_rows(2, rows);
   CHECK(table_of(e, "item")[3 * 8] == -0.25f);
+}
+
+namespace {
+
+/// Trains one table, cut as `shards` say, on gradients that repeat; what becomes of the weights, and
+/// of each state.
+template <class O>
+std::vector<std::vector<float>> train_one_table(const std::vector<Shard>& shards, int steps) {
+  SelfCommunicator self;
+  LayoutCollection<Widths<>, O, Host, SelfCommunicator, InitializeWith<Uniform>> e{
+      self,
+      Host{},
+      make_layout({1}, {{"t", 40, 11}}, {{"f", "t"}}, shards),
+      {.learning_rate = 0.01f, .seed = 3}};
+  const std::vector<std::int64_t> ids{3, 0, 39, 3, 21, 7}, offsets{0, 1, 2, 3, 4, 5, 6};
+  std::vector<float> gradient(6 * 11);
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < gradient.size(); ++i)
+      gradient[i] =
+          0.1f + 0.01f * static_cast<float>((i * 7 + static_cast<std::size_t>(step)) % 13);
+    e.backward(e.forward(KeyedJagged<std::int64_t>{1, 6, ids, offsets, {}}),
+               {gradient.data(), 6, 11});
+  }
+  std::vector<std::vector<float>> all{table_of(e, "t")};
+  for (std::size_t k = 0; k < e.tables().states(0).size(); ++k) {
+    all.emplace_back(40 * 11);
+    e.tables().get_state("t", static_cast<int>(k), {all.back().data(), 40, 11});
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("16-bit states: near those in float, on average exact, the same bits under any cut") {
+  const std::vector<Shard> whole{{0, {0, 40, 0, 11}, 0}},
+      cut{{0, {0, 40, 0, 3}, 0}, {0, {0, 17, 3, 11}, 0}, {0, {17, 40, 3, 11}, 0}};
+  constexpr int steps = 1000;
+  const auto expected = train_one_table<Adam>(whole, steps);
+  const auto found = train_one_table<NarrowStates<Adam>>(whole, steps);
+  CHECK(train_one_table<NarrowStates<Adam>>(cut, steps) == found);
+  // From about the 400th step on the second moment grows by less than half a unit of a bf16: rounded
+  // to nearest it would stop there.
+  std::vector<double> sum(3), sum_expected(3);
+  for (std::size_t k = 0; k < 3; ++k)
+    for (std::size_t i = 0; i < expected[k].size(); ++i) {
+      sum[k] += found[k][i], sum_expected[k] += expected[k][i];
+      if (k != 0) {
+        CHECK(to_float(from_float<BFloat16>(found[k][i])) == found[k][i]);
+        CHECK(std::abs(found[k][i] - expected[k][i]) <= 0.25f * std::abs(expected[k][i]));
+      } else {
+        CHECK(std::abs(found[k][i] - expected[k][i]) <= 0.01f * steps * 0.05f);
+      }
+    }
+  CHECK(sum[1] == doctest::Approx(sum_expected[1]).epsilon(0.005));
+  CHECK(sum[2] == doctest::Approx(sum_expected[2]).epsilon(0.03));
+}
+
+TEST_CASE("training groups: gradients are guarded by each group's own policy") {
+  using Wides = Train<Sgd, Wide, Country>::with<CountNonFiniteGradients>;
+  using Items = Train<Sgd, Item>::with<RejectNonFiniteGradients>;
+  using E =
+      EmbeddingCollection<Model, Wides, Items, Train<Sgd, Pretrained>, Host, ThreadCommunicator>;
+  static_assert(contains(E::needs, Collective::all_reduce));
+  using Counts = EmbeddingCollection<Model, Wides, Train<Sgd>, Host, ThreadCommunicator>;
+  static_assert(!contains(Counts::needs, Collective::all_reduce));
+  // the column of a NaN on rank 1: wide, country, item's first and last, pretrained
+  struct Expected {
+    int column;
+    std::uint64_t counted, rejected;
+  };
+  for (const Expected& expected : {Expected{0, 1, 0}, {1, 1, 0}, {2, 1, 1}, {9, 1, 1}, {10, 0, 0}})
+    run_ranks(2, [&](ThreadCommunicator& c) {
+      E e(c, Host{}, {});
+      const std::vector<std::int64_t> ids{3, 3, 3, 3};
+      std::vector<float> gradient(static_cast<std::size_t>(e.columns()), 1.0f);
+      if (c.rank() == 1) gradient[static_cast<std::size_t>(expected.column)] = std::nanf("");
+      const auto pooled = e.forward(KeyedJagged<std::int64_t>{4, 1, ids, {}, {}});
+      e.backward(pooled, {gradient.data(), 1, e.columns()});
+      CHECK(e.non_finite_gradients() == (c.rank() == 1 ? expected.counted : 0));
+      CHECK(e.rejected_steps() == expected.rejected);
+      CHECK(e.steps() == (expected.rejected == 0 ? 1 : 0));
+    });
+}
+
+TEST_CASE("training groups: element types of a group's own, and checkpoints between them") {
+  using Items = Train<RowWiseAdagrad, Item>::with<Storage<BFloat16>, InitializeWith<Uniform>>;
+  using Mixed =
+      EmbeddingCollection<Model, Train<NarrowStates<Ftrl>>, Items,
+                          Frozen<Pretrained>::with<Storage<Half>>, Host, SelfCommunicator>;
+  // wide and country with z and n in 16 bits; item in 16 bits with a sum a row of each half;
+  // pretrained alone
+  constexpr std::int64_t needed = 8 * 109 + 2 * 50 * 8 + 4 * 2 * 50 + 2 * 40 * 4;
+  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed).ok());
+  CHECK(check_memory(Model::layout({1}), Mixed::memory_costs(), needed - 1).found == needed);
+  SelfCommunicator self;
+  Mixed mixed(self, Host{}, {});
+  CHECK(mixed.tables().element_type(0) == TensorType::f32);
+  CHECK(mixed.tables().element_type(2) == TensorType::bf16);
+  CHECK(mixed.tables().element_type(3) == TensorType::f16);
+  CHECK(mixed.tables().states(0)[1].type == TensorType::bf16);
+  CHECK(mixed.tables().states(2)[0].type == TensorType::f32);
+  CHECK(mixed.count_non_finite_weights() == 0);
+  backward_of_ones(mixed);
+
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("tessera_elements_" + std::to_string(::getpid()));
+  const auto through_file = [&](auto& from, auto& to) {
+    CheckpointContents written, read;
+    written.add(from);
+    save_checkpoint(self, folder, written, from.steps());
+    read.add(to);
+    load_checkpoint(self, latest_checkpoint(folder).value(), read);
+    std::filesystem::remove_all(folder);
+  };
+  Embeddings wider(self, Host{}, {.seed = 5});
+  through_file(mixed, wider);
+  for (const char* table : {"wide", "country", "item", "pretrained"})
+    CHECK(table_of(wider, table) == table_of(mixed, table));
+  std::vector<float> z(100), z_of_mixed(100);
+  wider.tables().get_state("wide", 0, {z.data(), 100, 1});
+  mixed.tables().get_state("wide", 0, {z_of_mixed.data(), 100, 1});
+  CHECK(z == z_of_mixed);
+  CHECK(z[3] == 1);
+  std::vector<float> third(400, 1.0f / 3);
+  wider.tables().set("item", {third.data(), 50, 8});
+  Mixed again(self, Host{}, {.seed = 6});
+  through_file(wider, again);
+  CHECK(table_of(again, "item") ==
+        std::vector<float>(400, to_float(from_float<BFloat16>(1.0f / 3))));
+  CHECK(table_of(again, "pretrained") == table_of(mixed, "pretrained"));
+  CHECK(small_model::shards_of(again) != small_model::shards_of(mixed));
 }
 
 TEST_CASE("training groups at run time: wrong groups are named") {

@@ -85,7 +85,8 @@ template <int Width>
 void lookup(benchmark::State& state, Shape s) {
   const Cuda backend;
   const Ids& drawn = ids_of(s);
-  const Arena<float, Cuda> arena(backend, s.rows * s.tables, Width, Sgd{}, s.tier);
+  const Arena<Cuda> arena(backend, std::type_identity<float>{}, s.rows * s.tables, Width, Sgd{},
+                          s.tier);
   const DeviceArray<float> output(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
@@ -101,7 +102,8 @@ void lookup(benchmark::State& state, Shape s) {
             s, drawn.ids.data(), drawn.offsets.data(), input, {}, [&](const auto& bags, int t) {
               return op::LookupGroup<std::int32_t>{bags, output.data() + t * Width, stride};
             });
-        op::run<op::Lookup<float, std::int32_t, Width>>(backend, {arena.weights(), Width, groups});
+        op::run<op::Lookup<float, std::int32_t, Width>>(backend,
+                                                        {arena.weights<float>(), Width, groups});
       });
 }
 
@@ -111,7 +113,7 @@ void update(benchmark::State& state, Shape s) {
   const Ids& drawn = ids_of(s);
   const O optimizer{};
   const std::int64_t rows = s.rows * s.tables;
-  const Arena<float, Cuda> arena(backend, rows, Width, optimizer, s.tier);
+  const Arena<Cuda> arena(backend, std::type_identity<float>{}, rows, Width, optimizer, s.tier);
   const DeviceArray<float> gradient(backend, static_cast<std::size_t>(s.bags * s.tables * Width));
   const std::int64_t stride = std::int64_t{Width} * s.tables;
   const double entries = static_cast<double>(s.bags * s.bag * s.tables),
@@ -131,7 +133,7 @@ void update(benchmark::State& state, Shape s) {
                                                          table};
                 });
             op::run<op::Update<float, std::int32_t, Width, O>>(
-                backend, {arena.template state<O>({}, 1), optimizer.at(0.01f, 1), groups});
+                backend, {arena.template state<float, O>({}, 1), optimizer.at(0.01f, 1), groups});
           });
 }
 

@@ -92,10 +92,12 @@ struct Result {
 template <class Embeddings>
 std::vector<float> shards_of(const Embeddings& embeddings, bool states = true) {
   std::vector<float> all;
-  const auto append = [&](const auto& matrix) {
-    for (const auto x : on_backend::read(embeddings.backend(), matrix.data,
-                                         static_cast<std::size_t>(matrix.rows * matrix.columns)))
-      all.push_back(to_float(x));
+  const auto append = [&](const auto& given) {
+    with_matrix(given, [&](const auto& matrix) {
+      for (const auto x : on_backend::read(embeddings.backend(), matrix.data,
+                                           static_cast<std::size_t>(matrix.rows * matrix.columns)))
+        all.push_back(to_float(x));
+    });
   };
   for (const auto& shard : embeddings.tables().local_shards()) {
     append(shard.weights);

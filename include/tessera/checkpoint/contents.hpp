@@ -4,6 +4,7 @@
 
 #include <tessera/checkpoint/file_plan.hpp>
 #include <tessera/checkpoint/manifest.hpp>
+#include <tessera/core/any_matrix.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
@@ -77,7 +78,6 @@ class CheckpointContents {
   /// own.
   template <class Collection>
   void add(Collection& collection, const std::string& prefix = "") {
-    using T = typename Collection::element;
     const MemoryCopy copy = copy_of(collection.backend());
     MemoryGather gather;
     if constexpr (!std::remove_cvref_t<decltype(collection.backend())>::host_readable)
@@ -86,12 +86,15 @@ class CheckpointContents {
     std::vector<int> first;
     for (const auto& table : tables) {
       const std::string name = prefix + std::string(table.name);
-      first.push_back(
-          add_tensor({name + ".weight", name, tensor_type_of<T>(), {table.rows, table.width}}));
-      for (const auto& state : collection.tables().states(static_cast<int>(first.size()) - 1))
+      const int index = static_cast<int>(first.size());
+      first.push_back(add_tensor({name + ".weight",
+                                  name,
+                                  collection.tables().element_type(index),
+                                  {table.rows, table.width}}));
+      for (const auto& state : collection.tables().states(index))
         add_tensor({fmt::format("{}.{}", name, state.name),
                     name,
-                    TensorType::f32,
+                    state.type,
                     {table.rows, state.per_row ? 1 : table.width}});
       table_tensors_[first.back()] = static_cast<int>(tensors_.size());
     }
@@ -107,13 +110,17 @@ class CheckpointContents {
                           .copy = copy,
                           .gather = gather};
       const int t = first[static_cast<std::size_t>(shard.table)];
-      rows.parts.push_back(part(t, column, shard.weights, write));
+      with_matrix(shard.weights, [&](const auto& weights) {
+        rows.parts.push_back(part(t, column, weights, write));
+      });
       int k = 0;
       for (const auto& state : collection.tables().states(shard.table)) {
         const auto& values = shard.states[static_cast<std::size_t>(k++)];
         // a row's state lies with every part of the row: who holds the first columns writes it
-        rows.parts.push_back(part(t + k, state.per_row ? 0 : column, values,
-                                  write && (!state.per_row || column == 0)));
+        with_matrix(values, [&](const auto& matrix) {
+          rows.parts.push_back(part(t + k, state.per_row ? 0 : column, matrix,
+                                    write && (!state.per_row || column == 0)));
+        });
       }
       rows_.push_back(std::move(rows));
     }

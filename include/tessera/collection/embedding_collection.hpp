@@ -45,8 +45,10 @@ class EmbeddingCollection
   static constexpr Collective needs =
       (PlanT::replicates ? Collective::all_gather : Collective::none) |
       (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
-      (Arguments::policies::non_finite == NonFinite::reject ? Collective::all_reduce
-                                                            : Collective::none);
+      (detail::strictest_guard<typename Arguments::training, Arguments::policies::non_finite> ==
+               NonFinite::reject
+           ? Collective::all_reduce
+           : Collective::none);
   static_assert(Communicator<Ranks, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");

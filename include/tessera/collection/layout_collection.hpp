@@ -243,8 +243,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     return {output, &step, step.turn};
   }
 
-  // ---- the stages; a step passes them in this order. Each throws InvalidArgument where it is not the step's next one, and then changes
-  // nothing ----
+  // ---- the stages; a step passes them in this order. Each throws InvalidArgument where it is not
+  // the step's next one, and then changes nothing ----
 
   /// Checks ids and sends them to the ranks that own their rows.
   template <IdType Id>
@@ -477,12 +477,11 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     vectors_.size(backend, step);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      const Arena<element, Backend>& arena = store_.arenas()[a];
       list_lookups(step, routing_, a, output);
       timing.read_rows(step.lookups);
-      Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
-        op::run<op::Lookup<element, Id, Width>>(backend,
-                                                {arena.weights(), arena.width(), step.lookups});
+      store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
+        op::run<op::Lookup<T, Id, Width>>(backend,
+                                          {weights, store_.arenas()[a].width(), step.lookups});
       });
     }
     step.stage = StepStage::looked_up;
@@ -518,7 +517,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   std::vector<int> all_features_;
-  GradientGuard<Settings::non_finite, Backend> guard_{backend_};
+  GradientGuard<O, Settings::non_finite, Backend> guard_{backend_, store_};
   mutable EqualBatches equal_batches_;
   Reporter reporter_;
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;

@@ -55,7 +55,7 @@ struct Wrap {
 };
 
 /// What `backward` does about gradients that are NaN or infinite. Without one of these policies
-/// they are used as they are.
+/// they are used as they are. A training group's own is about the gradients of its tables.
 enum class NonFinite : std::uint8_t { use, count, reject };
 
 /// Counts them in `non_finite_gradients()`, and uses them.
@@ -144,8 +144,9 @@ constexpr MemoryCost memory_cost(int group) {
   for_each_training_group<Trained>([&](auto i) {
     using O = typename GroupsOf<Trained>::template optimizer<i()>;
     if (group >= 0 && i() != group) return;
+    using E = typename GroupsOf<Trained>::template element<i(), T>;
     most.per_element = std::max<std::int64_t>(
-        most.per_element, static_cast<std::int64_t>(sizeof(T)) + 4 * O::element_states);
+        most.per_element, static_cast<std::int64_t>(sizeof(E)) + state_bytes<O>);
     most.per_row = std::max<std::int64_t>(most.per_row, 4 * O::row_states);
   });
   return most;
@@ -203,18 +204,9 @@ struct Initializers {
 };
 
 template <class P>
-concept StoragePolicy = requires { typename P::element; };
-template <class P>
 concept BadIdPolicy = requires {
   { P::bad_ids } -> std::convertible_to<BadIds>;
 };
-template <class P>
-concept NonFinitePolicy = requires {
-  { P::non_finite } -> std::convertible_to<NonFinite>;
-};
-template <class P>
-concept InitializerPolicy = requires { typename P::initializer; };
-
 template <class P>
 concept CodecPolicy = requires {
   typename P::forward_codecs;

@@ -86,6 +86,24 @@ concept Optimizer =
     HasStateCounts<O> && HasMeanSquareFlag<O> && HasStateNames<O> && HasInitialState<O> &&
     HasStep<O> && HasRowMath<O> && HasElementMath<O> && HasTrivialStep<O> && HasMeasures<O>;
 
+namespace detail {
+template <class O>
+struct StateElementOf {
+  using type = float;
+};
+template <class O>
+  requires requires { typename O::state_element; }
+struct StateElementOf<O> {
+  using type = typename O::state_element;
+};
+}  // namespace detail
+/// How tables store the states of elements: O::state_element, else float. Those of rows are floats.
+template <class O>
+using StateElement = typename detail::StateElementOf<O>::type;
+/// Bytes of an element's states.
+template <class O>
+inline constexpr int state_bytes = O::element_states * static_cast<int>(sizeof(StateElement<O>));
+
 /// Lists every requirement that `O` misses, one error each. (Of a concept itself g++ would add
 /// seven lines to each.)
 template <class O>

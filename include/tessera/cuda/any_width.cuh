@@ -83,7 +83,7 @@ __device__ float measured_at(const DeviceArena<T, O>& to, const typename O::Step
                              std::int64_t at, float gradient) {
   constexpr int states = O::element_states;
   float state[states > 0 ? states : 1];
-  for (int s = 0; s < states; ++s) state[s] = to.element_state[s][at];
+  for (int s = 0; s < states; ++s) state[s] = to_float(to.element_state[s][at]);
   return step.measured(to_float(to.arena[at]), gradient, state);
 }
 
@@ -147,20 +147,23 @@ __global__ void __launch_bounds__(any_width_threads)
     if (lane == 0) to.row_state[s][row] = row_state[s];
   std::uint64_t key = 0;
   std::int64_t first_column = 0;
-  if constexpr (!std::is_same_v<T, float>) {
+  if constexpr (DeviceArena<T, O>::rounds) {
     const op::ArenaSegment& segment = to.segment_of(row);
-    key = rounding_key(to.seed(), segment.table_key,
-                       to.table_row(row) - segment.row_offset + segment.row_begin);
+    key = to.key(segment, row);
     first_column = segment.column_begin;
   }
   for (int column = lane; column < width; column += 32) {
     const std::int64_t at = row * width + column;
     float state[states > 0 ? states : 1];
-    for (int s = 0; s < states; ++s) state[s] = to.element_state[s][at];
+    for (int s = 0; s < states; ++s) state[s] = to_float(to.element_state[s][at]);
     const float weight = step.element(to_float(to.arena[at]), gradient[column], state, shared);
     to.arena[at] = round_stochastic<T>(
         weight, std::is_same_v<T, float> ? 0u : rounding_bits(key, first_column + column));
-    for (int s = 0; s < states; ++s) to.element_state[s][at] = state[s];
+    for (int s = 0; s < states; ++s)
+      to.element_state[s][at] = round_stochastic<StateElement<O>>(
+          state[s], std::is_same_v<StateElement<O>, float>
+                        ? 0u
+                        : rounding_bits(rounding_state_key(key, s), first_column + column));
   }
 }
 
@@ -172,7 +175,7 @@ DeviceArena<T, O> to_device(const Cuda& backend, const op::ArenaState<T, O>& sta
   for (int s = 0; s < O::element_states; ++s) arena.element_state[s] = state.element_state[s];
   for (int s = 0; s < O::row_states; ++s) arena.row_state[s] = state.row_state[s];
   arena.now = state.now;
-  if constexpr (!std::is_same_v<T, float>) {
+  if constexpr (DeviceArena<T, O>::rounds) {
     auto* segments =
         backend.scratch_for<op::ArenaSegment>(ScratchSlot::parts, std::ssize(state.segments));
     upload<op::ArenaSegment>(backend, state.segments, segments);

@@ -50,8 +50,10 @@ __device__ __forceinline__ float mean_square_of(const RowPart<Lanes>& gradient, 
 /// op::ArenaState for kernels: plain pointers.
 template <Element T, Optimizer O>
 struct DeviceArena {
+  static constexpr bool rounds = op::ArenaState<T, O>::rounds;
+
   T* arena;
-  float* element_state[O::element_states > 0 ? O::element_states : 1];
+  StateElement<O>* element_state[O::element_states > 0 ? O::element_states : 1];
   float* row_state[O::row_states > 0 ? O::row_states : 1];
   const op::ArenaSegment* segments;
   int segment_count;
@@ -61,6 +63,11 @@ struct DeviceArena {
 
   __device__ std::uint64_t seed() const {
     return now != nullptr ? now->rounding_seed : rounding_seed;
+  }
+  /// What the random bits of a row are drawn from.
+  __device__ std::uint64_t key(const op::ArenaSegment& segment, std::int64_t row) const {
+    return rounding_key(seed(), segment.table_key,
+                        table_row(row) - segment.row_offset + segment.row_begin);
   }
   __device__ typename O::Step step(const typename O::Step& given) const {
     return now != nullptr ? now->step : given;
@@ -91,13 +98,16 @@ struct DeviceArena {
 template <Element T, int Width, Optimizer O>
 struct ApplyOptimizer {
   using Lanes = RowLanes<T, Width>;
+  using S = StateElement<O>;
   static constexpr int width = Width, states = O::element_states;
+  static constexpr bool narrow_states = !std::is_same_v<S, float>,
+                        rounds = DeviceArena<T, O>::rounds;
 
   struct Loaded {
     RowPart<Lanes> weights;
     RowPart<Lanes> state[states > 0 ? states : 1];
     float row_state[O::row_states > 0 ? O::row_states : 1];
-    const op::ArenaSegment* segment;  ///< of 16-bit rows: stochastic rounding goes by it
+    const op::ArenaSegment* segment;  ///< where anything is stored in 16 bits: rounding goes by it
   };
 
   DeviceArena<T, O> to;
@@ -109,7 +119,8 @@ struct ApplyOptimizer {
       if (lane == 0) prefetch_sector(to.row_state[s] + row);
     prefetch_row<lanes>(to.arena + row * Width, Width * static_cast<int>(sizeof(T)), lane);
     for (int s = 0; s < states; ++s)
-      prefetch_row<lanes>(to.element_state[s] + row * Width, Width * 4, lane);
+      prefetch_row<lanes>(to.element_state[s] + row * Width, Width * static_cast<int>(sizeof(S)),
+                          lane);
   }
 
   __device__ __forceinline__ Loaded load(std::int64_t row, int lane) const {
@@ -117,10 +128,13 @@ struct ApplyOptimizer {
     for (int s = 0; s < O::row_states; ++s) loaded.row_state[s] = to.row_state[s][row];
     loaded.weights = load_row<T, Lanes>(to.arena + row * Width, lane);
     for (int s = 0; s < states; ++s)
-      loaded.state[s] =
-          load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
+      if constexpr (narrow_states)
+        loaded.state[s] = load_row<S, Lanes>(to.element_state[s] + row * Width, lane);
+      else
+        loaded.state[s] =
+            load_float_row<Lanes>(to.element_state[s] + row * Width, Width % 4 == 0, lane);
     // found while the rest is on its way
-    if constexpr (!std::is_same_v<T, float>) loaded.segment = &to.segment_of(row);
+    if constexpr (rounds) loaded.segment = &to.segment_of(row);
     return loaded;
   }
 
@@ -158,9 +172,15 @@ struct ApplyOptimizer {
         for (int s = 0; s < states; ++s) loaded.state[s].x[k][i] = state[s];
       }
     }
-    store_weights(row, lane, loaded);
+    std::uint64_t key = 0;
+    if constexpr (rounds) key = to.key(*loaded.segment, row);
+    store_rounded(to.arena + row * Width, key, lane, loaded, loaded.weights);
     for (int s = 0; s < states; ++s)
-      store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
+      if constexpr (narrow_states)
+        store_rounded(to.element_state[s] + row * Width, rounding_state_key(key, s), lane, loaded,
+                      loaded.state[s]);
+      else
+        store_float_row(to.element_state[s] + row * Width, Width % 4 == 0, lane, loaded.state[s]);
   }
 
  private:
@@ -194,25 +214,22 @@ struct ApplyOptimizer {
     }
   }
 
-  __device__ __forceinline__ void store_weights(std::int64_t row, int lane,
-                                                const Loaded& loaded) const {
-    std::uint64_t key = 0;
-    std::int64_t first_column = 0;
-    if constexpr (!std::is_same_v<T, float>) {
-      const op::ArenaSegment& segment = *loaded.segment;
-      key = rounding_key(to.seed(), segment.table_key,
-                         to.table_row(row) - segment.row_offset + segment.row_begin);
-      first_column = segment.column_begin;
-    }
+  /// `key`: of the random bits, where E has 16.
+  template <Element E>
+  __device__ __forceinline__ static void store_rounded(E* row, [[maybe_unused]] std::uint64_t key,
+                                                       int lane,
+                                                       [[maybe_unused]] const Loaded& loaded,
+                                                       const RowPart<Lanes>& values) {
     for (int k = 0; k < Lanes::pieces; ++k) {
       if (!Lanes::has(k, lane)) continue;
       const int column = Lanes::column(k, lane);
       std::uint32_t bits[Lanes::vector] = {};
-      if constexpr (!std::is_same_v<T, float>) draw_bits(key, first_column + column, bits);
-      Packed<T, Lanes::vector> packed;
+      if constexpr (!std::is_same_v<E, float>)
+        draw_bits(key, loaded.segment->column_begin + column, bits);
+      Packed<E, Lanes::vector> packed;
       for (int i = 0; i < Lanes::vector; ++i)
-        packed.x[i] = round_stochastic<T>(loaded.weights.x[k][i], bits[i]);
-      *reinterpret_cast<Packed<T, Lanes::vector>*>(to.arena + row * Width + column) = packed;
+        packed.x[i] = round_stochastic<E>(values.x[k][i], bits[i]);
+      *reinterpret_cast<Packed<E, Lanes::vector>*>(row + column) = packed;
     }
   }
 };

@@ -127,7 +127,8 @@ class RowUpdate {
     detail::prefetch<true>(state_.arena + row * width,
                            width * static_cast<std::int64_t>(sizeof(T)));
     for (int k = 0; k < O::element_states; ++k)
-      detail::prefetch<true>(state_.element_state[k] + row * width, width * 4);
+      detail::prefetch<true>(state_.element_state[k] + row * width,
+                             width * static_cast<std::int64_t>(sizeof(S)));
     for (int k = 0; k < O::row_states; ++k) detail::prefetch<true>(state_.row_state[k] + row, 4);
   }
 
@@ -139,14 +140,12 @@ class RowUpdate {
                          filled = (columns + block - 1) / block * block, at = row * width + column;
       float w[panel], g[panel], out[panel], states[std::max(1, O::element_states)][panel];
       typename Math::Operands operands{};
-      const auto fill = [&](const float* from, float* to) {
-        std::copy_n(from, columns, to);
+      const auto fill = [&](const auto* from, float* to) {
+        widen(from, columns, to);
         std::fill(to + columns, to + filled, 0.0f);
         return to;
       };
-      widen(state_.arena + at, columns, w);
-      std::fill(w + columns, w + filled, 0.0f);
-      operands.weights = w;
+      operands.weights = fill(state_.arena + at, w);
       if (weights != nullptr) std::copy_n(w, columns, weights + column);
       if constexpr (MeasuresUpdates<O>) {
         operands.gradient = fill(gradient + column, g);
@@ -189,13 +188,14 @@ class RowUpdate {
       typename Math::Operands& operands = rows[i];
       if constexpr (is_float) operands.weights = state_.arena + row * width;
       operands.gradient = gradient_of(i);
-      for (int k = 0; k < O::element_states; ++k)
-        operands.states[k] = state_.element_state[k] + row * width;
+      if constexpr (!narrow_states)
+        for (int k = 0; k < O::element_states; ++k)
+          operands.states[k] = state_.element_state[k] + row * width;
       for (int k = 0; k < O::row_states; ++k) operands.row_state[k] = state_.row_state[k] + row;
       if constexpr (O::needs_mean_square) operands.means = means_of(i);
     }
     Math::rows(step_, rows, count);
-    if constexpr (is_float) {
+    if constexpr (is_float && !narrow_states) {
       const std::int64_t whole = width / block * block;
       if constexpr (wide) {
         for (int i = 0; i < count; ++i) {
@@ -208,7 +208,8 @@ class RowUpdate {
       }
       if (whole != width)
         for (int i = 0; i < count; ++i) apply_tail(after(rows[i], whole), width - whole);
-    } else if constexpr (Width != op::dynamic_width && Width % block == 0 && Width <= panel) {
+    } else if constexpr (!narrow_states && Width != op::dynamic_width && Width % block == 0 &&
+                         Width <= panel) {
       float widened[Most * Width];
       for (int i = 0; i < count; ++i) {
         ask(i);
@@ -218,7 +219,7 @@ class RowUpdate {
       Math::elements(step_, rows, count, width);
       for (int i = 0; i < count; ++i) {
         find_segment(row_of(i));
-        round(rows[i].weights, 0, width, state_.arena + row_of(i) * width);
+        round(rounding_key_, rows[i].weights, 0, width, state_.arena + row_of(i) * width);
       }
     } else {
       for (int i = 0; i < count; ++i) {
@@ -230,7 +231,9 @@ class RowUpdate {
 
  private:
   using Math = StepMath<O>;
-  static constexpr bool is_float = std::is_same_v<T, float>;
+  using S = StateElement<O>;
+  static constexpr bool is_float = std::is_same_v<T, float>,
+                        narrow_states = O::element_states > 0 && !std::is_same_v<S, float>;
   static constexpr int block = Lanes::count;
   static constexpr std::int64_t panel = 256;
   /// Rows that are worth a call of their own.
@@ -262,44 +265,54 @@ class RowUpdate {
     for (int k = 0; k < O::element_states; ++k) std::copy_n(states[k], columns, row.states[k]);
   }
 
-  /// Wide rows of 16-bit elements, and tails: a panel of columns at once.
+  /// Wide rows of 16-bit elements, tails, and 16-bit states: a panel of columns at once.
   void apply_in_panels(std::int64_t row_index, typename Math::Operands row) {
     find_segment(row_index);
     const std::int64_t width = this->width();
-    T* const weights = state_.arena + row_index * width;
-    float widened[panel];
-    row.weights = widened;
+    float weights[is_float ? 1 : panel], states[narrow_states ? O::element_states : 1][panel];
     for (std::int64_t column = 0; column < width; column += panel) {
-      const std::int64_t columns = std::min(panel, width - column), whole = columns / block * block;
-      widen(weights + column, columns, widened);
+      const std::int64_t columns = std::min(panel, width - column), whole = columns / block * block,
+                         at = row_index * width + column;
+      if constexpr (is_float)
+        row.weights = state_.arena + at;
+      else
+        widen(state_.arena + at, columns, row.weights = weights);
+      if constexpr (narrow_states)
+        for (int k = 0; k < O::element_states; ++k)
+          widen(state_.element_state[k] + at, columns, row.states[k] = states[k]);
       if (whole != 0) Math::elements(step_, &row, 1, whole);
       if (whole != columns) apply_tail(after(row, whole), columns - whole);
-      round(widened, column, columns, weights + column);
+      if constexpr (!is_float) round(rounding_key_, weights, column, columns, state_.arena + at);
+      if constexpr (narrow_states)
+        for (int k = 0; k < O::element_states; ++k)
+          round(rounding_state_key(rounding_key_, k), states[k], column, columns,
+                state_.element_state[k] + at);
       row = after(row, columns);
-      row.weights = widened;
     }
   }
 
-  [[gnu::always_inline]] static void widen(const T* from, std::int64_t columns, float* to) {
+  template <Element E>
+  [[gnu::always_inline]] static void widen(const E* from, std::int64_t columns, float* to) {
     for (std::int64_t i = 0; i < columns; ++i) to[i] = to_float(from[i]);
   }
-  /// Columns [column, column + columns) of the row that find_segment was called for.
-  [[gnu::always_inline]] void round(const float* from, std::int64_t column, std::int64_t columns,
-                                    T* to) {
-    draw_bits(column, columns);
+  /// Columns [column, column + columns) of the row that find_segment was called for; `key`: the
+  /// row's, or one of its states'.
+  template <Element E>
+  [[gnu::always_inline]] void round(std::uint64_t key, const float* from, std::int64_t column,
+                                    std::int64_t columns, E* to) {
+    draw_bits(key, column, columns);
     const std::uint16_t* const bits = bits_ + ((segment_.column_begin + column) & 3);
-    for (std::int64_t i = 0; i < columns; ++i) to[i] = round_stochastic<T>(from[i], bits[i]);
+    for (std::int64_t i = 0; i < columns; ++i) to[i] = round_stochastic<E>(from[i], bits[i]);
   }
 
   /// The rounding_bits of columns [column, column + columns), behind those of the up to 3 columns
   /// that share their first word.
-  [[gnu::always_inline]] void draw_bits(std::int64_t column, std::int64_t columns) {
+  [[gnu::always_inline]] void draw_bits(std::uint64_t key, std::int64_t column,
+                                        std::int64_t columns) {
     static_assert(std::endian::native == std::endian::little,
                   "the lowest 16 bits of a word come first");
     const std::int64_t first_word = (segment_.column_begin + column) >> 2;
     const std::int64_t words = (columns + 3) >> 2;
-    // for all the compiler knows, the stores could change the member
-    const std::uint64_t key = rounding_key_;
     const auto draw = [&](std::int64_t i) {
       const std::uint64_t word = rounding_word(key, (first_word + i) * 4);
       std::memcpy(bits_ + 4 * i, &word, sizeof(word));
@@ -324,7 +337,7 @@ class RowUpdate {
   Step step_;
   op::ArenaSegment segment_;
   std::uint64_t table_word_ = 0, rounding_key_ = 0;
-  std::uint16_t bits_[std::is_same_v<T, float> ? 1 : panel + 4];
+  std::uint16_t bits_[op::ArenaState<T, O>::rounds ? panel + 4 : 1];
 };
 
 }  // namespace detail

@@ -255,8 +255,8 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Host> {
     if (partition.entries() == 0) return;
     const BucketWorkers<Id> workers(backend, partition, width, narrow,
                                     RowUpdate<T, Width, O>::means_buffer(width));
-    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
-                                   O::element_states * width * 4 + O::row_states * 64;
+    const std::int64_t row_bytes =
+        width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
     const float* bag_means = nullptr;
     if constexpr (O::needs_mean_square && !op::measures_rows<O> && !narrow)
       bag_means = bag_mean_squares(backend, p.groups, partition, width);
@@ -371,8 +371,8 @@ template <Element T, int Width, Optimizer O>
 struct op::Kernel<op::Apply<T, Width, O>, Host> {
   static void run(const Host& backend, const typename op::Apply<T, Width, O>::Parameters& p) {
     const int width = Width != op::dynamic_width ? Width : p.state.width;
-    const std::int64_t row_bytes = width * static_cast<std::int64_t>(sizeof(T)) +
-                                   O::element_states * width * 4 + O::row_states * 64;
+    const std::int64_t row_bytes =
+        width * static_cast<std::int64_t>(sizeof(T)) + state_bytes<O> * width + O::row_states * 64;
     const int threads = worthwhile_threads(backend.threads(), p.merged.count * row_bytes);
     const std::int64_t parts = threads == 1 ? 1 : 4 * threads;
     const std::int64_t distance = detail::prefetch_distance(row_bytes);

@@ -107,15 +107,19 @@ struct ArenaState {
   T* arena = nullptr;  ///< rows x width, row-major, 64-byte aligned
   std::int64_t rows = 0;
   int width = 0;
-  std::array<float*, O::element_states> element_state{};  ///< each rows x width
-  std::array<float*, O::row_states> row_state{};          ///< each rows
-  std::span<const ArenaSegment> segments{};               ///< for stochastic rounding (16-bit T)
-  std::uint64_t rounding_seed = 0;                        ///< of this step
+  std::array<StateElement<O>*, O::element_states> element_state{};  ///< each rows x width
+  std::array<float*, O::row_states> row_state{};                    ///< each rows
+  std::span<const ArenaSegment> segments{};  ///< for stochastic rounding (rounds)
+  std::uint64_t rounding_seed = 0;           ///< of this step
   /// of a cache's slots: the arena row in each, by which segments know it; else null
   const std::int64_t* table_rows = nullptr;
   /// Where it is given, in the backend's memory: the step's functor and seed, in place of those
   /// that the host gives. For backends that CountsSteps.
   const StepValues<O>* now = nullptr;
+
+  /// Whether anything is stored in 16 bits.
+  static constexpr bool rounds =
+      !std::is_same_v<T, float> || !std::is_same_v<StateElement<O>, float>;
 };
 
 /// The optimizer's update, fused with the merging of gradients. For every distinct arena row among

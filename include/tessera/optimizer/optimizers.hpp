@@ -9,6 +9,7 @@
 #include <tessera/optimizer/ftrl.hpp>
 #include <tessera/optimizer/lion.hpp>
 #include <tessera/optimizer/momentum.hpp>
+#include <tessera/optimizer/narrow_states.hpp>
 #include <tessera/optimizer/rowwise_adagrad.hpp>
 
 #include <array>

@@ -120,7 +120,10 @@ class AutoPlan {
     if constexpr (TrainedPlanTables<Group>) {
       if (others ? !Group::all_others : Group::names(table.name) == 0) return;
       using O = typename Group::optimizer;
-      table.bytes_per_element = W.element_bytes + 4 * O::element_states;
+      table.bytes_per_element = W.element_bytes + state_bytes<O>;
+      if constexpr (requires { typename Group::element; })
+        table.bytes_per_element +=
+            static_cast<int>(sizeof(typename Group::element)) - W.element_bytes;
       table.bytes_per_row = 4 * O::row_states;
     }
   }

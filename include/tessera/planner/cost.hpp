@@ -40,7 +40,7 @@ struct Workload {
 /// What an element and a row cost under an optimizer, with tables of T.
 template <class Optimizer, class T = float>
 inline constexpr MemoryCost memory_cost_of{
-    .per_element = static_cast<std::int64_t>(sizeof(T)) + 4 * Optimizer::element_states,
+    .per_element = static_cast<std::int64_t>(sizeof(T)) + state_bytes<Optimizer>,
     .per_row = 4 * Optimizer::row_states};
 
 /// Seconds of each stage, dense layers and the sum of their gradients included.

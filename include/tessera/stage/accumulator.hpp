@@ -28,8 +28,6 @@ namespace tessera::inline v0 {
 /// of them one after another. Memory: the rows so far and the ids of one batch, twice.
 template <class Store, class Backend, class Comm>
 class Accumulator {
-  using T = typename Store::element;
-
  public:
   Accumulator(const Backend& backend, Comm& communicator, const Store& store,
               Updater<Store, Backend, Comm>& updater)

@@ -141,7 +141,8 @@ inline void require_number(float x, std::string_view of) {
 /// where that is no number.
 template <Optimizer O>
 std::string describe_optimizer(const O& optimizer) {
-  std::string text = fmt::format("{} + {} states ", O::element_states, O::row_states);
+  std::string text = fmt::format("{} of {} bytes + {} states ", O::element_states,
+                                 sizeof(StateElement<O>), O::row_states);
   for (int i = 0; i < O::element_states + O::row_states; ++i)
     text += fmt::format("{} ", std::string_view(O::state_names[i]));
   std::array<float, O::element_states + 1> element{};
@@ -201,6 +202,11 @@ inline void add_layout(std::vector<SharedFact>& facts, const Layout& layout) {
   }
 }
 
+template <Element T>
+constexpr const char* element_name() {
+  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, Half> ? "Half" : "BFloat16";
+}
+
 template <class Options>
 void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Options& options) {
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
@@ -221,7 +227,15 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
                                                                     options.learning_rate))});
     });
     for_each_training_group<Trained>([&](auto i) {
-      if constexpr (!std::is_void_v<typename Groups::template initializer<i()>>)
+      using Group = typename Groups::template group<i()>;
+      if constexpr (StoragePolicy<Group>)
+        facts.push_back({fmt::format("element type of training group {}", i()),
+                         element_name<typename Group::element>()});
+      if constexpr (NonFinitePolicy<Group>)
+        facts.push_back(
+            {fmt::format("policy for gradients that are no numbers of training group {}", i()),
+             fmt::format("{}", static_cast<int>(Group::non_finite))});
+      if constexpr (InitializerPolicy<Group>)
         facts.push_back({fmt::format("initializer of training group {}", i()),
                          describe_initializer(std::get<i()>(options.optimizer.groups).initialize)});
     });
@@ -233,10 +247,7 @@ template <class Settings, class Options>
 std::vector<SharedFact> shared_facts(const Layout& layout, const Options& options) {
   std::vector<SharedFact> facts;
   add_layout(facts, layout);
-  facts.push_back({"element type of the tables",
-                   std::is_same_v<typename Settings::element, float>  ? "float"
-                   : std::is_same_v<typename Settings::element, Half> ? "Half"
-                                                                      : "BFloat16"});
+  facts.push_back({"element type of the tables", element_name<typename Settings::element>()});
   add_training(facts, layout, options);
   facts.push_back({"seed", fmt::format("{}", options.seed)});
   facts.push_back({"initializer", describe_initializer(options.initialize)});

@@ -38,8 +38,9 @@ struct UpdateStep {
 /// optimizer, first exchange parts of the mean squares.
 template <class Store, class Backend, class Comm>
 class Updater {
-  using T = typename Store::element;
   using Groups = typename Store::Groups;
+  template <int I>
+  using T = typename Store::Elements::template of<I>;
   template <int I>
   using O = typename Groups::template optimizer<I>;
 
@@ -242,8 +243,8 @@ class Updater {
   template <int I, int Width, IdType Id>
   void run_update(std::size_t a, const Now& now,
                   const std::vector<op::GradientGroup<Id>>& groups) const {
-    op::run<op::Update<T, Id, Width, O<I>>>(
-        backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
+    op::run<op::Update<T<I>, Id, Width, O<I>>>(
+        backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), groups, merged_row_counter_});
   }
 
@@ -302,8 +303,8 @@ class Updater {
         using Measuring = O<group()>;
         if constexpr (op::measures_rows<Measuring>) {
           constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
-          op::run<op::Measure<T, Measuring>>(
-              backend_, {store_.template state<Measuring>(a, now.number),
+          op::run<op::Measure<T<group()>, Measuring>>(
+              backend_, {store_.template state<group()>(a, now.number),
                          std::get<group()>(now.functors), placed(a, merged_[a]),
                          updates ? room(measured_) : nullptr, weights ? room(weights_) : nullptr});
           if constexpr (updates) squares_of_[a] = measured_.rows[a];
@@ -315,8 +316,8 @@ class Updater {
   template <int I, int Width>
   void apply_split(std::size_t a, const Now& now) {
     split_rows_ += merged_[a].count;
-    op::run<op::Apply<T, Width, O<I>>>(
-        backend_, {store_.template state<O<I>>(a, now.number, std::get<I>(now.on_backend)),
+    op::run<op::Apply<T<I>, Width, O<I>>>(
+        backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), placed(a, merged_[a]), row_mean_squares_[a],
                    MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] : nullptr});
   }
@@ -465,7 +466,7 @@ class Updater {
   const detail::BlockAlignment blocks_ = detail::block_alignment(communicator_);
   const Store& store_;
   const RankLayout& routing_;
-  const std::vector<Arena<T, Backend>>& arenas_;
+  const std::vector<Arena<Backend>>& arenas_;
   MeanSquareExchange<Backend, Comm> mean_squares_, weight_mean_squares_;
   Measured measured_, weights_;
   std::vector<op::MergedGradients> merged_;      // by arena, as what follows

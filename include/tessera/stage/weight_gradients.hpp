@@ -124,11 +124,9 @@ class WeightGradientStage {
   template <IdType Id, class OutputOf>
   void compute(Step<Id, Backend>& step, MatrixView<const float> gradient,
                const OutputOf& output_of) {
-    using T = typename Store::element;
-    using Group = typename op::WeightGradients<T, Id, op::dynamic_width>::Group;
+    using Group = typename op::WeightGradients<float, Id, op::dynamic_width>::Group;
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      const auto& arena = store_.arenas()[a];
       std::vector<Group> groups;
       for_each_group(
           step, routing_, static_cast<int>(a), Way::gradients,
@@ -143,12 +141,12 @@ class WeightGradientStage {
                                                direct ? own.stride : p.width};
             groups.push_back({source, output_of(slot, bags, part, received), from_first_entry});
           });
-      Store::with_width(arena.width(), [&]<int Width>(std::integral_constant<int, Width>) {
+      store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
         using Op = op::WeightGradients<T, Id, Width>;
         std::vector<typename Op::Group> of_width;
         for (const Group& group : groups)
           of_width.push_back({group.source, group.output, group.from_first_entry});
-        op::run<Op>(backend_, {arena.weights(), arena.width(), of_width});
+        op::run<Op>(backend_, {weights, store_.arenas()[a].width(), of_width});
       });
     }
   }

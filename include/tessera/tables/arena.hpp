@@ -9,38 +9,46 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
 /// Owns the weights and the optimizer state of rectangles of one width, one after another. Which
-/// optimizer's is known to whoever asks. Move-only.
-template <Element T, class Backend>
+/// optimizer's, and the type of the elements, is known to whoever asks. Move-only.
+template <class Backend>
 class Arena {
  public:
-  template <Optimizer O>
-  Arena(const Backend& backend, std::int64_t rows, int width, const O& optimizer,
-        Tier tier = Tier::device)
+  template <Element T, Optimizer O>
+  Arena(const Backend& backend, std::type_identity<T>, std::int64_t rows, int width,
+        const O& optimizer, Tier tier = Tier::device)
       : rows_(rows), width_(width), weights_(tier) {
     const std::size_t elements = static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
-    weights_.resize(backend, elements);
+    weights_.resize(backend, elements * sizeof(T));
     for (int i = 0; i < O::element_states + O::row_states; ++i)
       states_.emplace_back(tier).resize(
-          backend, i < O::element_states ? elements : static_cast<std::size_t>(rows));
+          backend, i < O::element_states ? elements * sizeof(StateElement<O>)
+                                         : static_cast<std::size_t>(rows) * sizeof(float));
     reset_state(backend, 0, rows, optimizer);
   }
 
   std::int64_t rows() const { return rows_; }
   int width() const { return width_; }
-  T* weights() const { return weights_.data(); }
-  /// As in O::state_names: those of elements, then those of rows.
-  float* optimizer_state(int i) const { return states_[static_cast<std::size_t>(i)].data(); }
+  /// T: as when it was made.
+  template <Element T>
+  T* weights() const {
+    return reinterpret_cast<T*>(weights_.data());
+  }
+  /// As in O::state_names: those of elements, of StateElement<O>, then those of rows, floats.
+  template <Element T>
+  T* optimizer_state(int i) const {
+    return reinterpret_cast<T*>(states_[static_cast<std::size_t>(i)].data());
+  }
 
   /// Where the weights begin, and each state.
   std::vector<std::byte*> fields() const {
-    std::vector<std::byte*> all{reinterpret_cast<std::byte*>(weights())};
-    for (const Buffer<float, Backend>& state : states_)
-      all.push_back(reinterpret_cast<std::byte*>(state.data()));
+    std::vector<std::byte*> all{weights_.data()};
+    for (const Buffer<std::byte, Backend>& state : states_) all.push_back(state.data());
     return all;
   }
 
@@ -49,27 +57,29 @@ class Arena {
   template <Optimizer O>
   void reset_state(const Backend& backend, std::int64_t first, std::int64_t count,
                    const O& optimizer) const {
-    for (int i = 0; i < O::element_states + O::row_states; ++i) {
-      const std::int64_t floats = i < O::element_states ? width_ : 1;
-      op::run<op::Initialize<float, Constant>>(backend, {optimizer_state(i) + first * floats,
-                                                         count * floats,
-                                                         1,
-                                                         {},
-                                                         Constant{optimizer.initial_state(i)}});
-    }
+    const auto fill = [&]<class S>(S* state, int i, std::int64_t values) {
+      op::run<op::Initialize<S, Constant>>(
+          backend,
+          {state + first * values, count * values, 1, {}, Constant{optimizer.initial_state(i)}});
+    };
+    for (int i = 0; i < O::element_states; ++i)
+      fill(optimizer_state<StateElement<O>>(i), i, width_);
+    for (int i = O::element_states; i < O::element_states + O::row_states; ++i)
+      fill(optimizer_state<float>(i), i, 1);
   }
 
   /// As updates see it.
-  template <Optimizer O>
+  template <Element T, Optimizer O>
   op::ArenaState<T, O> state(std::span<const op::ArenaSegment> segments,
                              std::uint64_t rounding_seed) const {
     op::ArenaState<T, O> state;
-    state.arena = weights_.data();
+    state.arena = weights<T>();
     state.rows = rows_;
     state.width = width_;
-    for (int i = 0; i < O::element_states; ++i) state.element_state[i] = optimizer_state(i);
+    for (int i = 0; i < O::element_states; ++i)
+      state.element_state[i] = optimizer_state<StateElement<O>>(i);
     for (int i = 0; i < O::row_states; ++i)
-      state.row_state[i] = optimizer_state(O::element_states + i);
+      state.row_state[i] = optimizer_state<float>(O::element_states + i);
     state.segments = segments;
     state.rounding_seed = rounding_seed;
     return state;
@@ -78,8 +88,8 @@ class Arena {
  private:
   std::int64_t rows_;
   int width_;
-  Buffer<T, Backend> weights_;
-  std::vector<Buffer<float, Backend>> states_;
+  Buffer<std::byte, Backend> weights_;
+  std::vector<Buffer<std::byte, Backend>> states_;
 };
 
 }  // namespace tessera::inline v0

@@ -10,6 +10,8 @@
 #include <tessera/tables/arena.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/cache_plan.hpp>
+#include <tessera/tables/copy_piece.hpp>
+#include <tessera/tables/group_elements.hpp>
 #include <tessera/tables/matrix.hpp>
 #include <tessera/tables/nearest_names.hpp>
 #include <tessera/tables/non_finite_count.hpp>
@@ -41,6 +43,8 @@ class TableStore {
   using element = T;
   using training = Trained;
   using Groups = detail::GroupsOf<Trained>;
+  /// Element types by training group; T: of those that name none.
+  using Elements = detail::GroupElements<Trained, T>;
   static constexpr bool copies = WidthList::copies, cuts_columns = WidthList::cuts_columns,
                         keeps_rows = WidthList::keeps_rows;
 
@@ -62,9 +66,10 @@ class TableStore {
           const auto& optimizer = Groups::template get<group()>(training);
           const auto initializer = initializers.template of<group()>();
           caches_.emplace_back();
-          if (is_cached(plan)) return add_cached(plan, optimizer, initializer, files);
-          arenas_.emplace_back(backend, plan.rows, plan.width, optimizer, plan.tier);
-          initialize(plan, arenas_.back(), 0, plan.rows, 0, initializer);
+          const std::type_identity<typename Elements::template of<group()>> element;
+          if (is_cached(plan)) return add_cached(plan, element, optimizer, initializer, files);
+          arenas_.emplace_back(backend, element, plan.rows, plan.width, optimizer, plan.tier);
+          initialize(plan, element, arenas_.back(), 0, plan.rows, 0, initializer);
         });
     } catch (const std::bad_alloc&) {
       throw InvalidArgument(no_memory(rank));
@@ -76,7 +81,7 @@ class TableStore {
   const Layout& layout() const { return layout_; }
   const RankLayout& routing() const { return routing_; }
   /// What updates and lookups work with: an arena's rows, or of a cached one the slots of its cache.
-  const std::vector<Arena<T, Backend>>& arenas() const { return arenas_; }
+  const std::vector<Arena<Backend>>& arenas() const { return arenas_; }
   /// The cache that an arena's rows are behind, or null. Its rows are found by RowCache::acquire.
   const std::shared_ptr<Cache>& cache(std::size_t a) const { return caches_[a]; }
   /// Of all caches.
@@ -95,10 +100,22 @@ class TableStore {
     detail::with_training_group<Trained>(group, f);
   }
 
+  /// Of a table's weights.
+  TensorType element_type(int table) const {
+    TensorType type{};
+    Elements::with(group_of(table),
+                   [&]<class E>(std::type_identity<E>) { type = tensor_type_of<E>(); });
+    return type;
+  }
   /// One optimizer state of a table.
   struct StateShape {
     std::string_view name;
     bool per_row = false;  ///< [rows, 1], else [rows, width]
+    TensorType type = TensorType::f32;
+
+    std::int64_t bytes(std::int64_t rows, std::int64_t width) const {
+      return static_cast<std::int64_t>(tensor_type_size(type)) * rows * (per_row ? 1 : width);
+    }
   };
   /// Those that a table has, those of elements first.
   std::vector<StateShape> states(int table) const { return states_of_group(group_of(table)); }
@@ -107,12 +124,11 @@ class TableStore {
   std::uint64_t seed() const { return seed_; }
   void set_seed(std::uint64_t seed) { seed_ = seed; }
 
-  /// Arena `a` as the update of step `step` sees it.
-  template <Optimizer O>
-  op::ArenaState<T, O> state(std::size_t a, std::int64_t step,
-                             const op::StepValues<O>* now = nullptr) const {
-    auto state =
-        arenas_[a].template state<O>(routing_.arenas()[a].segments, random_word(seed_, step));
+  /// Arena `a`, of training group I, as the update of step `step` sees it.
+  template <int I, class O = typename Groups::template optimizer<I>>
+  auto state(std::size_t a, std::int64_t step, const op::StepValues<O>* now = nullptr) const {
+    auto state = arenas_[a].template state<typename Elements::template of<I>, O>(
+        routing_.arenas()[a].segments, random_word(seed_, step));
     if (caches_[a] != nullptr) state.table_rows = caches_[a]->table_rows();
     state.now = now;
     return state;
@@ -121,6 +137,15 @@ class TableStore {
   template <class F>
   static void with_width(int width, F&& f) {
     WidthList::dispatch(width, f);
+  }
+  /// f.operator()<Width>(its weights) for an arena.
+  template <class F>
+  void with_weights(std::size_t a, F&& f) const {
+    Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
+      with_width(arenas_[a].width(), [&]<int Width>(std::integral_constant<int, Width>) {
+        f.template operator()<Width>(arenas_[a].template weights<E>());
+      });
+    });
   }
 
   /// One rectangle that this rank holds.
@@ -133,9 +158,11 @@ class TableStore {
     std::int64_t arena_row = 0;
     /// every rank has a copy
     bool replicated = false;
-    MatrixView<element> weights;  ///< [rows, width]
-    /// [rows, width], then [rows, 1]; as in `states(table)`
-    std::vector<MatrixView<float>> states;
+    /// [rows, width]; an AnyMatrix where training groups differ in their element types
+    typename Elements::Matrix weights;
+    /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
+    /// narrow states.
+    std::vector<typename Elements::StateMatrix> states;
   };
 
   /// The rectangles that this rank holds, with their memory. Those behind a cache are seen where
@@ -174,13 +201,19 @@ class TableStore {
                          static_cast<int>(a),
                          first,
                          routing_.arenas()[a].replicated,
-                         matrix(arenas_[a].weights(), 0, width),
+                         {},
                          {}};
-        std::size_t k = 0;
-        for (const StateShape& state : states(shard.table)) {
-          float* const values = arenas_[a].optimizer_state(static_cast<int>(k));
-          local.states.push_back(matrix(values, ++k, state.per_row ? 1 : width));
-        }
+        Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
+          local.weights = matrix(arenas_[a].template weights<E>(), 0, width);
+        });
+        with_group(group_of(shard.table), [&](auto group) {
+          using O = typename Groups::template optimizer<group()>;
+          for (int k = 0; k < O::element_states; ++k)
+            local.states.push_back(
+                matrix(arenas_[a].template optimizer_state<StateElement<O>>(k), k + 1, width));
+          for (int k = O::element_states; k < O::element_states + O::row_states; ++k)
+            local.states.push_back(matrix(arenas_[a].template optimizer_state<float>(k), k + 1, 1));
+        });
         shards.push_back(std::move(local));
       }
     return shards;
@@ -190,7 +223,9 @@ class TableStore {
   std::int64_t count_non_finite(const Backend& backend) const {
     NonFiniteCount<Backend> count(backend);
     flush();
-    for (const LocalShard& shard : resting_shards()) count.add(MatrixView<const T>(shard.weights));
+    for (const LocalShard& shard : resting_shards())
+      with_matrix(shard.weights,
+                  [&]<class E>(MatrixView<E> weights) { count.add(MatrixView<const E>(weights)); });
     return static_cast<std::int64_t>(count.read());
   }
 
@@ -223,8 +258,9 @@ class TableStore {
           for (const std::int64_t row : here) {
             std::int64_t at = row;
             const typename Cache::Pins pins = to_slot(a, at);
-            op::run<op::Initialize<T, std::remove_cvref_t<decltype(initializer)>>>(
-                backend, {arenas_[a].weights() + at * arenas_[a].width(),
+            using E = typename Elements::template of<group()>;
+            op::run<op::Initialize<E, std::remove_cvref_t<decltype(initializer)>>>(
+                backend, {arenas_[a].template weights<E>() + at * arenas_[a].width(),
                           1,
                           arenas_[a].width(),
                           {seed_, segment.table_key, spec.rows, row - offset, segment.column_begin},
@@ -268,33 +304,31 @@ class TableStore {
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host
   /// memory; other parts are left alone.
   void set(std::string_view name, MatrixView<const float> whole) {
-    for_each_piece(name, -1, whole,
-                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
-                     write(shard.weights, piece, first);
-                   });
+    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
+      detail::write_piece(backend_, shard.weights, piece, first);
+    });
     reload();
   }
   void get(std::string_view name, MatrixView<float> whole) const {
-    for_each_piece(name, -1, whole,
-                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
-                     read(shard.weights, piece, first);
-                   });
+    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
+      detail::read_piece(backend_, shard.weights, piece, first);
+    });
   }
   /// The same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1] for
   /// one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
     check_state(name, state);
     for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, MatrixView<const float> piece, std::int64_t first) {
-                     write(shard.states.at(state), piece, first);
+                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
+                     detail::write_piece(backend_, shard.states.at(state), piece, first);
                    });
     reload();
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
     check_state(name, state);
     for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, MatrixView<float> piece, std::int64_t first) {
-                     read(shard.states.at(state), piece, first);
+                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
+                     detail::read_piece(backend_, shard.states.at(state), piece, first);
                    });
   }
 
@@ -310,7 +344,9 @@ class TableStore {
       using O = typename Groups::template optimizer<i()>;
       if constexpr (O::element_states + O::row_states > 0)
         for (int k = 0; k < O::element_states + O::row_states; ++k)
-          states.push_back({O::state_names[k], k >= O::element_states});
+          states.push_back(
+              {O::state_names[k], k >= O::element_states,
+               k >= O::element_states ? TensorType::f32 : tensor_type_of<StateElement<O>>()});
     });
     return states;
   }
@@ -349,9 +385,9 @@ class TableStore {
     std::int64_t bytes = 0;
     for (const Shard& shard : layout_.shards) {
       if (!shard.held_by(rank)) continue;
-      bytes += shard.rectangle.elements() * static_cast<std::int64_t>(sizeof(T));
+      bytes += shard.rectangle.elements() * Elements::size(group_of(shard.table));
       for (const StateShape& state : states(shard.table))
-        bytes += 4 * (state.per_row ? shard.rectangle.rows() : shard.rectangle.elements());
+        bytes += state.bytes(shard.rectangle.rows(), shard.rectangle.width());
     }
     return fmt::format(
         "EmbeddingCollection: no memory for the tables of rank {}: {} bytes with the optimizer's "
@@ -380,17 +416,17 @@ class TableStore {
   }
 
   /// First values of arena rows [begin, end), in the rows of `arena` from `at` on.
-  template <Initializer F>
-  void initialize(const ArenaPlan& plan, const Arena<T, Backend>& arena, std::int64_t begin,
-                  std::int64_t end, std::int64_t at, const F& initializer) {
+  template <Element E, Initializer F>
+  void initialize(const ArenaPlan& plan, std::type_identity<E>, const Arena<Backend>& arena,
+                  std::int64_t begin, std::int64_t end, std::int64_t at, const F& initializer) {
     for (std::size_t i = 0; i < plan.segments.size(); ++i) {
       const op::ArenaSegment& segment = plan.segments[i];
       const std::int64_t first = std::max(begin, segment.row_offset),
                          last = std::min(end, segment.row_offset + segment.rows);
       if (first >= last) continue;
       const std::int64_t table_rows = layout_.tables[layout_.shards[plan.shards[i]].table].rows;
-      op::run<op::Initialize<T, F>>(
-          backend_, {arena.weights() + (at + first - begin) * arena.width(),
+      op::run<op::Initialize<E, F>>(
+          backend_, {arena.template weights<E>() + (at + first - begin) * arena.width(),
                      last - first,
                      arena.width(),
                      {seed_, segment.table_key, table_rows,
@@ -405,45 +441,45 @@ class TableStore {
            (plan.tier == Tier::host && plan.cache_rows != 0 && !Backend::host_readable);
   }
 
-  template <Optimizer O, Initializer F>
-  void add_cached(const ArenaPlan& plan, const O& optimizer, const F& initializer,
-                  const TableFiles& files) {
+  template <Element E, Optimizer O, Initializer F>
+  void add_cached(const ArenaPlan& plan, std::type_identity<E> element, const O& optimizer,
+                  const F& initializer, const TableFiles& files) {
     constexpr int states = O::element_states + O::row_states;
     RecordFormat format;
-    format.add(plan.width * std::int64_t{sizeof(T)});
-    for (int i = 0; i < states; ++i) format.add(i < O::element_states ? 4 * plan.width : 4);
+    format.add(plan.width * std::int64_t{sizeof(E)});
+    for (int i = 0; i < states; ++i)
+      format.add(i < O::element_states ? plan.width * std::int64_t{sizeof(StateElement<O>)} : 4);
     std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
     for (const ArenaPlan& other : routing_.arenas())
       if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
     const std::int64_t rows =
         detail::cache_slots(layout_, plan, files, bytes_on_file, Backend::host_readable);
-    arenas_.emplace_back(backend_, rows, plan.width, optimizer);
-    const Arena<T, Backend>& slots = arenas_.back();
+    arenas_.emplace_back(backend_, element, rows, plan.width, optimizer);
+    const Arena<Backend>& slots = arenas_.back();
     caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
                                              detail::cache_name(layout_, plan, routing_.rank()));
     Cache& cache = *caches_.back();
     if (plan.tier == Tier::host) {
-      resting_.emplace_back(backend_, plan.rows, plan.width, optimizer, Tier::host);
-      initialize(plan, resting_.back(), 0, plan.rows, 0, initializer);
+      resting_.emplace_back(backend_, element, plan.rows, plan.width, optimizer, Tier::host);
+      initialize(plan, element, resting_.back(), 0, plan.rows, 0, initializer);
       return cache.in_memory(resting_.back().fields());
     }
     detail::add_files(
         cache.in_files(files.queue_depth), files, layout_, plan, routing_.rank(), cache.format(),
         [&](const Shard& shard) {
-          std::vector<std::string> fields{std::string(tensor_type_name(tensor_type_of<T>()))};
+          std::vector<std::string> fields{std::string(tensor_type_name(tensor_type_of<E>()))};
           for (const StateShape& state : states_of_group(group_of(shard.table)))
             fields.emplace_back(state.name);
           return fields;
         });
     cache.fill_all(plan.rows, [&](std::int64_t first, std::int64_t count) {
-      initialize(plan, slots, first, first + count, 0, initializer);
+      initialize(plan, element, slots, first, first + count, 0, initializer);
     });
   }
   /// Bytes of an arena's rows, state and place in a cache included.
   std::int64_t bytes_of(const ArenaPlan& plan) const {
-    std::int64_t bytes = Cache::slot_overhead + plan.width * std::int64_t{sizeof(T)};
-    for (const StateShape& state : states_of_group(plan.group))
-      bytes += state.per_row ? 4 : 4 * std::int64_t{plan.width};
+    std::int64_t bytes = Cache::slot_overhead + plan.width * Elements::size(plan.group);
+    for (const StateShape& state : states_of_group(plan.group)) bytes += state.bytes(1, plan.width);
     return plan.rows * bytes;
   }
 
@@ -481,49 +517,13 @@ class TableStore {
     }
   }
 
-  /// Between a piece in host memory and rows of a shard in the backend's, converted on the way.
-  template <class V>
-  void write(MatrixView<V> shard, MatrixView<const float> piece, std::int64_t first) const {
-    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
-    for (std::int64_t i = 0; i < piece.rows; ++i)
-      for (std::int64_t j = 0; j < piece.columns; ++j)
-        values[i * piece.columns + j] = from_float<V>(piece(i, j));
-    copy_piece(piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
-      backend_.copy(rows, values.data() + at, static_cast<std::size_t>(count) * sizeof(V));
-    });
-  }
-  template <class V>
-  void read(MatrixView<V> shard, MatrixView<float> piece, std::int64_t first) const {
-    std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
-    copy_piece(piece, shard, first, [&](V* rows, std::int64_t at, std::int64_t count) {
-      backend_.copy(values.data() + at, rows, static_cast<std::size_t>(count) * sizeof(V));
-    });
-    for (std::int64_t i = 0; i < piece.rows; ++i)
-      for (std::int64_t j = 0; j < piece.columns; ++j)
-        piece(i, j) = to_float(values[i * piece.columns + j]);
-  }
-
-  /// copy(rows of the shard, where they stand in the piece, elements): at once where rows follow each
-  /// other.
-  template <class U, class V, class Copy>
-  void copy_piece(MatrixView<U> piece, MatrixView<V> shard, std::int64_t first,
-                  const Copy& copy) const {
-    const std::int64_t columns = piece.columns;
-    if (shard.stride == columns)
-      copy(shard.row(first), 0, piece.rows * columns);
-    else
-      for (std::int64_t i = 0; i < piece.rows; ++i)
-        copy(shard.row(first + i), i * columns, columns);
-    backend_.synchronize();
-  }
-
   Backend backend_;
   Layout layout_;
   std::vector<TableTraining> training_;
   RankLayout routing_;
   std::uint64_t seed_;
-  std::vector<Arena<T, Backend>> arenas_;
-  std::vector<Arena<T, Backend>> resting_;      // of caches whose rows stay in the host's memory
+  std::vector<Arena<Backend>> arenas_;
+  std::vector<Arena<Backend>> resting_;         // of caches whose rows stay in the host's memory
   std::vector<std::shared_ptr<Cache>> caches_;  // by arena; null: all rows are in it
 };
 

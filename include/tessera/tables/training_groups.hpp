@@ -49,13 +49,45 @@ struct GroupTables {
 
 }  // namespace detail
 
-/// A training group with policies of its own: InitializeWith<F>.
+namespace detail {
+
+template <class P>
+concept StoragePolicy = requires { typename P::element; };
+template <class P>
+concept InitializerPolicy = requires { typename P::initializer; };
+template <class P>
+concept NonFinitePolicy = requires { P::non_finite; };
+
+/// Bases that differ even where a policy is given twice.
+template <std::size_t, class Policy>
+struct ListedPolicy : Policy {};
+template <class Indices, class... Policies>
+struct ListedPolicies;
+template <std::size_t... I, class... Policies>
+struct ListedPolicies<std::index_sequence<I...>, Policies...> : ListedPolicy<I, Policies>... {};
+
+}  // namespace detail
+
+/// A training group with policies of its own, one of a kind, in place of the collection's:
+/// InitializeWith<F>, Storage<T>, CountNonFiniteGradients or RejectNonFiniteGradients.
 template <class Group, class... Policies>
-struct GroupWith : Group {
+struct GroupWith : Group,
+                   detail::ListedPolicies<std::index_sequence_for<Policies...>, Policies...> {
   using without_tables = GroupWith<typename Group::without_tables, Policies...>;
-  static_assert(sizeof...(Policies) == 1 && (requires { typename Policies::initializer; } && ...),
-                "a training group has one policy of its own: InitializeWith<F>");
-  using initializer = typename std::tuple_element_t<0, std::tuple<Policies...>>::initializer;
+  static_assert(((detail::InitializerPolicy<Policies> || detail::StoragePolicy<Policies> ||
+                  detail::NonFinitePolicy<Policies>) &&
+                 ...),
+                "a training group's own policies are InitializeWith<F>, Storage<T>, "
+                "CountNonFiniteGradients and RejectNonFiniteGradients; all others are the "
+                "collection's");
+  static_assert((0 + ... + detail::InitializerPolicy<Policies>) <= 1 &&
+                    (0 + ... + detail::StoragePolicy<Policies>) <= 1 &&
+                    (0 + ... + detail::NonFinitePolicy<Policies>) <= 1,
+                "a training group has two policies of one kind; give one InitializeWith<F>, one "
+                "Storage<T>, one of CountNonFiniteGradients and RejectNonFiniteGradients");
+  static_assert(Group::trains || !(detail::NonFinitePolicy<Policies> || ...),
+                "Frozen: its tables get no gradients; give CountNonFiniteGradients or "
+                "RejectNonFiniteGradients to groups that train");
 };
 
 /// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
@@ -64,7 +96,7 @@ template <class O, class... Tables>
 struct Train : detail::GroupTables<Tables...> {
   using optimizer = O;
   using without_tables = Train<O>;
-  /// The same with first values of its own: `Train<Sgd, Text>::with<InitializeWith<Uniform>>`.
+  /// The same with policies of its own: `Train<Sgd, Text>::with<InitializeWith<Uniform>>`.
   template <class... Policies>
   using with = GroupWith<Train, Policies...>;
   static constexpr bool trains = true;
@@ -107,15 +139,26 @@ namespace detail {
 
 /// The first values that a group names for itself; void: none.
 template <class Group>
-auto own_initializer() {
-  if constexpr (requires { typename Group::initializer; })
-    return std::type_identity<typename Group::initializer>{};
-  else
-    return std::type_identity<void>{};
-}
+struct InitializerOfGroup {
+  using type = void;
+};
+template <InitializerPolicy Group>
+struct InitializerOfGroup<Group> {
+  using type = typename Group::initializer;
+};
 template <class Group>
-using OwnInitializer = typename decltype(own_initializer<Group>())::type;
+using OwnInitializer = typename InitializerOfGroup<Group>::type;
 struct NoInitializer {};
+
+/// The element type that a group names for itself; T: none.
+template <class Group, class T>
+struct ElementOfGroup {
+  using type = T;
+};
+template <StoragePolicy Group, class T>
+struct ElementOfGroup<Group, T> {
+  using type = typename Group::element;
+};
 
 }  // namespace detail
 
@@ -161,6 +204,8 @@ struct GroupsOf {
 
   template <int>
   using initializer = void;
+  template <int, class T>
+  using element = T;
   template <int>
   static const Training& get(const Training& training) {
     return training;
@@ -183,7 +228,11 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   using counters = std::tuple<StepCounter<typename Groups::optimizer, Backend>...>;
 
   template <int I>
-  using initializer = OwnInitializer<std::tuple_element_t<I, std::tuple<Groups...>>>;
+  using group = std::tuple_element_t<I, std::tuple<Groups...>>;
+  template <int I>
+  using initializer = OwnInitializer<group<I>>;
+  template <int I, class T>
+  using element = typename ElementOfGroup<group<I>, T>::type;
   template <int I>
   static const optimizer<I>& get(const Training& training) {
     return std::get<I>(training.groups).optimizer;
