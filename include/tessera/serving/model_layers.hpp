@@ -165,8 +165,8 @@ class ModelScratch {
     Floats in{}, out{};  ///< [samples * places, width or width_]
   };
 
-  static MatrixView<float> matrix(Floats& floats, std::int64_t rows, std::int64_t columns) {
-    floats.resize(Host(), static_cast<std::size_t>(rows * columns));
+  MatrixView<float> matrix(Floats& floats, std::int64_t rows, std::int64_t columns) {
+    floats.resize(host_, static_cast<std::size_t>(rows * columns));
     return {floats.data(), rows, columns};
   }
 
@@ -214,6 +214,7 @@ class ModelScratch {
     return whole;
   }
 
+  Host host_;
   std::int64_t first_, columns_, wide_, width_, numbers_columns_, samples_ = 0;
   std::int64_t vectors_of_one_width_ = 0;  ///< columns
   std::optional<Mlp<>> bottom_;
