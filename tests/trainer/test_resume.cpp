@@ -339,9 +339,10 @@ TEST_CASE(
                                             (folder.path / "rows").string());
   CHECK(files["table_files"]["fetched_rows"] > 1000);
   CHECK(files["logloss"] == memory["logloss"]);
-  for (const std::int64_t step : {20, 50, 54})
+  // an increment has no description of the model
+  for (const auto& [step, expected] : {std::pair(20, 29), std::pair(50, 30), std::pair(54, 30)})
     check_same_files(folder.path / "memory" / checkpoint_name(step),
-                     folder.path / "files" / checkpoint_name(step), 30);
+                     folder.path / "files" / checkpoint_name(step), expected);
 }
 
 TEST_CASE("what cannot be resumed says why") {
