@@ -15,6 +15,8 @@
 
 #include <atomic>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <random>
@@ -143,6 +145,39 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     worst = std::max(worst, std::abs(double{a[i]} - b[i]));
   return worst;
+}
+
+/// One to three places of a text changed, cut out, doubled, or cut off.
+std::string mutated(std::string text, std::minstd_rand& random) {
+  for (auto n = 1 + random() % 3; n > 0 && !text.empty(); --n) {
+    const std::size_t at = random() % text.size(), length = 1 + random() % 20;
+    switch (random() % 6) {
+      case 0:
+        text[at] = static_cast<char>(text[at] ^ (1 << random() % 8));
+        break;
+      case 1:
+        text[at] = "0123456789-[]{}\",."[random() % 18];
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 4:
+        text.resize(at);
+        break;
+      default:
+        std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(at),
+                    std::min(length, text.size() - at), static_cast<char>(random()));
+    }
+  }
+  return text;
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -371,4 +406,65 @@ TEST_CASE("what does not fit is refused by name") {
   }
   CHECK_THROWS_WITH_AS(FrozenModel(*latest_checkpoint(misdescribed.folder.path)),
                        doctest::Contains("'top.0.weight' has 144 numbers"), DataError);
+}
+
+TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones") {
+  std::minstd_rand random(11);
+  const Samples samples(1, 4);
+  int refused = 0, taken = 0;
+  const auto load = [&](const std::filesystem::path& checkpoint) {
+    try {
+      const FrozenModel model(checkpoint, {.pad_batches = false});
+      ++taken;
+      if (model.inputs().model().features.size() == 3 && model.inputs().model().numeric.size() == 2)
+        scores_of(model, samples);
+    } catch (const DataError& error) {
+      ++refused;
+      CHECK_MESSAGE(std::string(error.what()).find(checkpoint.string()) != std::string::npos,
+                    error.what());
+    } catch (const InvalidArgument&) {  // by the changed description these samples are none of it
+    }
+  };
+  for (const std::string kind : {"cross", "wide", "projected"}) {
+    // a file as it is not any more: all but changes of texts that nobody reads
+    const Saved saved(description(kind));
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(saved.checkpoint))
+      files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    for (int i = 0; i < 250; ++i) {
+      const std::filesystem::path& file = files[random() % files.size()];
+      const std::string whole = bytes_of(file);
+      std::ofstream(file, std::ios::binary) << mutated(whole, random);
+      load(saved.checkpoint);
+      std::ofstream(file, std::ios::binary) << whole;
+    }
+    // what the files say of each other, with checksums that are right
+    const CheckpointReader whole(saved.checkpoint);
+    SelfCommunicator self;
+    for (int i = 0; i < 84; ++i) {
+      CheckpointContents contents;
+      auto tensors = saved.tensors;
+      for (auto& [name, values] : tensors) {
+        const StoredTensor& stored = whole.tensor(name);
+        if (random() % 40 == 0) continue;
+        if (random() % 40 == 0) values.pop_back();
+        const bool fits = std::ssize(values) == stored.rows() * stored.columns();
+        contents.add(Host(), name,
+                     fits ? stored.shape : std::vector<std::int64_t>{std::ssize(values)},
+                     std::span(values));
+      }
+      const std::string about = bytes_of(saved.checkpoint / ModelDescription::kFile),
+                        keys = bytes_of(saved.checkpoint / ModelDescription::kKeysFile);
+      contents.set_file(std::string(ModelDescription::kFile),
+                        random() % 3 == 0 ? about : mutated(about, random));
+      contents.set_file(std::string(ModelDescription::kKeysFile),
+                        random() % 3 == 0 ? mutated(keys, random) : keys);
+      const TemporaryFolder folder;
+      save_checkpoint(self, folder.path, contents, 1);
+      load(*latest_checkpoint(folder.path));
+    }
+  }
+  CHECK(refused > 800);
+  CHECK(taken > 0);
 }
