@@ -4,6 +4,7 @@
 // Whole models, from checkpoints that say what they are, against the same computed by the
 // definitions in double; users with candidates; requests joined over threads; what does not fit.
 #include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/data/criteo.hpp>
@@ -18,6 +19,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -406,6 +408,48 @@ TEST_CASE("what does not fit is refused by name") {
   }
   CHECK_THROWS_WITH_AS(FrozenModel(*latest_checkpoint(misdescribed.folder.path)),
                        doctest::Contains("'top.0.weight' has 144 numbers"), DataError);
+}
+
+TEST_CASE("an increment gives a model its rows and layers, and another's is refused") {
+  for (const std::string kind : {"cross", "wide", "projected"}) {
+    CAPTURE(kind);
+    const Saved saved(description(kind)), other(description(kind));
+    SelfCommunicator self;
+    auto tensors = saved.tensors;
+    CheckpointContents contents;
+    for (auto& [name, values] : tensors)
+      contents.add(Host(), name, CheckpointReader(saved.checkpoint).tensor(name).shape,
+                   std::span(values));
+    add_model_description(contents, description(kind),
+                          {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
+    const TemporaryFolder run;
+    const CheckpointBase base = save_checkpoint(self, run.path, contents, 1);
+    const FrozenModel first(*latest_checkpoint(run.path));
+    const ChangedRows changed(contents);
+    const Samples samples(7, 40);
+    std::shared_ptr<const FrozenModel> last;
+    for (const int step : {2, 3}) {
+      for (auto& [name, values] : tensors)
+        for (float& x : values) x *= -0.75f;
+      save_increment(self, run.path, changed, base, step);
+      const auto increment = *latest_checkpoint(run.path);
+      // from what was served, and alone; beside a whole one of the same numbers
+      last = frozen_model_of(increment, {}, step == 2 ? &first : last.get());
+      CHECK(last->step() == step);
+      CHECK(last->tables().file() == first.tables().file());
+      const TemporaryFolder whole;
+      save_checkpoint(self, whole.path, contents, step);
+      const std::vector<float> expected =
+          scores_of(FrozenModel(*latest_checkpoint(whole.path)), samples);
+      CHECK(scores_of(*last, samples) == expected);
+      CHECK(scores_of(*frozen_model_of(increment), samples) == expected);
+      CHECK(scores_of(first, samples) != expected);
+      CHECK_THROWS_WITH_AS(FrozenModel(FrozenModel(other.checkpoint), increment),
+                           doctest::Contains("made of another"), DataError);
+      CHECK_THROWS_WITH_AS(FrozenModel{increment}, doctest::Contains("it is an increment"),
+                           DataError);
+    }
+  }
 }
 
 TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones") {
