@@ -55,13 +55,16 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
                again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
-               bytes_text(cost.of(r)), shard.tier == Tier::host ? "  on the host" : "");
+               bytes_text(memory_cost(table, cost).of(r)),
+               shard.tier == Tier::host ? "  on the host" : "");
   }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     std::int64_t device = 0, host = 0;
     for (const Shard& shard : layout.shards)
       if (shard.held_by(rank))
-        (shard.tier == Tier::host ? host : device) += cost.of(shard.rectangle);
+        (shard.tier == Tier::host ? host : device) +=
+            memory_cost(layout.tables[static_cast<std::size_t>(shard.table)], cost)
+                .of(shard.rectangle);
     fmt::print("rank {:<3} holds {:>10}{}\n", rank, bytes_text(device),
                host > 0 ? fmt::format(", and {} on the host", bytes_text(host)) : "");
   }

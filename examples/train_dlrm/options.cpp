@@ -424,6 +424,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       ->check(CLI::Range(std::int64_t{1}, kMost << 10))
       ->option_text("SIZE [no limit]")
       ->needs(device_memory);
+  choose(add("--table-precision", options.table_precision,
+             "What tables are stored in; rows of 16 bits are rounded stochastically"),
+         kTablePrecisions);
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
@@ -663,6 +666,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.dense_precision != "tf32",
       "--dense tf32 is for --backend cuda; on the host take fp32 or bf16");
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.table_precision == "fp32",
+      "--table-precision {}: with --backend cuda tables are stored in fp32",
+      options.table_precision);
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");
