@@ -37,24 +37,46 @@ class Exporter {
  public:
   Exporter(CheckpointReader& reader, const ModelDescription& model, OnnxFile& to)
       : reader_(reader), model_(model), to_(to) {
+    const auto add = [&](const std::string& table, std::int64_t rows, std::int64_t width) {
+      require<DataError>(shape_of(table + ".weight") == std::vector<std::int64_t>{rows, width},
+                         "checkpoint '{}': tensor '{}.weight' is not as its description says",
+                         reader.folder().string(), table);
+      copy(table + ".weight");
+    };
     for (const TableInput& table : model.tables) {
-      require<DataError>(
-          shape_of(table.name + ".weight") == std::vector<std::int64_t>{table.rows, table.width},
-          "checkpoint '{}': tensor '{}.weight' is not as its description says",
-          reader.folder().string(), table.name);
-      copy(table.name + ".weight");
+      add(table.name, table.rows, table.width);
+      if (model.wide) add(wide_table(table.name), table.rows, 1);
     }
+    for (const std::int64_t width : model.projected_widths()) copy(projection(width));
   }
 
   void run() {
-    std::vector<std::string> vectors{bottom()};
-    for (const CategoryInput& feature : model_.features) vectors.push_back(vector_of(feature));
+    std::vector<std::string> vectors{model_.bottom_mlp.empty() ? numbers() : bottom()}, weights;
+    for (const CategoryInput& feature : model_.features) {
+      const TableInput& table = model_.table(feature.table);
+      const Entries entries = entries_of(feature);
+      const std::string vector = pooled(entries, feature, table.name, table.width);
+      vectors.push_back(model_.interaction == "dot" && table.width != model_.vector_width
+                            ? to_.node("Gemm", {vector, projection(table.width)},
+                                       {{.name = "transB", .number = 1}})
+                            : vector);
+      if (model_.wide) weights.push_back(pooled(entries, feature, wide_table(table.name), 1));
+    }
     const std::string joined =
         to_.node("Concat", vectors, {{.name = "axis", .number = 1}}, "vectors");
-    const std::string logit = mlp(
-        "top", model_.top_mlp,
-        model_.interaction == "dot" ? dot(joined, vectors.front()) : cross(joined), false, "logit");
-    to_.node("Sigmoid", {logit}, {}, "score");
+    const std::string logit = mlp("top", model_.top_mlp,
+                                  model_.interaction == "dot"     ? dot(joined, vectors.front())
+                                  : model_.interaction == "cross" ? cross(joined)
+                                                                  : joined,
+                                  false, model_.wide ? "deep_logit" : "logit");
+    if (model_.wide)
+      to_.node("Add",
+               {logit, to_.node("ReduceSum",
+                                {to_.node("Concat", weights, {{.name = "axis", .number = 1}}),
+                                 indices({1})},
+                                {{.name = "keepdims", .number = 1}})},
+               {}, "logit");
+    to_.node("Sigmoid", {"logit"}, {}, "score");
     to_.output("score", Type::float32, {-1, 1});
     to_.output("logit", Type::float32, {-1, 1});
   }
@@ -161,42 +183,48 @@ class Exporter {
   }
   std::string bottom() { return mlp("bottom", model_.bottom_mlp, numbers(), true, "bottom"); }
 
-  /// A feature's vectors, [batch, width of its table].
-  std::string vector_of(const CategoryInput& feature) {
-    const TableInput& table = model_.table(feature.table);
-    const std::string weight = table.name + ".weight";
-    std::string pooled;
+  static std::string projection(std::int64_t width) {
+    return fmt::format("projection.{}.weight", width);
+  }
+
+  /// The rows that a feature reads; of a list, the sample of each and what its sum is divided by.
+  struct Entries {
+    std::string rows, samples{}, divisor{};
+  };
+  Entries entries_of(const CategoryInput& feature) {
     if (!feature.list) {
       to_.input(feature.name, Type::int64, {-1, 1});
-      pooled = to_.node("Gather", {weight, to_.node("Reshape", {feature.name, indices({-1})})});
-    } else {
-      const std::string samples = feature.name + "_samples";
-      to_.input(feature.name, Type::int64, {-2});
-      to_.input(samples, Type::int64, {-2});
-      const std::string places = to_.node("Reshape", {samples, indices({-1, 1})}),
-                        rows = to_.node("Gather", {weight, feature.name});
-      const auto add_up = [&](std::int64_t columns, const std::string& what) {
-        return to_.node("ScatterND", {zeros(columns), places, what},
-                        {{.name = "reduction", .text = "add"}});
-      };
-      pooled = add_up(table.width, rows);
-      if (feature.pooling != Pooling::sum) {
-        const std::string ones = to_.node(
-            "Add",
-            {to_.node("Mul", {to_.node("Cast", {places}, {{.name = "to", .number = 1}}), one(0)}),
-             one(1)});
-        std::string count = to_.node("Max", {add_up(1, ones), one(1)});
-        if (feature.pooling == Pooling::sqrtn) count = to_.node("Sqrt", {count});
-        pooled = to_.node("Div", {pooled, count});
-      }
+      return {to_.node("Reshape", {feature.name, indices({-1})})};
     }
-    // cross layers take vectors of any widths
-    require<DataError>(
-        table.width == model_.vector_width || model_.interaction == "cross",
-        "checkpoint '{}': table '{}' has rows of {}, and its products need {}; such models are not "
-        "exported",
-        reader_.folder().string(), table.name, table.width, model_.vector_width);
-    return pooled;
+    require<DataError>(feature.pooling != Pooling::max,
+                       "checkpoint '{}': column '{}' is pooled by max, for which this version of "
+                       "ONNX has no operation; such models are not exported",
+                       reader_.folder().string(), feature.name);
+    const std::string samples = feature.name + "_samples";
+    to_.input(feature.name, Type::int64, {-2});
+    to_.input(samples, Type::int64, {-2});
+    Entries entries{feature.name, to_.node("Reshape", {samples, indices({-1, 1})})};
+    if (feature.pooling == Pooling::sum) return entries;
+    const std::string ones = to_.node(
+        "Add", {to_.node("Mul", {to_.node("Cast", {entries.samples}, {{.name = "to", .number = 1}}),
+                                 one(0)}),
+                one(1)});
+    entries.divisor = to_.node("Max", {add_up(entries, 1, ones), one(1)});
+    if (feature.pooling == Pooling::sqrtn) entries.divisor = to_.node("Sqrt", {entries.divisor});
+    return entries;
+  }
+  /// Rows of a matrix added up by sample.
+  std::string add_up(const Entries& entries, std::int64_t columns, const std::string& what) {
+    return to_.node("ScatterND", {zeros(columns), entries.samples, what},
+                    {{.name = "reduction", .text = "add"}});
+  }
+  /// A feature's vectors, [batch, width of the table].
+  std::string pooled(const Entries& entries, const CategoryInput& feature, const std::string& table,
+                     std::int64_t width) {
+    const std::string rows = to_.node("Gather", {table + ".weight", entries.rows});
+    if (!feature.list) return rows;
+    const std::string sum = add_up(entries, width, rows);
+    return entries.divisor.empty() ? sum : to_.node("Div", {sum, entries.divisor});
   }
 
   std::int64_t vectors() const { return std::ssize(model_.features) + 1; }

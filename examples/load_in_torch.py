@@ -26,7 +26,7 @@ import read_checkpoint
 
 
 class Model(nn.Module):
-    """DLRM, or DCN v2 where the interaction is `cross`; as model.json of a checkpoint describes it."""
+    """DLRM, DCN v2 where the interaction is `cross`, or vectors side by side, as in Wide & Deep; as model.json of a checkpoint describes it."""
 
     def __init__(self, description):
         super().__init__()
@@ -34,12 +34,14 @@ class Model(nn.Module):
         self.numeric = [column["name"] for column in d["numeric"]]
         self.features = [feature["name"] for feature in d["features"]]
         tables = {table["name"]: table for table in d["tables"]}
-        self.tables = nn.ModuleDict({self.key(name): nn.EmbeddingBag(t["rows"], t["width"], mode="sum") for name, t in tables.items()})
+        table = lambda t, width: nn.EmbeddingBag(t["rows"], width, mode="sum")
+        self.tables = nn.ModuleDict({self.key(name): table(t, t["width"]) for name, t in tables.items()})
+        self.wide = nn.ModuleDict({self.key(name): table(t, 1) for name, t in tables.items() if d.get("wide")})
         width = d["vector_width"]
-        if d["interaction"] == "dot" and any(t["width"] != width for t in tables.values()):
-            raise ValueError("products of vectors of several widths are not known here")
+        others = {t["width"] for t in tables.values()} - {width} if d["interaction"] == "dot" else ()
+        self.projections = nn.ModuleDict({str(w): nn.Linear(w, width, bias=False) for w in sorted(others)})
         self.bottom, self.top = self.mlp(d["bottom_mlp"]), self.mlp(d["top_mlp"])
-        columns = width + sum(tables[f["table"]]["width"] for f in d["features"])
+        columns = width + sum(tables[f["table"]]["width"] for f in d["features"])  # of cross layers
         rank = d["cross_rank"]
         layers = range(d["cross_layers"] if d["interaction"] == "cross" else 0)
         self.cross_v = nn.ModuleList(nn.Linear(columns, rank, bias=False) for _ in layers if rank)
@@ -69,18 +71,22 @@ class Model(nn.Module):
             columns.append((torch.where(empty, torch.tensor(float(fill)), value) - column["shift"]) * column["scale"])
         return torch.stack(columns, 1)
 
-    def vector(self, feature, ids):
-        table = self.tables[self.key(feature["table"])]
+    def vector(self, tables, feature, ids):
+        table = tables[self.key(feature["table"])]
         if feature["list"]:
             rows, offsets = ids
+            counts = torch.diff(offsets, append=torch.tensor([len(rows)]))
+            if feature["pooling"] == "max":  # of a bag without entries 0
+                samples = torch.repeat_interleave(counts)[:, None].expand(-1, table.embedding_dim)
+                return torch.zeros(len(offsets), table.embedding_dim).scatter_reduce(0, samples, table.weight[rows], "amax", include_self=False)
             pooled = table(rows, offsets)
-            counts = torch.diff(offsets, append=torch.tensor([len(rows)])).clamp(min=1).to(pooled.dtype)[:, None]
+            counts = counts.clamp(min=1).to(pooled.dtype)[:, None]
             return pooled / {"sum": torch.ones_like(counts), "mean": counts, "sqrtn": counts.sqrt()}[feature["pooling"]]
         return table(ids[:, None])
 
     def interaction(self, vectors):
         if self.description["interaction"] == "dot":
-            x = torch.stack(vectors, 1)
+            x = torch.stack([self.projections[str(v.shape[1])](v) if str(v.shape[1]) in self.projections else v for v in vectors], 1)
             i, j = torch.tril_indices(len(vectors), len(vectors), -1)
             z = torch.cat([vectors[0], (x @ x.transpose(1, 2))[:, i, j]], 1)
             return nn.functional.pad(z, (0, self.description["top_mlp"][0] - z.shape[1]))
@@ -93,10 +99,12 @@ class Model(nn.Module):
         x = self.dense_input(numbers)
         for layer in self.bottom:
             x = torch.relu(layer(x))
-        z = self.interaction([x, *(self.vector(f, ids[f["name"]]) for f in self.description["features"])])
+        features = self.description["features"]
+        z = self.interaction([x, *(self.vector(self.tables, f, ids[f["name"]]) for f in features)])
         for layer in self.top[:-1]:
             z = torch.relu(layer(z))
-        return self.top[-1](z)[:, 0]
+        logits = self.top[-1](z)[:, 0]
+        return sum((self.vector(self.wide, f, ids[f["name"]])[:, 0] for f in features), logits) if self.wide else logits
 
 
 def load(folder):
@@ -110,7 +118,7 @@ def load(folder):
     if not (folder / "model.json").exists():
         raise ValueError(f"'{folder}' does not say what its model is: no model.json")
     description = json.loads((folder / "model.json").read_text())
-    known = ("dot", "cross")
+    known = ("dot", "cross", "concat")
     if description["version"] != 1 or description["interaction"] not in known:
         raise ValueError(f"'{folder}/model.json': version 1 and an interaction of {known} are known here")
     model = Model(description)
@@ -128,6 +136,10 @@ def load(folder):
 
     for table in description["tables"]:
         fill(model.tables[Model.key(table["name"])].weight, f"{table['name']}.weight")
+        if model.wide:
+            fill(model.wide[Model.key(table["name"])].weight, f"wide.{table['name']}.weight")
+    for width, layer in model.projections.items():
+        fill(layer.weight, f"projection.{width}.weight")
     for name in ("bottom", "top"):
         for i, layer in enumerate(getattr(model, name)):
             fill_linear(layer, f"{name}.{i}.weight", f"{name}.{i}.bias")

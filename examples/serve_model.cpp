@@ -48,6 +48,11 @@ std::optional<Options> parse(int argc, char** argv) {
   app.add_option("--model", models, "The same for several models")->option_text("NAME=DIR ...");
   app.add_option("--format", options.service.format, "Of the tables' rows in memory")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "int8", "int8-half", "int4"}));
+  app.add_option("--watch", options.service.watch_seconds,
+                 "Follow the training: how often to look for a newer checkpoint in folders of "
+                 "--save, which then takes the place of the old one; 0: never")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("SECONDS [0]");
   app.option_defaults()->group("Scoring");
   app.add_option("--threads", options.service.threads, "That score, for each model")
       ->check(CLI::Range(1, 256));
@@ -116,8 +121,12 @@ int fail(std::string text, int code) {
 
 int main(int argc, char** argv) try {
   std::signal(SIGPIPE, SIG_IGN);  // a client that is gone is an error of its connection
-  const auto options = parse(argc, argv);
+  auto options = parse(argc, argv);
   if (!options) return 0;
+  options->service.log = [](const std::string& line) {
+    fmt::print("{}\n", line);
+    std::fflush(stdout);
+  };
   serve::Service service(options->service);
   for (const std::string& line : service.descriptions()) fmt::print("{}\n", line);
   serve::serve_http(service, options->http, [&](int port) {

@@ -96,6 +96,13 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
   if (options.mode == "inference")
     for (std::size_t i = 0; i < kPercentiles.size(); ++i)
       json["latency_ms"][fmt::format("p{}", kPercentiles[i])] = 1e3 * result.latencies[i];
+  if (result.cache.rows > 0)
+    json["table_files"] = {{"rows", result.cache.rows},
+                           {"fetched_rows", result.cache.fetched_rows},
+                           {"written_rows", result.cache.written_rows},
+                           {"read_bytes", result.cache.read_bytes},
+                           {"written_bytes", result.cache.written_bytes},
+                           {"seconds", result.cache.seconds}};
   if (!result.auc_without.empty()) json["auc_without"] = result.auc_without;
   return json;
 }
@@ -119,6 +126,12 @@ void print(const Options& options, const Clicks& clicks, const Result& result) {
                options.mode == "eval" ? "\n" : ", ");
   if (options.mode != "eval")
     fmt::print("{} samples/s\n", grouped(std::llround(result.samples_per_second)));
+  if (result.cache.rows > 0)
+    fmt::print(
+        "tables in files, of rank 0: {:.1f} % of rows were in memory, {} fetched, {} written back, "
+        "{:.1f} s waited\n",
+        100 * result.cache.hit_rate(), grouped(result.cache.fetched_rows),
+        grouped(result.cache.written_rows), result.cache.seconds);
   if (std::isfinite(result.best_auc))
     fmt::print("best possible test AUC {:.4f} (the true probabilities)\n", result.best_auc);
 }

@@ -342,8 +342,8 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
   return columns;
 }
 
-Reply infer_reply(std::string_view model, std::string_view version, const InferRequest& request,
-                  std::span<const float> scores) {
+Reply infer_reply(std::string_view model, std::string_view version, std::int64_t step,
+                  const InferRequest& request, std::span<const float> scores) {
   Reply reply;
   std::string& out = reply.body;
   out = "{\"model_name\":";
@@ -354,8 +354,10 @@ Reply infer_reply(std::string_view model, std::string_view version, const InferR
     out += ",\"id\":";
     append_json_string(out, *request.id);
   }
-  out += fmt::format(",\"outputs\":[{{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[{},1],",
-                     scores.size());
+  out += fmt::format(
+      ",\"parameters\":{{\"step\":{}}},\"outputs\":[{{\"name\":\"score\",\"datatype\":\"FP32\","
+      "\"shape\":[{},1],",
+      step, scores.size());
   if (request.binary_output) {
     out += fmt::format("\"parameters\":{{\"binary_data_size\":{}}}}}]}}", scores.size_bytes());
     reply.json_bytes = out.size();
@@ -377,7 +379,7 @@ std::string server_metadata() {
 }
 
 std::string model_metadata(std::string_view name, std::span<const std::string> versions,
-                           const ModelDescription& model) {
+                           std::int64_t step, const ModelDescription& model) {
   std::string out = "{\"name\":";
   append_json_string(out, name);
   out += ",\"versions\":[";
@@ -385,7 +387,8 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
     if (i > 0) out += ',';
     append_json_string(out, versions[i]);
   }
-  out += "],\"platform\":\"tessera\",\"inputs\":[";
+  out +=
+      fmt::format("],\"platform\":\"tessera\",\"parameters\":{{\"step\":{}}},\"inputs\":[", step);
   bool begun = false;
   const auto tensor = [&](const std::string& column, std::string_view type,
                           std::string_view shape) {

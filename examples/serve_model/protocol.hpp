@@ -55,12 +55,13 @@ struct Reply {
   std::string body;
   std::size_t json_bytes = 0;  ///< 0: all of it
 };
-Reply infer_reply(std::string_view model, std::string_view version, const InferRequest& request,
-                  std::span<const float> scores);
+/// `step`: of the training whose model made the scores.
+Reply infer_reply(std::string_view model, std::string_view version, std::int64_t step,
+                  const InferRequest& request, std::span<const float> scores);
 
 std::string server_metadata();
 std::string model_metadata(std::string_view name, std::span<const std::string> versions,
-                           const tessera::ModelDescription& model);
+                           std::int64_t step, const tessera::ModelDescription& model);
 std::string error_body(std::string_view text);
 
 }  // namespace serve

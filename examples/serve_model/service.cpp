@@ -9,6 +9,7 @@
 #include <tessera/serving/batching_scorer.hpp>
 #include <tessera/serving/frozen_model.hpp>
 #include <tessera/serving/row_format.hpp>
+#include <tessera/serving/watch.hpp>
 
 #include <fmt/format.h>
 
@@ -17,10 +18,12 @@
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace serve {
@@ -59,20 +62,90 @@ class Seconds {
   std::atomic<std::uint64_t> nanoseconds_{0};
 };
 
-struct Version {
-  std::string number;
+/// A checkpoint's model, and who scores with it.
+struct Served {
   std::filesystem::path checkpoint;
-  FrozenModel model;
+  std::shared_ptr<const FrozenModel> model;
   BatchingScorer scorer;
-  std::atomic<std::uint64_t> samples{0}, failures{0};
+
+  Served(std::filesystem::path folder, std::shared_ptr<const FrozenModel> loaded,
+         const BatchingOptions& batching)
+      : checkpoint(std::move(folder)), model(std::move(loaded)), scorer(*model, batching) {}
+};
+
+/// A version of a model, which may follow a training run.
+class Version {
+ public:
+  const std::string number;
+  std::atomic<std::uint64_t> samples{0};
   Seconds seconds;
 
-  Version(std::string name, const std::filesystem::path& folder, const FrozenModelOptions& frozen,
-          const BatchingOptions& batching)
-      : number(std::move(name)),
-        checkpoint(folder),
-        model(folder, frozen),
-        scorer(model, batching) {}
+  /// `watch_seconds`: how often to look for newer checkpoints beside this one; 0: never.
+  Version(std::string number_, std::string model, const std::filesystem::path& checkpoint,
+          double watch_seconds, FrozenModelOptions frozen, BatchingOptions batching,
+          std::function<void(const std::string&)> log)
+      : number(std::move(number_)),
+        name_(fmt::format("{} version {}", model, number)),
+        frozen_(std::move(frozen)),
+        batching_(batching),
+        log_(std::move(log)),
+        served_(load(checkpoint, nullptr)) {
+    if (watch_seconds > 0)
+      watch_.emplace(
+          checkpoint.parent_path(), [this](const std::filesystem::path& latest) { take(latest); },
+          std::chrono::milliseconds(std::max<std::int64_t>(1, std::llround(watch_seconds * 1e3))));
+  }
+
+  /// What is served now. Who holds it scores with this one model, whatever comes meanwhile.
+  std::shared_ptr<Served> served() const {
+    const std::lock_guard lock(mutex_);
+    return served_;
+  }
+  /// Of newer checkpoints; none where the version does not follow.
+  std::optional<CheckpointWatch::Status> watched() const {
+    if (!watch_) return std::nullopt;
+    return watch_->status();
+  }
+
+ private:
+  std::shared_ptr<Served> load(const std::filesystem::path& checkpoint,
+                               const FrozenModel* last) const {
+    return std::make_shared<Served>(checkpoint, frozen_model_of(checkpoint, frozen_, last),
+                                    batching_);
+  }
+
+  void take(const std::filesystem::path& latest) {
+    const std::shared_ptr<Served> last = served();
+    try {
+      const auto [manifest, crc] = read_manifest(latest);
+      if (last->model->tables().checkpoint() == CheckpointMark{manifest.step, crc}) return;
+      const auto begin = Clock::now();
+      std::shared_ptr<Served> next = load(latest, last->model.get());
+      {
+        const std::lock_guard lock(mutex_);
+        served_ = std::move(next);
+      }
+      refused_.clear();
+      log_(fmt::format("{}: {} (step {}, {:.0f} ms)", name_, latest.string(), manifest.step,
+                       std::chrono::duration<double, std::milli>(Clock::now() - begin).count()));
+    } catch (const std::exception& error) {
+      if (std::exchange(refused_, error.what()) != error.what())
+        log_(fmt::format("{}: step {} goes on; refused: {}", name_, last->model->step(),
+                         error.what()));
+      throw;
+    }
+    // it ends here, with what waits for it, and not on a thread of the connections
+    while (last.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  std::string name_;
+  FrozenModelOptions frozen_;
+  BatchingOptions batching_;
+  std::function<void(const std::string&)> log_;
+  std::string refused_;  ///< why, the last time
+  mutable std::mutex mutex_;
+  std::shared_ptr<Served> served_;
+  std::optional<CheckpointWatch> watch_;  ///< ends first
 };
 
 bool is_number(std::string_view text) {
@@ -80,9 +153,13 @@ bool is_number(std::string_view text) {
          text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
+bool is_checkpoint(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / Manifest::kFile);
+}
+
 /// A checkpoint's folder, or the last one of a training run's.
 std::filesystem::path checkpoint_in(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / Manifest::kFile)) return folder;
+  if (is_checkpoint(folder)) return folder;
   const auto latest = latest_checkpoint(folder);
   require<DataError>(
       latest.has_value(),
@@ -92,15 +169,16 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& folder) {
   return *latest;
 }
 
-/// Numbered subfolders are versions; without such the folder is version 1.
+/// Numbered subfolders are versions; without such the folder is version 1: folders of checkpoints,
+/// or checkpoints.
 std::map<std::int64_t, std::filesystem::path> versions_in(const std::filesystem::path& folder) {
   std::map<std::int64_t, std::filesystem::path> versions;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (entry.is_directory() && is_number(entry.path().filename().string()))
-      versions[std::stoll(entry.path().filename().string())] = checkpoint_in(entry.path());
+      versions[std::stoll(entry.path().filename().string())] = entry.path();
   require<DataError>(!error, "cannot read the folder '{}': {}", folder.string(), error.message());
-  if (versions.empty()) versions[1] = checkpoint_in(folder);
+  if (versions.empty()) versions[1] = folder;
   return versions;
 }
 
@@ -145,10 +223,11 @@ struct Service::Parts {
     for (const ModelSource& source : options.models) {
       auto& versions = models[source.name];
       require<InvalidArgument>(versions.empty(), "two models are named '{}'", source.name);
-      for (const auto& [number, checkpoint] : versions_in(source.folder))
+      for (const auto& [number, folder] : versions_in(source.folder))
         versions[number] = std::make_unique<Version>(
-            std::to_string(number), checkpoint,
-            FrozenModelOptions{.format = parse_row_format(options.format)}, batching);
+            std::to_string(number), source.name, checkpoint_in(folder),
+            is_checkpoint(folder) ? 0 : options.watch_seconds,
+            FrozenModelOptions{.format = parse_row_format(options.format)}, batching, options.log);
     }
   }
 
@@ -200,6 +279,21 @@ struct Service::Parts {
           out += line(fmt::format("model=\"{}\",version=\"{}\"", name, number), *version);
     };
     each(
+        "# HELP serve_model_step The training step of the model that is served.\n# TYPE "
+        "serve_model_step gauge\n",
+        [](const std::string& labels, const Version& v) {
+          return fmt::format("serve_model_step{{{}}} {}\n", labels, v.served()->model->step());
+        });
+    each(
+        "# HELP serve_looks_refused_total Looks at a training run's folder that ended with an "
+        "error.\n# TYPE serve_looks_refused_total counter\n",
+        [](const std::string& labels, const Version& v) {
+          const auto status = v.watched();
+          return status
+                     ? fmt::format("serve_looks_refused_total{{{}}} {}\n", labels, status->refused)
+                     : "";
+        });
+    each(
         "# HELP serve_samples_total Samples that were scored.\n# TYPE serve_samples_total "
         "counter\n",
         [](const std::string& labels, const Version& v) {
@@ -226,6 +320,7 @@ namespace {
 
 /// An inference request from its body to its reply. Ends itself.
 struct Inference {
+  std::int64_t step = 0;  ///< of the model that scores it
   HttpRequest http;
   InferRequest request;
   EncodedSamples samples;
@@ -248,11 +343,13 @@ HttpReply Service::refusal(int status, const std::string& text) {
 std::vector<std::string> Service::descriptions() const {
   std::vector<std::string> lines;
   for (const auto& [name, versions] : parts_->models)
-    for (const auto& [number, version] : versions)
-      lines.push_back(fmt::format("{} version {}: {} ({}, {} bytes of tables in {})", name, number,
-                                  version->checkpoint.string(),
-                                  version->model.description().interaction,
-                                  version->model.tables().bytes(), parts_->options.format));
+    for (const auto& [number, version] : versions) {
+      const std::shared_ptr<Served> served = version->served();
+      lines.push_back(fmt::format("{} version {}: {} ({}, step {}, {} bytes of tables in {})", name,
+                                  number, served->checkpoint.string(),
+                                  served->model->description().interaction, served->model->step(),
+                                  served->model->tables().bytes(), parts_->options.format));
+    }
   return lines;
 }
 
@@ -300,7 +397,9 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
       std::vector<std::string> numbers;
       for (const auto& [number, other] : parts.versions_of(path[2]))
         numbers.push_back(std::to_string(number));
-      return answer({.body = model_metadata(path[2], numbers, version.model.description())});
+      const std::shared_ptr<Served> served = version.served();
+      return answer({.body = model_metadata(path[2], numbers, served->model->step(),
+                                            served->model->description())});
     }
     if (is(verb, "ready")) {
       allow("GET");
@@ -317,12 +416,16 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
                                      http.encoding));
     const auto begin = Clock::now();
     auto inference = std::make_shared<Inference>();
+    // not kept by the request, which ends on a thread of its scorer; a scorer answers all
+    const std::shared_ptr<Served> served = version.served();
+    const FrozenModel& model = *served->model;
+    inference->step = model.step();
     inference->http = std::move(http);
     std::optional<std::string_view> json_bytes;
     if (inference->http.json_bytes) json_bytes = *inference->http.json_bytes;
     inference->request = parse_infer_request(inference->http.body, json_bytes);
-    version.model.inputs().encode(
-        columns_of(inference->request, version.model.description(), parts.options.most_samples),
+    model.inputs().encode(
+        columns_of(inference->request, model.description(), parts.options.most_samples),
         inference->samples);
     inference->scores.resize(static_cast<std::size_t>(inference->samples.samples));
     inference->scoring.samples = &inference->samples;
@@ -334,7 +437,8 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
         if (error) std::rethrow_exception(error);
         version.samples += inference->scores.size();
         version.seconds.add(std::chrono::duration<double>(Clock::now() - begin).count());
-        Reply scored = infer_reply(name, version.number, inference->request, inference->scores);
+        Reply scored = infer_reply(name, version.number, inference->step, inference->request,
+                                   inference->scores);
         made.body = std::move(scored.body);
         made.json_bytes = scored.json_bytes;
         if (scored.json_bytes > 0) made.type = "application/octet-stream";
@@ -346,7 +450,7 @@ void Service::handle(HttpRequest http, std::function<void(HttpReply)> reply) {
       reply(std::move(made));
     };
     ++parts.in_flight;
-    if (!version.scorer.submit(inference->scoring)) {
+    if (!served->scorer.submit(inference->scoring)) {
       --parts.in_flight;
       inference->scoring.done = nullptr;  // it owns itself
       throw Refusal(503, "too many requests wait for this model; try again in a second");

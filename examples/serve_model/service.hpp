@@ -27,6 +27,10 @@ struct ServiceOptions {
   std::int64_t batch_samples = 256;     ///< that are scored together
   std::int64_t batch_delay_us = 0;
   std::int64_t most_waiting = 1 << 18;  ///< samples, of each model
+  /// Folders of training runs are followed: how often they are looked at; 0: never.
+  double watch_seconds = 0;
+  /// Gets a line for each model that is replaced, and for each that is refused.
+  std::function<void(const std::string&)> log = [](const std::string&) {};
 };
 
 /// What a connection has read.

@@ -56,17 +56,17 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
                bytes_text(memory_cost(table, cost).of(r)),
-               shard.tier == Tier::host ? "  on the host" : "");
+               shard.tier == Tier::host   ? "  on the host"
+               : shard.tier == Tier::file ? "  in a file"
+                                          : "");
   }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
-    std::int64_t device = 0, host = 0;
-    for (const Shard& shard : layout.shards)
-      if (shard.held_by(rank))
-        (shard.tier == Tier::host ? host : device) +=
-            memory_cost(layout.tables[static_cast<std::size_t>(shard.table)], cost)
-                .of(shard.rectangle);
-    fmt::print("rank {:<3} holds {:>10}{}\n", rank, bytes_text(device),
-               host > 0 ? fmt::format(", and {} on the host", bytes_text(host)) : "");
+    const std::int64_t host = bytes_in(layout, cost, rank, Tier::host),
+                       file = bytes_in(layout, cost, rank, Tier::file);
+    fmt::print("rank {:<3} holds {:>10}{}{}\n", rank,
+               bytes_text(bytes_in(layout, cost, rank, Tier::device)),
+               host > 0 ? fmt::format(", and {} on the host", bytes_text(host)) : "",
+               file > 0 ? fmt::format(", and {} in files", bytes_text(file)) : "");
   }
 }
 

@@ -23,15 +23,20 @@ tessera::ModelDescription describe(const Options& options, const DataShape& data
     model.cross_layers = options.cross_layers;
     model.cross_rank = options.cross_rank;
   }
-  model.bottom_mlp.insert(model.bottom_mlp.begin(), shape.numbers);
-  model.bottom_mlp.push_back(shape.vector_width);
+  if (shape.bottom) {
+    model.bottom_mlp.insert(model.bottom_mlp.begin(), shape.numbers);
+    model.bottom_mlp.push_back(shape.vector_width);
+  } else {
+    model.bottom_mlp.clear();
+  }
   model.top_mlp.insert(model.top_mlp.begin(), make_interaction(options, shape)->columns());
   model.top_mlp.push_back(1);
-  for (std::size_t t = 0; t < shape.tables.size(); ++t) {
+  model.wide = shape.wide > 0;  // those tables are the same once more
+  for (std::size_t t = 0; t < shape.data_tables; ++t) {
     model.tables[t].rows = shape.tables[t].rows;
     model.tables[t].width = shape.tables[t].width;
   }
-  for (const DataShape::Feature& feature : shape.features)
+  for (const DataShape::Feature& feature : shape.deep())
     model.features.push_back(
         {feature.name, shape.tables[feature.table].name, feature.pooling, feature.list});
   return model;

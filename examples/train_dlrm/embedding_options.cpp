@@ -16,6 +16,8 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       codec(options.codec),
       gradient_codec(options.gradient_codec),
       deduplicate(options.deduplicate),
+      table_files(options.table_files),
+      host_memory(options.host_memory),
       optimizer(options.optimizer),
       learning_rate(options.learning_rate),
       rate_shares(options.rate_shares),

@@ -7,6 +7,7 @@
 #include <tessera/sharding/layout.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/step_report.hpp>
+#include <tessera/tables/cache_counters.hpp>
 
 #include <array>
 #include <cstdint>
@@ -39,6 +40,8 @@ struct EmbeddingOptions {
   std::string precision;              ///< one of kTablePrecisions
   std::string codec, gradient_codec;
   bool deduplicate;
+  std::string table_files;  ///< as Options
+  std::int64_t host_memory;
   std::string optimizer;           ///< as optimizers_of takes it
   float learning_rate;             ///< the first one
   std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`
@@ -52,6 +55,8 @@ class Embeddings {
  public:
   virtual ~Embeddings() = default;
   virtual const tessera::Layout& layout() const = 0;
+  /// Of this rank's tables in files.
+  virtual tessera::CacheCounters cache_counters() const = 0;
   /// Begins to route the ids of the next forward, on a thread. They stay in use until the end of
   /// their step.
   virtual void start(const tessera::KeyedJagged<std::int32_t>& ids) = 0;

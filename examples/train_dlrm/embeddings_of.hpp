@@ -10,6 +10,7 @@
 #include <tessera/collection/route_ahead.hpp>
 #include <tessera/comm/any_communicator.hpp>
 #include <tessera/optimizer/clip.hpp>
+#include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
 
 #include <cstddef>
@@ -32,6 +33,14 @@ struct FirstValues {
     return bound < 0 ? tessera::UniformByRows{}(key) : tessera::Uniform{-bound, bound}(key);
   }
 };
+
+/// Where the tables of a rank lie that do not fit its memory.
+inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tessera::Layout& layout,
+                                    int rank) {
+  if (options.table_files.empty()) return {};
+  const std::int64_t others = tessera::bytes_in(layout, {}, rank, tessera::Tier::device);
+  return {.folder = options.table_files, .cache_bytes = options.host_memory - others};
+}
 
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
@@ -56,7 +65,8 @@ class EmbeddingsOf final : public Embeddings {
              .initialize = {options.initial_bound},
              .forward_codec = options.codec,
              .backward_codec = options.gradient_codec,
-             .deduplicate = options.deduplicate}) {
+             .deduplicate = options.deduplicate,
+             .files = files_of(options, layout, communicator.rank())}) {
     collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
     const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
@@ -73,6 +83,9 @@ class EmbeddingsOf final : public Embeddings {
   }
 
   const tessera::Layout& layout() const override { return collection_.layout(); }
+  tessera::CacheCounters cache_counters() const override {
+    return collection_.tables().cache_counters();
+  }
   void start(const tessera::KeyedJagged<std::int32_t>& ids) override {
     ahead_->start(ids);
     started_ = true;

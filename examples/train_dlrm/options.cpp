@@ -411,19 +411,23 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
                      "The same as tessera_plan --out wrote it, for these tables and ranks")
           ->option_text("FILE")
           ->excludes(named_plan);
-  CLI::Option* device_memory =
-      add("--device-memory", options.device_memory,
-          "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
-          "not fit stay in the host's memory, where the GPU reads them: 8GiB")
-          ->transform(CLI::AsSizeValue(false))
-          ->check(CLI::Range(std::int64_t{1}, kMost << 10))
-          ->option_text("SIZE [no limit]")
-          ->excludes(plan_file);
-  add("--host-memory", options.host_memory, "Of each rank for the tables that stay there")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::int64_t{1}, kMost << 10))
-      ->option_text("SIZE [no limit]")
-      ->needs(device_memory);
+  const auto memory = [&](const char* name, std::int64_t& bytes, const char* what) {
+    return add(name, bytes, what)
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::Range(std::int64_t{1}, kMost << 10))
+        ->option_text("SIZE [no limit]");
+  };
+  memory("--device-memory", options.device_memory,
+         "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
+         "not fit stay in the host's memory, where the GPU reads them: 8GiB")
+      ->excludes(plan_file);
+  memory("--host-memory", options.host_memory,
+         "Of each rank for tables and their optimizer's state: with --table-files for all of them, "
+         "with --device-memory for those that stay there");
+  add("--table-files", options.table_files,
+      "Folder for the tables that do not fit --host-memory, with --backend host: their rows lie in "
+      "files there, behind a cache in what the others leave of it")
+      ->option_text("DIR");
   choose(add("--table-precision", options.table_precision,
              "What tables are stored in; rows of 16 bits are rounded stochastically"),
          kTablePrecisions);
@@ -673,6 +677,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.table_files.empty(),
+      "--table-files is for --backend host; with cuda, --device-memory keeps tables on the host");
+  tessera::require<CLI::ValidationError>(
+      options.table_files.empty() || options.host_memory != 0,
+      "--table-files needs --host-memory: how much of the tables is in memory at a time");
+  tessera::require<CLI::ValidationError>(
+      options.host_memory == 0 || !options.table_files.empty() || options.device_memory != 0,
+      "--host-memory needs --table-files (where the other rows lie), or --device-memory with "
+      "--backend cuda");
   tessera::require<CLI::ValidationError>(
       options.backend == "host" || options.communicator == "threads",
       "--backend {}: its ranks are threads that share one GPU; leave --communicator {} out",

@@ -170,6 +170,7 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
+  if (!options.table_files.empty()) return keep_on_file(std::move(layout), {}, options.host_memory);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
   return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
 }

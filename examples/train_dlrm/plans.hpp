@@ -25,7 +25,8 @@ inline constexpr std::array<std::string_view, 7> kPlans{
 /// Works the plan of the options out, or reads it from --plan-file, for the model's tables, whose
 /// names it keeps as views, on so many ranks. `auto`, and `mixed` of data that are not of Criteo's
 /// shape, search for the plan whose predicted step is shortest (docs/cost_model.md). Under
-/// --device-memory some tables are OnHost. Throws tessera::InvalidArgument for an unknown plan.
+/// --device-memory some tables are OnHost, under --table-files OnFile. Throws
+/// tessera::InvalidArgument for an unknown plan.
 tessera::Layout make_layout(const Options& options, int ranks, const ModelShape& shape);
 
 /// Of plan `auto`: why each table is cut as it is, the predicted step by its parts, the next best

@@ -60,7 +60,7 @@ class Saver {
           options.save, latest ? latest->filename().string() : "");
     });
     model.add_to(contents_);
-    if (communicator.rank() == 0 && options.interaction != "concat")  // which nothing serves
+    if (communicator.rank() == 0 && options.synthetic_model.empty())  // which nothing serves
       tessera::add_model_description(contents_, describe(options, clicks.shape(), clicks.inputs()),
                                      clicks.inputs().lists);
     // What the position in the data and the learning rates depend on; all else may change.

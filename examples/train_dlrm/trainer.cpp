@@ -97,6 +97,7 @@ class Rank {
     if (first()) {
       if (clicks_.test_samples() == 0 || std::isfinite(result.quality.logloss)) saver_.proven();
       if (options_.mode != "train") result.steps = loaded_step;
+      result.cache = model_->embeddings().cache_counters();
       result.dense_parameters = model_->dense_parameters();
       for (const TableSpec& table : model_->embeddings().layout().tables)
         result.embedding_parameters += table.rows * table.width;

@@ -7,6 +7,8 @@
 #include "ranks.hpp"
 #include "run_log.hpp"
 
+#include <tessera/tables/cache_counters.hpp>
+
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -33,6 +35,7 @@ struct Result {
   double seconds = 0, samples_per_second = 0;
   std::int64_t steps = 0;
   std::int64_t dense_parameters = 0, embedding_parameters = 0;
+  tessera::CacheCounters cache;  ///< of this rank's tables in files
   /// of each category: its ids exchanged between samples; the last: of all categories
   std::vector<double> auc_without;
 };

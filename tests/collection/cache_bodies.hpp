@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tables behind caches against tables in memory, on any backend: bodies of
-// test_cache.cpp.
+// Tables behind caches against tables in memory, on any backend: bodies of test_cache.cpp and
+// gpu/cache_cases.hpp.
 #pragma once
 
 #include <tessera/tessera.hpp>

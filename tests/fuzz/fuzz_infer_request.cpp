@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       entries = static_cast<std::int64_t>(static_cast<std::uint64_t>(entries) +
                                           static_cast<std::uint64_t>(length));
     const std::vector<float> scores(static_cast<std::size_t>(columns.samples), 0.5f);
-    if (serve::infer_reply("m", "1", request, scores).body.empty()) std::abort();
+    if (serve::infer_reply("m", "1", 7, request, scores).body.empty()) std::abort();
   } catch (const serve::Refusal& refusal) {
     if (refusal.status != 400 || serve::error_body(refusal.what()).size() < 12) std::abort();
   }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
 """Rules of the sources that no compiler checks: who may include whom (docs/architecture.md), sizes, macros, licence lines, tests that a
-backend lacks, and nothing about the machine that a file was written on.
+backend lacks, includes of the standard library, and nothing about the machine that a file was written on.
 
     source_rules.py ROOT    prints every fault as FILE:LINE: text; exit code 1 if there is one
 """
@@ -9,6 +9,9 @@ import pathlib
 import re
 import subprocess
 import sys
+
+sys.dont_write_bytecode = True
+import std_includes
 
 # Which folders of include/tessera the headers of a folder may include, besides their own. "" is the folder itself: version.hpp and
 # config.hpp, which all may include, and the umbrellas, which may include all. A new folder needs a line here.
@@ -171,6 +174,7 @@ def cycle_in(graph):
 def faults_of(root):
     root = pathlib.Path(root)
     includes, macros = {}, {}
+    headers = {}
     bodies, calls = {}, set()
     for name in files_of(root):
         path = root / name
@@ -196,8 +200,11 @@ def faults_of(root):
         elif name.startswith("tests/"):
             calls.update(call.groups() for call in CALL.finditer(text))
         if name.startswith("include/") and path.suffix in {".hpp", ".cuh", ".inl"}:
+            headers[name[len("include/"):]] = text
             for number, fault in header_faults(name[len("include/tessera/"):], lines, includes, macros):
                 yield f"{name}:{number}: {fault}"
+    for name, number, fault in std_includes.faults_of(headers):
+        yield f"include/{name}:{number}: {fault}"
     for body, where in bodies.items():
         for backend in ("Host", "Cuda"):
             if (body, backend) not in calls:

@@ -23,12 +23,15 @@ using namespace tessera;
 
 constexpr std::int64_t kWidth = 6;
 
-inline ModelDescription description(const std::string& interaction) {
+/// Kinds: dot, cross, wide (Wide & Deep), projected (dot with a narrower table).
+inline ModelDescription description(const std::string& kind) {
   ModelDescription model{
-      .interaction = interaction,
+      .interaction = kind == "wide"    ? "concat"
+                     : kind == "cross" ? kind
+                                       : "dot",
       .vector_width = kWidth,
       .bottom_mlp = {2, 7, kWidth},
-      .top_mlp = {interaction == "dot" ? 16 : 24, 9, 1},
+      .top_mlp = {16, 9, 1},
       .numeric = {{"price", NumberTransform::log1p, 0.5f, 2.0f, true, {}},
                   {"age", NumberTransform::none, 0.25f, 0.5f, true, 3.0f}},
       .tables = {{"C1", 40, kWidth, CategoryKey::hex, KeyRows::list, 0, 1, 0, {}},
@@ -36,8 +39,11 @@ inline ModelDescription description(const std::string& interaction) {
       .features = {{"C1", "C1", Pooling::sum, false},
                    {"cities", "city", Pooling::mean, true},
                    {"home", "city", Pooling::sum, false}}};
-  if (interaction == "cross") model.features[1].pooling = Pooling::max;
-  if (interaction == "cross") model.cross_layers = 2, model.cross_rank = 3;
+  if (kind == "cross" || kind == "wide") model.features[1].pooling = Pooling::max;
+  if (kind == "cross") model.cross_layers = 2, model.cross_rank = 3;
+  if (kind == "wide" || kind == "projected") model.tables[0].width = 3;
+  if (kind == "wide") model.bottom_mlp.clear(), model.wide = true;
+  if (model.interaction != "dot") model.top_mlp[0] = model.columns();
   return model;
 }
 
@@ -59,7 +65,12 @@ struct Saved {
         values.push_back(static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 4e-4f);
       contents.add(Host(), name, std::move(shape), std::span(values));
     };
-    for (const TableInput& table : model.tables) add(table.name + ".weight", {table.rows, kWidth});
+    for (const TableInput& table : model.tables) {
+      add(table.name + ".weight", {table.rows, table.width});
+      if (model.wide) add(wide_table(table.name) + ".weight", {table.rows, 1});
+    }
+    for (const std::int64_t width : model.projected_widths())
+      add(fmt::format("projection.{}.weight", width), {kWidth, width});
     for (const auto& [name, sizes] :
          {std::pair("bottom", model.bottom_mlp), std::pair("top", model.top_mlp)})
       for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -42,28 +43,47 @@ std::vector<double> layer(const Saved& saved, const std::string& name, const std
 }
 
 /// The score of one sample by the definitions.
-double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool dot) {
+double by_hand(const Saved& saved, const ModelDescription& model, const Samples& samples,
+               std::size_t s) {
   std::vector<double> x(2);
   x[0] = std::isnan(samples.price[s])
              ? 0
              : (std::log1p(std::max(double{samples.price[s]}, 0.0)) - 0.5) * 2;
   x[1] = ((std::isnan(samples.age[s]) ? 3.0 : samples.age[s]) - 0.25) * 0.5;
-  x = layer(saved, "bottom.1", layer(saved, "bottom.0", x, true), true);
+  if (!model.bottom_mlp.empty())
+    x = layer(saved, "bottom.1", layer(saved, "bottom.0", x, true), true);
+  double wide = 0;
   const auto town = [&](const std::string& text) -> std::size_t {
     if (text.empty()) return 0;
     return 1 + static_cast<std::size_t>(((mix64(77 ^ name_key(text)) >> 32) * 29) >> 32);
   };
+  // column c of a table's rows, pooled
+  const auto pooled = [&](const std::string& table, std::size_t width, std::size_t c,
+                          const std::vector<std::size_t>& rows, Pooling pooling) {
+    double sum = 0, largest = rows.empty() ? 0 : -INFINITY;
+    for (const std::size_t row : rows) {
+      const double x = saved.tensors.at(table + ".weight")[row * width + c];
+      sum += x;
+      largest = std::max(largest, x);
+    }
+    const double mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+    return pooling == Pooling::sum ? sum : pooling == Pooling::mean ? mean : largest;
+  };
   const auto add = [&](const char* table, std::vector<std::size_t> rows, bool list) {
-    for (int c = 0; c < kWidth; ++c) {
-      double sum = 0, largest = rows.empty() ? 0 : -INFINITY;
-      for (const std::size_t row : rows) {
-        const double x = saved.tensors.at(std::string(table) +
-                                          ".weight")[row * kWidth + static_cast<std::size_t>(c)];
-        sum += x;
-        largest = std::max(largest, x);
-      }
-      const double mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
-      x.push_back(!list ? sum : dot ? mean : largest);
+    const Pooling pooling = list ? model.features[1].pooling : Pooling::sum;
+    const auto width = static_cast<std::size_t>(model.table(table).width);
+    std::vector<double> vector;
+    for (std::size_t c = 0; c < width; ++c)
+      vector.push_back(pooled(table, width, c, rows, pooling));
+    if (model.wide) wide += pooled(wide_table(table), 1, 0, rows, pooling);
+    if (model.interaction == "dot" && width != kWidth) {  // one more layer
+      const std::vector<float>& weight =
+          saved.tensors.at(fmt::format("projection.{}.weight", width));
+      for (std::size_t c = 0; c < kWidth; ++c)
+        x.push_back(
+            std::inner_product(vector.begin(), vector.end(), weight.data() + c * width, 0.0));
+    } else {
+      x.insert(x.end(), vector.begin(), vector.end());
     }
   };
   const std::string& text = samples.c1[s];
@@ -82,7 +102,7 @@ double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool d
   add("city", towns, true);  // the mean, or with cross layers the largest
   add("city", {town(samples.home[s])}, false);
   std::vector<double> z;
-  if (dot) {
+  if (model.interaction == "dot") {
     z.assign(x.begin(), x.begin() + kWidth);
     for (int i = 1; i < 4; ++i)
       for (int j = 0; j < i; ++j) {
@@ -94,7 +114,7 @@ double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool d
     z.resize(16);
   } else {
     z = x;
-    for (int l = 0; l < 2; ++l) {
+    for (std::int64_t l = 0; l < model.cross_layers; ++l) {
       const auto &v = saved.tensors.at(fmt::format("cross.{}.v", l)),
                  &u = saved.tensors.at(fmt::format("cross.{}.u", l)),
                  &bias = saved.tensors.at(fmt::format("cross.{}.bias", l));
@@ -106,7 +126,8 @@ double by_hand(const Saved& saved, const Samples& samples, std::size_t s, bool d
                 (bias[i] + u[i * 3] * inner[0] + u[i * 3 + 1] * inner[1] + u[i * 3 + 2] * inner[2]);
     }
   }
-  return 1 / (1 + std::exp(-layer(saved, "top.1", layer(saved, "top.0", z, true), false)[0]));
+  const double logit = layer(saved, "top.1", layer(saved, "top.0", z, true), false)[0] + wide;
+  return 1 / (1 + std::exp(-logit));
 }
 
 std::vector<float> scores_of(const FrozenModel& model, const Samples& samples) {
@@ -127,9 +148,9 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
 }  // namespace
 
 TEST_CASE("scores are those of the definitions, whatever the batch and the format") {
-  for (const std::string interaction : {"dot", "cross"}) {
-    CAPTURE(interaction);
-    const Saved saved(description(interaction));
+  for (const std::string kind : {"dot", "cross", "wide", "projected"}) {
+    CAPTURE(kind);
+    const Saved saved(description(kind));
     const FrozenModel model(saved.checkpoint), exact(saved.checkpoint, {.pad_batches = false}),
         coarse(saved.checkpoint, {.format = RowFormat::int8, .formats = {{"C*", RowFormat::bf16}}});
     CHECK(model.step() == 12);
@@ -140,7 +161,7 @@ TEST_CASE("scores are those of the definitions, whatever the batch and the forma
       double worst = 0;
       for (std::size_t s = 0; s < scores.size(); ++s)
         worst =
-            std::max(worst, std::abs(scores[s] - by_hand(saved, samples, s, interaction == "dot")));
+            std::max(worst, std::abs(scores[s] - by_hand(saved, description(kind), samples, s)));
       CHECK(worst < 1e-6);
       CHECK(difference(scores, scores_of(exact, samples)) < 1e-6);
       const double rounded = difference(scores, scores_of(coarse, samples));
@@ -151,43 +172,45 @@ TEST_CASE("scores are those of the definitions, whatever the batch and the forma
 }
 
 TEST_CASE("a user's side is given once") {
-  const Saved saved(description("dot"));
-  const FrozenModel model(saved.checkpoint);
   const Samples all(3, 40);
-  for (const int users_numbers : {0, 1, 2}) {
-    CAPTURE(users_numbers);
-    // column by column: the user's first one for all, or the candidates' own
-    Samples whole = all;
-    ModelColumns user = all.columns(), candidates = all.columns();
-    user.samples = 1;
-    for (std::size_t c = 0; c < 2; ++c) {
-      std::vector<float>& values = c == 0 ? whole.price : whole.age;
-      if (static_cast<int>(c) < users_numbers) {
-        values.assign(values.size(), values[0]);
-        user.numbers[c] = user.numbers[c].first(1);
-        candidates.numbers[c] = {};
-      } else {
-        user.numbers[c] = {};
+  for (const std::string kind : {"dot", "wide", "projected"})
+    for (const int users_numbers : {0, 1, 2}) {
+      CAPTURE(kind);
+      CAPTURE(users_numbers);
+      const Saved saved(description(kind));
+      const FrozenModel model(saved.checkpoint);
+      // column by column: the user's first one for all, or the candidates' own
+      Samples whole = all;
+      ModelColumns user = all.columns(), candidates = all.columns();
+      user.samples = 1;
+      for (std::size_t c = 0; c < 2; ++c) {
+        std::vector<float>& values = c == 0 ? whole.price : whole.age;
+        if (static_cast<int>(c) < users_numbers) {
+          values.assign(values.size(), values[0]);
+          user.numbers[c] = user.numbers[c].first(1);
+          candidates.numbers[c] = {};
+        } else {
+          user.numbers[c] = {};
+        }
       }
+      whole.views[0].assign(40, all.views[0][0]);
+      user.categories[0].texts = user.categories[0].texts.first(1);
+      candidates.categories[0] = {};
+      user.categories[1] = {};
+      user.categories[2] = {};
+      EncodedSamples one, many, together;
+      model.inputs().encode(user, one, true);
+      model.inputs().encode(candidates, many, true);
+      model.inputs().encode(whole.columns(), together);
+      std::vector<float> scores(40), expected(40);
+      model.score(one, many, scores);
+      model.score(together, expected);
+      CHECK(difference(scores, expected) < 1e-6);
+      CHECK_THROWS_WITH_AS(model.score(many, scores), doctest::Contains("is missing"),
+                           InvalidArgument);
+      CHECK_THROWS_WITH_AS(model.score(one, together, scores),
+                           doctest::Contains("candidates', too"), InvalidArgument);
     }
-    whole.views[0].assign(40, all.views[0][0]);
-    user.categories[0].texts = user.categories[0].texts.first(1);
-    candidates.categories[0] = {};
-    user.categories[1] = {};
-    user.categories[2] = {};
-    EncodedSamples one, many, together;
-    model.inputs().encode(user, one, true);
-    model.inputs().encode(candidates, many, true);
-    model.inputs().encode(whole.columns(), together);
-    std::vector<float> scores(40), expected(40);
-    model.score(one, many, scores);
-    model.score(together, expected);
-    CHECK(difference(scores, expected) < 1e-6);
-    CHECK_THROWS_WITH_AS(model.score(many, scores), doctest::Contains("is missing"),
-                         InvalidArgument);
-    CHECK_THROWS_WITH_AS(model.score(one, together, scores), doctest::Contains("candidates', too"),
-                         InvalidArgument);
-  }
 }
 
 TEST_CASE("threads share a model, and requests are joined") {

@@ -15,6 +15,7 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,22 @@ TEST_CASE("a description comes back as it was written") {
   CHECK(again.table("user").empty_key == -1);
   CHECK(again.features[1].list);
   CHECK_THROWS_AS(again.table("none"), InvalidArgument);
+
+  ModelDescription wide = example();
+  wide.interaction = "concat";
+  wide.bottom_mlp.clear();
+  wide.cross_layers = wide.cross_rank = 0;
+  wide.wide = true;
+  wide.tables[1].width = 7;
+  wide.top_mlp[0] = wide.columns();
+  CHECK(wide.columns() == 2 + 4 + 7);
+  const ModelDescription deep = parse_model_description(format_model_description(wide), "x");
+  CHECK(format_model_description(deep) == format_model_description(wide));
+  CHECK(deep.wide);
+  CHECK(deep.bottom_mlp.empty());
+  CHECK(deep.projected_widths().empty());
+  wide.interaction = "dot";
+  CHECK(wide.projected_widths() == std::set<std::int64_t>{7});
 }
 
 TEST_CASE("what is no description is refused with the file and the place") {
@@ -93,7 +110,8 @@ TEST_CASE("what is no description is refused with the file and the place") {
   };
   check("\"version\":1", "\"version\":2", "newer release");
   check("tessera model", "other model", "no description");
-  check("\"cross\"", "\"sum\"", "dot or cross");
+  check("\"cross\"", "\"sum\"", "dot, cross or concat");
+  check("\"bottom_mlp\":[2,8,4]", "\"bottom_mlp\":[]", "only concat");
   check("[2,8,4]", "[3,8,4]", "bottom_mlp");
   check("\"cross_rank\"", "\"cross_ranks\"", "'cross_ranks' is not known");
   check("\"shift\":", "\"scale\":", "twice");

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of a cache: which rows are in which slots, records in files, transfers.
+// A cache against a table, and its parts: which rows are in which slots, records in files,
+// transfers.
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/tables/row_cache.hpp>
@@ -12,12 +13,17 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
-#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 using namespace tessera;
@@ -120,5 +126,216 @@ TEST_CASE("a file that has become shorter is an error that names it") {
   for (const unsigned depth : {0u, 4u}) {
     TransferQueue queue(depth);
     on_backend::check_message([&] { queue.read({&transfer, 1}); }, "the file has become shorter");
+  }
+}
+
+namespace {
+
+/// Mistakes in a cache that a test must see.
+enum class Fault : std::uint8_t { none, pinned_victim, missing_write_back, late_fetch };
+Fault planted = Fault::none;
+
+struct FaultyDirectory : RowDirectory {
+  using RowDirectory::RowDirectory;
+
+  std::vector<Slot> victims(std::int64_t count) const {
+    std::vector<Slot> chosen = RowDirectory::victims(count);
+    if (planted == Fault::pinned_victim && !chosen.empty())
+      for (Slot slot = 0; slot < slots(); ++slot)
+        if (pins(slot) > 0) {
+          chosen.front() = slot;
+          break;
+        }
+    return chosen;
+  }
+  bool dirty(Slot slot) const {
+    return planted != Fault::missing_write_back && RowDirectory::dirty(slot);
+  }
+};
+
+/// A host that does its work when it is waited for, as a GPU may.
+struct Late : Host {
+  std::shared_ptr<std::vector<std::function<void()>>> work =
+      std::make_shared<std::vector<std::function<void()>>>();
+  std::shared_ptr<std::size_t> waited = std::make_shared<std::size_t>(0);
+
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    const auto* const first = static_cast<const std::byte*>(from);
+    work->push_back([to, copied = std::vector<std::byte>(first, first + bytes)] {
+      std::memcpy(to, copied.data(), copied.size());
+    });
+  }
+  /// With a late fetch: does what was given before it was last waited for.
+  void synchronize() const {
+    const std::size_t end = planted == Fault::late_fetch ? *waited : work->size();
+    for (std::size_t i = 0; i < end; ++i) (*work)[i]();
+    work->erase(work->begin(), work->begin() + static_cast<std::ptrdiff_t>(end));
+    *waited = work->size();
+  }
+};
+
+}  // namespace
+
+template <>
+struct tessera::op::Kernel<tessera::op::CopyRows, Late> {
+  static void run(const Late& backend, const op::CopyRows::Parameters& p) {
+    backend.work->push_back([p] { op::Kernel<op::CopyRows, Host>::run(Host(), p); });
+  }
+};
+
+namespace {
+
+/// Rows of three numbers and a state behind a cache, and what they should be.
+class CachedRows {
+ public:
+  /// `file`: where the rows stay; empty: in memory.
+  explicit CachedRows(const std::string& file) {
+    RecordFormat format;
+    format.add(3 * sizeof(float));
+    format.add(sizeof(float));
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t c = 0; c < 4; ++c) expected_[row][c] = static_cast<float>(10 * row + c);
+    cache_ = std::make_shared<Cache>(backend_, slots, fields(weights_, states_), format, "cache");
+    if (file.empty()) {
+      cache_->in_memory(fields(resting_weights_, resting_states_));
+      write_resting(0, rows);
+    } else {
+      cache_->in_files(8).add(file, 0, rows, format, {});
+      cache_->fill_all(rows, [&](std::int64_t first, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) write_slot(i, first + i);
+      });
+    }
+  }
+
+  /// Trains as RouteAhead does, among all else that reads or changes rows. Returns how many numbers
+  /// were not what they should be. A fault is planted when buffers have grown as far as they will.
+  std::int64_t train(Fault fault) {
+    planted = Fault::none;
+    for (int i = 0; i < 8; ++i) {
+      Batch batch = fetch(Cache::For::batch, 40);
+      update(batch);
+      update(fetch(Cache::For::task, 40));
+    }
+    planted = fault;
+    check_resting();
+    Batch now = fetch(Cache::For::batch, 40);
+    for (int step = 0; step < 300; ++step) {
+      Batch next = fetch(Cache::For::batch, 40);
+      if (step % 5 == 1) {
+        Batch evaluated = fetch(Cache::For::batch, 30);
+        check(evaluated);
+        evaluated.pins.release(true);
+      }
+      if (step % 7 == 2) update(fetch(Cache::For::task, 6));
+      if (step % 20 == 9) check_resting();
+      if (step % 20 == 11) set_rows();
+      update(now);
+      check(next);
+      now = std::move(next);
+    }
+    planted = Fault::none;
+    return wrong_;
+  }
+
+ private:
+  static constexpr std::int64_t rows = 400, slots = 130;
+  using Cache = RowCache<Late, FaultyDirectory>;
+  using Row = std::array<float, 4>;
+
+  struct Batch {
+    std::vector<std::int64_t> rows;
+    std::vector<RowDirectory::Slot> slots;
+    Cache::Pins pins;
+  };
+
+  static std::vector<std::byte*> fields(std::vector<float>& weights, std::vector<float>& states) {
+    return {reinterpret_cast<std::byte*>(weights.data()),
+            reinterpret_cast<std::byte*>(states.data())};
+  }
+
+  Batch fetch(Cache::For what, std::int64_t count) {
+    Batch batch;
+    for (std::int64_t i = 0; i < count; ++i)
+      batch.rows.push_back(static_cast<std::int64_t>(random_() % (random_() % 2 ? 20 : rows)) -
+                           (i == 7));
+    batch.slots.resize(batch.rows.size());
+    batch.pins = Cache::acquire(cache_, backend_, batch.rows, batch.slots, what);
+    return batch;
+  }
+
+  Row slot_row(std::int64_t slot) const {
+    const float* const w = weights_.data() + 3 * slot;
+    return {w[0], w[1], w[2], states_[static_cast<std::size_t>(slot)]};
+  }
+  void write_slot(std::int64_t slot, std::int64_t row) {
+    const Row& values = expected_[row];
+    std::copy_n(values.data(), 3, weights_.data() + 3 * slot);
+    states_[static_cast<std::size_t>(slot)] = values[3];
+  }
+  void check(const Batch& batch) {
+    for (std::size_t i = 0; i < batch.rows.size(); ++i) {
+      if (batch.rows[i] < 0) {
+        wrong_ += batch.slots[i] != RowDirectory::none;
+      } else {
+        wrong_ += slot_row(batch.slots[i]) != expected_[batch.rows[i]];
+        wrong_ += cache_->table_rows()[batch.slots[i]] != batch.rows[i];
+      }
+    }
+  }
+  void update(const Batch& batch) {
+    check(batch);
+    batch.pins.mark_changed();
+    for (std::size_t i = 0; i < batch.rows.size(); ++i) {
+      if (batch.rows[i] < 0) continue;
+      for (float& x : expected_[batch.rows[i]]) x = static_cast<float>(random_() % 10'000);
+      write_slot(batch.slots[i], batch.rows[i]);
+    }
+  }
+
+  float* resting(std::int64_t row, std::size_t field) {
+    return reinterpret_cast<float*>(cache_->resting_rows(0, field) + row * cache_->stride(field));
+  }
+  void write_resting(std::int64_t first, std::int64_t end) {
+    for (std::int64_t row = first; row < end; ++row) {
+      std::copy_n(expected_[row].data(), 3, resting(row, 0));
+      *resting(row, 1) = expected_[row][3];
+    }
+  }
+  void check_resting() {
+    cache_->flush();
+    for (std::int64_t row = 0; row < rows; ++row)
+      wrong_ += std::memcmp(resting(row, 0), expected_[row].data(), 3 * sizeof(float)) != 0 ||
+                *resting(row, 1) != expected_[row][3];
+  }
+  /// As `tables().set`.
+  void set_rows() {
+    cache_->flush();
+    const auto first = static_cast<std::int64_t>(random_() % 300);
+    for (std::int64_t row = first; row < first + 100; ++row) expected_[row][1] += 0.5f;
+    write_resting(first, first + 100);
+    cache_->reload();
+    cache_->refresh();
+  }
+
+  Late backend_;
+  std::minstd_rand random_{11};
+  std::map<std::int64_t, Row> expected_;
+  std::vector<float> weights_ = std::vector<float>(3 * slots), states_ = std::vector<float>(slots),
+                     resting_weights_ = std::vector<float>(3 * rows),
+                     resting_states_ = std::vector<float>(rows);
+  std::shared_ptr<Cache> cache_;
+  std::int64_t wrong_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("rows behind a cache are those of a table; a fault planted in the cache is seen") {
+  const TemporaryFolder folder;
+  for (const std::string& file : {std::string(), (folder.path / "rows").string()}) {
+    CAPTURE(file);
+    CHECK(CachedRows(file).train(Fault::none) == 0);
+    CHECK(CachedRows(file).train(Fault::pinned_victim) > 100);
+    CHECK(CachedRows(file).train(Fault::missing_write_back) > 100);
+    CHECK(CachedRows(file).train(Fault::late_fetch) > 100);
   }
 }

@@ -7,7 +7,7 @@
 
 Scores over HTTP, JSON and binary, are compared with train_dlrm's --predictions: of binary tensors to the last bit. Wrong requests must be
 answered with a status and a text that helps. Clients that die, are slow, or send nonsense come for N seconds (default 3). SIGTERM comes
-while requests are being sent. With tritonclient[http] installed, that talks to the server, too. Exit code 77: the programs are missing.
+while requests are being sent. A training's saves are followed with --watch. With tritonclient[http] installed, that talks to the server, too. Exit code 77: the programs are missing.
 """
 import argparse
 import array
@@ -19,6 +19,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import struct
@@ -31,7 +32,8 @@ import time
 BATCH = 256
 TEST = 1024
 LINES = 5 * TEST
-MODEL = f"--ranks 1 --epochs 1 --test-fraction 0.2 --batch-size 128 --eval-batch-size {BATCH} --bottom-mlp 16 --top-mlp 32,16".split()
+TRAINING = f"--ranks 1 --epochs 1 --test-fraction 0.2 --batch-size 128 --eval-batch-size {BATCH} --top-mlp 32,16".split()
+MODEL, WIDE = [*TRAINING, "--bottom-mlp", "16"], [*TRAINING, "--model", "wide-deep"]
 
 
 def check(good, *what):
@@ -74,12 +76,17 @@ def write_csv(path):
             out.write(f"{int(rng.random() < 0.4)},{number()},{number()},{number()},{rng.choice('abc')},{city},{seen},{item()}\n")
 
 
-def train(binaries, folder, *options):
+def train(binaries, folder, *options, model=MODEL):
     folder = pathlib.Path(folder)
-    base = [binaries / "train_dlrm", *options, *MODEL, "--save", folder]
-    subprocess.run(base, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([binaries / "train_dlrm", *options, *model, "--save", folder], check=True, stdout=subprocess.DEVNULL)
+    return predictions(binaries, folder, *options, *model)
+
+
+def predictions(binaries, folder, *options):
+    """Of the last checkpoint."""
     out = folder.with_suffix(".npy")
-    subprocess.run([*base, "--mode", "eval", "--resume", "--predictions", out], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([binaries / "train_dlrm", *options, "--save", folder, "--mode", "eval", "--resume", "--predictions", out],
+                   check=True, stdout=subprocess.DEVNULL)
     data = out.read_bytes()
     return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
 
@@ -192,12 +199,17 @@ def test_scores(binaries, folder):
                        "--interaction", "cross", "--cross-rank", "8", "--embedding-width", "8"),
         "csv": train(binaries, folder / "csv", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8"),
         "shared": train(binaries, folder / "shared", "--data", criteo, "--min-count", "1", "--max-rows", "100"),
+        "projected": train(binaries, folder / "projected", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
+                           "--interaction-width", "8"),
+        "concat": train(binaries, folder / "concat", "--data", criteo, "--interaction", "concat", "--max-rows", "100"),
+        "wide": train(binaries, folder / "wide", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
+                      model=WIDE),
     }
     tail = lambda path, separator: [line.split(separator) for line in path.read_text().splitlines()[-TEST:]]
     server = Server(binaries, *(word for name in models for word in ("--model", f"{name}={folder / name}")))
     for name, expected in models.items():
-        compare(server, tail(csv, ",") if name == "csv" else tail(criteo, "\t"), csv_columns if name == "csv" else criteo_columns,
-                expected, name)
+        of_csv = name in ("csv", "projected", "wide")
+        compare(server, tail(csv, ",") if of_csv else tail(criteo, "\t"), csv_columns if of_csv else criteo_columns, expected, name)
     # rows in the place of texts, one sample and none
     rows = tail(criteo, "\t")[:3]
     columns = criteo_columns(rows)
@@ -353,6 +365,94 @@ def test_versions(binaries, folder):
     server.end()
 
 
+def test_watch(binaries, folder):
+    """The server follows a training's saves, increments and their vocabulary, too; what is damaged is refused, and the old model stays."""
+    options = ["--data", folder / "clicks.tsv", "--vocabulary", "--min-count", "2", "--max-rows", "500", *MODEL]
+    saving = ["--save-every", "8", "--save-increments", "2"]
+    subprocess.run([binaries / "train_dlrm", *options, *saving, "--save", folder / "run"], check=True, stdout=subprocess.DEVNULL)
+    saves = sorted((folder / "run").glob("step-*"))
+    steps = [int(save.name[5:]) for save in saves]
+    check(["base" in json.loads((s / "manifest.json").read_text()) for s in saves[:4]] == [False, True, True, False], saves)
+    lines = [line.split("\t") for line in (folder / "clicks.tsv").read_text().splitlines()[-TEST:]]
+    expected, live = {}, folder / "live"
+    for save, step in zip(saves, steps):
+        shutil.copytree(save, folder / "seen" / save.name)
+        expected[step] = predictions(binaries, folder / "seen", *options)
+
+    def put(save, change=lambda folder: None):
+        shutil.copytree(save, live / "tmp")
+        change(live / "tmp")
+        (live / "tmp").rename(live / save.name)
+
+    def served(path="model"):
+        return server.json("GET", f"/v2/models/{path}")[1]["parameters"]["step"]
+
+    def wait_until(good, *what):
+        until = time.monotonic() + 60
+        while not good():
+            check(time.monotonic() < until, *what)
+            time.sleep(0.01)
+
+    live.mkdir()
+    put(saves[0])
+    server = Server(binaries, "--checkpoint", live, "--watch", "0.02", "--threads", "2")
+    body = {"inputs": [{"name": n, "datatype": t, "shape": s, "data": [None if isinstance(v, float) and math.isnan(v) else v for v in d]}
+                       for n, (t, s, d) in criteo_columns(lines[:BATCH]).items()]}
+    over, seen, faults = threading.Event(), set(), []
+
+    def client():
+        try:
+            while not over.is_set():
+                status, reply = server.json("POST", "/v2/models/model/infer", body)
+                check(status == 200, status, reply)
+                step, scores = reply["parameters"]["step"], reply["outputs"][0]["data"]
+                check(array.array("f", scores) == expected[step][:BATCH], "other scores than those of step", step)
+                seen.add(step)
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=client) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    put(saves[1], lambda folder: (folder / "manifest.json").unlink())  # a copy that has not ended is none
+    time.sleep(0.2)
+    shutil.rmtree(live / saves[1].name)
+    for i, (save, step) in enumerate(zip(saves, steps)):
+        if i == 2:  # an increment with one bit changed
+            put(save, lambda folder: flip(next(folder.glob("*-C3.safetensors"))))
+            refused = lambda: int(re.search(r'refused_total{model="model",version="1"} (\d+)', server.call("GET", "/metrics")[1].decode())[1])
+            wait_until(lambda: refused() > 0, "nothing was refused")
+            check(served() == steps[1], "a damaged increment is served")
+            shutil.rmtree(live / save.name)
+        if i > 0:
+            put(save)
+        wait_until(lambda: served() == step, "step", step, "is not served")
+        compare(server, lines, criteo_columns, expected[step])
+    over.set()
+    for thread in threads:
+        thread.join()
+    check(not faults, faults)
+    check(len(seen) > 1 and seen <= set(steps), seen)
+    check(f'serve_model_step{{model="model",version="1"}} {steps[-1]}' in server.call("GET", "/metrics")[1].decode())
+    server.process.send_signal(signal.SIGTERM)
+    text = server.process.communicate(timeout=60)[0]
+    check(server.process.returncode == 0 and text.count("refused: ") == 1 and "-C3.safetensors" in text, text)
+    # without --watch: the last one, which may be an increment
+    shutil.rmtree(live / saves[-1].name)
+    for save in saves[3:-1]:
+        shutil.rmtree(live / save.name)
+    server = Server(binaries, "--checkpoint", live)
+    check(served() == steps[2])
+    compare(server, lines, criteo_columns, expected[steps[2]])
+    server.end()
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
 def test_load(binaries, folder, seconds):
     """Good clients get their scores while bad ones come and go."""
     server = Server(binaries, "--checkpoint", folder / "dot", "--request-timeout", "1", "--idle-timeout", "2", "--max-body", "1MiB",
@@ -478,6 +578,7 @@ def main():
         test_scores(arguments.binaries, folder)
         test_wrong_requests(arguments.binaries, folder)
         test_versions(arguments.binaries, folder)
+        test_watch(arguments.binaries, folder)
         test_load(arguments.binaries, folder, arguments.seconds)
     print("all is well")
     return 0

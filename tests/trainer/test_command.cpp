@@ -285,6 +285,12 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--plan diagonal", "--plan");
   check_fails("--backend tpu", "--backend");
   check_fails("--backend cuda --communicator mpi", "--communicator");
+  check_fails("--host-memory 1MiB", "--host-memory needs --table-files");
+  check_fails("--table-files x", "--table-files needs --host-memory");
+  check_fails("--table-files x --host-memory 0", "--host-memory");
+  check_fails("--table-files x --host-memory lots", "--host-memory");
+  check_fails("--table-files x --host-memory 1MiB --backend cuda",
+              "--table-files is for --backend host");
   check_fails("--interaction sum", "--interaction");
   check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
   check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");

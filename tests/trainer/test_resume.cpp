@@ -34,7 +34,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 const std::string kModel =
-    "--samples 40000 --test-fraction 0.1 --max-rows 300 --batch-size 100 --epochs 2 "
+    "--samples 40000 --test-fraction 0.1 --max-rows 2000 --batch-size 100 --epochs 2 "
     "--embedding-width 8 --bottom-mlp 16 --top-mlp 32 ";
 constexpr std::int64_t kSteps = 720;
 
@@ -139,9 +139,13 @@ double difference(const std::filesystem::path& a, const std::filesystem::path& b
 
 TEST_CASE("killed and resumed until it is done: the same files as without") {
   std::mt19937 random(7);
+  const TemporaryFolder rows;
+  // the whole training always has its tables in memory
+  const std::string in_files = " --host-memory 600KiB --table-files " + rows.path.string();
   for (const std::string how :
        {"--optimizer adam --plan mixed --ranks 3 --save-async",
-        "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2",
+        "--optimizer rowwise-adagrad --dense-optimizer adagrad --plan column-wise --ranks 2 "
+        "--overlap",
         "--optimizer ftrl:C1*,frozen:C2,adagrad:* --plan grid --ranks 2 --save-increments 3"}) {
     CAPTURE(how);
     const TemporaryFolder folder;
@@ -160,7 +164,7 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
         const auto steps = checkpoint_steps(folder.path / "killed");
         return !steps.empty() && steps.back() > before;
       };
-      if (!killed(base + (folder.path / "killed").string() + " --resume", now)) break;
+      if (!killed(base + (folder.path / "killed").string() + " --resume" + in_files, now)) break;
       ++kills;
       const auto steps = checkpoint_steps(folder.path / "killed");
       if (steps.empty()) continue;
@@ -175,6 +179,11 @@ TEST_CASE("killed and resumed until it is done: the same files as without") {
     // An increment's base may stay beside the last three.
     CHECK(checkpoint_steps(folder.path / "killed").size() - 3 <=
           (how.find("increments") == std::string::npos ? 0 : 1));
+    const std::string test = base + (folder.path / "killed").string() + " --resume --mode eval";
+    nlohmann::json in_memory = results(test), from_files = results(test + in_files);
+    CHECK(from_files["auc"] == in_memory["auc"]);
+    CHECK(from_files["table_files"]["fetched_rows"] > 1000);
+    CHECK(!in_memory.contains("table_files"));
   }
 }
 
@@ -432,7 +441,7 @@ TEST_CASE(
   CHECK(checkpoint_steps(path) == std::vector<std::int64_t>{5, 10, 36});
 }
 
-TEST_CASE("a limit of file sizes is an error like a full disk") {
+TEST_CASE("a limit of file sizes is an error like a full disk, for table files, too") {
   const TemporaryFolder folder;
   const Outcome outcome = train_dlrm(
       "--samples 2000 --max-rows 20 --batch-size 100 --ranks 2 --bottom-mlp 8 --top-mlp 64 "
@@ -443,6 +452,20 @@ TEST_CASE("a limit of file sizes is an error like a full disk") {
   CHECK(outcome.status == 1);
   CHECK(outcome.err.find("-dense.safetensors': File too large") != std::string::npos);
   CHECK(std::filesystem::is_empty(folder.path / "c"));
+  const std::string rows = (folder.path / "rows").string(),
+                    tiny = "--samples 2000 --max-rows 900 --ranks 1 --table-files ";
+  const auto fails = [&](const std::string& arguments, const char* what,
+                         const char* limit = "ulimit -f 8;") {
+    const Outcome refused = train_dlrm(tiny + arguments, false, limit);
+    INFO(refused.err);
+    CHECK(refused.status == 1);
+    CHECK(refused.err.find(what) != std::string::npos);
+    CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+  };
+  fails(rows + " --host-memory 200KiB", "no room for the table file");
+  fails(rows + " --host-memory 20KiB", "different ones: give it", "");
+  CHECK(std::filesystem::is_empty(rows));
+  fails("/proc/no/rows --host-memory 20KiB", "cannot make the folder of table files", "");
 }
 
 namespace {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 using namespace tessera;
@@ -73,6 +74,9 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
        {std::pair(numeric + categorical, "--interaction dot"),
         std::pair(numeric + categorical, "--interaction cross --cross-layers 2 --cross-rank 5"),
         std::pair(numeric + categorical, "--interaction cross --cross-layers 3 --cross-rank 0"),
+        std::pair(numeric + categorical, "--model wide-deep"),
+        // tables of 4 columns, which are projected
+        std::pair(numeric + categorical, "--interaction dot --interaction-width 12"),
         // no number, and no column of which every sample has one entry
         std::pair(std::string("categorical: [{name: tags, list: '|'}, {name: words, list: '|', "
                               "pooling: mean}]\n"),
@@ -82,7 +86,8 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
     std::ofstream(folder.path / "schema.yaml") << "label: y\n" << schema;
     results("--data " + path("clicks.csv") + " --schema " + path("schema.yaml") + " --save " +
             path("run") + " --predictions " + path("scores.npy") +
-            " --ranks 2 --batch-size 50 --bottom-mlp 12 --top-mlp 16,8 --embedding-width 8 " +
+            " --ranks 2 --batch-size 50 --top-mlp 16,8 --embedding-width 8 " +
+            (std::string_view(how).starts_with("--model wide") ? "" : "--bottom-mlp 12 ") +
             "--learning-rate 0.05 " + how);
     const Outcome outcome =
         export_onnx("--checkpoint " + path("run") + " --output " + path("model.onnx"));

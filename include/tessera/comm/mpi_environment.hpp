@@ -6,6 +6,7 @@
 
 #include <mpi.h>
 
+#include <cstddef>
 #include <string>
 
 namespace tessera::inline v0 {

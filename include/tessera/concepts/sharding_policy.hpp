@@ -6,6 +6,7 @@
 #include <tessera/core/table_spec.hpp>
 
 #include <concepts>
+#include <type_traits>
 
 namespace tessera::inline v0 {
 

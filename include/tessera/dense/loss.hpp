@@ -5,7 +5,9 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 

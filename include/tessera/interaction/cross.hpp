@@ -6,6 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/interaction/cross_layers.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>

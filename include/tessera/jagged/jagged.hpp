@@ -7,6 +7,7 @@
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/jagged.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <type_traits>

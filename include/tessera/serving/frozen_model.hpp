@@ -2,23 +2,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/manifest.hpp>
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/dense/linear.hpp>
-#include <tessera/dense/mlp.hpp>
-#include <tessera/host/backend.hpp>
-#include <tessera/interaction/cross.hpp>
-#include <tessera/interaction/dot_any_shape.hpp>
 #include <tessera/op/bags.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/serving/freeze.hpp>
 #include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/increment.hpp>
 #include <tessera/serving/model_description.hpp>
 #include <tessera/serving/model_inputs.hpp>
+#include <tessera/serving/model_layers.hpp>
 #include <tessera/serving/pool_rows.hpp>
 #include <tessera/serving/row_format.hpp>
-#include <tessera/tables/buffer.hpp>
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -58,10 +56,10 @@ struct FrozenModelOptions {
 
 namespace detail {
 
-/// A name for a file that only this process uses, removed by the destructor.
-class TemporaryFile {
+/// A path for a file that only this process uses, removed by the destructor.
+class TemporaryPath {
  public:
-  TemporaryFile() {
+  TemporaryPath() {
     std::string name = (std::filesystem::temp_directory_path() / "tessera_tables_XXXXXX").string();
     const int file = ::mkstemp(name.data());
     require<DataError>(file >= 0, "cannot make a file in '{}': {}",
@@ -69,131 +67,16 @@ class TemporaryFile {
     ::close(file);
     path_ = name;
   }
-  ~TemporaryFile() {
+  ~TemporaryPath() {
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
   }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  TemporaryPath(const TemporaryPath&) = delete;
+  TemporaryPath& operator=(const TemporaryPath&) = delete;
   const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;
-};
-
-/// The layers of a model, with the parameters of its checkpoint.
-struct DenseTensors {
-  std::vector<float> bottom, cross, top;
-
-  DenseTensors(CheckpointReader& reader, const ModelDescription& model) {
-    const auto add = [&](std::vector<float>& to, const std::string& name, std::int64_t count) {
-      const std::vector<float> values = reader.read<float>(name);
-      require<DataError>(std::ssize(values) == count,
-                         "checkpoint '{}': tensor '{}' has {} numbers, '{}' tells of {}",
-                         reader.folder().string(), name, values.size(), ModelDescription::kFile,
-                         count);
-      to.insert(to.end(), values.begin(), values.end());
-    };
-    const auto mlp = [&](std::vector<float>& to, std::string_view name,
-                         const std::vector<std::int64_t>& sizes) {
-      for (std::size_t l = 0; l + 1 < sizes.size(); ++l) {
-        add(to, fmt::format("{}.{}.weight", name, l), sizes[l] * sizes[l + 1]);
-        add(to, fmt::format("{}.{}.bias", name, l), sizes[l + 1]);
-      }
-    };
-    mlp(bottom, "bottom", model.bottom_mlp);
-    const std::int64_t width = model.top_mlp.front();
-    for (std::int64_t l = 0; l < model.cross_layers; ++l) {
-      if (model.cross_rank > 0) add(cross, fmt::format("cross.{}.v", l), width * model.cross_rank);
-      add(cross, fmt::format("cross.{}.u", l),
-          width * (model.cross_rank > 0 ? model.cross_rank : width));
-      add(cross, fmt::format("cross.{}.bias", l), width);
-    }
-    mlp(top, "top", model.top_mlp);
-  }
-};
-
-inline DensePrecision dense_precision(const ModelDescription& model) {
-  return model.dense_precision == "bf16" && supported(DensePrecision::bfloat16)
-             ? DensePrecision::bfloat16
-             : DensePrecision::float32;
-}
-
-/// Layers that share their parameters with others, and the memory of one batch: what one thread
-/// scores with.
-class ModelScratch {
- public:
-  ModelScratch(const ModelDescription& model, DenseTensors& tensors, std::int64_t columns)
-      : columns_(columns),
-        width_(model.vector_width),
-        bottom_(model.bottom_mlp, {.last_relu = true, .precision = dense_precision(model)}),
-        top_(model.top_mlp, {.precision = dense_precision(model)}) {
-    bind(bottom_, tensors.bottom);
-    bind(top_, tensors.top);
-    bottom_.keep_weights();
-    top_.keep_weights();
-    if (model.interaction == "cross") {
-      cross_.emplace(columns, CrossOptions{.layers = static_cast<int>(model.cross_layers),
-                                           .rank = model.cross_rank});
-      bind(*cross_, tensors.cross);
-      for (int l = 0; l < cross_->layers(); ++l) {
-        if (cross_->low_rank()) cross_->v(l).keep_weights();
-        cross_->u(l).keep_weights();
-      }
-    } else {
-      dot_.emplace(columns / width_, width_, 16);
-    }
-    const std::int64_t given = cross_ ? columns : dot_->columns();
-    require<DataError>(given == top_.input_size(),
-                       "the description tells of a top MLP of {} inputs; the interaction gives {}",
-                       top_.input_size(), given);
-  }
-
-  void resize(std::int64_t samples) {
-    const auto floats = [](std::int64_t count) { return static_cast<std::size_t>(count); };
-    samples_ = samples;
-    vectors_.resize(host_, floats(samples * columns_));
-    products_.resize(host_, floats(samples * top_.input_size()));
-    numbers_.resize(host_, floats(samples * bottom_.input_size()));
-    logits_.resize(host_, floats(samples));
-    scales_.resize(host_, floats(samples));
-    row_.resize(host_, floats(columns_));
-  }
-
-  MatrixView<float> vectors() { return {vectors_.data(), samples_, columns_}; }
-  MatrixView<float> numbers() { return {numbers_.data(), samples_, bottom_.input_size()}; }
-  /// Room for a row of any table.
-  float* row() { return row_.data(); }
-  std::span<float> scales() { return {scales_.data(), static_cast<std::size_t>(samples_)}; }
-  std::span<const float> logits() const {
-    return {logits_.data(), static_cast<std::size_t>(samples_)};
-  }
-
-  /// numbers() to the first columns of vectors().
-  void run_bottom() { bottom_.forward(numbers(), vectors().column_range(0, width_)); }
-  /// vectors() to logits().
-  void run_top() {
-    const MatrixView<float> products(products_.data(), samples_, top_.input_size());
-    cross_ ? cross_->forward(vectors(), products) : dot_->forward(vectors(), products);
-    top_.forward(products, {logits_.data(), samples_, 1});
-  }
-
- private:
-  template <class Layers>
-  static void bind(Layers& layers, std::vector<float>& values) {
-    require<DataError>(std::ssize(values) == layers.parameter_count(),
-                       "the layers have {} parameters, the description tells of {}",
-                       layers.parameter_count(), values.size());
-    layers.bind(values, values);  // no backward: nothing writes gradients
-  }
-
-  using Floats = Buffer<float, Host>;
-  Host host_;
-  std::int64_t columns_, width_, samples_ = 0;
-  Mlp<> bottom_, top_;
-  std::optional<CrossInteraction<Linear>> cross_;
-  std::optional<AnyDotInteraction> dot_;
-  Floats vectors_, products_, numbers_, logits_, scales_, row_;
 };
 
 }  // namespace detail
@@ -206,6 +89,12 @@ class FrozenModel {
  public:
   explicit FrozenModel(const std::filesystem::path& checkpoint, FrozenModelOptions options = {})
       : FrozenModel(CheckpointReader(checkpoint), options) {}
+
+  /// The model `last`, with the rows, layers and vocabulary of an increment of the checkpoint that
+  /// it was made of in place of its own, and of those of earlier increments. Shares the tables'
+  /// file. Throws DataError, naming the increment, as with_increment does.
+  FrozenModel(const FrozenModel& last, const std::filesystem::path& increment)
+      : FrozenModel(last, CheckpointReader(increment)) {}
 
   const ModelDescription& description() const { return inputs_.model(); }
   const ModelInputs& inputs() const { return inputs_; }
@@ -293,7 +182,7 @@ class FrozenModel {
   }
 
  private:
-  /// Where a feature's vector lies, and its table.
+  /// Where a feature's vector, or its wide weight, lies, and its table.
   struct Column {
     const FrozenTables::Table* table;
     Pooling pooling;
@@ -333,35 +222,60 @@ class FrozenModel {
         step_(reader.manifest().step) {
     const ModelDescription& model = inputs_.model();
     FreezeOptions freeze{.format = options.format, .formats = options.formats};
-    for (const TableInput& table : model.tables) freeze.tables.push_back(table.name);
-    std::optional<detail::TemporaryFile> temporary;
+    for (const TableInput& table : model.tables) {
+      freeze.tables.push_back(table.name);
+      if (model.wide) freeze.tables.push_back(wide_table(table.name));
+    }
+    // codes of one column are larger than floats
+    if (model.wide && row_bytes(options.format, 1) > sizeof(float))
+      freeze.formats.insert(freeze.formats.begin(), {wide_table("*"), RowFormat::fp32});
+    std::optional<detail::TemporaryPath> temporary;
     if (options.tables_file.empty()) temporary.emplace();
     const std::filesystem::path& file = temporary ? temporary->path() : options.tables_file;
     freeze_checkpoint(reader.folder(), file, freeze);
     tables_ = std::make_shared<const FrozenTables>(file, FrozenOptions{.verify = false});
-    std::int64_t begin = model.vector_width;
+    const auto find_table = [&](const std::string& name, std::int64_t rows, std::int32_t width) {
+      const FrozenTables::Table& table = tables_->table(name);
+      require<DataError>(table.rows == rows && table.width == width,
+                         "checkpoint '{}': table '{}' is {} x {}; its '{}' says {} x {}",
+                         reader.folder().string(), name, table.rows, table.width,
+                         ModelDescription::kFile, rows, width);
+      return &table;
+    };
+    std::int64_t begin = model.first_columns(), wide = model.columns();
     for (std::size_t f = 0; f < model.features.size(); ++f) {
       const TableInput& told = model.tables[inputs_.table_of(f)];
-      const FrozenTables::Table& table = tables_->table(told.name);
-      require<DataError>(table.rows == told.rows && table.width == told.width,
-                         "checkpoint '{}': table '{}' is {} x {}; its '{}' says {} x {}",
-                         reader.folder().string(), told.name, table.rows, table.width,
-                         ModelDescription::kFile, told.rows, told.width);
-      require<DataError>(told.width == model.vector_width || model.interaction == "cross",
-                         "checkpoint '{}': table '{}' has width {}, and vectors of the dot "
-                         "interaction {}; models that project tables are not served yet",
-                         reader.folder().string(), told.name, told.width, model.vector_width);
-      columns_.push_back({&table, model.features[f].pooling, begin});
-      begin += table.width;
+      const Pooling pooling = model.features[f].pooling;
+      columns_.push_back({find_table(told.name, told.rows, told.width), pooling, begin});
+      begin += told.width;
+      if (model.wide)
+        wide_.push_back({find_table(wide_table(told.name), told.rows, 1), pooling, wide++});
     }
-    vector_columns_ = begin;
-    idle_.push_back(make_scratch());  // what does not fit is an error now
+    make_first_scratch();
+  }
+
+  FrozenModel(const FrozenModel& last, CheckpointReader increment)
+      : inputs_(last.inputs_, increment),
+        tensors_(increment, inputs_.model()),
+        pad_(last.pad_),
+        step_(increment.manifest().step),
+        tables_(std::make_shared<const FrozenTables>(
+            with_increment(*last.tables_, increment.folder()))),
+        columns_(last.columns_),
+        wide_(last.wide_) {
+    for (std::vector<Column>* columns : {&columns_, &wide_})
+      for (Column& column : *columns) column.table = &tables_->table(column.table->name);
+    make_first_scratch();
+  }
+
+  /// What does not fit is an error now.
+  void make_first_scratch() {
+    idle_.push_back(make_scratch());
     made_ = 1;
   }
 
   std::unique_ptr<detail::ModelScratch> make_scratch() const {
-    auto scratch =
-        std::make_unique<detail::ModelScratch>(inputs_.model(), tensors_, vector_columns_);
+    auto scratch = std::make_unique<detail::ModelScratch>(inputs_.model(), tensors_);
     if (!pad_) return scratch;
     // Weights are packed for the largest products, and all sizes are ready.
     for (std::int64_t samples = kLargestPiece; samples >= 1; samples /= 2) {
@@ -406,10 +320,14 @@ class FrozenModel {
     std::fill(end, numbers.data + numbers.rows * numbers.columns, 0.0f);
   }
 
-  /// The pooled vectors of one feature of samples [first, first + count).
+  /// The pooled vectors of one feature of samples [first, first + count), and their wide weights.
   void pool(const EncodedSamples& batch, std::size_t f, std::int64_t first, std::int64_t count,
             detail::ModelScratch& scratch) const {
-    const Column& column = columns_[f];
+    pool(batch, f, columns_[f], first, count, scratch);
+    if (!wide_.empty()) pool(batch, f, wide_[f], first, count, scratch);
+  }
+  static void pool(const EncodedSamples& batch, std::size_t f, const Column& column,
+                   std::int64_t first, std::int64_t count, detail::ModelScratch& scratch) {
     op::Bags<std::int64_t> bags{
         .ids = batch.rows.data(),
         .offsets = batch.offsets.data() + static_cast<std::int64_t>(f) * batch.samples + first,
@@ -461,11 +379,24 @@ class FrozenModel {
   bool pad_;
   std::int64_t step_;
   std::shared_ptr<const FrozenTables> tables_;
-  std::vector<Column> columns_;  ///< by feature
-  std::int64_t vector_columns_ = 0;
-  mutable std::mutex mutex_;  ///< of what follows
+  std::vector<Column> columns_, wide_;  ///< by feature
+  mutable std::mutex mutex_;            ///< of what follows
   mutable std::vector<std::unique_ptr<detail::ModelScratch>> idle_;
   mutable std::size_t made_ = 0;
 };
+
+/// The model of a checkpoint, whole, or an increment, whose base lies beside it. `last`: null, or
+/// the model that this one is to replace, which lends its tables' file to increments of its base.
+/// Throws DataError.
+inline std::shared_ptr<const FrozenModel> frozen_model_of(const std::filesystem::path& checkpoint,
+                                                          const FrozenModelOptions& options = {},
+                                                          const FrozenModel* last = nullptr) {
+  const Manifest manifest = read_manifest(checkpoint).first;
+  if (manifest.base.empty()) return std::make_shared<const FrozenModel>(checkpoint, options);
+  if (last != nullptr && last->tables().base().crc == manifest.base_crc)
+    return std::make_shared<const FrozenModel>(*last, checkpoint);
+  const FrozenModel base(checkpoint.parent_path() / manifest.base, options);
+  return std::make_shared<const FrozenModel>(base, checkpoint);
+}
 
 }  // namespace tessera::inline v0

@@ -82,14 +82,40 @@ struct ModelDescription {
   static constexpr std::string_view kFile = "model.json", kKeysFile = "inputs.safetensors";
   static constexpr std::uint64_t kVersion = 1;
 
-  std::string interaction = "dot";                    ///< or "cross"
-  std::int64_t vector_width = 0;                      ///< of all vectors of the interaction
-  std::vector<std::int64_t> bottom_mlp{}, top_mlp{};  ///< sizes, the input's first
+  std::string interaction = "dot";  ///< or "cross", or "concat": vectors side by side
+  /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of other
+  /// widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
+  std::int64_t vector_width = 0;
+  /// Sizes, the input's first. No bottom MLP: numbers stand before the vectors as they are.
+  std::vector<std::int64_t> bottom_mlp{}, top_mlp{};
   std::int64_t cross_layers = 0, cross_rank = 0;
+  /// Wide & Deep: each table has a second one of one column, `wide.TABLE`, read by the same columns
+  /// of the data with the same pooling; what comes of it is added to the logit.
+  bool wide = false;
   std::string dense_precision = "fp32";
   std::vector<NumberInput> numeric{};  ///< empty: the bottom MLP's input is a 1
   std::vector<TableInput> tables{};
   std::vector<CategoryInput> features{};  ///< in the order of their vectors
+
+  /// Inputs of the first layers; a 1 where there is no numeric column.
+  std::int64_t numbers() const { return std::max<std::int64_t>(1, std::ssize(numeric)); }
+  /// Of what stands before the features' vectors.
+  std::int64_t first_columns() const { return bottom_mlp.empty() ? numbers() : vector_width; }
+  /// Of a sample's vectors side by side, with those.
+  std::int64_t columns() const {
+    std::int64_t sum = first_columns();
+    for (const CategoryInput& feature : features) sum += table(feature.table).width;
+    return sum;
+  }
+
+  /// Of tables whose vectors go through a layer before their products.
+  std::set<std::int64_t> projected_widths() const {
+    std::set<std::int64_t> widths;
+    for (const CategoryInput& feature : features)
+      if (interaction == "dot") widths.insert(table(feature.table).width);
+    widths.erase(vector_width);
+    return widths;
+  }
 
   /// Throws InvalidArgument where there is none of that name.
   const TableInput& table(std::string_view name) const {
@@ -100,8 +126,12 @@ struct ModelDescription {
   }
 };
 
+/// The name of a table's second one with a weight for each row.
+inline std::string wide_table(std::string_view table) { return fmt::format("wide.{}", table); }
+
 namespace detail {
 
+inline constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
 inline constexpr std::array<std::string_view, 3> kNumberTransforms{"none", "log1p", "log"},
     kCategoryKeys{"hex", "text", "integer"};
 inline constexpr std::array<std::string_view, 4> kKeyRows{"list", "hash", "vocabulary", "key"};
@@ -124,8 +154,8 @@ class ModelDescriptionParser {
                     "written it");
       } else if (key == "interaction") {
         model_.interaction = json_.string();
-        json_.check(model_.interaction == "dot" || model_.interaction == "cross", at,
-                    "the interaction must be dot or cross");
+        json_.check(std::ranges::find(kInteractions, model_.interaction) != kInteractions.end(), at,
+                    "the interaction must be dot, cross or concat");
       } else if (key == "vector_width") {
         model_.vector_width = size(1);
       } else if (key == "bottom_mlp") {
@@ -136,6 +166,8 @@ class ModelDescriptionParser {
         model_.cross_layers = size(0);
       } else if (key == "cross_rank") {
         model_.cross_rank = size(0);
+      } else if (key == "wide") {
+        model_.wide = json_.boolean();
       } else if (key == "dense_precision") {
         model_.dense_precision = json_.string();
       } else if (key == "numeric") {
@@ -282,11 +314,14 @@ class ModelDescriptionParser {
   void check() const {
     const auto fault = [&](bool good, std::string_view text) { json_.check(good, 0, text); };
     fault(model_.vector_width >= 1, "the key 'vector_width' is missing");
-    fault(model_.bottom_mlp.size() >= 2 && model_.top_mlp.size() >= 2 && model_.top_mlp.back() == 1,
-          "bottom_mlp and top_mlp need an input and a layer, top_mlp one output");
-    fault(model_.bottom_mlp.front() == std::max<std::int64_t>(1, std::ssize(model_.numeric)) &&
-              model_.bottom_mlp.back() == model_.vector_width,
-          "bottom_mlp must take the numeric columns (or a 1) and give vector_width numbers");
+    fault(model_.top_mlp.size() >= 2 && model_.top_mlp.back() == 1,
+          "top_mlp needs an input and a layer, and one output");
+    fault(model_.bottom_mlp.empty()
+              ? model_.interaction == "concat"
+              : model_.bottom_mlp.size() >= 2 && model_.bottom_mlp.front() == model_.numbers() &&
+                    model_.bottom_mlp.back() == model_.vector_width,
+          "bottom_mlp must take the numeric columns (or a 1) and give vector_width numbers; only "
+          "concat can do without");
     fault(model_.interaction != "cross" || model_.cross_layers >= 1,
           "cross layers need cross_layers");
     fault(!model_.features.empty(), "there is no categorical column");
@@ -347,6 +382,7 @@ inline std::string format_model_description(const ModelDescription& model) {
   list("top_mlp", model.top_mlp, "", size);
   out += fmt::format(",\n\"cross_layers\":{},\n\"cross_rank\":{},\n\"dense_precision\":{}",
                      model.cross_layers, model.cross_rank, text(model.dense_precision));
+  if (model.wide) out += ",\n\"wide\":true";
   list("numeric", model.numeric, "\n", [&](const NumberInput& input) {
     return fmt::format(
         "{{\"name\":{},\"transform\":\"{}\",\"shift\":{},\"scale\":{},\"empty\":{}}}",
@@ -398,8 +434,8 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                      "checkpoint '{}' does not say what its model is ('{}'): {}",
                      reader.folder().string(), ModelDescription::kFile,
                      reader.manifest().base.empty()
-                         ? "train_dlrm of this version writes that; go on with --resume and save "
-                           "once more"
+                         ? "train_dlrm of this version writes that for all models but those of "
+                           "--synthetic-model; go on with --resume and save once more"
                          : "it is an increment; give the whole one that it belongs to");
   return parse_model_description(reader.read_file(ModelDescription::kFile),
                                  (reader.folder() / ModelDescription::kFile).string());

@@ -64,22 +64,18 @@ class ModelInputs {
         for (std::size_t i = 0; i < list.keys.size(); ++i)
           add(t, list.keys[i], list.rows.empty() ? static_cast<std::int64_t>(i) + 2 : list.rows[i]);
       } else if (table.rows_by == KeyRows::vocabulary) {
-        const auto keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.keys", t)),
-                   of_keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.rows", t));
-        require<DataError>(keys.size() == of_keys.size(),
-                           "checkpoint '{}': table '{}' has {} keys and {} rows in its vocabulary",
-                           reader.folder().string(), table.name, keys.size(), of_keys.size());
-        for (std::size_t i = 0; i < keys.size(); ++i) {
-          require<DataError>(of_keys[i] < table.rows,
-                             "checkpoint '{}': key {} of table '{}' has row {} of {}",
-                             reader.folder().string(), keys[i], table.name, of_keys[i], table.rows);
-          if (of_keys[i] > 0) add(t, keys[i], of_keys[i]);
-        }
+        read_vocabulary(t, reader);
       }
     }
     for (const CategoryInput& feature : model_.features)
       feature_table_.push_back(
           static_cast<std::size_t>(&model_.table(feature.table) - model_.tables.data()));
+  }
+
+  /// The same with the vocabulary of an increment in place of its own.
+  ModelInputs(const ModelInputs& base, CheckpointReader& increment) : ModelInputs(base) {
+    for (std::size_t t = 0; t < model_.tables.size(); ++t)
+      if (model_.tables[t].rows_by == KeyRows::vocabulary) read_vocabulary(t, increment);
   }
 
   const ModelDescription& model() const { return model_; }
@@ -164,6 +160,22 @@ class ModelInputs {
 
  private:
   std::size_t numbers() const { return std::max<std::size_t>(1, model_.numeric.size()); }
+
+  void read_vocabulary(std::size_t t, CheckpointReader& reader) {
+    const TableInput& table = model_.tables[t];
+    const auto keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.keys", t)),
+               of_keys = reader.read<std::int64_t>(fmt::format("vocabulary.{}.rows", t));
+    require<DataError>(keys.size() == of_keys.size(),
+                       "checkpoint '{}': table '{}' has {} keys and {} rows in its vocabulary",
+                       reader.folder().string(), table.name, keys.size(), of_keys.size());
+    rows_[t] = {};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      require<DataError>(of_keys[i] < table.rows,
+                         "checkpoint '{}': key {} of table '{}' has row {} of {}",
+                         reader.folder().string(), keys[i], table.name, of_keys[i], table.rows);
+      if (of_keys[i] > 0) add(t, keys[i], of_keys[i]);
+    }
+  }
 
   void add(std::size_t table, std::int64_t key, std::int64_t row) {
     // a key that is listed twice would have the sum of both rows

@@ -29,8 +29,8 @@ namespace tessera::inline v0 {
 /// the slots, those that batches in flight work with: weights and optimizer state together. A row
 /// that is in a slot is read and changed there alone; it goes back before its slot is given up.
 /// Batches are asked for one at a time; a batch that is looked up and updated meanwhile is not
-/// disturbed.
-template <class Backend>
+/// disturbed. `Directory`: what says which rows are in which slots; tests plant faults in it.
+template <class Backend, class Directory = RowDirectory>
 class RowCache {
  public:
   using Slot = RowDirectory::Slot;
@@ -428,7 +428,7 @@ class RowCache {
   std::vector<RowFiles::Transfer> transfers_;
 
   mutable std::mutex mutex_;  // of what follows
-  RowDirectory directory_;
+  Directory directory_;
   CacheCounters counters_;
   std::string name_;
 };
