@@ -321,7 +321,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data,
                  "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a "
-                 "folder that convert_criteo or "
+                 "folder that convert_dataset or "
                  "NVIDIA's tools made")
       ->option_text("FILE|DIR [synthetic clicks]");
   CLI::Option* schema =
