@@ -54,6 +54,7 @@ ALLOWED_CUDA = {
     "interaction": {"cuda", "dense"},
     "dense": {"cuda"},
     "vocabulary": {"cuda"},
+    "sequence": {"cuda"},
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}

@@ -59,7 +59,7 @@ NAMES = {
                    "is_same_v is_signed_v is_trivially_copyable_v is_void_v make_unsigned_t remove_const_t remove_cvref_t "
                    "remove_pointer_t remove_reference_t type_identity type_identity_t",
     "unordered_map": "unordered_map",
-    "utility": "as_const declval exchange forward index_sequence integer_sequence make_index_sequence make_integer_sequence move pair swap",
+    "utility": "as_const declval exchange forward index_sequence index_sequence_for integer_sequence make_index_sequence make_integer_sequence move pair swap",
     "variant": "variant visit",
     "vector": "vector",
 }

@@ -5,29 +5,17 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/sequence_batch.hpp>
-#include <tessera/dense/normal.hpp>
 #include <tessera/sequence/hstu_attention.hpp>
+#include <tessera/sequence/hstu_parameters.hpp>
 #include <tessera/sequence/layer_norm.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 namespace tessera::inline v0 {
-
-struct HstuOptions {
-  std::int64_t max_length = 0;  ///< of any sequence; attention is divided by it
-  float alpha = 0;              ///< of queries times keys; 0: 1 / sqrt(AttentionDim)
-  float norm_epsilon = 1e-6f;
-  /// SiLU of U, V, Q and K, as in the paper; else of U alone, as in the reference's STULayer
-  bool silu_all = true;
-  bool concat_ux = false;             ///< the output product reads U and the attention, too
-  std::int64_t attention_window = 0;  ///< how much of the history a position sees; 0: all
-  int threads = 0;  ///< 0: as many as OpenMP would use; results do not depend on it
-};
 
 /// One HSTU block (Zhai et al. 2024, "Actions Speak Louder than Words"), as
 /// generative-recommenders computes it, without dropout, relative bias or group norm:
@@ -40,50 +28,22 @@ struct HstuOptions {
 /// AttentionDim), width] and bias, output norm weight and bias [Heads HiddenDim], output weight
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
 template <int Heads, int AttentionDim, int HiddenDim>
-class HstuLayer {
-  static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
-                "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
+class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
+  using Base = HstuParameters<Heads, AttentionDim, HiddenDim>;
+  using Base::gated_width, Base::activated, Base::uvqk_offset, Base::uvqk_bias_offset;
+  using Base::hidden_columns, Base::uvqk_columns, Base::v_column, Base::q_column, Base::k_column;
+  using Base::output_norm_offset, Base::output_offset, Base::value, Base::require_bound;
+  using Base::width_, Base::options_, Base::values_, Base::gradients_, Base::x_;
 
  public:
   /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
-  explicit HstuLayer(std::int64_t width, HstuOptions options) : width_(width), options_(options) {
-    require(width > 0, "HstuLayer: width must be positive, got {}", width);
-    require(options.max_length > 0, "HstuLayer: max_length must be positive, got {}",
-            options.max_length);
-    require(options.norm_epsilon > 0, "HstuLayer: norm_epsilon must be positive, got {}",
-            options.norm_epsilon);
-    require(options.attention_window >= 0, "HstuLayer: attention_window is {}; 0 means no limit",
-            options.attention_window);
-    if (options_.alpha == 0) options_.alpha = 1.0f / std::sqrt(static_cast<float>(AttentionDim));
-  }
-
-  std::int64_t width() const { return width_; }
-  std::int64_t parameter_count() const { return output_offset() + width_ * gated_width(); }
-
-  /// Uses these spans (parameter_count() floats each) from now on; DenseParameters calls it.
-  void bind(std::span<float> values, std::span<float> gradients) {
-    const auto count = static_cast<std::size_t>(parameter_count());
-    require(values.size() == count && gradients.size() == count,
-            "HstuLayer: bind needs {} parameters, got {} values and {} gradients", count,
-            values.size(), gradients.size());
-    values_ = values;
-    gradients_ = gradients;
-  }
+  explicit HstuLayer(std::int64_t width, HstuOptions options) : Base(width, options) {}
 
   /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
   /// index). Returns the number of the next layer.
   int initialize(std::uint64_t seed, int first_layer) {
     require_bound();
-    std::fill(values_.begin(), values_.end(), 0.0f);
-    std::fill_n(values_.data(), width_, 1.0f);
-    std::fill_n(values_.data() + output_norm_offset(), hidden_columns, 1.0f);
-    const auto matrix = [&](std::int64_t at, std::int64_t out, std::int64_t in, int layer) {
-      fill_normal(values_.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(out * in)),
-                  std::sqrt(2.0f / static_cast<float>(in + out)), seed,
-                  static_cast<std::uint64_t>(layer) * 2);
-    };
-    matrix(uvqk_offset(), uvqk_columns, width_, first_layer);
-    matrix(output_offset(), width_, gated_width(), first_layer + 1);
+    this->first_values(values_, seed, first_layer);
     return first_layer + 2;
   }
 
@@ -91,7 +51,8 @@ class HstuLayer {
   /// InvalidArgument for shapes that do not fit, a sequence longer than max_length, or more targets
   /// than positions; y is then as before.
   void forward(MatrixView<const float> x, const SequenceBatch& batch, MatrixView<float> y) {
-    check_batch(x, batch, y);
+    this->check_forward(x, y);
+    check_sequences("HstuLayer", batch, x.rows, options_.max_length);
     x_ = x;
     offsets_.assign(batch.offsets.begin(), batch.offsets.end());
     targets_.assign(batch.targets.begin(), batch.targets.end());
@@ -149,13 +110,8 @@ class HstuLayer {
   /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward
   /// of the same batch. Throws InvalidArgument for other shapes.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
+    this->check_backward(dy, dx);
     const std::int64_t rows = x_.rows;
-    require(dy.rows == rows && dy.columns == width_,
-            "HstuLayer: gradient is {} x {}, must be {} x {} as the output of the last forward",
-            dy.rows, dy.columns, rows, width_);
-    require(dx.data == nullptr || (dx.rows == rows && dx.columns == width_),
-            "HstuLayer: gradient of the input is {} x {}, must be {} x {}", dx.rows, dx.columns,
-            rows, width_);
     std::fill(gradients_.begin(), gradients_.end(), 0.0f);
     std::fill_n(d_uvqk_.begin(), rows * uvqk_columns, 0.0f);
     const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
@@ -232,38 +188,9 @@ class HstuLayer {
   }
 
  private:
-  static constexpr std::int64_t hidden_columns = Heads * HiddenDim,
-                                uvqk_columns = 2 * Heads * (HiddenDim + AttentionDim);
-  static constexpr std::int64_t v_column = hidden_columns, q_column = 2 * hidden_columns,
-                                k_column = q_column + Heads * AttentionDim;
   static constexpr std::int64_t chunk_rows = 256;  ///< fixed, so that sums do not depend on threads
 
-  std::int64_t gated_width() const {
-    return options_.concat_ux ? 3 * hidden_columns : hidden_columns;
-  }
-  std::int64_t activated() const { return options_.silu_all ? uvqk_columns : hidden_columns; }
-  std::int64_t uvqk_offset() const { return 2 * width_; }
-  std::int64_t uvqk_bias_offset() const { return uvqk_offset() + uvqk_columns * width_; }
-  std::int64_t output_norm_offset() const { return uvqk_bias_offset() + uvqk_columns; }
-  std::int64_t output_offset() const { return output_norm_offset() + 2 * hidden_columns; }
-  const float* value(std::int64_t at) const { return values_.data() + at; }
   int threads() const { return options_.threads > 0 ? options_.threads : omp_get_max_threads(); }
-
-  void require_bound() const {
-    require(values_.size() == static_cast<std::size_t>(parameter_count()),
-            "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
-  }
-
-  void check_batch(MatrixView<const float> x, const SequenceBatch& batch,
-                   MatrixView<float> y) const {
-    require_bound();
-    require(x.columns == width_ && y.columns == width_ && x.rows == y.rows,
-            "HstuLayer: input is {} x {}, output {} x {}; both must be positions x {}", x.rows,
-            x.columns, y.rows, y.columns, width_);
-    require(x.rows == 0 || x.data != y.data,
-            "HstuLayer: input and output are one matrix; backward reads the input again");
-    check_sequences("HstuLayer", batch, x.rows, options_.max_length);
-  }
 
   void resize(std::int64_t rows) {
     const auto size = [&](std::vector<float>& v, std::int64_t columns) {
@@ -357,10 +284,6 @@ class HstuLayer {
             partial_[static_cast<std::size_t>(chunk * columns + c)];
   }
 
-  std::int64_t width_;
-  HstuOptions options_;
-  std::span<float> values_, gradients_;
-  MatrixView<const float> x_;
   std::vector<std::int64_t> offsets_, targets_;
   std::vector<float> normed_, z_, uvqk_, attention_, gated_;  ///< of forward
   std::vector<float> uvqk_weight_, output_weight_;            ///< transposed

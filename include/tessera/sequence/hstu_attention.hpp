@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/dense/matmul.hpp>
+#include <tessera/sequence/attention_mask.hpp>
 #include <tessera/sequence/sigmoid.hpp>
 
 #include <algorithm>
@@ -31,21 +32,6 @@ inline void transpose(const float* from, std::int64_t rows, std::int64_t columns
       for (std::int64_t i = r; i < std::min(rows, r + block); ++i)
         to[c * rows + i] = from[i * columns + c];
 }
-
-/// Which positions of a sequence a position sees, without a matrix of them: itself, and the history
-/// before it, of which the last `window` (0: all). The last `targets` positions are candidates:
-/// each sees itself and the history, and nobody sees it.
-struct AttentionMask {
-  std::int64_t length = 0;
-  std::int64_t targets = 0;
-  std::int64_t window = 0;
-
-  std::int64_t place(std::int64_t i) const { return std::min(i, length - targets); }
-  /// History that position i sees: [begin(i), place(i)).
-  std::int64_t begin(std::int64_t i) const {
-    return window == 0 ? 0 : std::max<std::int64_t>(0, place(i) - window);
-  }
-};
 
 /// Pointwise attention of one head of one sequence: S = silu(alpha Q K^T) scale under a mask,
 /// O = S V (Zhai et al. 2024, HSTU). Blocked over queries and keys: scratch memory does not depend

@@ -1,0 +1,5 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include <simt/every_order.hpp>
+
+#include <gpu/hstu_cases.hpp>
