@@ -85,7 +85,8 @@ inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::Me
           w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
           s->tier == Tier::host ? 0.5 : 1.0, escaped(table.name), r.row_begin, r.row_end,
           r.column_begin, r.column_end,
-          s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank), bytes_text(cost.of(r)),
+          s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
+          bytes_text(memory_cost(table, cost).of(r)),
           s->tier == Tier::host ? " of the host's memory" : "");
     }
     if (unit == 1)
