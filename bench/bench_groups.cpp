@@ -6,6 +6,7 @@
 // Collections take turns step by step; times are rank 0's medians, ratios are to one group of all
 // tables. two_groups: half of the tables in each of two groups. half_frozen: half of the tables are
 // frozen. two_collections: the same tables in two collections of four.
+// reports: what ReportSteps costs, turned on and off, beside a collection without the policy.
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/tessera.hpp>
 
@@ -59,9 +60,9 @@ std::vector<std::int32_t> draw(unsigned seed) {
 }
 
 /// A collection, or several, and its samples; `step` runs forward and backward of some tables.
-template <class Trained>
+template <class Trained, class... Policies>
 struct Model {
-  using E = LayoutCollection<Widths<kWidth>, Trained, Host, Comm>;
+  using E = LayoutCollection<Widths<kWidth>, Trained, Host, Comm, Policies...>;
   E e;
   std::vector<std::int64_t> offsets;
   std::vector<float> gradient;
@@ -86,6 +87,38 @@ struct Model {
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
+}
+
+/// Of pairs of neighbours in time.
+double median_ratio(const std::vector<double>& times, const std::vector<double>& of) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < times.size(); ++i) ratios.push_back(times[i] / of[i]);
+  return median(ratios);
+}
+
+void reports(benchmark::State& state) {
+  enum Kind { without, off, on, kinds };
+  std::array<std::vector<double>, kinds> times;
+  run_ranks(static_cast<int>(state.range(0)), [&](ThreadCommunicator& threads) {
+    Comm c(threads);
+    Model<RowWiseAdagrad> plain(c, kTables, {});
+    Model<RowWiseAdagrad, ReportSteps> reported(c, kTables, {});
+    const auto ids = draw(static_cast<unsigned>(c.rank()));
+    for (int s = -kBatches; s < 4 * kSteps; ++s)
+      for (const Kind kind : {without, off, on}) {
+        reported.e.report_steps(kind == on);
+        threads.barrier();
+        const auto begin = Clock::now();
+        kind == without ? plain.step(ids) : reported.step(ids);
+        if (kind == on) benchmark::DoNotOptimize(reported.e.step_report());
+        threads.barrier();
+        if (c.rank() == 0 && s >= 0)
+          times[kind].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      }
+  });
+  for (auto _ : state) state.SetIterationTime(median(times[without]));
+  state.counters["off"] = median_ratio(times[off], times[without]);
+  state.counters["on"] = median_ratio(times[on], times[without]);
 }
 
 void groups(benchmark::State& state) {
@@ -128,13 +161,7 @@ void groups(benchmark::State& state) {
     }
   });
   std::array<double, kinds> of{};
-  for (int k = 0; k < kinds; ++k) {
-    // of pairs of neighbours in time
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < times[one].size(); ++i)
-      ratios.push_back(times[k][i] / times[one][i]);
-    of[k] = median(ratios);
-  }
+  for (int k = 0; k < kinds; ++k) of[k] = median_ratio(times[k], times[one]);
   for (auto _ : state) state.SetIterationTime(median(times[one]));
   state.counters["two_groups"] = of[two];
   state.counters["half_frozen"] = of[frozen];
@@ -149,5 +176,7 @@ void groups(benchmark::State& state) {
 }  // namespace
 
 BENCHMARK(groups)->ArgName("ranks")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(
+    benchmark::kMillisecond);
+BENCHMARK(reports)->ArgName("ranks")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(
     benchmark::kMillisecond);
 BENCHMARK_MAIN();

@@ -38,12 +38,14 @@ void update(benchmark::State& state, Shape shape) {
   const std::int64_t batches = std::clamp<std::int64_t>(4'000'000 / entries, 2, 16);
   const std::int64_t rows_of_table = shape.rows / shape.tables;
   HugeArray<T> arena(shape.rows * Width);
-  std::vector<std::unique_ptr<HugeArray<float>>> element_states, row_states;
+  using S = StateElement<O>;
+  std::vector<std::unique_ptr<HugeArray<S>>> element_states;
+  std::vector<std::unique_ptr<HugeArray<float>>> row_states;
   op::ArenaState<T, O> arena_state{
       .arena = arena.data(), .rows = shape.rows, .width = Width, .rounding_seed = 1};
   for (int k = 0; k < O::element_states; ++k)
     arena_state.element_state[static_cast<std::size_t>(k)] =
-        element_states.emplace_back(std::make_unique<HugeArray<float>>(shape.rows * Width))->data();
+        element_states.emplace_back(std::make_unique<HugeArray<S>>(shape.rows * Width))->data();
   for (int k = 0; k < O::row_states; ++k)
     arena_state.row_state[static_cast<std::size_t>(k)] =
         row_states.emplace_back(std::make_unique<HugeArray<float>>(shape.rows))->data();
@@ -90,12 +92,12 @@ void update(benchmark::State& state, Shape shape) {
   };
   const typename O::Step step = O{}.at(0.01f, 1);
   const auto read_modify_write = [&](std::int64_t batch, int distance) {
-    constexpr int float_row = Width * 4;
+    constexpr int state_row = Width * static_cast<int>(sizeof(S));
     const std::span<const Id> rows = distinct[static_cast<std::size_t>(batch)];
     std::array<char*, O::element_states> states;
     for (int k = 0; k < O::element_states; ++k)
       states[k] = reinterpret_cast<char*>(arena_state.element_state[k]);
-    if constexpr (row_bytes == float_row) {
+    if constexpr (row_bytes == state_row) {
       std::array<char*, O::element_states + 1> all{reinterpret_cast<char*>(arena.data())};
       std::ranges::copy(states, all.begin() + 1);
       gather_modify_write<row_bytes, O::element_states + 1, O::row_states>(
@@ -105,7 +107,7 @@ void update(benchmark::State& state, Shape shape) {
                                                        {reinterpret_cast<char*>(arena.data())},
                                                        arena_state.row_state, rows, distance);
       if constexpr (O::element_states > 0)
-        gather_modify_write<float_row, O::element_states, 0>(shape.threads, states, {}, rows,
+        gather_modify_write<state_row, O::element_states, 0>(shape.threads, states, {}, rows,
                                                              distance);
     }
   };
@@ -209,6 +211,7 @@ int main(int argc, char** argv) {
   add_width<256>();
   add_sizes<16>();
   add_sizes<128>();
+  add<float, 128, NarrowStates<Adam>>("fp32", "adam_bf16_states", {});
   add<float, 128, Momentum>("fp32", "momentum", {});
   add<float, 128, Lion>("fp32", "lion", {});
   add<float, 128, AdamW>("fp32", "adamw", {});

@@ -1,9 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// CSV and TSV files that a schema describes to the binary dataset layout of NVIDIA's
-// DeepLearningExamples, and back.
+// CSV and TSV files that a schema describes, and Criteo's click files, to the binary dataset layout
+// of NVIDIA's DeepLearningExamples, and back.
 //   convert_dataset --help
+#include "convert_dataset/criteo.hpp"
+
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/tabular.hpp>
 #include <tessera/data/tabular_blocks.hpp>
@@ -32,19 +34,12 @@
 namespace {
 
 using namespace tessera;
+using convert::Options;
 
 constexpr std::int64_t kBlock = 2048;
 /// Beside the layout's files: the schema, the text that each row stands for, and how numbers were
 /// shifted and scaled.
 constexpr const char *kSchema = "schema.yaml", *kTexts = "texts.csv", *kNumbers = "numbers.csv";
-
-struct Options {
-  std::string from, to, schema;
-  double test_fraction = 0.1;
-  std::int64_t max_rows = 1'000'000, min_count = 10;
-  bool skip_bad_lines = false;
-  int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 256);
-};
 
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
@@ -305,15 +300,17 @@ void to_csv(const Options& options) {
 int main(int argc, char** argv) try {
   Options options;
   CLI::App app(
-      "CSV and TSV files that a schema describes to the binary dataset layout of NVIDIA's "
-      "DeepLearningExamples, and back (docs/your_own_data.md). Criteo's files: convert_criteo.",
+      "CSV and TSV files that a schema describes, and Criteo's click files, to the binary dataset "
+      "layout of NVIDIA's DeepLearningExamples, and back (docs/your_own_data.md).",
       "convert_dataset");
   app.require_subcommand(1);
-  CLI::App* binary = app.add_subcommand("to-binary", "FILE, CSV or TSV, to the folder DIR");
+  CLI::App* binary = app.add_subcommand(
+      "to-binary", "FILE, CSV or TSV with a schema, else a Criteo click file, to the folder DIR");
   binary->add_option("FILE", options.from)->required();
   binary->add_option("DIR", options.to)->required();
-  binary->add_option("--schema", options.schema, "YAML file that says what the columns mean")
-      ->required();
+  CLI::Option* schema =
+      binary->add_option("--schema", options.schema, "YAML file that says what the columns mean")
+          ->option_text("FILE [Criteo's columns]");
   binary
       ->add_option("--test-fraction", options.test_fraction,
                    "Share of the samples, the last ones, for the test")
@@ -321,25 +318,39 @@ int main(int argc, char** argv) try {
       ->capture_default_str();
   binary
       ->add_option("--max-rows", options.max_rows,
-                   "Cap of tables that the schema gives no rows; texts beyond it share rows")
+                   "Cap of tables that the schema gives no rows; values beyond it share rows")
       ->check(CLI::Range(std::int64_t{3}, std::int64_t{2147483646}))
       ->capture_default_str();
   binary
       ->add_option("--min-count", options.min_count,
-                   "Texts that training holds less often share row 1 of their table")
+                   "Values that training holds less often share row 1 of their table")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 31))
       ->capture_default_str();
   binary
       ->add_option("--threads", options.threads, "That read and encode; of a compressed file, one")
       ->check(CLI::Range(1, 256))
-      ->option_text("T [as many as the machine has]");
+      ->option_text("T [as many as the machine has]")
+      ->needs(schema);
   binary->add_flag("--skip-bad-lines", options.skip_bad_lines, "Leave bad lines out");
   CLI::App* csv = app.add_subcommand(
       "to-csv",
-      "The folder DIR, made by to-binary, to FILE. Unknown texts come back empty, numbers nearly, "
+      "The folder DIR, made by to-binary with a schema, to FILE. Unknown texts come back empty, "
+      "numbers nearly, "
       "of texts that share a row the first, empty numbers as what they counted as");
-  csv->add_option("DIR", options.from)->required();
-  csv->add_option("FILE", options.to)->required();
+  CLI::App* tsv = app.add_subcommand(
+      "to-tsv",
+      "The folder DIR, of Criteo's shape, to the click file FILE. Values come back where DIR holds "
+      "criteo.safetensors, else rows; rare values as 1; integers nearly");
+  for (CLI::App* command : {csv, tsv}) {
+    command->add_option("DIR", options.from)->required();
+    command->add_option("FILE", options.to)->required();
+  }
+  for (CLI::App* command : {binary, csv, tsv})
+    for (CLI::Option* path :
+         command->get_options([](const CLI::Option* option) { return option->get_positional(); }))
+      path->check([](const std::string& text) {
+        return std::string(text.empty() ? "the name is empty" : "");
+      });
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -348,7 +359,12 @@ int main(int argc, char** argv) try {
     fmt::print(stderr, "convert_dataset: {} (see --help)\n", error.what());
     return 2;
   }
-  *binary ? to_binary(options) : to_csv(options);
+  if (*csv)
+    to_csv(options);
+  else if (*tsv)
+    convert::binary_to_criteo(options);
+  else
+    options.schema.empty() ? convert::criteo_to_binary(options) : to_binary(options);
   require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
                  "cannot write to standard output: {}", std::strerror(errno));
   return 0;

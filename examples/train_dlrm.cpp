@@ -66,6 +66,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
       {"codec", options.codec},
       {"gradient_codec", options.gradient_codec},
       {"deduplicate", options.deduplicate},
+      {"table_precision", options.table_precision},
       {"train_samples", clicks.train_samples()},
       {"test_samples", clicks.test_samples()},
       {"data", options.data.empty() ? "synthetic" : options.data},

@@ -55,7 +55,7 @@ void print_plan(const Layout& layout, const MemoryCost& cost) {
                again ? "" : grouped(table.rows), again ? "" : std::to_string(table.width),
                shard.rank == every_rank ? "every" : std::to_string(shard.rank),
                range_text(r.row_begin, r.row_end), range_text(r.column_begin, r.column_end),
-               bytes_text(cost.of(r)),
+               bytes_text(memory_cost(table, cost).of(r)),
                shard.tier == Tier::host   ? "  on the host"
                : shard.tier == Tier::file ? "  in a file"
                                           : "");

@@ -12,6 +12,7 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       seed(options.seed),
       threads(options.threads_per_rank),
       routing(options.overlap ? &second : nullptr),
+      precision(options.table_precision),
       codec(options.codec),
       gradient_codec(options.gradient_codec),
       deduplicate(options.deduplicate),

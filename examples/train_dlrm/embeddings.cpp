@@ -15,6 +15,7 @@ using HostWidths = tessera::Widths<8, 16, 32>;
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options) {
+  if (options.precision != "fp32") return make_16bit_embeddings(communicator, layout, options);
   const tessera::Host backend({.threads = options.threads}), routing({.threads = options.threads});
   return std::make_unique<EmbeddingsOf<tessera::Host, HostWidths>>(communicator, layout, options,
                                                                    backend, routing);

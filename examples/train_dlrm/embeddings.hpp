@@ -37,6 +37,7 @@ struct EmbeddingOptions {
   std::uint64_t seed;
   int threads;
   tessera::AnyCommunicator* routing;  ///< of the same ranks, for `start`; null: it is not called
+  std::string precision;              ///< one of kTablePrecisions
   std::string codec, gradient_codec;
   bool deduplicate;
   std::string table_files;  ///< as Options
@@ -87,5 +88,9 @@ class Embeddings {
 std::unique_ptr<Embeddings> make_embeddings(tessera::AnyCommunicator& communicator,
                                             const tessera::Layout& layout,
                                             const EmbeddingOptions& options);
+/// The same, of tables in bf16 or fp16.
+std::unique_ptr<Embeddings> make_16bit_embeddings(tessera::AnyCommunicator& communicator,
+                                                  const tessera::Layout& layout,
+                                                  const EmbeddingOptions& options);
 
 }  // namespace dlrm

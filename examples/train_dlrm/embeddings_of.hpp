@@ -20,6 +20,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,34 +38,35 @@ struct FirstValues {
 inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tessera::Layout& layout,
                                     int rank) {
   if (options.table_files.empty()) return {};
-  const std::int64_t others =
-      tessera::bytes_in(layout, memory_cost(options.optimizer), rank, tessera::Tier::device);
+  const std::int64_t others = tessera::bytes_in(layout, {}, rank, tessera::Tier::device);
   return {.folder = options.table_files, .cache_bytes = options.host_memory - others};
 }
 
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:
 /// the same for the thread that routes ahead, on a GPU with a stream of its own.
-template <class Backend, class Widths, tessera::Element T = float>
+/// `Optimizers`: those of kOptimizers, from `first_group` on.
+template <class Backend, class Widths, class Optimizers = TableOptimizers>
 class EmbeddingsOf final : public Embeddings {
   // Codecs and duplicate removal are chosen at run time: a collection for each of them would be
   // compiled as often.
   using Collection = tessera::LayoutCollection<
-      Widths, TableOptimizers, Backend, tessera::AnyCommunicator, tessera::Storage<T>,
-      tessera::InitializeWith<FirstValues>,
+      Widths, Optimizers, Backend, tessera::AnyCommunicator, tessera::InitializeWith<FirstValues>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
       tessera::DeduplicateIfAsked, tessera::ReportSteps>;
 
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout,
-               const EmbeddingOptions& options, const Backend& backend, const Backend& routing)
-      : collection_(communicator, backend, layout,
-                    {.seed = options.seed,
-                     .optimizer = {.group_of_table = optimizers_of(options.optimizer, layout)},
-                     .initialize = {options.initial_bound},
-                     .forward_codec = options.codec,
-                     .backward_codec = options.gradient_codec,
-                     .deduplicate = options.deduplicate,
-                     .files = files_of(options, layout, communicator.rank())}) {
+               const EmbeddingOptions& options, const Backend& backend, const Backend& routing,
+               int first_group = 0)
+      : collection_(
+            communicator, backend, layout,
+            {.seed = options.seed,
+             .optimizer = {.group_of_table = groups_of(options.optimizer, layout, first_group)},
+             .initialize = {options.initial_bound},
+             .forward_codec = options.codec,
+             .backward_codec = options.gradient_codec,
+             .deduplicate = options.deduplicate,
+             .files = files_of(options, layout, communicator.rank())}) {
     collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
     const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
@@ -119,6 +121,12 @@ class EmbeddingsOf final : public Embeddings {
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
+  static std::vector<int> groups_of(std::string_view text, const tessera::Layout& layout,
+                                    int first) {
+    std::vector<int> groups = optimizers_of(text, layout);
+    for (int& group : groups) group += first;
+    return groups;
+  }
   void set_rates(float learning_rate) {
     for (const auto& [table, share] : rates_)
       collection_.set_learning_rate(table, share * learning_rate);

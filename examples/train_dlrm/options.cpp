@@ -321,7 +321,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data,
                  "Criteo click file (label, 13 integers, 26 hex categories, tabs between), or a "
-                 "folder that convert_criteo or "
+                 "folder that convert_dataset or "
                  "NVIDIA's tools made")
       ->option_text("FILE|DIR [synthetic clicks]");
   CLI::Option* schema =
@@ -428,6 +428,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       "Folder for the tables that do not fit --host-memory, with --backend host: their rows lie in "
       "files there, behind a cache in what the others leave of it")
       ->option_text("DIR");
+  choose(add("--table-precision", options.table_precision,
+             "What tables are stored in; rows of 16 bits are rounded stochastically"),
+         kTablePrecisions);
   choose(add("--codec", options.codec, "How pooled vectors travel between ranks"), kCodecs);
   choose(add("--gradient-codec", options.gradient_codec, "How their gradients travel"), kCodecs,
          "as --codec");
@@ -667,6 +670,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.dense_precision != "tf32",
       "--dense tf32 is for --backend cuda; on the host take fp32 or bf16");
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.table_precision == "fp32",
+      "--table-precision {}: with --backend cuda tables are stored in fp32",
+      options.table_precision);
   tessera::require<CLI::ValidationError>(
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");

@@ -39,6 +39,7 @@ struct Options {
   std::string plan = "mixed";
   std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
+  std::string table_precision = "fp32";
   std::string table_files;     ///< folder of tables that do not fit host_memory; empty: none
   std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
   std::string gradient_codec;  ///< of their gradients; empty: as `codec`

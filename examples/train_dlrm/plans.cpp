@@ -116,6 +116,10 @@ plan::Constants constants_of(const Options& options, int ranks) {
   constants.cluster.ranks = ranks;
   constants.cluster.ranks_per_node = 0;
   constants.cluster.concurrent_ranks = cores;
+  if (!options.table_files.empty()) {
+    constants.cluster.memory_per_rank = options.host_memory;
+    constants.cluster.file_memory_per_rank = std::int64_t{1} << 60;
+  }
   return constants;
 }
 
@@ -126,11 +130,12 @@ Workload workload_of(const Options& options) {
   return {.batch = options.batch_size,
           .skew = options.power,
           .id_bytes = sizeof(std::int32_t),
-          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2,
-          .memory = memory_cost(options.optimizer)};
+          .element_bytes = options.table_precision == "fp32" ? 4 : 2,
+          .wire_bytes = (wire_bytes(options.codec) + wire_bytes(options.gradient_codec)) / 2};
 }
 
-Layout uncut(int ranks, const DataShape& shape) {
+/// Each table with what its optimizer and the precision make it cost.
+Layout uncut(const Options& options, int ranks, const DataShape& shape) {
   std::vector<TableSpec> tables;
   std::vector<FeatureSpec> features;
   for (const DataShape::Table& table : shape.tables)
@@ -140,11 +145,18 @@ Layout uncut(int ranks, const DataShape& shape) {
                         .table = shape.tables[feature.table].name,
                         .pooling = feature.pooling,
                         .hotness = static_cast<double>(feature.hotness)});
-  return uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
+  Layout layout = uncut_layout(Topology{ranks}, std::move(tables), std::move(features));
+  const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
+  for (std::size_t t = 0; t < optimizers.size(); ++t) {
+    const MemoryCost cost = memory_cost(optimizers[t], options.table_precision);
+    layout.tables[t].bytes_per_element = static_cast<std::int32_t>(cost.per_element);
+    layout.tables[t].bytes_per_row = static_cast<std::int32_t>(cost.per_row);
+  }
+  return layout;
 }
 
 Layout any_memory_layout(const Options& options, int ranks, const ModelShape& shape) {
-  Layout layout = uncut(ranks, shape);
+  Layout layout = uncut(options, ranks, shape);
   if (!options.plan_file.empty())
     return read_plan_file(options.plan_file, layout.tables, layout.features, layout.topology);
   const bool mix = options.plan == "mixed";
@@ -162,11 +174,16 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
-  if (!options.table_files.empty())
-    return keep_on_file(std::move(layout), memory_cost(options.optimizer), options.host_memory);
+  for (Shard& shard : layout.shards) {
+    if (shard.tier != Tier::file) continue;
+    require(!options.table_files.empty(),
+            "--plan-file {}: table '{}' is in a file; add --table-files DIR --host-memory SIZE",
+            options.plan_file, layout.tables[static_cast<std::size_t>(shard.table)].name);
+    if (options.plan_file.empty()) shard.cache_rows = 0;  // all that is left: see files_of
+  }
+  if (!options.table_files.empty()) return keep_on_file(std::move(layout), {}, options.host_memory);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
-  return keep_on_host(std::move(layout), memory_cost(options.optimizer), options.device_memory,
-                      options.host_memory);
+  return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

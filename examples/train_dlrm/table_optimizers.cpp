@@ -71,17 +71,14 @@ float standard_rate(std::string_view text) {
   return 0;
 }
 
-tessera::MemoryCost memory_cost(std::string_view text) {
+tessera::MemoryCost memory_cost(int optimizer, std::string_view precision) {
   using namespace tessera;
   constexpr std::array<MemoryCost, kOptimizers.size()> costs{
       memory_cost_of<Sgd>,  memory_cost_of<Adagrad>, memory_cost_of<RowWiseAdagrad>,
       memory_cost_of<Adam>, memory_cost_of<Ftrl>,    memory_cost_of<Sgd>};
-  MemoryCost most{0, 0};
-  for (const OptimizerOfTables& pair : parse_optimizers(text)) {
-    const MemoryCost& cost = costs[static_cast<std::size_t>(pair.optimizer)];
-    most = {std::max(most.per_element, cost.per_element), std::max(most.per_row, cost.per_row)};
-  }
-  return most;
+  MemoryCost cost = costs[static_cast<std::size_t>(optimizer)];
+  if (precision != "fp32") cost.per_element -= 2;
+  return cost;
 }
 
 }  // namespace dlrm

@@ -24,6 +24,9 @@ using TableOptimizers =
                             tessera::Train<tessera::Ftrl>, tessera::Frozen<>>;
 inline constexpr int kFtrl = 4, kFrozen = 5;
 
+/// What tables are stored in.
+inline constexpr std::array<std::string_view, 3> kTablePrecisions{"fp32", "bf16", "fp16"};
+
 /// The tables whose names a pattern matches ('*' stands for any text) and their optimizer.
 struct OptimizerOfTables {
   int optimizer = 0;  ///< index into kOptimizers
@@ -43,7 +46,7 @@ float standard_rate(int optimizer);
 /// Of the first optimizer that trains.
 float standard_rate(std::string_view text);
 
-/// What an element and a row cost at most.
-tessera::MemoryCost memory_cost(std::string_view text);
+/// What an element and a row of a table cost under an optimizer.
+tessera::MemoryCost memory_cost(int optimizer, std::string_view precision);
 
 }  // namespace dlrm

@@ -77,11 +77,10 @@ class Rank {
     const Part test_part(0, clicks_.test_samples(), communicator_, parts_);
     on_all_ranks(communicator_, [&] { clicks_.check_test(test_part.first, test_part.count); });
     if (first()) {
-      print_plan(model_->embeddings().layout(), memory_cost(options_.optimizer));
+      print_plan(model_->embeddings().layout(), {});
       fmt::print("{}", explain_plan(options_, model_->embeddings().layout()));
       if (log_ != nullptr) {
-        const plan::Fragment picture =
-            plan::tables_fragment(model_->embeddings().layout(), memory_cost(options_.optimizer));
+        const plan::Fragment picture = plan::tables_fragment(model_->embeddings().layout(), {});
         log_->plan_picture = plan::svg(picture.svg, picture.height + 4);
       }
     }

@@ -4,6 +4,7 @@
 // Whole models, from checkpoints that say what they are, against the same computed by the
 // definitions in double; users with candidates; requests joined over threads; what does not fit.
 #include <tessera/checkpoint/folder.hpp>
+#include <tessera/checkpoint/increments.hpp>
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/data/criteo.hpp>
@@ -15,7 +16,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -143,6 +147,39 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     worst = std::max(worst, std::abs(double{a[i]} - b[i]));
   return worst;
+}
+
+/// One to three places of a text changed, cut out, doubled, or cut off.
+std::string mutated(std::string text, std::minstd_rand& random) {
+  for (auto n = 1 + random() % 3; n > 0 && !text.empty(); --n) {
+    const std::size_t at = random() % text.size(), length = 1 + random() % 20;
+    switch (random() % 6) {
+      case 0:
+        text[at] = static_cast<char>(text[at] ^ (1 << random() % 8));
+        break;
+      case 1:
+        text[at] = "0123456789-[]{}\",."[random() % 18];
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 4:
+        text.resize(at);
+        break;
+      default:
+        std::fill_n(text.begin() + static_cast<std::ptrdiff_t>(at),
+                    std::min(length, text.size() - at), static_cast<char>(random()));
+    }
+  }
+  return text;
+}
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -371,4 +408,107 @@ TEST_CASE("what does not fit is refused by name") {
   }
   CHECK_THROWS_WITH_AS(FrozenModel(*latest_checkpoint(misdescribed.folder.path)),
                        doctest::Contains("'top.0.weight' has 144 numbers"), DataError);
+}
+
+TEST_CASE("an increment gives a model its rows and layers, and another's is refused") {
+  for (const std::string kind : {"cross", "wide", "projected"}) {
+    CAPTURE(kind);
+    const Saved saved(description(kind)), other(description(kind));
+    SelfCommunicator self;
+    auto tensors = saved.tensors;
+    CheckpointContents contents;
+    for (auto& [name, values] : tensors)
+      contents.add(Host(), name, CheckpointReader(saved.checkpoint).tensor(name).shape,
+                   std::span(values));
+    add_model_description(contents, description(kind),
+                          {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
+    const TemporaryFolder run;
+    const CheckpointBase base = save_checkpoint(self, run.path, contents, 1);
+    const FrozenModel first(*latest_checkpoint(run.path));
+    const ChangedRows changed(contents);
+    const Samples samples(7, 40);
+    std::shared_ptr<const FrozenModel> last;
+    for (const int step : {2, 3}) {
+      for (auto& [name, values] : tensors)
+        for (float& x : values) x *= -0.75f;
+      save_increment(self, run.path, changed, base, step);
+      const auto increment = *latest_checkpoint(run.path);
+      // from what was served, and alone; beside a whole one of the same numbers
+      last = frozen_model_of(increment, {}, step == 2 ? &first : last.get());
+      CHECK(last->step() == step);
+      CHECK(last->tables().file() == first.tables().file());
+      const TemporaryFolder whole;
+      save_checkpoint(self, whole.path, contents, step);
+      const std::vector<float> expected =
+          scores_of(FrozenModel(*latest_checkpoint(whole.path)), samples);
+      CHECK(scores_of(*last, samples) == expected);
+      CHECK(scores_of(*frozen_model_of(increment), samples) == expected);
+      CHECK(scores_of(first, samples) != expected);
+      CHECK_THROWS_WITH_AS(FrozenModel(FrozenModel(other.checkpoint), increment),
+                           doctest::Contains("made of another"), DataError);
+      CHECK_THROWS_WITH_AS(FrozenModel{increment}, doctest::Contains("it is an increment"),
+                           DataError);
+    }
+  }
+}
+
+TEST_CASE("a thousand damaged checkpoints are refused by name, or are whole ones") {
+  std::minstd_rand random(11);
+  const Samples samples(1, 4);
+  int refused = 0, taken = 0;
+  const auto load = [&](const std::filesystem::path& checkpoint) {
+    try {
+      const FrozenModel model(checkpoint, {.pad_batches = false});
+      ++taken;
+      if (model.inputs().model().features.size() == 3 && model.inputs().model().numeric.size() == 2)
+        scores_of(model, samples);
+    } catch (const DataError& error) {
+      ++refused;
+      CHECK_MESSAGE(std::string(error.what()).find(checkpoint.string()) != std::string::npos,
+                    error.what());
+    } catch (const InvalidArgument&) {  // by the changed description these samples are none of it
+    }
+  };
+  for (const std::string kind : {"cross", "wide", "projected"}) {
+    // a file as it is not any more: all but changes of texts that nobody reads
+    const Saved saved(description(kind));
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(saved.checkpoint))
+      files.push_back(entry.path());
+    std::sort(files.begin(), files.end());
+    for (int i = 0; i < 250; ++i) {
+      const std::filesystem::path& file = files[random() % files.size()];
+      const std::string whole = bytes_of(file);
+      std::ofstream(file, std::ios::binary) << mutated(whole, random);
+      load(saved.checkpoint);
+      std::ofstream(file, std::ios::binary) << whole;
+    }
+    // what the files say of each other, with checksums that are right
+    const CheckpointReader whole(saved.checkpoint);
+    SelfCommunicator self;
+    for (int i = 0; i < 84; ++i) {
+      CheckpointContents contents;
+      auto tensors = saved.tensors;
+      for (auto& [name, values] : tensors) {
+        const StoredTensor& stored = whole.tensor(name);
+        if (random() % 40 == 0) continue;
+        if (random() % 40 == 0) values.pop_back();
+        const bool fits = std::ssize(values) == stored.rows() * stored.columns();
+        contents.add(Host(), name,
+                     fits ? stored.shape : std::vector<std::int64_t>{std::ssize(values)},
+                     std::span(values));
+      }
+      const std::string about = bytes_of(saved.checkpoint / ModelDescription::kFile),
+                        keys = bytes_of(saved.checkpoint / ModelDescription::kKeysFile);
+      contents.set_file(std::string(ModelDescription::kFile),
+                        random() % 3 == 0 ? about : mutated(about, random));
+      contents.set_file(std::string(ModelDescription::kKeysFile),
+                        random() % 3 == 0 ? mutated(keys, random) : keys);
+      const TemporaryFolder folder;
+      save_checkpoint(self, folder.path, contents, 1);
+      load(*latest_checkpoint(folder.path));
+    }
+  }
+  CHECK(refused > 800);
+  CHECK(taken > 0);
 }

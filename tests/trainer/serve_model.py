@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """serve_model against the trainer whose model it serves, and against bad clients.
 
-    serve_model.py BIN [--seconds N] [--only WORD]    BIN: the folder of train_dlrm and serve_model
+    serve_model.py BIN [--seconds N]    BIN: the folder of train_dlrm, serve_model and evaluate_model
 
 Scores over HTTP, JSON and binary, are compared with train_dlrm's --predictions: of binary tensors to the last bit. Wrong requests must be
 answered with a status and a text that helps. Clients that die, are slow, or send nonsense come for N seconds (default 3). SIGTERM comes
-while requests are being sent. A training's saves are followed with --watch. With tritonclient[http] installed, that talks to the server, too. Exit code 77: the programs are missing.
+while requests are being sent. A training's saves are followed with --watch. With tritonclient[http] installed, that talks to the server,
+too. evaluate_model's figures are those of the trainer's predictions. Exit code 77: the programs are missing.
 """
 import argparse
 import array
@@ -263,6 +264,67 @@ def triton(binaries, folder, rows, expected):
     triton_client.close()
     server.end()
     print("tritonclient: the trainer's predictions to 1e-6")
+
+
+def auc_and_loss(scores, labels):
+    """By the definitions, in double."""
+    order = sorted(range(len(scores)), key=lambda i: scores[i])
+    below = pairs = at = 0
+    while at < len(order):
+        end = at
+        while end < len(order) and scores[order[end]] == scores[order[at]]:
+            end += 1
+        positives = sum(labels[i] for i in order[at:end])
+        pairs += positives * (below + (end - at - positives) / 2)
+        below += end - at - positives
+        at = end
+    loss = -sum(math.log(s if y else 1 - s) for s, y in zip(scores, labels)) / len(labels)
+    return pairs / (below * (len(labels) - below)), loss
+
+
+def test_evaluate(binaries, folder):
+    """evaluate_model's figures are those of the trainer's predictions, and of what a client may measure."""
+    def run(*options, code=0):
+        ended = subprocess.run([binaries / "evaluate_model", *map(str, options)], capture_output=True, text=True)
+        check(ended.returncode == code, options, ended)
+        return ended.stdout if code == 0 else ended.stderr
+
+    for name, data, separator, extra in (("dot", "clicks.tsv", "\t", []), ("wide", "clicks.csv", ",", ["--label", "clicked"])):
+        labels = [int(line.split(separator)[0]) for line in (folder / data).read_text().splitlines()[-TEST:]]
+        trained = array.array("f", (folder / name).with_suffix(".npy").read_bytes()[-4 * TEST:])
+        text = run("accuracy", "--checkpoint", folder / name, "--data", folder / data, "--test-fraction", "0.2", *extra).splitlines()
+        check(text[0] == f"{TEST:,} samples", text)
+        rows = {row[0]: [float(x.replace(",", "")) for x in row[1:]] for row in map(str.split, text[2:])}
+        check(list(rows) == ["fp32", "bf16", "fp16", "int8", "int8-half", "int4"], text)
+        auc, loss = auc_and_loss(trained, labels)
+        check(abs(rows["fp32"][2] - auc) < 2e-6 and abs(rows["fp32"][4] - loss) < 1e-4, rows["fp32"], auc, loss)
+        for format, (_, share, auc_, change, loss_, loss_change, largest) in rows.items():
+            check(abs(auc_ - change - auc) < 3e-6 and abs(loss_ - loss_change - loss) < 1e-4, format, rows[format])
+            check(share == 1 and largest == 0 if format == "fp32" else share < 1 and 0 < largest < 0.05, format, rows[format])
+    page = folder / "latency.html"
+    text = run("latency", "--checkpoint", folder / "csv", "--batch-sizes", "1,70", "--threads", "1,2", "--loads", "0.3", "--seconds", "0.05",
+               "--page", page, "--user-columns", "price,city,seen").splitlines()
+    rows = [line.split() for line in text[1:]]
+    check([row[0] for row in rows] == ["closed", "open"] * 4, text)
+    for row in rows:
+        threads, batch, requests, p50, p95, p99, most = map(float, row[-8:-1])
+        check((threads, batch) in ((1, 1), (2, 1), (1, 70), (2, 70)) and requests >= 1 and 0 < p50 <= p95 <= p99 <= most, row)
+    html = page.read_text()
+    check(html.count("<svg") == 5 and html.count("<tr>") == 9 and not re.search(r"src=|href=", html), html[:300])
+    for options, words, code in (
+            (["--checkpoint", folder / "none", "--data", folder / "clicks.tsv"], ["none"], 1),
+            (["--checkpoint", folder / "dot", "--data", folder / "none.tsv"], ["none.tsv"], 1),
+            (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "bought"], ["clicks.csv", "'bought'", "--label"], 1),
+            (["--checkpoint", folder / "csv", "--data", folder / "clicks.tsv"], ["'price'", "the model"], 1),
+            (["--checkpoint", folder / "csv", "--data", folder / "clicks.csv", "--label", "device"], ["line 2", "is not a number"], 1),
+            (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--formats", "int3"], ["--formats"], 2),
+            (["--checkpoint", folder / "dot", "--data", folder / "clicks.tsv", "--test-fraction", "2"], ["--test-fraction"], 2)):
+        error = run("accuracy", *options, code=code)
+        check(all(word in error for word in words) and error.count("\n") == 1, options, error)
+    for options, words, code in ((["--batch-sizes", "0"], ["--batch-sizes"], 2), (["--user-columns", "colour"], ["'colour'"], 1),
+                                 (["--page", folder / "none" / "page.html"], ["--page"], 1)):
+        error = run("latency", "--checkpoint", folder / "csv", *options, code=code)
+        check(all(word in error for word in words) and error.count("\n") == 1, options, error)
 
 
 def valid_body(rows=2):
@@ -569,7 +631,7 @@ def main():
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=3, help="that bad clients come for")
     arguments = parser.parse_args()
-    for program in ("train_dlrm", "serve_model"):
+    for program in ("train_dlrm", "serve_model", "evaluate_model"):
         if not (arguments.binaries / program).exists():
             print(f"skipped: there is no {program}")
             return 77
@@ -579,6 +641,7 @@ def main():
         test_wrong_requests(arguments.binaries, folder)
         test_versions(arguments.binaries, folder)
         test_watch(arguments.binaries, folder)
+        test_evaluate(arguments.binaries, folder)
         test_load(arguments.binaries, folder, arguments.seconds)
     print("all is well")
     return 0

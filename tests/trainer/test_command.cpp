@@ -238,6 +238,7 @@ TEST_CASE("help names every option") {
                              "--interaction",
                              "--cross-layers",
                              "--cross-rank",
+                             "--table-precision",
                              "--codec",
                              "--gradient-codec",
                              "--deduplicate",
@@ -294,6 +295,8 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
   check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");
   check_fails("--interaction cross --cross-layers 0", "--cross-layers");
+  check_fails("--table-precision fp8", "--table-precision");
+  check_fails("--backend cuda --table-precision bf16", "tables are stored in fp32");
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
   check_fails("--dense fp16", "--dense");
@@ -429,6 +432,24 @@ TEST_CASE("vectors travel encoded, duplicate ids stay at home: nearly the same m
     CHECK(json.at("deduplicate") == (how.find("--deduplicate") != std::string::npos));
   }
   CHECK(results(options + "--codec bf16").at("gradient_codec") == "bf16");
+}
+
+TEST_CASE("tables in 16 bits: nearly the same model, whose checkpoint is the same in float") {
+  const nlohmann::json plain = results(kTiny + "--ranks 2");
+  for (const std::string precision : {"bf16", "fp16"}) {
+    CAPTURE(precision);
+    const TemporaryFolder folder;
+    const std::string saved = kTiny +
+                              "--ranks 2 --optimizer 'adam:C1*,rowwise-adagrad:*' --save '" +
+                              folder.path.string() + "' ";
+    const nlohmann::json json = results(saved + "--table-precision " + precision);
+    CHECK(json.at("table_precision") == precision);
+    CHECK(std::abs(number(json, "logloss") - number(plain, "logloss")) < 2e-2);
+    // 16-bit rows are floats: other ranks and another plan score the same
+    CHECK(results(saved + "--mode eval --resume --plan row-wise").at("auc") == json.at("auc"));
+  }
+  CHECK(plain.at("table_precision") == "fp32");
+  CHECK(results(kTiny + "--ranks 2 --table-precision bf16").at("logloss") != plain.at("logloss"));
 }
 
 TEST_CASE(

@@ -61,6 +61,13 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("virtual ranks: accumulated batches give one model on any ranks, to the bit") {
+  const std::string how = "--virtual-ranks 4 --accumulate 2 ";
+  const double one = loss(how + "--backend cuda");
+  CHECK(loss(how + "--backend cuda --ranks 4 --plan replicated") == one);
+  CHECK(std::abs(loss(how + "--backend host --ranks 2") - one) < 1e-5);
+}
+
 TEST_CASE(
     "dense layers in bf16: nearly the model of fp32, on the host, too, where its processor can") {
   const double fp32 = loss("--backend cuda"), bf16 = loss("--backend cuda --dense-precision bf16");

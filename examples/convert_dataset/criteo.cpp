@@ -1,28 +1,29 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.
-//   convert_criteo --help
+#include "criteo.hpp"
+
 #include <tessera/data/binary_dataset.hpp>
 #include <tessera/data/criteo.hpp>
 #include <tessera/data/criteo_encoder.hpp>
 #include <tessera/io/safetensors.hpp>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <exception>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+namespace convert {
 namespace {
 
 using namespace tessera;
@@ -31,13 +32,6 @@ constexpr std::size_t kBlock = 4096;
 /// Beside the layout's files: the value that each row stands for, and how the integers were shifted
 /// and scaled.
 constexpr const char* kOriginals = "criteo.safetensors";
-
-struct Options {
-  std::string from, to;
-  double test_fraction = 0.1;
-  std::int64_t max_rows = 1'000'000, min_count = 10;
-  bool skip_bad_lines = false;
-};
 
 void write_originals(const std::filesystem::path& path, const CriteoEncoder& encoder) {
   SafetensorsWriter writer;
@@ -53,40 +47,6 @@ void write_originals(const std::filesystem::path& path, const CriteoEncoder& enc
   writer.add<float>("shift", {kCriteoIntegers}, encoder.shift());
   writer.add<float>("scale", {kCriteoIntegers}, encoder.scale());
   writer.write(path);
-}
-
-void to_binary(const Options& options) {
-  CriteoPasses file(options.from, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
-  file.read([](std::span<const CriteoRecord>) {});
-  const std::int64_t lines = file.records();
-  const std::int64_t train =
-      lines - std::llround(static_cast<double>(lines) * options.test_fraction);
-  require<DataError>(train > 0, "file '{}' holds no clicks to train on", options.from);
-  CriteoStatistics statistics;
-  std::int64_t left = train;
-  file.read([&](std::span<const CriteoRecord> records) {
-    const std::int64_t count = std::min(left, std::ssize(records));
-    statistics.add(records.first(static_cast<std::size_t>(count)));
-    left -= count;
-  });
-  const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count},
-                              statistics);
-  BinaryDatasetWriter writer(options.to, kCriteoIntegers,
-                             {encoder.rows().begin(), encoder.rows().end()});
-  ClickBatch<std::int32_t> batch;
-  left = train;
-  file.read([&](std::span<const CriteoRecord> records) {
-    const auto count = static_cast<std::size_t>(std::min(left, std::ssize(records)));
-    for (const auto& [part, of_part] :
-         {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
-      encoder.encode(of_part, batch);
-      writer.add(part, batch);
-    }
-    left -= static_cast<std::int64_t>(count);
-  });
-  write_originals(std::filesystem::path(options.to) / kOriginals, encoder);
-  writer.finish();
-  fmt::print("{} training and {} test samples in '{}'\n", train, lines - train, options.to);
 }
 
 /// Turns rows and numbers back into what they were made from; without the file of originals, into
@@ -142,7 +102,43 @@ class Decoder {
   std::array<float, kCriteoIntegers> shift_{}, scale_{};
 };
 
-void to_tsv(const Options& options) {
+}  // namespace
+
+void criteo_to_binary(const Options& options) {
+  CriteoPasses file(options.from, options.skip_bad_lines ? BadLines::skip : BadLines::fatal);
+  file.read([](std::span<const CriteoRecord>) {});
+  const std::int64_t lines = file.records();
+  const std::int64_t train =
+      lines - std::llround(static_cast<double>(lines) * options.test_fraction);
+  require<DataError>(train > 0, "file '{}' holds no clicks to train on", options.from);
+  CriteoStatistics statistics;
+  std::int64_t left = train;
+  file.read([&](std::span<const CriteoRecord> records) {
+    const std::int64_t count = std::min(left, std::ssize(records));
+    statistics.add(records.first(static_cast<std::size_t>(count)));
+    left -= count;
+  });
+  const CriteoEncoder encoder({.max_rows = options.max_rows, .min_count = options.min_count},
+                              statistics);
+  BinaryDatasetWriter writer(options.to, kCriteoIntegers,
+                             {encoder.rows().begin(), encoder.rows().end()});
+  ClickBatch<std::int32_t> batch;
+  left = train;
+  file.read([&](std::span<const CriteoRecord> records) {
+    const auto count = static_cast<std::size_t>(std::min(left, std::ssize(records)));
+    for (const auto& [part, of_part] :
+         {std::pair("train", records.first(count)), std::pair("test", records.subspan(count))}) {
+      encoder.encode(of_part, batch);
+      writer.add(part, batch);
+    }
+    left -= static_cast<std::int64_t>(count);
+  });
+  write_originals(std::filesystem::path(options.to) / kOriginals, encoder);
+  writer.finish();
+  fmt::print("{} training and {} test samples in '{}'\n", train, lines - train, options.to);
+}
+
+void binary_to_criteo(const Options& options) {
   const std::filesystem::path folder = options.from;
   const DatasetSpec spec = read_feature_spec(folder);
   const Decoder decoder(folder / kOriginals);
@@ -174,61 +170,4 @@ void to_tsv(const Options& options) {
   fmt::print("{} lines in '{}'\n", written, options.to);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) try {
-  Options options;
-  CLI::App app(
-      "Criteo click files to the binary dataset layout of NVIDIA's DeepLearningExamples, and back.",
-      "convert_criteo");
-  app.require_subcommand(1);
-  CLI::App* binary =
-      app.add_subcommand("to-binary", "FILE, a Criteo click file, to the folder DIR");
-  binary->add_option("FILE", options.from)->required();
-  binary->add_option("DIR", options.to)->required();
-  binary
-      ->add_option("--test-fraction", options.test_fraction,
-                   "Share of the samples, the last ones, for the test")
-      ->check(CLI::Range(0.0, 0.9))
-      ->capture_default_str();
-  binary
-      ->add_option("--max-rows", options.max_rows,
-                   "Cap of every table's rows; values beyond it share rows")
-      ->check(CLI::Range(std::int64_t{3}, std::int64_t{2147483646}))
-      ->capture_default_str();
-  binary
-      ->add_option("--min-count", options.min_count,
-                   "Values that training holds less often share row 1 of their table")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  binary->add_flag("--skip-bad-lines", options.skip_bad_lines,
-                   "Leave out lines that are no clicks");
-  CLI::App* tsv =
-      app.add_subcommand("to-tsv",
-                         "The folder DIR to FILE. Values come back where DIR holds "
-                         "criteo.safetensors, else rows; rare values as 1; integers nearly");
-  tsv->add_option("DIR", options.from)->required();
-  tsv->add_option("FILE", options.to)->required();
-  for (CLI::App* command : {binary, tsv})
-    for (CLI::Option* path :
-         command->get_options([](const CLI::Option* option) { return option->get_positional(); }))
-      path->check([](const std::string& text) {
-        return std::string(text.empty() ? "the name is empty" : "");
-      });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& help) {
-    return app.exit(help);
-  } catch (const CLI::Error& error) {
-    fmt::print(stderr, "convert_criteo: {} (see --help)\n", error.what());
-    return 2;
-  }
-  *binary ? to_binary(options) : to_tsv(options);
-  require<Error>(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
-                 "cannot write to standard output: {}", std::strerror(errno));
-  return 0;
-} catch (const std::exception& error) {
-  std::fflush(stdout);
-  fmt::print(stderr, "convert_criteo: {}\n", error.what());
-  return 1;
-}
+}  // namespace convert

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// convert_criteo and train_dlrm --data DIR: Python's standard library reads the same clicks from
+// convert_dataset and train_dlrm --data DIR: Python's standard library reads the same clicks from
 // the binary files as from the text, a model learns from them what it learns from the text, and
 // they come back as text.
 #include <trainer/command.hpp>
@@ -48,7 +48,7 @@ std::vector<CriteoRecord> records(int lines) {
 Outcome convert(const std::string& arguments, const std::string& before = "") {
   const TemporaryFolder folder;
   const std::string program =
-      (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_criteo").string();
+      (std::filesystem::path(train_dlrm_path()).parent_path() / "convert_dataset").string();
   const int status =
       std::system((before + "'" + program + "' " + arguments + " >'" +
                    (folder.path / "out").string() + "' 2>'" + (folder.path / "err").string() + "'")
@@ -199,7 +199,7 @@ TEST_CASE("what cannot be converted") {
   const std::string empty = (folder.path / "empty").string();
   std::ofstream(empty) << "";
   CHECK(convert("").status == 2);
-  CHECK(convert("").err == "convert_criteo: A subcommand is required (see --help)\n");
+  CHECK(convert("").err == "convert_dataset: A subcommand is required (see --help)\n");
   CHECK(convert("to-binary x").status == 2);
   CHECK(convert("to-binary x y --test-fraction 1").status == 2);
   CHECK(
@@ -218,10 +218,10 @@ TEST_CASE("what cannot be converted") {
   const Outcome pipe = convert("to-binary /dev/stdin '" + empty + "x'", "cat '" + empty + "' | ");
   CHECK(pipe.status == 1);
   CHECK(pipe.err ==
-        "convert_criteo: cannot read '/dev/stdin': it is a pipe, which can be read only once; "
+        "convert_dataset: cannot read '/dev/stdin': it is a pipe, which can be read only once; "
         "write its content to a file first\n");
   CHECK(convert("to-binary '" + empty + "' '" + empty + "x'").status == 0);
-  CHECK(std::system(("'" + train_dlrm_path("convert_criteo") + "' to-binary '" + empty + "' '" +
+  CHECK(std::system(("'" + train_dlrm_path("convert_dataset") + "' to-binary '" + empty + "' '" +
                      empty + "x' 2>/dev/null >/dev/full")
                         .c_str()) != 0);
 }

@@ -1,0 +1,380 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#include "evaluate.hpp"
+
+#include <tessera/checkpoint/folder.hpp>
+#include <tessera/core/error.hpp>
+#include <tessera/data/compressed_file.hpp>
+#include <tessera/data/csv_reader.hpp>
+#include <tessera/data/metrics.hpp>
+#include <tessera/serving/frozen_model.hpp>
+#include <tessera/serving/row_format.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+namespace evaluate {
+namespace {
+
+using namespace tessera;
+using Clock = std::chrono::steady_clock;
+
+std::shared_ptr<const FrozenModel> load(const std::filesystem::path& folder,
+                                        const std::string& format) {
+  std::filesystem::path checkpoint = folder;
+  if (!std::filesystem::exists(folder / Manifest::kFile)) {
+    const auto latest = latest_checkpoint(folder);
+    require<DataError>(latest.has_value(), "'{}' is no checkpoint, and holds none",
+                       folder.string());
+    checkpoint = *latest;
+  }
+  return frozen_model_of(checkpoint, {.format = parse_row_format(format)});
+}
+
+/// Labelled samples of a file, a block at a time.
+class Samples {
+ public:
+  Samples(const AccuracyOptions& options, const ModelDescription& model)
+      : options_(options),
+        model_(model),
+        file_(options.data.string()),
+        reader_(open_bytes(options.data), file_,
+                {.separator = options.label.empty() ? '\t' : options.separator}),
+        numbers_(model.numeric.size()),
+        texts_(model.features.size()),
+        views_(model.features.size()),
+        lengths_(model.features.size()) {
+    std::vector<std::string> names{"label"};
+    if (options.label.empty()) {
+      for (int i = 1; i <= 13; ++i) names.push_back(fmt::format("I{}", i));
+      for (int i = 1; i <= 26; ++i) names.push_back(fmt::format("C{}", i));
+    } else {
+      const std::span<const std::string_view> header = reader_.next();
+      names.assign(header.begin(), header.end());
+    }
+    columns_ = names.size();
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string where = fmt::format("file '{}'", file_);
+    const auto place = [&](const std::string& name, std::string_view who) {
+      return column_place(views, name, where, who);
+    };
+    label_ = options.label.empty() ? 0 : place(options.label, "--label");
+    for (const NumberInput& input : model.numeric)
+      places_.push_back(place(input.name, "the model"));
+    for (const CategoryInput& input : model.features)
+      places_.push_back(place(input.name, "the model"));
+  }
+
+  /// Passes over so many.
+  void skip(std::int64_t samples) {
+    while (samples-- > 0 && !reader_.next().empty()) {
+    }
+  }
+  std::int64_t count() {
+    std::int64_t n = 0;
+    while (!reader_.next().empty()) ++n;
+    return n;
+  }
+
+  /// Up to `most` more; false at the end.
+  bool next(std::int64_t most, ModelColumns& columns, std::vector<float>& labels) {
+    labels.clear();
+    for (auto& column : numbers_) column.clear();
+    for (auto& column : texts_) column.clear();
+    for (auto& column : lengths_) column.clear();
+    while (std::ssize(labels) < most) {
+      const std::span<const std::string_view> fields = reader_.next();
+      if (fields.empty()) break;
+      require<DataError>(fields.size() == columns_, "file '{}', line {}: {} fields, expected {}",
+                         file_, reader_.line(), fields.size(), columns_);
+      labels.push_back(number(fields[label_], "the label"));
+      take(fields);
+    }
+    columns = {.samples = std::ssize(labels)};
+    for (const auto& column : numbers_) columns.numbers.emplace_back(column);
+    for (std::size_t f = 0; f < texts_.size(); ++f) {
+      views_[f].assign(texts_[f].begin(), texts_[f].end());
+      columns.categories.push_back({.texts = views_[f], .lengths = lengths_[f], .given = true});
+    }
+    return !labels.empty();
+  }
+
+ private:
+  float number(std::string_view field, std::string_view column) const {
+    float value = 0;
+    require<DataError>(detail::parse_number(field, value),
+                       "file '{}', line {}: {}: '{}' is not a number", file_, reader_.line(),
+                       column, field.substr(0, 80));
+    return value;
+  }
+
+  void take(std::span<const std::string_view> fields) {
+    const std::size_t numeric = model_.numeric.size();
+    for (std::size_t c = 0; c < numeric; ++c) {
+      const std::string_view field = fields[places_[c]];
+      numbers_[c].push_back(field.empty()
+                                ? std::numeric_limits<float>::quiet_NaN()
+                                : number(field, "column '" + model_.numeric[c].name + "'"));
+    }
+    for (std::size_t f = 0; f < texts_.size(); ++f) {
+      std::string_view field = fields[places_[numeric + f]];
+      if (!model_.features[f].list) {
+        texts_[f].emplace_back(field);
+        continue;
+      }
+      std::int64_t entries = 0;
+      while (!field.empty()) {
+        const std::size_t end = std::min(field.find(options_.list_separator), field.size());
+        if (end > 0) texts_[f].emplace_back(field.substr(0, end)), ++entries;
+        field.remove_prefix(std::min(end + 1, field.size()));
+      }
+      lengths_[f].push_back(entries);
+    }
+  }
+
+  const AccuracyOptions& options_;
+  const ModelDescription& model_;
+  std::string file_;
+  CsvReader reader_;
+  std::size_t columns_ = 0, label_ = 0;
+  std::vector<std::size_t> places_;  ///< of numeric columns, then of categories
+  std::vector<std::vector<float>> numbers_;
+  std::vector<std::vector<std::string>> texts_;
+  std::vector<std::vector<std::string_view>> views_;
+  std::vector<std::vector<std::int64_t>> lengths_;
+};
+
+/// Samples with random content: numbers of a log-normal distribution, rows of which low ones are
+/// frequent (their logarithms are uniform).
+EncodedSamples random_samples(const FrozenModel& model, std::int64_t samples, int entries,
+                              const std::vector<char>& wanted, std::mt19937_64& random) {
+  const ModelDescription& about = model.description();
+  ModelColumns columns{.samples = samples};
+  std::lognormal_distribution<float> lognormal(1, 1);
+  std::uniform_real_distribution<double> uniform;
+  std::vector<std::vector<float>> numbers(about.numeric.size());
+  for (std::size_t c = 0; c < numbers.size(); ++c) {
+    for (std::int64_t s = 0; s < samples && wanted[c]; ++s) numbers[c].push_back(lognormal(random));
+    columns.numbers.emplace_back(numbers[c]);
+  }
+  std::vector<std::vector<std::int64_t>> rows(about.features.size()), lengths(rows.size());
+  for (std::size_t f = 0; f < rows.size(); ++f) {
+    const CategoryInput& feature = about.features[f];
+    const auto most = static_cast<double>(about.table(feature.table).rows);
+    columns.categories.emplace_back();
+    if (!wanted[numbers.size() + f]) continue;
+    for (std::int64_t i = 0; i < samples * (feature.list ? entries : 1); ++i)
+      rows[f].push_back(static_cast<std::int64_t>(std::pow(most, uniform(random)) - 1));
+    if (feature.list) lengths[f].assign(static_cast<std::size_t>(samples), entries);
+    columns.categories.back() = {.rows = rows[f], .lengths = lengths[f], .given = true};
+  }
+  EncodedSamples encoded;
+  model.inputs().encode(columns, encoded, true);
+  return encoded;
+}
+
+/// Requests of one batch size, and how to answer one.
+class Requests {
+ public:
+  static constexpr std::size_t kDifferent = 16;
+
+  Requests(const FrozenModel& model, const LatencyOptions& options, std::int64_t batch)
+      : model_(model), batch_(batch) {
+    std::vector<char> all, users;
+    const auto add = [&](const std::string& name) {
+      all.push_back(1);
+      users.push_back(std::ranges::count(options.user_columns, name) > 0);
+    };
+    for (const NumberInput& input : model.description().numeric) add(input.name);
+    for (const CategoryInput& input : model.description().features) add(input.name);
+    for (const std::string& name : options.user_columns)
+      require(std::ranges::count_if(model.description().numeric,
+                                    [&](const auto& c) { return c.name == name; }) +
+                      std::ranges::count_if(model.description().features,
+                                            [&](const auto& c) { return c.name == name; }) ==
+                  1,
+              "--user-columns: the model has no column '{}'", name);
+    std::mt19937_64 random(options.seed);
+    for (std::size_t i = 0; i < kDifferent; ++i) {
+      if (options.user_columns.empty()) {
+        batches_.push_back(random_samples(model, batch, options.entries, all, random));
+        continue;
+      }
+      users_.push_back(random_samples(model, 1, options.entries, users, random));
+      std::vector<char> others;
+      for (const char user : users) others.push_back(!user);
+      batches_.push_back(random_samples(model, batch, options.entries, others, random));
+    }
+  }
+
+  std::int64_t batch() const { return batch_; }
+  void answer(std::size_t i, std::span<float> scores) const {
+    const EncodedSamples& samples = batches_[i % kDifferent];
+    users_.empty() ? model_.score(samples, scores)
+                   : model_.score(users_[i % kDifferent], samples, scores);
+  }
+
+ private:
+  const FrozenModel& model_;
+  std::int64_t batch_;
+  std::vector<EncodedSamples> users_, batches_;
+};
+
+/// `work(thread, latencies)` on each of some threads; what they measured together.
+template <class Work>
+Latency on_threads(int threads, std::int64_t batch, const Work& work) {
+  std::vector<std::vector<float>> latencies(static_cast<std::size_t>(threads));
+  std::vector<std::thread> running;
+  const auto begin = Clock::now();
+  for (int t = 0; t < threads; ++t)
+    running.emplace_back([&, t] { work(t, latencies[static_cast<std::size_t>(t)]); });
+  for (std::thread& thread : running) thread.join();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  std::vector<float> all;
+  for (const auto& of_thread : latencies) all.insert(all.end(), of_thread.begin(), of_thread.end());
+  std::sort(all.begin(), all.end());
+  const auto rank = [&](double share) {  // the nearest rank
+    const double place = std::ceil(share * static_cast<double>(all.size())) - 1;
+    return double{all[static_cast<std::size_t>(std::max(place, 0.0))]};
+  };
+  return {.threads = threads,
+          .batch = batch,
+          .requests = std::ssize(all),
+          .p50 = rank(0.50),
+          .p95 = rank(0.95),
+          .p99 = rank(0.99),
+          .largest = double{all.back()},
+          .samples_per_second = static_cast<double>(std::ssize(all) * batch) / seconds};
+}
+
+float microseconds_since(Clock::time_point begin) {
+  return std::chrono::duration<float, std::micro>(Clock::now() - begin).count();
+}
+
+std::vector<float> room_for(const Requests& requests) {
+  return std::vector<float>(static_cast<std::size_t>(requests.batch()));
+}
+
+Latency closed_loop(const Requests& requests, int threads, double seconds) {
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  return on_threads(threads, requests.batch(), [&](int t, std::vector<float>& latencies) {
+    std::vector<float> scores = room_for(requests);
+    auto i = static_cast<std::size_t>(t);
+    do {
+      const auto begin = Clock::now();
+      requests.answer(i++, scores);
+      latencies.push_back(microseconds_since(begin));
+    } while (Clock::now() < end);
+  });
+}
+
+/// `per_second`: requests that come.
+Latency open_loop(const Requests& requests, int threads, double seconds, double per_second,
+                  std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::exponential_distribution<double> gap(per_second);
+  std::vector<double> due{0};
+  while (due.back() < seconds) due.push_back(due.back() + gap(random));
+  const auto begin = Clock::now();
+  std::atomic<std::size_t> next{0};
+  return on_threads(threads, requests.batch(), [&](int, std::vector<float>& latencies) {
+    std::vector<float> scores = room_for(requests);
+    for (std::size_t i = next++; i < due.size(); i = next++) {
+      const auto at = begin + std::chrono::duration_cast<Clock::duration>(
+                                  std::chrono::duration<double>(due[i]));
+      // the system wakes threads late; what is left is waited for in a loop
+      std::this_thread::sleep_until(at - std::chrono::microseconds(100));
+      while (Clock::now() < at) {
+      }
+      requests.answer(i, scores);
+      latencies.push_back(microseconds_since(at));
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Accuracy> accuracy(const AccuracyOptions& options, std::int64_t& samples) {
+  std::vector<Accuracy> all;
+  std::vector<float> first;  // scores of the first format
+  std::int64_t skipped = -1;
+  for (const std::string& format : options.formats) {
+    const std::shared_ptr<const FrozenModel> model = load(options.checkpoint, format);
+    if (skipped < 0) {
+      const std::int64_t lines = Samples(options, model->description()).count();
+      require<DataError>(lines > 0, "file '{}' holds no samples", options.data.string());
+      samples = std::max<std::int64_t>(
+          1, std::llround(options.test_fraction * static_cast<double>(lines)));
+      skipped = lines - samples;
+    }
+    Samples data(options, model->description());
+    data.skip(skipped);
+    Accuracy one{.format = format, .bytes = model->tables().bytes()};
+    Auc auc;
+    LogLoss loss;
+    ModelColumns columns;
+    EncodedSamples encoded;
+    std::vector<float> labels, logits;
+    std::size_t done = 0;
+    while (data.next(4096, columns, labels)) {
+      try {
+        model->inputs().encode(columns, encoded);
+      } catch (const InvalidArgument& error) {
+        throw DataError(fmt::format("file '{}', samples from {} on: {}", options.data.string(),
+                                    skipped + static_cast<std::int64_t>(done), error.what()));
+      }
+      logits.resize(labels.size());
+      model->logits(encoded, logits);
+      auc.add(logits, labels);
+      loss.add(logits, labels);
+      for (std::size_t s = 0; s < logits.size(); ++s, ++done) {
+        const double score = 1 / (1 + std::exp(-double{logits[s]}));
+        if (all.empty()) first.push_back(static_cast<float>(score));
+        one.largest_difference = std::max(one.largest_difference, std::abs(score - first[done]));
+      }
+    }
+    one.auc = auc.value();
+    one.log_loss = loss.value();
+    if (all.empty()) one.largest_difference = 0;
+    all.push_back(one);
+  }
+  return all;
+}
+
+std::vector<Latency> latency(const LatencyOptions& options,
+                             const std::function<void(const Latency&)>& done) {
+  const std::shared_ptr<const FrozenModel> model = load(options.checkpoint, options.format);
+  std::vector<Latency> all;
+  const auto add = [&](Latency one, double load) {
+    one.load = load;
+    done(one);
+    all.push_back(one);
+  };
+  for (const std::int64_t batch : options.batch_sizes) {
+    const Requests requests(*model, options, batch);
+    for (const int threads : options.threads) {
+      closed_loop(requests, threads, options.seconds / 10);  // warms up
+      const Latency closed = closed_loop(requests, threads, options.seconds);
+      add(closed, 0);
+      for (const double load : options.loads)
+        add(open_loop(requests, threads, options.seconds,
+                      load * closed.samples_per_second / static_cast<double>(batch), options.seed),
+            load);
+    }
+  }
+  return all;
+}
+
+}  // namespace evaluate
