@@ -8,11 +8,11 @@
 #   bash bench/run.sh --quick    one shape of each kind, one repetition (some minutes)
 #   bash bench/run.sh --peers    also beside PyTorch's C++ library, side by side in one process (installs libtorch-dev)
 #                                the first run of sharding also measures the machine's constants (two minutes) and keeps them in the user's cache
-#   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular sequence frozen peers
+#   bash bench/run.sh --only A,B these benches: limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular sequence frozen tiers peers
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-benches=(limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular sequence frozen)
+benches=(limits lookup update interaction dense dlrm_step exchange exchange_policies sharding data tabular sequence frozen tiers)
 quick=false peers=false only=
 while [ $# -gt 0 ]; do
   case $1 in
@@ -59,7 +59,7 @@ declare -A quick_filter=(
   [limits]='multiply_add|copy|row_bytes:(64|512)/threads:2'
   [lookup]='lookup/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
   [update]='update/(sgd|rowwise_adagrad)/.*width:(16|128)/bag:(1|10)/.*batch:65536/tables:1/threads:2'
-  [interaction]='.*' [dense]='.*' [exchange]='.*' [exchange_policies]='traffic' [sharding]='ranks:2/width:16' [data]='.*' [tabular]='.*' [sequence]='length:200' [frozen]='width:64/bag:10/uniform/threads:2'
+  [interaction]='.*' [dense]='.*' [exchange]='.*' [exchange_policies]='traffic' [sharding]='ranks:2/width:16' [data]='.*' [tabular]='.*' [sequence]='length:200' [frozen]='width:64/bag:10/uniform/threads:2' [tiers]='width:64/cache:10/zipf:105'
   [dlrm_step]='<16>.*large_top:0' [peers]='dlrm.*/width:16/batch:2048/top:small|width:(16|128)/bag:10/.*threads:2'
 )
 mkdir -p build/bench

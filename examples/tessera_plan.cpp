@@ -33,7 +33,7 @@ struct Options {
   std::string file, model, cluster = "dgx-a100", optimizer = "rowwise-adagrad", out, header, page,
                            svg, json;
   int ranks = 8, ranks_per_node = -1, width = 128, element_bytes = 4;
-  double memory = -1, host_memory = -1, reserve = 0, skew = -1,
+  double memory = -1, host_memory = -1, file_memory = -1, reserve = 0, skew = -1,
          memory_balance = tessera::PlanConstraints{}.memory_balance, memory_share = 0;
   std::int64_t batch = 0;
   std::size_t tables = 40;
@@ -120,6 +120,7 @@ Constants constants_of(const Options& options) {
   if (options.ranks_per_node >= 0) constants.cluster.ranks_per_node = options.ranks_per_node;
   if (options.memory >= 0) constants.cluster.memory_per_rank = gib(options.memory);
   if (options.host_memory >= 0) constants.cluster.host_memory_per_rank = gib(options.host_memory);
+  if (options.file_memory >= 0) constants.cluster.file_memory_per_rank = gib(options.file_memory);
   return constants;
 }
 
@@ -154,14 +155,16 @@ nlohmann::ordered_json json_of(const Report& report) {
                              {"memory_imbalance", c.prediction.memory_imbalance()},
                              {"time_imbalance", c.prediction.time_imbalance()},
                              {"most_bytes", c.prediction.most_bytes()},
-                             {"most_host_bytes", c.prediction.most_host_bytes()}});
+                             {"most_host_bytes", c.prediction.most_host_bytes()},
+                             {"most_file_bytes", c.prediction.most_file_bytes()}});
   const Layout& layout = report.chosen().layout;
   for (const Shard& s : layout.shards)
     json["shards"].push_back({{"table", layout.tables[static_cast<std::size_t>(s.table)].name},
                               {"rows", {s.rectangle.row_begin, s.rectangle.row_end}},
                               {"columns", {s.rectangle.column_begin, s.rectangle.column_end}},
                               {"rank", s.rank},
-                              {"memory", s.tier == Tier::host ? "host" : "device"}});
+                              {"memory", to_string(s.tier)},
+                              {"cache_rows", s.cache_rows}});
   return json;
 }
 
@@ -173,7 +176,9 @@ Candidate candidate(std::string name, PlanChoice choice, const Layout& uncut,
   const Cluster& cluster = model.cluster();
   c.fits = (cluster.memory_per_rank == 0 || c.prediction.most_bytes() <= room) &&
            (cluster.host_memory_per_rank == 0 ||
-            c.prediction.most_host_bytes() <= cluster.host_memory_per_rank);
+            c.prediction.most_host_bytes() <= cluster.host_memory_per_rank) &&
+           (cluster.file_memory_per_rank == 0 ||
+            c.prediction.most_file_bytes() <= cluster.file_memory_per_rank);
   return c;
 }
 
@@ -299,6 +304,11 @@ std::optional<Options> parse(int argc, char** argv) {
   between(app.add_option("--host-memory", o.host_memory,
                          "GiB of the host's memory per rank, for tables that a GPU reads there; 0: "
                          "none is kept there"),
+          0, 1e9)
+      ->option_text("GIB [the cluster's]");
+  between(app.add_option("--file-memory", o.file_memory,
+                         "GiB of a disk per rank, for tables in files behind caches, where ranks "
+                         "are hosts; 0: none is kept there"),
           0, 1e9)
       ->option_text("GIB [the cluster's]");
   between(app.add_option("--reserve", o.reserve, "GiB per rank that tables may not use"), 0, 1e9);

@@ -38,10 +38,12 @@ void for_each_member(C& c, F&& f) {
   f("ranks_per_node", c.ranks_per_node);
   f("memory_per_rank", c.memory_per_rank);
   f("host_memory_per_rank", c.host_memory_per_rank);
+  f("file_memory_per_rank", c.file_memory_per_rank);
   f("stream_bandwidth", c.stream_bandwidth);
   f("gather_bandwidth", c.gather_bandwidth);
   f("cache_bandwidth", c.cache_bandwidth);
   f("bus_bandwidth", c.bus_bandwidth);
+  f("file_bandwidth", c.file_bandwidth);
   f("lookup_seconds", c.lookup_seconds);
   f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
@@ -126,8 +128,10 @@ inline Constants read_constants(const std::string& path) {
       const auto given = json.find(member);
       const std::string_view name(member);
       if (given == json.end()) {
-        // of no use where no table is OnHost
-        if (name != "bus_bandwidth" && name != "host_memory_per_rank") missing.push_back(member);
+        // of no use where no table is OnHost or OnFile
+        if (name != "bus_bandwidth" && name != "host_memory_per_rank" && name != "file_bandwidth" &&
+            name != "file_memory_per_rank")
+          missing.push_back(member);
         return;
       }
       using Value = std::decay_t<decltype(to)>;

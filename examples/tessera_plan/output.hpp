@@ -46,6 +46,9 @@ std::string ranks_text(const Report& report, int table);
 /// more or less than one.
 std::string features_text(const Report& report, int table);
 
+/// ", and 1.0 GiB on the host", of the fullest rank: what is not in the memory of devices.
+std::string elsewhere_text(const tessera::Prediction& prediction);
+
 /// For a terminal: the plan's tables with the reasons of their cuts, the comparison, and what the
 /// prediction is worth.
 std::string text_of(const Report& report);

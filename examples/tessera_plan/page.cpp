@@ -34,17 +34,16 @@ Fragment ranks_fragment(const Report& report) {
   const double bar = ranks > 64 ? 3 : ranks > 16 ? 8 : 14, half = kPageWidth / 2 - 40;
   double most_time = 1e-30;
   for (const StageTimes& s : p.ranks) most_time = std::max(most_time, s.total());
-  const std::int64_t most_host = p.most_host_bytes();
   const double capacity = std::max(static_cast<double>(report.cluster.memory_per_rank),
                                    static_cast<double>(p.most_bytes())) +
-                          static_cast<double>(most_host);
+                          static_cast<double>(p.most_host_bytes() + p.most_file_bytes());
+  const std::string elsewhere = elsewhere_text(p);
   Fragment f;
   f.svg = fmt::format(
       R"(<text x="30" y="10">memory per rank (most: {}{}{})</text><text x="{}" y="10">predicted time of each rank by parts (most: {:.3f} ms)</text>)",
       bytes_text(p.most_bytes()),
       report.cluster.memory_per_rank > 0 ? " of " + bytes_text(report.cluster.memory_per_rank) : "",
-      most_host > 0 ? ", and " + bytes_text(most_host) + " on the host, paler" : "",
-      kPageWidth / 2 + 30, 1e3 * most_time);
+      elsewhere.empty() ? "" : elsewhere + ", paler", kPageWidth / 2 + 30, 1e3 * most_time);
   for (std::size_t r = 0; r < ranks; ++r) {
     const double y = 18 + static_cast<double>(r) * (bar + 1);
     if (bar > 4)
@@ -55,12 +54,17 @@ Fragment ranks_fragment(const Report& report) {
         R"(<rect x="30" y="{:.1f}" width="{:.1f}" height="{}" fill="{}"><title>rank {}: {}</title></rect>)",
         y, half * static_cast<double>(p.bytes[r]) / capacity, bar, colour(static_cast<int>(r)), r,
         bytes_text(p.bytes[r]));
-    if (p.host_bytes[r] > 0)
+    double end = 30 + half * static_cast<double>(p.bytes[r]) / capacity;
+    for (const Tier tier : {Tier::host, Tier::file}) {
+      const std::int64_t bytes = (tier == Tier::host ? p.host_bytes : p.file_bytes)[r];
+      if (bytes == 0) continue;
+      const double width = half * static_cast<double>(bytes) / capacity;
       f.svg += fmt::format(
-          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}" fill-opacity="0.5"><title>rank {}: {} of the host's memory</title></rect>)",
-          30 + half * static_cast<double>(p.bytes[r]) / capacity, y,
-          half * static_cast<double>(p.host_bytes[r]) / capacity, bar, colour(static_cast<int>(r)),
-          r, bytes_text(p.host_bytes[r]));
+          R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}" fill="{}" fill-opacity="{}"><title>rank {}: {}{}</title></rect>)",
+          end, y, width, bar, colour(static_cast<int>(r)), opacity(tier), r, bytes_text(bytes),
+          where_text(tier));
+      end += width;
+    }
     double x = kPageWidth / 2 + 30;
     for (std::size_t s = 0; s < step_parts.size(); ++s) {
       const double seconds = p.ranks[r].*step_parts[s].seconds, w = half * seconds / most_time;

@@ -43,6 +43,16 @@ inline std::string colour(int rank) {
   return fmt::format("hsl({:.0f},{}%,{}%)", hue, 55 + rank / 3 % 3 * 10, 62 - rank / 9 % 3 * 9);
 }
 
+/// Rows that are not in the device's memory are paler, and said to be elsewhere.
+inline double opacity(tessera::Tier tier) {
+  return tier == tessera::Tier::device ? 1.0 : tier == tessera::Tier::host ? 0.5 : 0.25;
+}
+inline std::string_view where_text(tessera::Tier tier) {
+  return tier == tessera::Tier::device ? ""
+         : tier == tessera::Tier::host ? " of the host's memory"
+                                       : " in a file";
+}
+
 inline constexpr double kPageWidth = 1000;
 
 /// A part of a picture, as wide as a page.
@@ -83,11 +93,9 @@ inline Fragment tables_fragment(const tessera::Layout& layout, const tessera::Me
           R"(<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}" fill-opacity="{}" stroke="#fff" stroke-width=".6"><title>{}: rows [{}, {}), columns [{}, {}), {}, {}{}</title></rect>)",
           x + w * r.column_begin / table.width, y + h * static_cast<double>(r.row_begin) / rows,
           w * r.width() / table.width, h * static_cast<double>(r.rows()) / rows, colour(s->rank),
-          s->tier == Tier::host ? 0.5 : 1.0, escaped(table.name), r.row_begin, r.row_end,
-          r.column_begin, r.column_end,
-          s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
-          bytes_text(memory_cost(table, cost).of(r)),
-          s->tier == Tier::host ? " of the host's memory" : "");
+          opacity(s->tier), escaped(table.name), r.row_begin, r.row_end, r.column_begin,
+          r.column_end, s->rank < 0 ? "every rank" : fmt::format("rank {}", s->rank),
+          bytes_text(memory_cost(table, cost).of(r)), where_text(s->tier));
     }
     if (unit == 1)
       f.svg += fmt::format(R"(<text x="{:.1f}" y="{:.1f}">{}</text>)", x, y + h + 11,

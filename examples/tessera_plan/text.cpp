@@ -48,6 +48,15 @@ std::string features_text(const Report& report, int table) {
   return text;
 }
 
+std::string elsewhere_text(const Prediction& prediction) {
+  std::string text;
+  if (const std::int64_t bytes = prediction.most_host_bytes(); bytes > 0)
+    text += fmt::format(", and {} on the host", bytes_text(bytes));
+  if (const std::int64_t bytes = prediction.most_file_bytes(); bytes > 0)
+    text += fmt::format(", and {} in files", bytes_text(bytes));
+  return text;
+}
+
 std::string text_of(const Report& report) {
   const Candidate& best = report.chosen();
   std::string out = fmt::format("{:<20} {:>13} {:>6} {:>10}  {:<14} {}\n", "table", "rows", "width",
@@ -78,11 +87,7 @@ std::string text_of(const Report& report) {
         c.name, 1e3 * c.prediction.step_seconds, 1e3 * s.route, 1e3 * s.lookup,
         1e3 * (s.exchange + s.exchange_gradients), 1e3 * s.assemble, 1e3 * s.update, 1e3 * s.dense,
         1e3 * s.all_reduce, bytes_text(c.prediction.most_bytes()), c.prediction.memory_imbalance(),
-        c.prediction.time_imbalance(),
-        !c.fits ? "  does not fit"
-        : c.prediction.most_host_bytes() > 0
-            ? fmt::format("  and {} on the host", bytes_text(c.prediction.most_host_bytes()))
-            : "");
+        c.prediction.time_imbalance(), !c.fits ? "  does not fit" : elsewhere_text(c.prediction));
   }
   out +=
       "memory, time: max/mean over the ranks; dense sum: of the dense layers' gradients over the "
@@ -120,15 +125,16 @@ std::string spec(const TableSpec& t) {
 std::string header_of(const Report& report) {
   const Candidate& best = report.chosen();
   // Tables that are cut and placed alike share a policy.
-  std::map<std::tuple<Cut, int, std::vector<int>, Tier>, std::vector<std::size_t>> groups;
+  std::map<std::tuple<Cut, int, std::vector<int>, Tier, std::int64_t>, std::vector<std::size_t>>
+      groups;
   for (std::size_t t = 0; t < best.choice.tables.size(); ++t) {
     const TableCut& c = best.choice.tables[t];
-    groups[{c.cut, c.parts, c.places, c.tier}].push_back(t);
+    groups[{c.cut, c.parts, c.places, c.tier, c.cache_rows}].push_back(t);
   }
   std::string arrays, entries;
   int number = 0;
   for (const auto& [how, tables] : groups) {
-    const auto& [cut, parts, places, tier] = how;
+    const auto& [cut, parts, places, tier, cache_rows] = how;
     const std::string name = fmt::format("kTables{}", number++);
     arrays += fmt::format("inline constexpr std::array<tessera::TableSpec, {}> {}{{{{\n",
                           tables.size(), name);
@@ -141,9 +147,14 @@ std::string header_of(const Report& report) {
         : cut == Cut::table_wise  ? fmt::format("TableWise<tessera::OnRank<{}>, ", list)
         : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
                                   : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
-    const bool on_host = tier == Tier::host;
-    entries += fmt::format("    {}tessera::{}tessera::Tables<{}>>{},\n",
-                           on_host ? "tessera::OnHost<" : "", policy, name, on_host ? ">" : "");
+    const std::string adapter =
+        tier == Tier::host   ? "tessera::OnHost<"
+        : tier == Tier::file ? fmt::format("tessera::Cached<{}, tessera::OnFile<", cache_rows)
+                             : "";
+    entries += fmt::format("    {}tessera::{}tessera::Tables<{}>>{},\n", adapter, policy, name,
+                           tier == Tier::host   ? ">"
+                           : tier == Tier::file ? ">>"
+                                                : "");
   }
   arrays += fmt::format("inline constexpr std::array<tessera::FeatureSpec, {}> kFeatures{{{{\n",
                         best.layout.features.size());

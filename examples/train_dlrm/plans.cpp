@@ -116,6 +116,10 @@ plan::Constants constants_of(const Options& options, int ranks) {
   constants.cluster.ranks = ranks;
   constants.cluster.ranks_per_node = 0;
   constants.cluster.concurrent_ranks = cores;
+  if (!options.table_files.empty()) {
+    constants.cluster.memory_per_rank = options.host_memory;
+    constants.cluster.file_memory_per_rank = std::int64_t{1} << 60;
+  }
   return constants;
 }
 
@@ -170,6 +174,13 @@ Layout any_memory_layout(const Options& options, int ranks, const ModelShape& sh
 
 Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   Layout layout = any_memory_layout(options, ranks, shape);
+  for (Shard& shard : layout.shards) {
+    if (shard.tier != Tier::file) continue;
+    require(!options.table_files.empty(),
+            "--plan-file {}: table '{}' is in a file; add --table-files DIR --host-memory SIZE",
+            options.plan_file, layout.tables[static_cast<std::size_t>(shard.table)].name);
+    if (options.plan_file.empty()) shard.cache_rows = 0;  // all that is left: see files_of
+  }
   if (!options.table_files.empty()) return keep_on_file(std::move(layout), {}, options.host_memory);
   if (options.device_memory == 0 || options.plan == "auto") return layout;
   return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);

@@ -27,7 +27,7 @@ Layout two_tables() {
   return make_layout({2, 0}, kTables, {},
                      {{0, {0, 40, 0, 8}, 1},
                       {0, {40, 100, 0, 4}, 0, Tier::host},
-                      {0, {40, 100, 4, 8}, 1},
+                      {0, {40, 100, 4, 8}, 1, Tier::file, 50},
                       {1, {0, 7, 0, 4}, every_rank}});
 }
 
@@ -43,7 +43,8 @@ std::string error_of(const std::string& text, const std::vector<TableSpec>& tabl
 
 bool same(const std::vector<Shard>& a, const std::vector<Shard>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Shard& x, const Shard& y) {
-    return x.table == y.table && x.rectangle == y.rectangle && x.rank == y.rank && x.tier == y.tier;
+    return x.table == y.table && x.rectangle == y.rectangle && x.rank == y.rank &&
+           x.tier == y.tier && x.cache_rows == y.cache_rows;
   });
 }
 
@@ -65,6 +66,8 @@ TEST_CASE("a layout comes back from its plan file, in any order of the tables") 
   CHECK(json["ranks"] == 2);
   CHECK(json["tables"][1]["name"] == "a \"quoted\"\n name");
   CHECK(json["tables"][0]["shards"][1]["memory"] == "host");
+  CHECK(json["tables"][0]["shards"][2]["memory"] == "file");
+  CHECK(json["tables"][0]["shards"][2]["cache_rows"] == 50);
   CHECK(json["tables"][1]["shards"][0]["rank"] == "every");
 }
 
@@ -113,6 +116,9 @@ TEST_CASE("faults of a plan file are named with their place; a changed byte neve
   CHECK(error_of(changed("\"every\"", "\"all\"")).find("a rank is a number, or \"every\"") !=
         std::string::npos);
   CHECK(error_of(changed("\"host\"", "\"disk\"")).find("memory is") != std::string::npos);
+  CHECK(error_of(changed("\"file\"", "\"device\"")).find("cache_rows are of rows in") !=
+        std::string::npos);
+  CHECK(error_of(changed("50}", "-1}")).find("p.json") != std::string::npos);
   CHECK(error_of(changed("[0, 40]", "[40, 0]")).find("two numbers") != std::string::npos);
   CHECK(error_of(changed("[0, 40]", "[0]")).find("two numbers") != std::string::npos);
   CHECK(error_of(changed("[0, 40]", "[0, 1, 40]")).find("two numbers") != std::string::npos);

@@ -545,6 +545,63 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
   }
 }
 
+TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
+  for (unsigned seed = 60; seed < 66; ++seed) {
+    CAPTURE(seed);
+    const RandomModel model(seed, 14);
+    Cluster cluster = host(4);
+    const Workload workload{.batch = 64, .sorted_ids = seed % 2 == 1};
+    std::int64_t total = 0;
+    for (const TableSpec& t : model.tables) total += workload.memory.of({0, t.rows, 0, t.width});
+    cluster.memory_per_rank = total / 4 / 2;
+    const PlanConstraints constraints{.effort = 500'000};
+    const auto plan = [&] {
+      return plan_layout(model.tables, model.features, cluster, workload, constraints);
+    };
+    CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
+    cluster.file_memory_per_rank = total;
+    const Layout layout = plan();
+    REQUIRE(describe(layout.fault) == "no fault");
+    CHECK(describe(check_cover(layout)) == "no fault");
+    CHECK(describe(check_memory(layout, workload.memory, cluster.memory_per_rank)) == "no fault");
+    const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
+    const Prediction p = predict(layout, costs);
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      CHECK(p.bytes[r] == bytes_in(layout, workload.memory, rank, Tier::device));
+      CHECK(p.file_bytes[r] == bytes_in(layout, workload.memory, rank, Tier::file));
+    }
+    int in_files = 0;
+    for (const Shard& s : layout.shards) {
+      if (s.tier != Tier::file) continue;
+      ++in_files;
+      CHECK(s.cache_rows > 0);
+      const double rows = static_cast<double>(s.rectangle.rows()),
+                   share = rows / static_cast<double>(layout.tables[s.table].rows);
+      if (!workload.sorted_ids)  // two batches at least
+        CHECK(static_cast<double>(s.cache_rows) >=
+              std::min(rows, 2 * share * costs.distinct_of(s.table)));
+    }
+    CHECK(in_files > 0);
+    CHECK(in_files < std::ssize(layout.shards));
+    // All tables in files, or a slower disk: no faster. A larger cache: no slower.
+    Layout far = layout, cached = layout;
+    for (Shard& s : far.shards) s.tier = Tier::file;
+    for (Shard& s : cached.shards)
+      if (s.tier == Tier::file) s.cache_rows = s.rectangle.rows();
+    CHECK(p.step_seconds < predict(far, costs).step_seconds);
+    CHECK(p.step_seconds > predict(cached, costs).step_seconds);
+    Cluster slow = cluster;
+    slow.file_bandwidth /= 2;
+    const CostModel of_slow(layout.tables, layout.features, layout.feature_table, slow, workload);
+    CHECK(p.stages.route < predict(layout, of_slow).stages.route);
+    CHECK(predict(cached, costs).stages.route ==
+          doctest::Approx(predict(cached, of_slow).stages.route).epsilon(1e-6));
+    cluster.file_memory_per_rank = total / 40;
+    CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
+  }
+}
+
 TEST_CASE("a layout's least used tables are kept on the hosts until the others fit") {
   // ids per byte: often 2/4000, seldom 1/40000, large 5/100000
   const std::vector<TableSpec> tables{{.name = "often", .rows = 100, .width = 10, .hotness = 2},
@@ -586,4 +643,19 @@ TEST_CASE("the compiler's plan over both memories, in words") {
   const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
   CHECK(describe(reasons[0].cut).find("on the host") != std::string::npos);
   CHECK(describe(reasons[3].cut).find("on the host") == std::string::npos);
+}
+
+constexpr Cluster kSmallHosts{
+    .ranks = 8, .ranks_per_node = 4, .memory_per_rank = 512_MiB, .file_memory_per_rank = 16_GiB};
+using Filed = AutoPlan<Model, kSmallHosts, Workload{.batch = 8192}>;
+static_assert(check_memory(Filed::layout({8}), {4, 4}, 512_MiB).ok());
+static_assert(bytes_in(Filed::layout({8}), {4, 4}, 0, Tier::file) > 0);
+
+TEST_CASE("the compiler's plan over memory and files, in words") {
+  const Layout layout = Filed::layout({8});
+  const CostModel costs(layout.tables, layout.features, layout.feature_table, kSmallHosts,
+                        Workload{.batch = 8192});
+  const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
+  CHECK(describe(reasons[0].cut).find("in a file") != std::string::npos);
+  CHECK(describe(reasons[3].cut).find("in a file") == std::string::npos);
 }

@@ -106,8 +106,8 @@ std::map<std::pair<int, std::int64_t>, std::array<std::int64_t, 3>> known_keys(
   return known;
 }
 
-/// Clicks whose categories come into use and go out of use again.
-void write_clicks(const std::filesystem::path& file, int lines) {
+/// Clicks whose categories come into use and go out of use again, a new one every `stays` lines.
+void write_clicks(const std::filesystem::path& file, int lines, unsigned stays = 40) {
   std::mt19937 random(3);
   std::ofstream out(file);
   for (int i = 0; i < lines; ++i) {
@@ -116,7 +116,7 @@ void write_clicks(const std::filesystem::path& file, int lines) {
     for (int j = 0; j < 26; ++j)
       out << fmt::format("\t{:08x}", static_cast<std::uint32_t>(
                                          0x9e3779b9u * (random() % 60 * (random() % 60) / 30 +
-                                                        static_cast<unsigned>(i) / 40)));
+                                                        static_cast<unsigned>(i) / stays)));
     out << '\n';
   }
 }
@@ -321,6 +321,28 @@ TEST_CASE(
     CHECK(std::abs(resumed.at("logloss").get<double>() - expected.at("logloss").get<double>()) <
           1e-5);
   }
+}
+
+TEST_CASE(
+    "with a vocabulary, rows in files: increments and tests are those of a training in memory") {
+  const TemporaryFolder folder;
+  write_clicks(folder.path / "clicks.tsv", 3000, 2);
+  const auto train = [&](const std::string& name, const std::string& how) {
+    return results("--data " + (folder.path / "clicks.tsv").string() +
+                   " --vocabulary --max-rows 500 --min-count 1 --eviction oldest --ranks 1 "
+                   "--test-fraction 0.1 --batch-size 100 --embedding-width 64 --bottom-mlp 8 "
+                   "--top-mlp 8 --epochs 2 --save-every 10 --save-increments 3 --save " +
+                   (folder.path / name).string() + how);
+  };
+  nlohmann::json memory = train("memory", ""),
+                 files = train("files", " --host-memory 3MiB --table-files " +
+                                            (folder.path / "rows").string());
+  CHECK(files["table_files"]["fetched_rows"] > 1000);
+  CHECK(files["logloss"] == memory["logloss"]);
+  // an increment has no description of the model
+  for (const auto& [step, expected] : {std::pair(20, 29), std::pair(50, 30), std::pair(54, 30)})
+    check_same_files(folder.path / "memory" / checkpoint_name(step),
+                     folder.path / "files" / checkpoint_name(step), expected);
 }
 
 TEST_CASE("what cannot be resumed says why") {

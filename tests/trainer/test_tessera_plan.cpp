@@ -88,11 +88,13 @@ TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else")
 TEST_CASE("the header compiles, and holds the same rectangles on the same ranks") {
   const fs::path include = bin() / "../../../include";
   if (!fs::exists(include / "tessera")) return;
-  // Every cut there is; tables on the hosts.
-  for (const bool tiers : {false, true}) {
+  // Every cut there is; tables on the hosts; tables in files.
+  for (const int tiers : {0, 1, 2}) {
+    const std::string other = tiers == 2 ? "file" : "host";
     const Run run("m.json", kModel,
                   tiers ? "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --page "
-                          "page.html --memory 0.25 --host-memory 4"
+                          "page.html --memory 0.25 --" +
+                              other + "-memory 4"
                         : "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin "
                           "query=grid:2 --pin user=column-wise:4 "
                           "--pin country=replicated --pin 'a \"quoted\" <name>=table-wise@5'");
@@ -100,28 +102,28 @@ TEST_CASE("the header compiles, and holds the same rectangles on the same ranks"
     std::string test =
         "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = "
         "planned::Plan::layout({8, 4});\n  int found = 0;\n";
-    int shards = 0, on_host = 0;
+    int shards = 0, elsewhere = 0;
     const nlohmann::json json = run.json("plan.json");
     for (const auto& s : json.at("shards")) {
       ++shards;
-      on_host += s["memory"] == "host";
+      elsewhere += s["memory"] == other;
       test += fmt::format(
           "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && "
           "s.rectangle == tessera::Rectangle{{{}, {}, "
-          "{}, {}}} && s.rank == {} && s.tier == tessera::Tier::{};\n",
+          "{}, {}}} && s.rank == {} && s.tier == tessera::Tier::{} && s.cache_rows == {};\n",
           s["table"].dump(), s["rows"][0].get<std::int64_t>(), s["rows"][1].get<std::int64_t>(),
           s["columns"][0].get<int>(), s["columns"][1].get<int>(), s["rank"].get<int>(),
-          s["memory"].get<std::string>());
+          s["memory"].get<std::string>(), s["cache_rows"].get<std::int64_t>());
     }
     if (!tiers) CHECK(shards == 8 + 4 + 1 + 1);
-    CHECK((on_host > 0) == tiers);
-    if (tiers) {
-      CHECK(on_host < shards);
+    CHECK((elsewhere > 0) == (tiers > 0));
+    if (tiers > 0) {
+      CHECK(elsewhere < shards);
       CHECK(json["plans"][0]["fits"] == true);
       CHECK(json["plans"][0]["most_bytes"].get<double>() <= 0.25 * (1 << 30));
-      CHECK(json["plans"][0]["most_host_bytes"].get<double>() > 0);
-      CHECK(text_of(run.folder.path / "page.html").find("of the host's memory") !=
-            std::string::npos);
+      CHECK(json["plans"][0]["most_" + other + "_bytes"].get<double>() > 0);
+      CHECK(text_of(run.folder.path / "page.html")
+                .find(tiers == 1 ? "of the host's memory" : " in a file") != std::string::npos);
     }
     test += fmt::format(
         "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == "

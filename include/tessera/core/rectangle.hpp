@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace tessera::inline v0 {
 
@@ -56,6 +59,12 @@ struct Place {
 /// them, or its host's, which the device's kernels read and write over the bus (one memory where the
 /// host itself works), or a file's.
 enum class Tier : std::uint8_t { device, host, file };
+inline constexpr std::array<Tier, 3> all_tiers{Tier::device, Tier::host, Tier::file};
+
+constexpr std::string_view to_string(Tier tier) {
+  constexpr std::array<std::string_view, 3> names{"device", "host", "file"};
+  return names[static_cast<std::size_t>(tier)];
+}
 
 /// What a sharding policy answers: a rectangle, its place and its memory.
 struct ShardRequest {

@@ -80,6 +80,7 @@ struct StoredPlan {
   std::array<std::int16_t, Tables> parts{};
   std::array<PlannedPolicy, Tables> policies{};
   std::array<Tier, Tables> tiers{};
+  std::array<std::int64_t, Tables> cache_rows{};
   std::array<std::int16_t, Tables> place_count{};
   std::array<std::array<std::int16_t, MaxParts>, Tables> places{};
   bool fits = true;
@@ -88,7 +89,11 @@ struct StoredPlan {
     PlanChoice c;
     c.tables.reserve(Tables);
     for (std::size_t t = 0; t < Tables; ++t) {
-      TableCut cut{.cut = cuts[t], .parts = parts[t], .policy = policies[t], .tier = tiers[t]};
+      TableCut cut{.cut = cuts[t],
+                   .parts = parts[t],
+                   .policy = policies[t],
+                   .tier = tiers[t],
+                   .cache_rows = cache_rows[t]};
       for (int k = 0; k < place_count[t]; ++k) cut.places.push_back(places[t][k]);
       c.tables.push_back(std::move(cut));
     }
@@ -235,6 +240,7 @@ class AutoPlan {
         stored.parts[t] = static_cast<std::int16_t>(cut.parts);
         stored.policies[t] = cut.policy;
         stored.tiers[t] = cut.tier;
+        stored.cache_rows[t] = cut.cache_rows;
         stored.place_count[t] = static_cast<std::int16_t>(cut.places.size());
         for (std::size_t k = 0; k < cut.places.size(); ++k)
           stored.places[t][k] = static_cast<std::int16_t>(cut.places[k]);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/optimizer.hpp>
 #include <tessera/planner/power_law.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -60,6 +61,7 @@ struct StageTimes {
 struct ShardCost {
   /// seconds on its rank; `exchange`: each way
   double route = 0, lookup = 0, exchange = 0, update = 0;
+  double fetch = 0;  ///< between a file and the cache of its rows, while the batch is routed
   /// seconds on every rank: to cut ids, and to place vectors and cut gradients
   double ask = 0, assemble = 0;
   /// of these, on its own rank, which reads ids and writes vectors in place
@@ -67,7 +69,7 @@ struct ShardCost {
   /// that travel for the global batch, those of its own rank included
   double id_bytes = 0, vector_bytes = 0;
 
-  constexpr double seconds() const { return route + lookup + 2 * exchange + update; }
+  constexpr double seconds() const { return route + fetch + lookup + 2 * exchange + update; }
   constexpr double shared_seconds() const { return ask + assemble; }
   constexpr double spared_seconds() const { return spared_ask + spared; }
 };
@@ -135,29 +137,37 @@ class CostModel {
   /// Of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
-  constexpr ShardCost cost(int table, const Rectangle& r, bool replicated,
-                           Tier tier = Tier::device) const {
+  /// Rows in the cache of a rectangle in a file, where nobody says how many: a sixteenth of all, and
+  /// four batches' at least.
+  constexpr std::int64_t cache_rows(int table, const Rectangle& r) const {
+    const double least = 4 * distinct_in(tables_[table], r) + 1;
+    return std::min(r.rows(), std::max(static_cast<std::int64_t>(least), (r.rows() + 15) / 16));
+  }
+
+  /// `cached`: as Shard::cache_rows, 0: `cache_rows`.
+  constexpr ShardCost cost(int table, const Rectangle& r, bool replicated, Tier tier = Tier::device,
+                           std::int64_t cached = 0) const {
     const Table& t = tables_[table];
-    const bool whole = r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
+    const bool whole = is_whole(t, r);
     const double begin = static_cast<double>(r.row_begin), end = static_cast<double>(r.row_end);
-    const double share =
-        whole ? 1 : share_of_ids(t.rows, begin, end, workload_.sorted_ids ? t.skew : 0);
-    const double ids = t.ids * share;
-    double distinct = t.distinct, bags = t.bags;
+    const double share = share_in(t, r), ids = t.ids * share, distinct = distinct_in(t, r);
+    double bags = t.bags;
     if (!whole) {
-      distinct = workload_.sorted_ids ? distinct_rows(t.given, t.rows, begin, end, t.skew)
-                                      : t.distinct * share;
       bags = 0;
       for (const Feature& f : t.features)
         bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
     }
-    return replicated
-               ? replica(t, r.width(), share, tier)
-               : shard(t, r.width(), ids, distinct, bags, whole ? 1 : t.rows / (end - begin), tier);
+    ShardCost c = replicated ? replica(t, r.width(), share, tier)
+                             : shard(t, r.width(), ids, distinct, bags,
+                                     whole ? 1 : t.rows / (end - begin), tier);
+    if (tier == Tier::file)
+      c.fetch = fetch_seconds(t, r, distinct, cached > 0 ? cached : cache_rows(table, r));
+    return c;
   }
 
  private:
-  static constexpr double kLine = 64;  // bytes that memory moves at least
+  static constexpr double kLine = 64;     // bytes that memory moves at least
+  static constexpr double kBlock = 4096;  // and files
   struct Feature {
     double hotness = 0, bags = 0;  // as owners see it
   };
@@ -176,6 +186,35 @@ class CostModel {
       bags += feature.bags;
     }
   };
+
+  static constexpr bool is_whole(const Table& t, const Rectangle& r) {
+    return r.row_begin == 0 && static_cast<double>(r.row_end) == t.rows;
+  }
+  /// Of the ids and the distinct rows of a batch, those in a rectangle.
+  constexpr double share_in(const Table& t, const Rectangle& r) const {
+    return is_whole(t, r)
+               ? 1
+               : share_of_ids(t.rows, static_cast<double>(r.row_begin),
+                              static_cast<double>(r.row_end), workload_.sorted_ids ? t.skew : 0);
+  }
+  constexpr double distinct_in(const Table& t, const Rectangle& r) const {
+    return is_whole(t, r)         ? t.distinct
+           : workload_.sorted_ids ? distinct_rows(t.given, t.rows, static_cast<double>(r.row_begin),
+                                                  static_cast<double>(r.row_end), t.skew)
+                                  : t.distinct * share_in(t, r);
+  }
+
+  /// Rows that are not in the cache are read, and as many go back, into blocks that are read
+  /// first. As if the most frequent rows were those in the cache.
+  constexpr double fetch_seconds(const Table& t, const Rectangle& r, double distinct,
+                                 std::int64_t cached) const {
+    const double frequent = t.rows * static_cast<double>(cached) /
+                            static_cast<double>(std::max<std::int64_t>(1, r.rows()));
+    const double missing = distinct * distinct_rows(t.given, t.rows, frequent, t.rows, t.skew) /
+                           std::max(1e-30, t.distinct);
+    const double record = static_cast<double>(t.memory.of({0, 1, 0, r.width()}));
+    return missing * 3 * (kBlock + record) / cluster_.file_bandwidth;
+  }
 
   constexpr double gather_seconds(double ids, double distinct, int width, Tier tier) const {
     const double row = static_cast<double>(width) * workload_.element_bytes;
@@ -275,6 +314,7 @@ struct Prediction {
   std::vector<StageTimes> ranks{};         ///< by rank
   std::vector<std::int64_t> bytes{};       ///< of tables and optimizer state, by rank
   std::vector<std::int64_t> host_bytes{};  ///< the same of those OnHost
+  std::vector<std::int64_t> file_bytes{};  ///< and of those OnFile; `bytes` has their caches'
   std::vector<double> id_traffic{};        ///< bytes [from * ranks + to] of ids, to the owners
   /// bytes [from * ranks + to] of pooled vectors, from the owners; gradients are its mirror image
   std::vector<double> vector_traffic{};
@@ -299,6 +339,11 @@ struct Prediction {
   }
   constexpr std::int64_t most_bytes() const { return most_of(bytes); }
   constexpr std::int64_t most_host_bytes() const { return most_of(host_bytes); }
+  constexpr std::int64_t most_file_bytes() const { return most_of(file_bytes); }
+  /// By rank, in a tier's memory.
+  constexpr std::vector<std::int64_t>& bytes_in(Tier tier) {
+    return tier == Tier::device ? bytes : tier == Tier::host ? host_bytes : file_bytes;
+  }
 
  private:
   static constexpr std::int64_t most_of(const std::vector<std::int64_t>& all) {
@@ -362,27 +407,29 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
   const std::size_t ranks = static_cast<std::size_t>(layout.ranks());
   Prediction p;
   p.ranks.assign(ranks, {});
-  p.bytes.assign(ranks, 0);
-  p.host_bytes.assign(ranks, 0);
+  for (const Tier tier : all_tiers) p.bytes_in(tier).assign(ranks, 0);
   if (traffic) {
     p.id_traffic.assign(ranks * ranks, 0.0);
     p.vector_traffic.assign(ranks * ranks, 0.0);
   }
   StageTimes all{};
-  std::int64_t all_bytes = 0, all_host_bytes = 0;
+  Prediction all_bytes{.bytes = {0}, .host_bytes = {0}, .file_bytes = {0}};
   bool replicas = false;
   std::vector<int> widths;
   for (std::size_t i = 0; i < layout.shards.size(); ++i) {
     const Shard& shard = layout.shards[i];
     const bool replicated = shard.rank == every_rank;
-    const ShardCost c = model.cost(shard.table, shard.rectangle, replicated, shard.tier);
-    const std::int64_t bytes = model.memory(shard.table).of(shard.rectangle);
+    const ShardCost c =
+        model.cost(shard.table, shard.rectangle, replicated, shard.tier, shard.cache_rows);
+    for (const Tier tier : all_tiers)
+      (replicated ? all_bytes.bytes_in(tier)[0] : p.bytes_in(tier)[shard.rank]) +=
+          model.memory(shard.table).of(shard.rows_in(tier));
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {
+      all.route += c.fetch;
       all.lookup += c.lookup;
       all.update += c.update;
-      (shard.tier == Tier::host ? all_host_bytes : all_bytes) += bytes;
       replicas = true;
       continue;
     }
@@ -396,13 +443,13 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
       own.route += c.route - c.spared_ask;
       all.route += c.ask;
     }
+    own.route += c.fetch;
     own.lookup += c.lookup;
     own.exchange += c.exchange;
     own.exchange_gradients += c.exchange;
     own.update += c.update;
     all.assemble += c.assemble;
     own.assemble -= c.spared;
-    (shard.tier == Tier::host ? p.host_bytes : p.bytes)[shard.rank] += bytes;
     if (!traffic) continue;
     const double each = 1.0 / static_cast<double>(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -426,8 +473,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
     own.update += all.update + launches + (replicas ? 3 * collective : 0);
     own.dense = dense;
     own.all_reduce = all_reduce;
-    p.bytes[r] += all_bytes;
-    p.host_bytes[r] += all_host_bytes;
+    for (const Tier tier : all_tiers) p.bytes_in(tier)[r] += all_bytes.bytes_in(tier)[0];
   }
   detail::finish(p, model);
   return p;

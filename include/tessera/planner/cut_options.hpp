@@ -54,7 +54,7 @@ struct StageLoad {
 
   constexpr StageLoad() = default;
   constexpr explicit StageLoad(const ShardCost& c)
-      : route(c.route), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
+      : route(c.route + c.fetch), lookup(c.lookup), exchange(2 * c.exchange), update(c.update) {}
   constexpr void add(const StageLoad& other, double times = 1) {
     route += times * other.route, lookup += times * other.lookup,
         exchange += times * other.exchange, update += times * other.update;
@@ -70,13 +70,15 @@ struct StageLoad {
 struct PartCost {
   StageLoad load{};
   double seconds = 0;
-  std::int64_t bytes = 0;
+  std::int64_t bytes = 0;        // whatever the memory
+  std::int64_t cache_bytes = 0;  // on the device
   Tier tier = Tier::device;
   Place place{};
 
-  constexpr double device_bytes() const {
-    return tier == Tier::host ? 0.0 : static_cast<double>(bytes);
+  constexpr std::int64_t bytes_in(Tier memory) const {
+    return memory == tier ? bytes : memory == Tier::device ? cache_bytes : 0;
   }
+  constexpr double device_bytes() const { return static_cast<double>(bytes_in(Tier::device)); }
 };
 
 /// One way to cut a table, and what it costs.
@@ -87,14 +89,17 @@ struct CutOption {
   double seconds = 0;      // its sum
   double shared = 0;       // on every rank
   std::int64_t bytes = 0;  // of one part
-  double total = 0;        // over all ranks
-  int rank = -1;           // pinned
+  std::int64_t cache_bytes = 0;
+  double total = 0;  // over all ranks
+  int rank = -1;     // pinned
   Tier tier = Tier::device;
+  std::int64_t cache_rows = 0;     // of a part in a file
   PlannedPolicy policy{};          // of Cut::own
   std::vector<PartCost> pieces{};  // where parts differ: each; `seconds`, `bytes`: the largest
 
   constexpr PartCost part() const {
-    return {.load = load, .seconds = seconds, .bytes = bytes, .tier = tier};
+    return {
+        .load = load, .seconds = seconds, .bytes = bytes, .cache_bytes = cache_bytes, .tier = tier};
   }
 };
 
@@ -103,15 +108,24 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
                                      const TableCut& cut) {
   const TableSpec& table = layout.tables[t];
   const int ranks = layout.ranks(), count = shard_count(cut, table, layout.topology);
-  CutOption o{.cut = cut.cut, .parts = cut.parts, .tier = cut.tier, .policy = cut.policy};
+  CutOption o{.cut = cut.cut,
+              .parts = cut.parts,
+              .tier = cut.tier,
+              .cache_rows = cut.cache_rows,
+              .policy = cut.policy};
   for (int i = 0; i < count; ++i) {
     const ShardRequest request = shard_request(cut, table, layout.topology, i);
     if (request.rectangle.empty()) continue;
     const bool everywhere = request.place.kind == Place::Kind::every;
-    const ShardCost cost = model.cost(t, request.rectangle, everywhere, request.tier);
+    const ShardCost cost =
+        model.cost(t, request.rectangle, everywhere, request.tier, request.cache_rows);
+    const Shard shard{t, request.rectangle, 0, request.tier, request.cache_rows};
     o.pieces.push_back({.load = StageLoad(cost),
                         .seconds = cost.seconds(),
                         .bytes = model.memory(t).of(request.rectangle),
+                        .cache_bytes = request.tier == Tier::device
+                                           ? 0
+                                           : model.memory(t).of(shard.rows_in(Tier::device)),
                         .tier = request.tier,
                         .place = request.place});
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
@@ -119,29 +133,34 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
     o.total += (everywhere ? cost.seconds() * ranks : cost.seconds()) + shared * ranks;
     o.seconds = std::max(o.seconds, cost.seconds());
     o.bytes = std::max(o.bytes, o.pieces.back().bytes);
+    o.cache_bytes = std::max(o.cache_bytes, o.pieces.back().cache_bytes);
   }
   return o;
 }
 
 constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
                                int parts, int rank = -1, Tier tier = Tier::device) {
-  // frequent rows stand first
-  if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
-    return option_of_pieces(layout, t, model, {.cut = cut, .parts = parts, .tier = tier});
   const TableSpec& table = layout.tables[t];
   const int all = layout.ranks();
   const int blocks = cut == Cut::row_wise ? all
                      : cut == Cut::grid   ? layout.topology.node_size()
                                           : 1;
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
-  const ShardCost cost = model.cost(t, part, cut == Cut::replicated, tier);
+  const std::int64_t cached = tier == Tier::file ? model.cache_rows(t, part) : 0;
+  // frequent rows stand first
+  if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
+    return option_of_pieces(layout, t, model,
+                            {.cut = cut, .parts = parts, .tier = tier, .cache_rows = cached});
+  const ShardCost cost = model.cost(t, part, cut == Cut::replicated, tier, cached);
   CutOption o{.load = StageLoad(cost),
               .cut = cut,
               .parts = parts,
               .seconds = cost.seconds(),
               .bytes = model.memory(t).of(part),
+              .cache_bytes = model.memory(t).of({0, cached, 0, part.width()}),
               .rank = rank,
-              .tier = tier};
+              .tier = tier,
+              .cache_rows = cached};
   const double count = static_cast<double>(parts) * blocks, ranks = all;
   // of its own rank, which is anyone
   o.shared = (cost.shared_seconds() - cost.spared_seconds() / ranks) * count;
@@ -158,8 +177,9 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const int all = layout.ranks();
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
-    if (model.cluster().host_memory_per_rank > 0)
-      options.push_back(cut_option(layout, t, model, cut, parts, rank, Tier::host));
+    for (const Tier tier : {Tier::host, Tier::file})
+      if (memory_of(model.cluster(), tier) > 0)
+        options.push_back(cut_option(layout, t, model, cut, parts, rank, tier));
   };
   const TablePin* pin = constraints.pin_of(table.name);
   const auto wanted = [&](Cut cut) {

@@ -64,10 +64,15 @@ inline TableCut cut_of_shards(const std::vector<Shard>& shards) {
   }
   const int parts = std::max(1, static_cast<int>(columns.size()));
   const Tier tier = shards.empty() ? Tier::device : shards.front().tier;
-  if (everywhere) return {.cut = Cut::replicated, .tier = tier};
-  if (shards.size() <= 1) return {.cut = Cut::table_wise, .tier = tier};
-  if (one_row_range) return {.cut = Cut::column_wise, .parts = parts, .tier = tier};
-  return {.cut = one_column_range ? Cut::row_wise : Cut::grid, .parts = parts, .tier = tier};
+  TableCut cut{.cut = Cut::table_wise, .tier = tier};
+  for (const Shard& s : shards) cut.cache_rows = std::max(cut.cache_rows, s.cache_rows);
+  if (everywhere) {
+    cut.cut = Cut::replicated;
+  } else if (shards.size() > 1) {
+    cut.cut = one_row_range ? Cut::column_wise : one_column_range ? Cut::row_wise : Cut::grid;
+    cut.parts = parts;
+  }
+  return cut;
 }
 
 /// Whether a policy cuts the table into these rectangles, those of any rank wherever they are.
@@ -92,7 +97,9 @@ inline bool cuts_into(const PlannedPolicy& policy, const TableSpec& table, const
 /// "row-wise", "column-wise 4 on the host"; a policy of the user's by its name.
 inline std::string describe(const TableCut& cut) {
   if (cut.cut == Cut::own) return std::string(cut.policy.name);
-  const std::string_view where = cut.tier == Tier::host ? " on the host" : "";
+  const std::string_view where = cut.tier == Tier::host   ? " on the host"
+                                 : cut.tier == Tier::file ? " in a file"
+                                                          : "";
   return cut.parts > 1 ? fmt::format("{} {}{}", to_string(cut.cut), cut.parts, where)
                        : fmt::format("{}{}", to_string(cut.cut), where);
 }
@@ -194,6 +201,7 @@ class OtherCuts {
     empty_ = predict(layout_, model);
     const std::int64_t memory = model.cluster().memory_per_rank;
     host_room_ = model.cluster().host_memory_per_rank;
+    file_room_ = model.cluster().file_memory_per_rank;
     room_ = memory == 0 ? 0 : std::max<std::int64_t>(memory - constraints.reserve, 0);
     for (const TablePin& pin : constraints.pins) {
       pinned_.push_back(pin.table);
@@ -227,12 +235,14 @@ class OtherCuts {
                    .parts = o.parts,
                    .places = places(o, rest),
                    .policy = o.policy,
-                   .tier = o.tier};
+                   .tier = o.tier,
+                   .cache_rows = o.cache_rows};
       std::vector<Shard> shards;
       append_shards(shards, table, spec, cut, layout_.topology);
       const Prediction p = with(rest, shards);
       CutReason::Other& slot = (room_ == 0 || p.most_bytes() <= room_) &&
-                                       (host_room_ == 0 || p.most_host_bytes() <= host_room_)
+                                       (host_room_ == 0 || p.most_host_bytes() <= host_room_) &&
+                                       (file_room_ == 0 || p.most_file_bytes() <= file_room_)
                                    ? reason.best
                                    : reason.without_room;
       if (slot.step_seconds < 0 || p.step_seconds < slot.step_seconds)
@@ -293,8 +303,8 @@ class OtherCuts {
       for (const StepPart& part : step_parts)
         to.ranks[r].*part.seconds +=
             times * (p.ranks[r].*part.seconds - empty_.ranks[r].*part.seconds);
-      to.bytes[r] += static_cast<std::int64_t>(times) * p.bytes[r];
-      to.host_bytes[r] += static_cast<std::int64_t>(times) * p.host_bytes[r];
+      for (const Tier tier : all_tiers)
+        to.bytes_in(tier)[r] += static_cast<std::int64_t>(times) * p.bytes_in(tier)[r];
     }
   }
 
@@ -370,7 +380,7 @@ class OtherCuts {
   Prediction plan_, empty_;
   std::vector<std::pair<int, int>> widths_;  // and how many rectangles have them
   int replicas_ = 0;
-  std::int64_t room_ = 0, host_room_ = 0;  // of a rank; 0: no limit
+  std::int64_t room_ = 0, host_room_ = 0, file_room_ = 0;  // of a rank; 0: no limit
 };
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #include <tessera/planner/cut_options.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -19,9 +20,9 @@ class PartPlacement {
  public:
   /// In bytes of a rank.
   struct Limits {
-    std::int64_t device = 0, host = 0;
-    double even = 1;     ///< of all tables, without copies
-    double balance = 0;  ///< see PlanConstraints::memory_balance
+    std::array<std::int64_t, all_tiers.size()> room{};  ///< by tier
+    double even = 1;                                    ///< of all tables, without copies
+    double balance = 0;                                 ///< see PlanConstraints::memory_balance
   };
   static constexpr double overflow = 1e9;  ///< scores beyond it are of plans that do not fit
   static constexpr double level = 1.05;    ///< even shares that no one minds
@@ -32,8 +33,7 @@ class PartPlacement {
       : topology_(layout.topology), model_(model), options_(options), ranks_(layout.ranks()) {
     seconds_.assign(static_cast<std::size_t>(ranks_), 0.0);
     loads_.assign(static_cast<std::size_t>(ranks_), Load());
-    bytes_.assign(static_cast<std::size_t>(ranks_), 0);
-    host_bytes_.assign(static_cast<std::size_t>(ranks_), 0);
+    bytes_.assign(static_cast<std::size_t>(ranks_), {});
     taken_by_.assign(static_cast<std::size_t>(ranks_), -1);
   }
 
@@ -46,16 +46,12 @@ class PartPlacement {
   /// `overflow`: it does not fit. `effort` falls by the places tried.
   constexpr double place(const std::vector<int>& choice, std::int64_t& effort) {
     double base_seconds = 0, sum_seconds = 1e-30, sum_bytes = 1;
-    std::int64_t base_bytes = 0, base_host_bytes = 0;
-    const auto base = [&](Tier tier) -> std::int64_t& {
-      return tier == Tier::host ? base_host_bytes : base_bytes;
-    };
+    Bytes base_bytes{};
     order_.clear();
     places_.assign(choice.size(), {});
     std::fill(seconds_.begin(), seconds_.end(), 0.0);
     std::fill(loads_.begin(), loads_.end(), Load());
-    std::fill(bytes_.begin(), bytes_.end(), 0);
-    std::fill(host_bytes_.begin(), host_bytes_.end(), 0);
+    std::fill(bytes_.begin(), bytes_.end(), Bytes{});
     std::fill(taken_by_.begin(), taken_by_.end(), -1);
     for (std::size_t t = 0; t < choice.size(); ++t) {
       const Option& o = options_[choice[t]];
@@ -64,7 +60,7 @@ class PartPlacement {
         bool open = false;
         for (const PartCost& piece : o.pieces) {
           if (piece.place.kind == Place::Kind::every)
-            base(piece.tier) += piece.bytes, base_seconds += piece.seconds;
+            add_bytes(base_bytes, piece), base_seconds += piece.seconds;
           else if (piece.place.kind == Place::Kind::rank)
             hold(static_cast<int>(t), piece, piece.place.index);
           else
@@ -73,7 +69,7 @@ class PartPlacement {
         }
         if (open) order_.push_back({0, static_cast<int>(t)});
       } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
-        base(o.tier) += o.bytes;
+        add_bytes(base_bytes, o.part());
         base_seconds += o.seconds;
       } else if (o.rank >= 0) {
         put(static_cast<int>(t), o.part(), o.rank);
@@ -91,7 +87,7 @@ class PartPlacement {
     std::sort(order_.begin(), order_.end());
     for (const auto& [key, t] : order_) {
       const Option& o = options_[choice[t]];
-      const Scale scale{base_bytes, base_host_bytes, seconds_unit, bytes_unit};
+      const Scale scale{base_bytes, seconds_unit, bytes_unit};
       if (!o.pieces.empty()) put_pieces(t, o.pieces, scale);
       for (int part = 0; part < o.parts && o.pieces.empty(); ++part)
         o.cut == Cut::grid ? put_on_node(t, o.part(), scale)
@@ -101,20 +97,20 @@ class PartPlacement {
     effort -= static_cast<std::int64_t>(choice.size()) * 4;
     base_seconds_ = base_seconds;
     base_bytes_ = base_bytes;
-    base_host_bytes_ = base_host_bytes;
     return score();
   }
 
   /// Of what lies on the ranks now.
   constexpr double score() const {
     Load most, sum;
-    double most_bytes = 0, most_host_bytes = 0;
+    double most_bytes = 0, full = 0;
     for (std::size_t r = 0; r < loads_.size(); ++r) {
       most.raise(loads_[r]);
       sum.add(loads_[r]);
-      most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r] + base_bytes_));
-      most_host_bytes =
-          std::max(most_host_bytes, static_cast<double>(host_bytes_[r] + base_host_bytes_));
+      most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r][0] + base_bytes_[0]));
+      for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
+        full = std::max(full, static_cast<double>(bytes_[r][tier] + base_bytes_[tier]) /
+                                  std::max(static_cast<double>(limits_.room[tier]), 1.0));
     }
     const int cores = model_.cluster().concurrent_ranks * topology_.nodes();
     Load waiting;  // where ranks share too few cores
@@ -123,9 +119,6 @@ class PartPlacement {
     const double time =
         base_seconds_ * (cores > 0 ? std::max(1.0, static_cast<double>(ranks_) / cores) : 1.0) +
         most.total();
-    const double full =
-        std::max(most_bytes / std::max(static_cast<double>(limits_.device), 1.0),
-                 most_host_bytes / std::max(static_cast<double>(limits_.host), 1.0));
     return full > 1 ? overflow * full : time * memory_penalty(most_bytes);
   }
 
@@ -145,7 +138,7 @@ class PartPlacement {
     double all_seconds = 1e-30, all_bytes = 1;
     for (std::size_t r = 0; r < seconds_.size(); ++r) {
       all_seconds += seconds_[r] + base_seconds_;
-      all_bytes += static_cast<double>(bytes_[r] + base_bytes_);
+      all_bytes += static_cast<double>(bytes_[r][0] + base_bytes_[0]);
     }
     const double second = ranks_ / all_seconds, byte = ranks_ / all_bytes;
     std::vector<Part> parts;
@@ -160,18 +153,18 @@ class PartPlacement {
     // `more` comes to rank b from a; what it changes of the squares.
     const auto change = [&](double more_seconds, double more_bytes, int a, int b) {
       return more_seconds * (more_seconds + (seconds_[b] - seconds_[a]) * second) +
-             more_bytes * (more_bytes + static_cast<double>(bytes_[b] - bytes_[a]) * byte);
+             more_bytes * (more_bytes + static_cast<double>(bytes_[b][0] - bytes_[a][0]) * byte);
     };
     const auto shift = [&](const Part& p, int to) {
       int& place = places_[p.table][p.index];
       add_load(place, options_[choice[p.table]].load, -1);
-      bytes_[place] -= p.whole_bytes;
+      bytes_[place][0] -= p.whole_bytes;
       add_load(to, options_[choice[p.table]].load, 1);
-      bytes_[to] += p.whole_bytes;
+      bytes_[to][0] += p.whole_bytes;
       place = to;
     };
     const auto room = [&](int rank, std::int64_t more) {
-      return bytes_[rank] + base_bytes_ + more <= limits_.device;
+      return bytes_[rank][0] + base_bytes_[0] + more <= limits_.room[0];
     };
     bool better = true;
     for (std::int64_t budget = 40'000'000; better && budget > 0;) {
@@ -203,10 +196,15 @@ class PartPlacement {
  private:
   using Load = StageLoad;
   using Option = CutOption;
+  using Bytes = std::array<std::int64_t, all_tiers.size()>;  // by tier
 
+  static constexpr void add_bytes(Bytes& to, const PartCost& part) {
+    for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
+      to[tier] += part.bytes_in(all_tiers[tier]);
+  }
   constexpr void hold(int t, const PartCost& part, int rank) {
     add_load(rank, part.load, 1);
-    (part.tier == Tier::host ? host_bytes_ : bytes_)[rank] += part.bytes;
+    add_bytes(bytes_[rank], part);
     taken_by_[rank] = t;
   }
   constexpr void put(int t, const PartCost& part, int rank) {
@@ -221,19 +219,20 @@ class PartPlacement {
 
   /// What every rank holds already, and shares of a mean rank per second and byte.
   struct Scale {
-    std::int64_t base_bytes = 0, base_host_bytes = 0;
+    Bytes base_bytes{};
     double second = 0, byte = 0;
   };
 
   /// How much a rank would carry; ranks that hold a part of the table, or have no room, come last.
   constexpr double load_with(int rank, int t, const PartCost& part, const Scale& scale) const {
-    const bool on_host = part.tier == Tier::host;
-    const std::int64_t bytes = bytes_[rank] + (on_host ? 0 : part.bytes),
-                       host_bytes = host_bytes_[rank] + (on_host ? part.bytes : 0);
-    const bool full = bytes + scale.base_bytes > limits_.device ||
-                      host_bytes + scale.base_host_bytes > limits_.host;
+    Bytes bytes = bytes_[rank];
+    add_bytes(bytes, part);
+    bool full = false;
+    for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
+      full |= bytes[tier] + scale.base_bytes[tier] > limits_.room[tier];
     return (full ? 1e6 : 0) + (taken_by_[rank] == t ? 1e3 : 0) +
-           (seconds_[rank] + part.seconds) * scale.second + static_cast<double>(bytes) * scale.byte;
+           (seconds_[rank] + part.seconds) * scale.second +
+           static_cast<double>(bytes[0]) * scale.byte;
   }
 
   constexpr int lightest(int t, const PartCost& part, const Scale& scale) const {
@@ -303,10 +302,10 @@ class PartPlacement {
   int ranks_;
   Limits limits_;
   double base_seconds_ = 0;  // on every rank
-  std::int64_t base_bytes_ = 0, base_host_bytes_ = 0;
+  Bytes base_bytes_{};
   std::vector<double> seconds_;
   std::vector<Load> loads_;
-  std::vector<std::int64_t> bytes_, host_bytes_;
+  std::vector<Bytes> bytes_;
   std::vector<int> taken_by_;
   std::vector<std::pair<double, int>> order_;
   std::vector<std::vector<int>> places_;

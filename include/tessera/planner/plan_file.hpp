@@ -9,6 +9,7 @@
 #include <tessera/io/regular_file.hpp>
 #include <tessera/sharding/layout.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -23,8 +24,8 @@
 namespace tessera::inline v0 {
 
 /// A layout as the text of a plan file: JSON that names each table with its rows and width, and
-/// lists its shards: rows, columns, rank ("every": a copy on each) and whose memory. `layout` has no
-/// fault. docs/cost_model.md gives an example.
+/// lists its shards: rows, columns, rank ("every": a copy on each) and whose memory, and the rows in the
+/// cache before it. `layout` has no fault. docs/cost_model.md gives an example.
 inline std::string plan_file_text(const Layout& layout) {
   std::string text = fmt::format(
       "{{\n  \"tessera_plan\": 1,\n  \"ranks\": {},\n  \"ranks_per_node\": {},\n  \"tables\": [",
@@ -41,10 +42,11 @@ inline std::string plan_file_text(const Layout& layout) {
       const Rectangle& r = shard.rectangle;
       text += fmt::format(
           "{}\n      {{\"rows\": [{}, {}], \"columns\": [{}, {}], \"rank\": {}, \"memory\": "
-          "\"{}\"}}",
+          "\"{}\"{}}}",
           next == first ? "" : ",", r.row_begin, r.row_end, r.column_begin, r.column_end,
           shard.rank == every_rank ? "\"every\"" : std::to_string(shard.rank),
-          shard.tier == Tier::host ? "host" : "device");
+          to_string(shard.tier),
+          shard.cache_rows == 0 ? "" : fmt::format(", \"cache_rows\": {}", shard.cache_rows));
     }
     text += "]}";
   }
@@ -157,13 +159,19 @@ class PlanFileReader {
         shard.rank = read_rank(key_at);
       } else if (key == "memory") {
         const std::string memory = json_.string();
-        json_.check(memory == "device" || memory == "host", key_at,
-                    "memory is \"device\" or \"host\"");
-        shard.tier = memory == "host" ? Tier::host : Tier::device;
+        const auto* const tier =
+            std::ranges::find(all_tiers, memory, [](Tier named) { return to_string(named); });
+        json_.check(tier != all_tiers.end(), key_at, "memory is \"device\", \"host\" or \"file\"");
+        shard.tier = *tier;
+      } else if (key == "cache_rows") {
+        shard.cache_rows = json_.count("the number is too large");
       } else {
-        json_.check(false, key_at, "an unknown key; a shard has rows, columns, rank, memory");
+        json_.check(false, key_at,
+                    "an unknown key; a shard has rows, columns, rank, memory, cache_rows");
       }
     });
+    json_.check(shard.cache_rows == 0 || shard.tier != Tier::device, at,
+                "cache_rows are of rows in the memory \"host\" or \"file\"");
     json_.check(rows && columns && shard.rank != unplaced_rank, at,
                 "a shard needs rows, columns and rank");
     return shard;

@@ -53,7 +53,7 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
                                    const Workload& workload, const PlanConstraints& constraints) {
   const std::int64_t capacity =
       std::max<std::int64_t>(cluster.memory_per_rank - constraints.reserve, 0) +
-      cluster.host_memory_per_rank;
+      cluster.host_memory_per_rank + cluster.file_memory_per_rank;
   std::size_t largest = 0;
   std::int64_t most = -1;
   for (std::size_t t = 0; t < tables.tables.size(); ++t)
@@ -73,7 +73,8 @@ constexpr PlanFault explain_no_fit(const Layout& tables, const Cluster& cluster,
   const std::int64_t least = bytes_by_rows(tables, workload.memory, cluster.ranks);
   if (least <= capacity) {
     fault.remedy = PlanFault::Remedy::lift_constraints;
-  } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank) {
+  } else if (least <= cluster.memory_per_rank + cluster.host_memory_per_rank +
+                          cluster.file_memory_per_rank) {
     fault.remedy = PlanFault::Remedy::free_reserve;
     fault.remedy_amount = constraints.reserve;
   } else if (workload.element_bytes == 4 &&

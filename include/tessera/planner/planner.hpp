@@ -36,11 +36,12 @@ class Planner {
         ranks_(tables.ranks()),
         effort_(constraints.effort),
         placement_(layout_, model_, options_) {
-    const std::int64_t memory = model.cluster().memory_per_rank;
-    limits().device = memory == 0 ? std::int64_t{1} << 62
-                                  : std::max<std::int64_t>(memory - constraints.reserve, 0);
-    const std::int64_t host_memory = model.cluster().host_memory_per_rank;
-    limits().host = host_memory == 0 ? std::int64_t{1} << 62 : host_memory;
+    for (const Tier tier : all_tiers) {
+      const std::int64_t memory = memory_of(model.cluster(), tier),
+                         reserve = tier == Tier::device ? constraints.reserve : 0;
+      room(tier) =
+          memory == 0 ? std::int64_t{1} << 62 : std::max<std::int64_t>(memory - reserve, 0);
+    }
     for (std::size_t t = 0; t < layout_.tables.size(); ++t) {
       const TableSpec& table = layout_.tables[t];
       limits().even += static_cast<double>(
@@ -57,12 +58,12 @@ class Planner {
   /// The best plan found; `fits` is false where none fits.
   constexpr PlanChoice search() {
     if (constraints_.memory_share <= 0) return search_within();
-    const std::int64_t memory = limits().device;
-    limits().device =
+    const std::int64_t memory = room(Tier::device);
+    room(Tier::device) =
         std::min(memory, static_cast<std::int64_t>(constraints_.memory_share * limits().even));
     PlanChoice level = search_within();
     if (level.fits) return level;
-    limits().device = memory;
+    room(Tier::device) = memory;
     return search_within();
   }
 
@@ -76,11 +77,11 @@ class Planner {
     if (thorough && constraints_.memory_balance > 0) {
       for (const double balance : {constraints_.memory_balance / 4, 0.0})
         search_once(balance, constraints_.effort / 4, found);
-      const std::int64_t memory = limits().device;  // even memory from the start leads elsewhere
-      limits().device =
+      const std::int64_t memory = room(Tier::device);  // even memory from the start leads elsewhere
+      room(Tier::device) =
           std::min(memory, static_cast<std::int64_t>(PartPlacement::level * limits().even));
       search_once(0, constraints_.effort / 4, found);
-      limits().device = memory;
+      room(Tier::device) = memory;
     }
     limits().balance = constraints_.memory_balance;
     return select(found);
@@ -109,6 +110,11 @@ class Planner {
 
   constexpr PartPlacement::Limits& limits() { return placement_.limits(); }
   constexpr const PartPlacement::Limits& limits() const { return placement_.limits(); }
+  constexpr std::int64_t& room(Tier tier) { return limits().room[static_cast<std::size_t>(tier)]; }
+  constexpr std::int64_t room(Tier tier) const {
+    return limits().room[static_cast<std::size_t>(tier)];
+  }
+  constexpr bool has(Tier tier) const { return memory_of(model_.cluster(), tier) > 0; }
 
   constexpr std::size_t end_option(std::size_t t) const {
     return t + 1 < first_option_.size() ? first_option_[t + 1] : options_.size();
@@ -125,7 +131,7 @@ class Planner {
       mean_seconds += least / ranks_;
     }
     std::vector<int> choice;
-    if (model_.cluster().host_memory_per_rank > 0)
+    if (has(Tier::host) || has(Tier::file))
       for (const double fill : {0.95, 0.8, 0.6}) {
         fill_devices(fill, choice);
         consider(choice);
@@ -136,7 +142,8 @@ class Planner {
             (time_share == 0.5 || time_share == 0.2 || byte_share == 0.5 || byte_share == 0.05))
           continue;
         choose(mean_seconds * time_share,
-               std::min(limits().even * byte_share, static_cast<double>(limits().device)), choice);
+               std::min(limits().even * byte_share, static_cast<double>(room(Tier::device))),
+               choice);
         consider(choice);
         if (ranks_ == 1 || effort_ <= 0) return;
       }
@@ -162,27 +169,34 @@ class Planner {
   }
 
   /// The tables that gain most per byte on the devices, up to a share of their memory; the others
-  /// on the hosts. Parts are small beside a rank's memory, where a table has such.
+  /// on the hosts, or in files. Parts are small beside a rank's memory, where a table has such.
   constexpr void fill_devices(double share, std::vector<int>& choice) const {
-    const auto room = [&](Tier tier) {
-      return static_cast<double>(tier == Tier::host ? limits().host : limits().device);
-    };
+    const Tier farther = has(Tier::host) ? Tier::host : Tier::file;
     const auto cheapest = [&](std::size_t t, Tier tier) {
       int best = -1;
       double least = 1e300;
       for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
         if (options_[o].tier != tier) continue;
-        const double excess = 8 * static_cast<double>(options_[o].bytes) / room(tier);
+        const double excess =
+            8 * static_cast<double>(options_[o].bytes) / static_cast<double>(room(tier));
         const double score = excess <= 1 ? options_[o].total : 1e100 * excess;
         if (score < least) best = (least = score, static_cast<int>(o));
       }
       return best;
     };
+    // of all ranks
+    const auto bytes_of = [&](const Option& o, std::int64_t part) {
+      return static_cast<double>(part) *
+             (o.cut == Cut::replicated || o.cut == Cut::row_wise ? ranks_ : o.parts) *
+             (o.cut == Cut::grid ? layout_.topology.node_size() : 1);
+    };
     std::vector<std::pair<double, int>> order;
+    double left = share * static_cast<double>(room(Tier::device)) * ranks_;
     choice.clear();
     for (std::size_t t = 0; t < first_option_.size(); ++t) {
-      const int near = cheapest(t, Tier::device), far = cheapest(t, Tier::host);
+      const int near = cheapest(t, Tier::device), far = cheapest(t, farther);
       choice.push_back(far >= 0 ? far : near);
+      if (far >= 0) left -= bytes_of(options_[far], options_[far].cache_bytes);
       if (near < 0 || far < 0) continue;
       const TableSpec& table = layout_.tables[t];
       const double bytes = static_cast<double>(
@@ -190,13 +204,10 @@ class Planner {
       order.push_back({(options_[near].total - options_[far].total) / bytes, static_cast<int>(t)});
     }
     std::sort(order.begin(), order.end());
-    double left = share * room(Tier::device) * ranks_;
     for (const auto& [gain, t] : order) {
       const int near = cheapest(static_cast<std::size_t>(t), Tier::device);
-      const Option& o = options_[near];
-      const double bytes = static_cast<double>(o.bytes) *
-                           (o.cut == Cut::replicated || o.cut == Cut::row_wise ? ranks_ : o.parts) *
-                           (o.cut == Cut::grid ? layout_.topology.node_size() : 1);
+      const Option &o = options_[near], &cached = options_[choice[t]];
+      const double bytes = bytes_of(o, o.bytes) - bytes_of(cached, cached.cache_bytes);
       if (bytes > left) continue;
       left -= bytes;
       choice[t] = near;
@@ -272,7 +283,12 @@ class Planner {
   // ---- the answer ----
 
   static constexpr TableCut tables_cut(const Option& o, const std::vector<int>& places) {
-    return {.cut = o.cut, .parts = o.parts, .places = places, .policy = o.policy, .tier = o.tier};
+    return {.cut = o.cut,
+            .parts = o.parts,
+            .places = places,
+            .policy = o.policy,
+            .tier = o.tier,
+            .cache_rows = o.cache_rows};
   }
 
   /// After `place(best)`.
@@ -297,9 +313,11 @@ class Planner {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       layout_.shards = shards_of(candidates[i], layout_);
       const Prediction p = predict(layout_, model_);
-      const bool room = p.most_bytes() <= limits().device && p.most_host_bytes() <= limits().host;
-      fits |= room;
-      seconds.push_back(room ? p.step_seconds : 1e300);
+      const bool has_room = p.most_bytes() <= room(Tier::device) &&
+                            p.most_host_bytes() <= room(Tier::host) &&
+                            p.most_file_bytes() <= room(Tier::file);
+      fits |= has_room;
+      seconds.push_back(has_room ? p.step_seconds : 1e300);
       scores.push_back(p.step_seconds *
                        placement_.memory_penalty(static_cast<double>(p.most_bytes())));
       if (i >= own) fastest = std::min(fastest, seconds.back());

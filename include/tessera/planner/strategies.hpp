@@ -31,8 +31,9 @@ struct TableCut {
   Cut cut = Cut::table_wise;
   int parts = 1;  ///< columns
   std::vector<int> places{};
-  PlannedPolicy policy{};    ///< of Cut::own
-  Tier tier = Tier::device;  ///< of the other cuts
+  PlannedPolicy policy{};       ///< of Cut::own
+  Tier tier = Tier::device;     ///< of the other cuts
+  std::int64_t cache_rows = 0;  ///< the same: of each rectangle in a file
 };
 
 /// How many rectangles a cut asks for; the answer of its policy.
@@ -61,6 +62,7 @@ constexpr ShardRequest shard_request(const TableCut& cut, const TableSpec& table
                          : cut.cut == Cut::grid        ? grid_part(table, topology, cut.parts, i)
                                                        : TableWise<>::shard(table, topology, i);
   request.tier = cut.tier;
+  request.cache_rows = std::min(cut.cache_rows, request.rectangle.rows());
   return request;
 }
 
@@ -85,7 +87,7 @@ constexpr void append_shards(std::vector<Shard>& shards, int table, const TableS
                      : place.kind == Place::Kind::any
                          ? cut.places[number]
                          : cut.places[number] * topology.node_size() + place.index;
-    shards.push_back({table, request.rectangle, rank, request.tier});
+    shards.push_back({table, request.rectangle, rank, request.tier, request.cache_rows});
   }
 }
 

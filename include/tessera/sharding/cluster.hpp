@@ -46,12 +46,17 @@ struct Cluster {
   std::int64_t memory_per_rank = 0;  ///< bytes; the planner takes 0 for no limit
   /// bytes of the host's memory for tables OnHost; 0: no limit, and the planner keeps none there
   std::int64_t host_memory_per_rank = 0;
+  /// bytes of a disk for tables OnFile, of ranks whose tables the host reads; 0: the planner keeps
+  /// none there
+  std::int64_t file_memory_per_rank = 0;
 
   double stream_bandwidth = 1.6e12;  ///< bytes/s read or written in order
   double gather_bandwidth = 1.2e12;  ///< bytes/s of rows in random order, from memory
   double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
   /// bytes/s that a device reads or writes of rows in the host's memory
   double bus_bandwidth = 2.0e10;
+  /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places
+  double file_bandwidth = 5.0e8;
   double lookup_seconds = 2e-12;  ///< per id, besides its row's bytes
   double check_seconds = 5e-12;   ///< per id that a rank's samples have
   double route_seconds = 1e-11;   ///< per id that a rank sends or receives
@@ -73,6 +78,13 @@ struct Cluster {
 
   constexpr Topology topology() const { return {ranks, ranks_per_node}; }
 };
+
+/// Bytes of a rank in a tier's memory; 0: see Cluster.
+constexpr std::int64_t memory_of(const Cluster& cluster, Tier tier) {
+  return tier == Tier::device ? cluster.memory_per_rank
+         : tier == Tier::host ? cluster.host_memory_per_rank
+                              : cluster.file_memory_per_rank;
+}
 
 /// DGX A100 with 80 GB per GPU, 8 GPUs per node: 2.0 TB/s of memory, NVLink 300 GB/s each way, 25
 /// GB/s of InfiniBand per GPU.

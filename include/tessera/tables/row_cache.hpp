@@ -122,6 +122,7 @@ class RowCache {
       move(backend_, {to, std::span(from).first(count)}, {});
     }
     counters_ = {};
+    files_->forget_bytes();
   }
 
   /// Brings rows into slots of the cache `self`, where they stay as long as the result lives; slots[i]

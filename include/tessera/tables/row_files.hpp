@@ -86,9 +86,10 @@ class RowFiles {
     }
   }
 
-  /// Bytes that have gone from and to the disk.
+  /// Bytes that have gone from and to the disk, since the last `forget_bytes`.
   std::int64_t read_bytes() const { return read_bytes_; }
   std::int64_t written_bytes() const { return written_bytes_; }
+  void forget_bytes() { read_bytes_ = written_bytes_ = 0; }
 
   /// The records of the shard of an arena row, from that row on, as memory.
   std::byte* view(std::int64_t row) {
