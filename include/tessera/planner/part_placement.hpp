@@ -6,7 +6,6 @@
 #include <tessera/planner/cut_options.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -14,15 +13,47 @@
 
 namespace tessera::inline v0 {
 
+/// By where rows live. Members and not an array, for a plan that is made while compiling: compilers
+/// count each call of an operator[] against their limit.
+struct TierBytes {
+  std::int64_t device = 0, host = 0, file = 0;
+
+  constexpr std::int64_t& operator[](Tier tier) {
+    return tier == Tier::device ? device : tier == Tier::host ? host : file;
+  }
+  constexpr std::int64_t operator[](Tier tier) const {
+    return tier == Tier::device ? device : tier == Tier::host ? host : file;
+  }
+  constexpr void add(const PartCost& part) {
+    if (part.tier != Tier::device) device += part.cache_bytes;
+    (*this)[part.tier] += part.bytes;
+  }
+  constexpr void add(const TierBytes& other) {
+    device += other.device, host += other.host, file += other.file;
+  }
+  constexpr void raise(const TierBytes& other) {
+    device = std::max(device, other.device);
+    host = std::max(host, other.host);
+    file = std::max(file, other.file);
+  }
+  /// Of the fullest memory.
+  constexpr double share_of(const TierBytes& room) const {
+    const auto share = [](std::int64_t bytes, std::int64_t of) {
+      return static_cast<double>(bytes) / std::max(static_cast<double>(of), 1.0);
+    };
+    return std::max({share(device, room.device), share(host, room.host), share(file, room.file)});
+  }
+};
+
 /// Puts the parts of a plan on ranks: largest first, each where least is carried; then exchanges
 /// some. What the Planner compares plans by is the time of what lies there.
 class PartPlacement {
  public:
   /// In bytes of a rank.
   struct Limits {
-    std::array<std::int64_t, all_tiers.size()> room{};  ///< by tier
-    double even = 1;                                    ///< of all tables, without copies
-    double balance = 0;                                 ///< see PlanConstraints::memory_balance
+    TierBytes room;
+    double even = 1;     ///< of all tables, without copies
+    double balance = 0;  ///< see PlanConstraints::memory_balance
   };
   static constexpr double overflow = 1e9;  ///< scores beyond it are of plans that do not fit
   static constexpr double level = 1.05;    ///< even shares that no one minds
@@ -46,12 +77,12 @@ class PartPlacement {
   /// `overflow`: it does not fit. `effort` falls by the places tried.
   constexpr double place(const std::vector<int>& choice, std::int64_t& effort) {
     double base_seconds = 0, sum_seconds = 1e-30, sum_bytes = 1;
-    Bytes base_bytes{};
+    TierBytes base_bytes;
     order_.clear();
     places_.assign(choice.size(), {});
     std::fill(seconds_.begin(), seconds_.end(), 0.0);
     std::fill(loads_.begin(), loads_.end(), Load());
-    std::fill(bytes_.begin(), bytes_.end(), Bytes{});
+    std::fill(bytes_.begin(), bytes_.end(), TierBytes());
     std::fill(taken_by_.begin(), taken_by_.end(), -1);
     for (std::size_t t = 0; t < choice.size(); ++t) {
       const Option& o = options_[choice[t]];
@@ -60,7 +91,7 @@ class PartPlacement {
         bool open = false;
         for (const PartCost& piece : o.pieces) {
           if (piece.place.kind == Place::Kind::every)
-            add_bytes(base_bytes, piece), base_seconds += piece.seconds;
+            base_bytes.add(piece), base_seconds += piece.seconds;
           else if (piece.place.kind == Place::Kind::rank)
             hold(static_cast<int>(t), piece, piece.place.index);
           else
@@ -69,7 +100,7 @@ class PartPlacement {
         }
         if (open) order_.push_back({0, static_cast<int>(t)});
       } else if (o.cut == Cut::replicated || o.cut == Cut::row_wise) {
-        add_bytes(base_bytes, o.part());
+        base_bytes.add(o.part());
         base_seconds += o.seconds;
       } else if (o.rank >= 0) {
         put(static_cast<int>(t), o.part(), o.rank);
@@ -103,14 +134,11 @@ class PartPlacement {
   /// Of what lies on the ranks now.
   constexpr double score() const {
     Load most, sum;
-    double most_bytes = 0, full = 0;
+    TierBytes most_bytes;
     for (std::size_t r = 0; r < loads_.size(); ++r) {
       most.raise(loads_[r]);
       sum.add(loads_[r]);
-      most_bytes = std::max(most_bytes, static_cast<double>(bytes_[r][0] + base_bytes_[0]));
-      for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
-        full = std::max(full, static_cast<double>(bytes_[r][tier] + base_bytes_[tier]) /
-                                  std::max(static_cast<double>(limits_.room[tier]), 1.0));
+      most_bytes.raise(bytes_[r]);
     }
     const int cores = model_.cluster().concurrent_ranks * topology_.nodes();
     Load waiting;  // where ranks share too few cores
@@ -119,7 +147,10 @@ class PartPlacement {
     const double time =
         base_seconds_ * (cores > 0 ? std::max(1.0, static_cast<double>(ranks_) / cores) : 1.0) +
         most.total();
-    return full > 1 ? overflow * full : time * memory_penalty(most_bytes);
+    most_bytes.add(base_bytes_);
+    const double full = most_bytes.share_of(limits_.room);
+    return full > 1 ? overflow * full
+                    : time * memory_penalty(static_cast<double>(most_bytes.device));
   }
 
   /// Against an even share of the tables without copies.
@@ -138,7 +169,7 @@ class PartPlacement {
     double all_seconds = 1e-30, all_bytes = 1;
     for (std::size_t r = 0; r < seconds_.size(); ++r) {
       all_seconds += seconds_[r] + base_seconds_;
-      all_bytes += static_cast<double>(bytes_[r][0] + base_bytes_[0]);
+      all_bytes += static_cast<double>(bytes_[r].device + base_bytes_.device);
     }
     const double second = ranks_ / all_seconds, byte = ranks_ / all_bytes;
     std::vector<Part> parts;
@@ -153,18 +184,19 @@ class PartPlacement {
     // `more` comes to rank b from a; what it changes of the squares.
     const auto change = [&](double more_seconds, double more_bytes, int a, int b) {
       return more_seconds * (more_seconds + (seconds_[b] - seconds_[a]) * second) +
-             more_bytes * (more_bytes + static_cast<double>(bytes_[b][0] - bytes_[a][0]) * byte);
+             more_bytes *
+                 (more_bytes + static_cast<double>(bytes_[b].device - bytes_[a].device) * byte);
     };
     const auto shift = [&](const Part& p, int to) {
       int& place = places_[p.table][p.index];
       add_load(place, options_[choice[p.table]].load, -1);
-      bytes_[place][0] -= p.whole_bytes;
+      bytes_[place].device -= p.whole_bytes;
       add_load(to, options_[choice[p.table]].load, 1);
-      bytes_[to][0] += p.whole_bytes;
+      bytes_[to].device += p.whole_bytes;
       place = to;
     };
     const auto room = [&](int rank, std::int64_t more) {
-      return bytes_[rank][0] + base_bytes_[0] + more <= limits_.room[0];
+      return bytes_[rank].device + base_bytes_.device + more <= limits_.room.device;
     };
     bool better = true;
     for (std::int64_t budget = 40'000'000; better && budget > 0;) {
@@ -196,15 +228,10 @@ class PartPlacement {
  private:
   using Load = StageLoad;
   using Option = CutOption;
-  using Bytes = std::array<std::int64_t, all_tiers.size()>;  // by tier
 
-  static constexpr void add_bytes(Bytes& to, const PartCost& part) {
-    for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
-      to[tier] += part.bytes_in(all_tiers[tier]);
-  }
   constexpr void hold(int t, const PartCost& part, int rank) {
     add_load(rank, part.load, 1);
-    add_bytes(bytes_[rank], part);
+    bytes_[rank].add(part);
     taken_by_[rank] = t;
   }
   constexpr void put(int t, const PartCost& part, int rank) {
@@ -219,20 +246,20 @@ class PartPlacement {
 
   /// What every rank holds already, and shares of a mean rank per second and byte.
   struct Scale {
-    Bytes base_bytes{};
+    TierBytes base_bytes;
     double second = 0, byte = 0;
   };
 
   /// How much a rank would carry; ranks that hold a part of the table, or have no room, come last.
   constexpr double load_with(int rank, int t, const PartCost& part, const Scale& scale) const {
-    Bytes bytes = bytes_[rank];
-    add_bytes(bytes, part);
-    bool full = false;
-    for (std::size_t tier = 0; tier < all_tiers.size(); ++tier)
-      full |= bytes[tier] + scale.base_bytes[tier] > limits_.room[tier];
+    TierBytes bytes = bytes_[rank];
+    bytes.add(part);
+    const bool full = bytes.device + scale.base_bytes.device > limits_.room.device ||
+                      bytes.host + scale.base_bytes.host > limits_.room.host ||
+                      bytes.file + scale.base_bytes.file > limits_.room.file;
     return (full ? 1e6 : 0) + (taken_by_[rank] == t ? 1e3 : 0) +
            (seconds_[rank] + part.seconds) * scale.second +
-           static_cast<double>(bytes[0]) * scale.byte;
+           static_cast<double>(bytes.device) * scale.byte;
   }
 
   constexpr int lightest(int t, const PartCost& part, const Scale& scale) const {
@@ -302,10 +329,10 @@ class PartPlacement {
   int ranks_;
   Limits limits_;
   double base_seconds_ = 0;  // on every rank
-  Bytes base_bytes_{};
+  TierBytes base_bytes_;
   std::vector<double> seconds_;
   std::vector<Load> loads_;
-  std::vector<Bytes> bytes_;
+  std::vector<TierBytes> bytes_;
   std::vector<int> taken_by_;
   std::vector<std::pair<double, int>> order_;
   std::vector<std::vector<int>> places_;

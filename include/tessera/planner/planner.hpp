@@ -110,10 +110,8 @@ class Planner {
 
   constexpr PartPlacement::Limits& limits() { return placement_.limits(); }
   constexpr const PartPlacement::Limits& limits() const { return placement_.limits(); }
-  constexpr std::int64_t& room(Tier tier) { return limits().room[static_cast<std::size_t>(tier)]; }
-  constexpr std::int64_t room(Tier tier) const {
-    return limits().room[static_cast<std::size_t>(tier)];
-  }
+  constexpr std::int64_t& room(Tier tier) { return limits().room[tier]; }
+  constexpr std::int64_t room(Tier tier) const { return limits().room[tier]; }
   constexpr bool has(Tier tier) const { return memory_of(model_.cluster(), tier) > 0; }
 
   constexpr std::size_t end_option(std::size_t t) const {
