@@ -68,10 +68,9 @@ class Arena {
       fill(optimizer_state<float>(i), i, 1);
   }
 
-  /// As updates see it.
-  template <Element T, Optimizer O>
-  op::ArenaState<T, O> state(std::span<const op::ArenaSegment> segments,
-                             std::uint64_t rounding_seed) const {
+  /// As updates see it: op::ArenaState<T, O>, which nvcc does not deduce from the declaration.
+  template <class T, class O>
+  auto state(std::span<const op::ArenaSegment> segments, std::uint64_t rounding_seed) const {
     op::ArenaState<T, O> state;
     state.arena = weights<T>();
     state.rows = rows_;
