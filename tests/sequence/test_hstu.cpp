@@ -108,15 +108,6 @@ void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
   }
 }
 
-std::string message(const auto& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("HSTU: value and gradients of sequences over several blocks; any threads, same bits") {

@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/core/error.hpp>
 #include <tessera/sequence/hstu_parameters.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace {
@@ -90,5 +92,15 @@ struct PlainHstu {
     return y;
   }
 };
+
+/// What InvalidArgument said; empty where f threw none.
+std::string message(const auto& f) {
+  try {
+    f();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -60,6 +61,8 @@ template <Optimizer O>
 class CudaDenseOptimizer {
   static_assert(O::row_states == 0 && !O::needs_mean_square,
                 "CudaDenseOptimizer: dense parameters have no rows; use Sgd, Adagrad or Adam");
+  static_assert(std::is_same_v<StateElement<O>, float>,
+                "CudaDenseOptimizer: states of dense parameters are floats, not NarrowStates");
 
  public:
   explicit CudaDenseOptimizer(const Cuda& backend, O optimizer = {}, float weight_decay = 0)
