@@ -40,6 +40,8 @@ class Interaction {
   virtual void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
                         tessera::MatrixView<float> dx) = 0;
 
+  /// The parameters do not change until this is called again.
+  virtual void keep_weights() {}
   virtual std::int64_t parameter_count() const { return 0; }
   virtual void bind(std::span<float>, std::span<float>) {}
   virtual int initialize(std::uint64_t, int first_layer) { return first_layer; }
@@ -61,6 +63,9 @@ class CrossOf final : public Interaction {
   void backward(tessera::MatrixView<const float>, tessera::MatrixView<const float> dz,
                 tessera::MatrixView<float> dx) override {
     cross_.backward(dz, dx);
+  }
+  void keep_weights() override {
+    if constexpr (requires { cross_.keep_weights(); }) cross_.keep_weights();
   }
   std::int64_t parameter_count() const override { return cross_.parameter_count(); }
   void bind(std::span<float> values, std::span<float> gradients) override {

@@ -109,6 +109,7 @@ class Model final : public RankModel {
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
                                  std::int64_t global_batch) override {
     look_up(batch, nullptr, false);
+    keep_weights();
     for_each_part(virtual_, global_batch, batch.size,
                   [&](int, std::int64_t first, std::int64_t n) { run_forward(batch, first, n); });
     return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
@@ -117,6 +118,7 @@ class Model final : public RankModel {
   void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
              const tessera::ClickBatch<std::int32_t>* next) override {
     look_up(batch, next, true);
+    keep_weights();
     for_each_part(virtual_, step.batch, batch.size,
                   [&](int part, std::int64_t first, std::int64_t n) {
                     run_forward(batch, first, n);
@@ -179,6 +181,14 @@ class Model final : public RankModel {
         started_ ? *std::exchange(started_, std::nullopt) : ids_of(batch);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
+  }
+
+  /// What several parts share: their batch's packed weights.
+  void keep_weights() {
+    if (!virtual_) return;
+    if (bottom_) bottom_->keep_weights();
+    interaction_->keep_weights();
+    top_.keep_weights();
   }
 
   void run_forward(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t first,

@@ -191,6 +191,33 @@ TEST_CASE("a sample's output does not depend on its batch, to the last bit") {
   }
 }
 
+TEST_CASE("weights that are kept are packed again when that is said again") {
+  const MlpOptions options{.last_relu = true, .threads = 2};
+  Mlp<> kept({13, 64, 16}, options), plain({13, 64, 16}, options);
+  const DenseParameters of_kept(4, kept), of_plain(4, plain);
+  const std::int64_t batch = 100;
+  const Matrix<float> x(batch, 13, 0, 11), dy(batch, 16, 0, 12);
+  const auto run = [&](Mlp<>& mlp) {
+    Matrix<float> y(batch, 16, 0), dx(batch, 13, 0);
+    mlp.forward(x.view(), y.view());
+    mlp.backward(dy.view(), dx.view());
+    std::vector<double> all = flat(y, batch, 16);
+    for (const double v : flat(dx, batch, 13)) all.push_back(v);
+    all.insert(all.end(), mlp.gradients().begin(), mlp.gradients().end());
+    return all;
+  };
+  for (int step = 0; step < 3; ++step) {
+    CAPTURE(step);
+    kept.keep_weights(step < 2);
+    const std::vector<double> expected = run(plain);
+    CHECK(run(kept) == expected);
+    CHECK(run(kept) == expected);  // from what the first run packed
+    for (Mlp<>* mlp : {&kept, &plain})
+      for (float& w : mlp->values()) w *= 1.5f;
+    if (step == 0) CHECK(run(kept) != run(plain));  // not said again: the old weights
+  }
+}
+
 TEST_CASE("layers whose weights' gradients are several products") {
   for (const int threads : {1, 2})
     check_shape({7, 384, 256, 130, 1}, {.threads = threads}, {33, 1030}, kFloat);

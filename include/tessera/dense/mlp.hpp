@@ -61,8 +61,12 @@ class Mlp<> : public MlpLayers {
     return first_layer + layers();
   }
 
-  /// The bound parameters do not change any more: forward packs them once, not at every call.
-  void keep_weights() { constant_ = true; }
+  /// The bound parameters do not change from here on, until this is called again: forward and
+  /// backward pack them once, not at every call.
+  void keep_weights(bool keep = true) {
+    constant_ = keep;
+    packed_ = {};
+  }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
   /// Remembers the views: x and y must stay as they are until backward. Nothing is allocated unless
@@ -74,10 +78,9 @@ class Mlp<> : public MlpLayers {
     for (int l = 1; l < layers(); ++l)
       activations_[static_cast<std::size_t>(l - 1)].reserve(
           static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
-    const std::size_t packed = forward_weights_.size();
     for_each_kernels(division,
                      [&](Worker& worker, std::int64_t rows) { prepare_forward(worker, rows); });
-    if (!constant_ || packed != forward_weights_.size()) pack(forward_weights_);
+    pack(forward_weights_, packed_.forward);
     detail::for_each_worker(division.workers, [&](int w) {
       for (std::int64_t chunk = division.first(w); chunk < division.first(w + 1); ++chunk)
         forward_chunk(*workers_[static_cast<std::size_t>(w)], division.begin(chunk),
@@ -103,7 +106,7 @@ class Mlp<> : public MlpLayers {
           static_cast<std::size_t>(parameter_count()));
     for_each_kernels(division,
                      [&](Worker& worker, std::int64_t rows) { prepare_backward(worker, rows); });
-    pack(backward_weights_);
+    pack(backward_weights_, packed_.backward);
     const Ready none;
     detail::for_each_worker(division.workers, [&](int w) {
       Worker& worker = *workers_[static_cast<std::size_t>(w)];
@@ -326,10 +329,12 @@ class Mlp<> : public MlpLayers {
   }
 
   /// Forward weights stand first layer first, backward ones last layer first (the first layer's may
-  /// be missing).
-  void pack(std::vector<detail::PackedMatrix>& packed) {
+  /// be missing). `done`: how many of them hold weights that are kept.
+  void pack(std::vector<detail::PackedMatrix>& packed, int& done) {
     const bool forward = &packed == &forward_weights_;
     const int count = static_cast<int>(packed.size()), threads = std::min(options_.threads, count);
+    if (done == count) return;
+    if (constant_) done = count;
     detail::for_each_worker(threads, [&](int w) {
       for (int i = w; i < count; i += threads)
         packed[static_cast<std::size_t>(i)].pack(
@@ -416,16 +421,25 @@ class Mlp<> : public MlpLayers {
   template <Element Source, Element Activation, Element Out>
   static void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation,
                            Out* out, float* sums) {
-    for (std::int64_t i = 0; i < source.rows; ++i) {
-      const Source* __restrict s = source.row(i);
-      const Activation* a = activation.data ? activation.row(i) : nullptr;
-      Out* o = out + i * source.columns;
-      for (std::int64_t j = 0; j < source.columns; ++j) {
-        const float g = !a || to_float(a[j]) > 0.0f ? to_float(s[j]) : 0.0f;
-        o[j] = from_float<Out>(g);
-        if (sums) sums[j] += g;
+    // what is the same for all elements is decided once, so that they go in vectors
+    const auto pass = [&](auto masked, auto summed) {
+      for (std::int64_t i = 0; i < source.rows; ++i) {
+        const Source* s = source.row(i);
+        const Activation* a = masked ? activation.row(i) : nullptr;
+        Out* o = out + i * source.columns;
+#pragma omp simd
+        for (std::int64_t j = 0; j < source.columns; ++j) {
+          float g = to_float(s[j]);
+          if constexpr (masked) g = to_float(a[j]) > 0.0f ? g : 0.0f;
+          o[j] = from_float<Out>(g);
+          if constexpr (summed) sums[j] += g;
+        }
       }
-    }
+    };
+    const auto with_mask = [&](auto masked) {
+      sums ? pass(masked, std::true_type()) : pass(masked, std::false_type());
+    };
+    activation.data ? with_mask(std::true_type()) : with_mask(std::false_type());
   }
 
   template <Element T>
@@ -495,6 +509,9 @@ class Mlp<> : public MlpLayers {
 
   MlpOptions options_;
   bool constant_ = false;  ///< parameters that were packed stay
+  struct {
+    int forward = 0, backward = 0;
+  } packed_;  ///< where they stay
   MatrixView<float> dx_;
   /// outputs of all layers but the last, whole batch
   std::vector<detail::DenseBuffer> activations_;

@@ -66,6 +66,14 @@ class CrossInteraction : public CrossLayers {
     return first_layer;
   }
 
+  /// As Mlp's: the bound parameters do not change until this is called again.
+  void keep_weights(bool keep = true) {
+    for (int l = 0; l < layers(); ++l) {
+      if (low_rank()) v(l).keep_weights(keep);
+      u(l).keep_weights(keep);
+    }
+  }
+
   /// y [batch, width] from x [batch, width]. Remembers x, which must stay as it is until backward.
   /// y may not overlap x.
   void forward(MatrixView<const float> x, MatrixView<float> y) {

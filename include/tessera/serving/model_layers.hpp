@@ -92,10 +92,7 @@ class ModelScratch {
       cross_.emplace(columns_, CrossOptions{.layers = static_cast<int>(model.cross_layers),
                                             .rank = model.cross_rank});
       bind(*cross_, tensors.cross);
-      for (int l = 0; l < cross_->layers(); ++l) {
-        if (cross_->low_rank()) cross_->v(l).keep_weights();
-        cross_->u(l).keep_weights();
-      }
+      cross_->keep_weights();
     } else if (model.interaction == "dot") {
       dot_.emplace(std::ssize(model.features) + 1, width_, 16);
       given = dot_->columns();

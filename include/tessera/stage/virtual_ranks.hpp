@@ -55,13 +55,13 @@ class VirtualRanks {
   /// The values of the next part, in the backend's memory.
   void add(std::span<const float> values) {
     const int level = std::countr_one(static_cast<unsigned>(added_++));
-    if (level == 0) return take(0, values.data(), values.size());
+    if (level == 0) return take(values);
     // parts in pairs, pairs in pairs: `values` closes as many as there are ones
-    take(level, levels_[0].data(), values.size());
-    add_to(levels_[static_cast<std::size_t>(level)].data(), values.data(), values.size());
+    add_to(levels_[0].data(), values.data(), values.size());
     for (int l = 1; l < level; ++l)
-      add_to(levels_[static_cast<std::size_t>(level)].data(),
-             levels_[static_cast<std::size_t>(l)].data(), values.size());
+      add_to(levels_[0].data(), levels_[static_cast<std::size_t>(l)].data(), values.size());
+    if (std::ssize(levels_) <= level) levels_.emplace_back();
+    std::swap(levels_[0], levels_[static_cast<std::size_t>(level)]);
   }
 
   /// The sum of what was added on all ranks, to `values`, which has as many. Throws InvalidArgument
@@ -107,10 +107,10 @@ class VirtualRanks {
   }
 
  private:
-  void take(int level, const float* values, std::size_t size) {
-    while (std::ssize(levels_) <= level) levels_.emplace_back();
-    float* const to = levels_[static_cast<std::size_t>(level)].resize(backend_, size).data();
-    backend_.copy(to, values, size * sizeof(float));
+  void take(std::span<const float> values) {
+    if (levels_.empty()) levels_.emplace_back();
+    float* const to = levels_[0].resize(backend_, values.size()).data();
+    backend_.copy(to, values.data(), values.size_bytes());
   }
   void add_to(float* to, const float* values, std::size_t size) {
     if (size != 0) op::run<op::AddValues>(backend_, {to, values, static_cast<std::int64_t>(size)});
