@@ -155,10 +155,7 @@ TEST_CASE("requests that are none get a status and a text, and the next good one
     ++statuses[reply.status];
     if (!nlohmann::json::accept(reply.body)) ++statuses[-1];
   }
-  for (const auto& [status, count] : statuses) {
-    CAPTURE(count);
-    CHECK((status == 200 || status == 400));
-  }
+  for (const auto& found : statuses) CHECK((found.first == 200 || found.first == 400));
   CHECK(statuses[400] > 2000);
   CHECK(scores() == good);
 }
