@@ -196,7 +196,7 @@ class SequenceCase : public StepCase<Width, Id, Sgd> {
 
   explicit SequenceCase(const PeerTable& table)
       : Base(table),
-        collection_(alone_, host_, {.rows = {{"item", table.rows}}, .learning_rate = 0.01f}) {
+        collection_(alone_, host_, {.learning_rate = 0.01f, .rows = {{"item", table.rows}}}) {
     collection_.tables().set("item", {table.weights, table.rows, Width});
     for (std::int64_t first = 0; first < table.batch; first += history) offsets_.push_back(first);
     offsets_.push_back(table.batch);

@@ -14,6 +14,8 @@
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/gradients.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
 #include <tessera/stage/virtual_ranks.hpp>
 

@@ -418,6 +418,16 @@ void what_backward_and_views_refuse() {
   check_message(
       [&] { E(alone.communicator, backend, layout(1, Cut::whole), {.gradient_blocks = -1}); },
       "option gradient_blocks is -1");
+  // a batch of nothing
+  const Batch nothing(0, 0, 0);
+  const BatchOn<std::int64_t, Backend> no_ids(backend, nothing.keyed());
+  const auto none = e.forward(no_ids.keyed());
+  CHECK(none.sequence(0).ids() == 0);
+  CHECK(vectors_of(backend, none.sequence(0)).empty());
+  e.backward(none, {some.data(), 0, columns},
+             {none.sequence(0).per_id({some.data(), 0, 16}),
+              none.sequence(3).per_id({some.data(), 0, 12})});
+  CHECK(same_bits(shards_of(e), before));
   std::vector<FeatureSpec> weighted = features();
   weighted[0].weighted = true;
   CHECK(describe(make_layout({1}, tables(), weighted, {}).fault) ==
