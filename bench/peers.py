@@ -309,6 +309,12 @@ class SequenceWorker:
         self.output = huge(torch, (entries + 1) * width)
         with torch.no_grad():
             self.weights.uniform_(-0.01, 0.01)
+        own = {}
+        if self.tessera:
+            own = self.tessera.table(optimizer=b"sequence", width=width, threads=shape.threads, id_bytes=self.type.itemsize, rows=shape.rows,
+                                     batch=entries, bag=1, batches=self.batches, weights=self.weights.data_ptr(), ids=self.ids.data_ptr(),
+                                     gradient=self.gradient.data_ptr(), output=self.output.data_ptr())
+        # after it, as the search for the limit writes to these weights
         table = torch.nn.Embedding.from_pretrained(self.weights.clone(), freeze=False, sparse=True)
         optimizer = torch.optim.SGD(table.parameters(), lr=0.01)
         ids = self.ids.view(self.batches, entries)
@@ -320,11 +326,7 @@ class SequenceWorker:
             optimizer.zero_grad()
             return vectors
 
-        own = {}
-        if self.tessera:
-            own = self.tessera.table(optimizer=b"sequence", width=width, threads=shape.threads, id_bytes=self.type.itemsize, rows=shape.rows,
-                                     batch=entries, bag=1, batches=self.batches, weights=self.weights.data_ptr(), ids=self.ids.data_ptr(),
-                                     gradient=self.gradient.data_ptr(), output=self.output.data_ptr())
+        if own:
             for batch in (0, 1):  # the second reads what the first wrote
                 own["tessera"](batch)
                 torch.testing.assert_close(self.output[: entries * width].view(entries, width), pytorch(batch).detach(), rtol=1e-4, atol=1e-4)

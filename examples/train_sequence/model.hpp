@@ -56,7 +56,7 @@ class Model {
   Model(tessera::ThreadCommunicator& ranks, const Options& options, std::int64_t items)
       : ranks_(ranks),
         options_(options),
-        longest_(options.ranks_items() ? options.max_length : 2 * (options.max_length + 1)),
+        longest_(options.longest_sequence()),
         places_(options.max_length + 1, options.width, true),
         label_(1, options.width, false),
         encoder_(options.blocks, options.width, options.heads, longest_, options.threads_per_rank,

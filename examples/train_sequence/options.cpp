@@ -47,6 +47,14 @@ void check(const Options& options) {
         "--virtual-ranks: gradients of a replicated table are summed rank by rank; choose another "
         "--plan");
   }
+  require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
+                                "--predictions are of --model ranking");
+  require<CLI::ValidationError>(
+      options.predictions.empty() ||
+          (!std::filesystem::equivalent(options.predictions, options.data, ignored) &&
+           options.predictions != options.json),
+      "--predictions: '{}' is what --data reads or --json writes; give another file",
+      options.predictions);
   require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
                                 "--log-q corrects for --popularity, which is 0");
   require<CLI::ValidationError>(!options.data.empty() || options.items >= 2 * kLongestMadeUp,
@@ -167,6 +175,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
   app.option_defaults()->group("Results");
   add("--json", options.json, "Write the results to this file")->option_text("FILE");
+  add("--predictions", options.predictions,
+      "Of --model ranking: write the test's histories and candidates with their logits to this "
+      "file, "
+      "tab-separated")
+      ->option_text("FILE");
 
   // a script's variable that is not set, not a wish for the default
   for (CLI::Option* option : app.get_options())

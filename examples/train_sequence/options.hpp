@@ -45,8 +45,13 @@ struct Options {
   int keep = 0;
   bool resume = false;
   std::string json;
+  std::string predictions;  ///< TSV file of the ranking model's test
 
   bool ranks_items() const { return model == "next-item"; }
+  /// Positions of a sequence; attention is divided by it.
+  std::int64_t longest_sequence() const {
+    return ranks_items() ? max_length : 2 * (max_length + 1);
+  }
 };
 
 /// Parses and checks the command line. No value: help was printed. Throws CLI::Error.

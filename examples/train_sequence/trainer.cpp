@@ -3,6 +3,7 @@
 #include "trainer.hpp"
 
 #include "../support/report.hpp"
+#include "description.hpp"
 #include "model.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
@@ -54,6 +55,7 @@ class Rank {
       model_.add_to(contents_);
       contents_.set_text("position", position());
       contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
+      if (first_rank() && !options.ranks_items()) describe_model(contents_, options, data);
     }
   }
 
@@ -105,9 +107,11 @@ class Rank {
     }
     ranks_.all_reduce(std::span(&tokens, 1));
     const double seconds = progress.seconds();
+    predicts_ = !options_.predictions.empty();
     const Quality quality = test(data_.test());
     if (!first_rank()) return;
     result.test = quality;
+    if (predicts_) result.predictions = predictions_;
     result.seconds = seconds;
     result.samples_per_second = static_cast<double>(seen) / seconds;
     result.tokens_per_second = static_cast<double>(tokens) / seconds;
@@ -295,6 +299,11 @@ class Rank {
       const std::vector<float> all_logits = gather(logits), all_labels = gather(labels);
       auc.add(all_logits, all_labels);
       quality.auc = auc.value();
+      if (predicts_) {
+        const std::vector<char> lines =
+            gather(std::vector<char>(predictions_.begin(), predictions_.end()));
+        predictions_.assign(lines.begin(), lines.end());
+      }
     }
     return quality;
   }
@@ -334,6 +343,18 @@ class Rank {
     const std::span<const float> found = model_.logits(rows), wanted = model_.candidate_labels();
     logits.insert(logits.end(), found.begin(), found.end());
     labels.insert(labels.end(), wanted.begin(), wanted.end());
+    if (!predicts_) return;
+    std::size_t c = 0;
+    for (std::size_t s = 0; s < ranges.size(); ++s) {
+      const HistoryRange& range = ranges[s];
+      const auto history = data_.histories()
+                               .of(range.user)
+                               .subspan(static_cast<std::size_t>(range.begin),
+                                        static_cast<std::size_t>(range.target - range.begin));
+      const auto end = static_cast<std::size_t>(rows.offsets[s + 1]);
+      for (std::size_t row = end - static_cast<std::size_t>(rows.targets[s]); row < end; ++row, ++c)
+        add_prediction(predictions_, data_, history, rows.items[row], wanted[c], found[c]);
+    }
   }
 
   template <class T>
@@ -360,6 +381,8 @@ class Rank {
   Batch batch_;  ///< of a test
   std::vector<std::int32_t> negatives_;
   std::vector<float> log_q_, scores_;
+  bool predicts_ = false;
+  std::string predictions_;  ///< lines of this rank, after the test of all
 };
 
 }  // namespace

@@ -170,6 +170,7 @@ TEST_CASE("a file of events: columns by name, labels from a threshold, windows o
   check_fails(options + "--test-window 1000", "no event is before the two windows", 1);
   check_fails("--data " + (folder.path / "none").string(), "cannot open", 1);
   check_fails(options + "--json " + path.string(), "--json: '");
+  check_fails(options + "--model ranking --predictions " + path.string(), "--predictions: '");
   check_fails(options + "--items 100", "--items");
   const auto one = folder.path / "one.csv";
   std::ofstream(one) << "user,item,timestamp\na,x,1\nb,y,2\n";
@@ -189,6 +190,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--max-length 0", "--max-length");
   check_fails("--dropout 1", "--dropout");
   check_fails("--negatives 0", "--negatives");
+  check_fails("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
   check_fails("--log-q", "--log-q corrects for --popularity, which is 0");
   check_fails("--popularity -1", "--popularity");
   check_fails("--ranks 0", "--ranks");
