@@ -71,6 +71,7 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["ranks"] = options.ranks;
   json["threads_per_rank"] = options.threads_per_rank;
   json["plan"] = options.plan;
+  json["virtual_ranks"] = options.virtual_ranks;
   json["model"] = options.model;
   json["width"] = options.width;
   json["blocks"] = options.blocks;

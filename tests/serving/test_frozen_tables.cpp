@@ -37,7 +37,7 @@ using Served =
          Features<Feature<"query", "query", Sum>, Feature<"recent", "query", Mean>,
                   Feature<"user", "user", Sum, Weighted>,
                   Feature<"friends", "user", Mean, Weighted>, Feature<"country", "country", Mean>>>;
-using Cut = Plan<RowWise<Query>, ColumnWise<3, User>, Replicated<Country>>;
+using Cut = Plan<OnFile<RowWise<Query>>, ColumnWise<3, User>, Replicated<Country>>;
 
 const std::vector<FrozenFeature> kFeatures{{"query", "query", Pooling::sum, false},
                                            {"recent", "query", Pooling::mean, false},
@@ -66,12 +66,18 @@ struct Bags {
   KeyedJagged<std::int64_t> keyed() const { return {5, samples, ids, offsets, weights}; }
 };
 
-/// A checkpoint of 3 ranks under another plan than the one that serves.
+/// A checkpoint of 3 ranks under another plan than the one that serves, a table in files, a step of
+/// training in its caches.
 template <class... Policies>
 std::filesystem::path saved(const TemporaryFolder& folder) {
   run_ranks(3, [&](ThreadCommunicator& rank) {
     EmbeddingCollection<Cut, RowWiseAdagrad, Host, ThreadCommunicator, Policies...> embeddings(
-        rank, Host(), {.seed = 11});
+        rank, Host(),
+        {.seed = 11, .files = {.folder = (folder.path / "rows").string(), .cache_bytes = 10'000}});
+    const std::vector<std::int64_t> ids{7, 150, 290, 1, 2, 3, 4, 5, 6};
+    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{3, 3, ids, {}, {}});
+    std::vector<float> gradient(static_cast<std::size_t>(3 * embeddings.columns()), 0.25f);
+    embeddings.backward(pooled, {gradient.data(), 3, embeddings.columns()});
     CheckpointContents contents;
     contents.add(embeddings);
     save_checkpoint(rank, folder.path / "run", contents, 1);

@@ -202,6 +202,8 @@ def test_scores(binaries, folder):
         "shared": train(binaries, folder / "shared", "--data", criteo, "--min-count", "1", "--max-rows", "100"),
         "projected": train(binaries, folder / "projected", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
                            "--interaction-width", "8"),
+        "files": train(binaries, folder / "files", "--data", criteo, "--min-count", "1", "--max-rows", "500", "--embedding-width", "64",
+                       "--table-files", folder / "rows", "--host-memory", "1MiB"),
         "concat": train(binaries, folder / "concat", "--data", criteo, "--interaction", "concat", "--max-rows", "100"),
         "wide": train(binaries, folder / "wide", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
                       model=WIDE),
