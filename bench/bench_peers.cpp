@@ -8,6 +8,8 @@
 // rate in turn with both.
 //   peer/lookup   at::embedding_bag, sum
 //   peer/update   forward, backward and a sparse optimizer step (torch::optim)
+//   peer/sequence a step of a sequence feature: nn.Embedding with sparse gradients, SGD; of the ids so
+//                 many percent differ
 //   peer/dlrm     a training step of DLRM with SGD (dlrm.hpp): EmbeddingBags with sparse gradients, Linear, bmm, the eager way
 //   peer/dlrm_bf16  the same beside Tessera's with dense layers in bfloat16; PyTorch's stay in float
 // PyTorch is measured at its best: freed memory stays with the process, so that a fresh output
@@ -60,6 +62,7 @@ struct Shape {
   int threads = 2;
   std::int64_t batch = 65536;
   std::int64_t rows = 4'000'000;
+  std::int64_t distinct = 0;  // percent of the ids of a batch that differ; 0: as drawn
 };
 
 /// One table and some batches of ids, for both sides.
@@ -71,8 +74,7 @@ struct Workload {
         ids(batches * shape.batch * shape.bag),
         output(shape.batch * Width),
         gradient(output.size()) {
-    for (std::int64_t i = 0; i < ids.size(); ++i)
-      ids.data()[i] = draw_id(1, static_cast<std::uint64_t>(i), shape.rows, shape.skew);
+    for (std::int64_t i = 0; i < ids.size(); ++i) ids.data()[i] = drawn(i);
     for (std::int64_t i = 0; i < gradient.size(); ++i)
       gradient.data()[i] = unit_float(random_word(2, i)) - 0.5f;
     for (std::int64_t b = 0; b <= shape.batch; ++b) offsets.push_back(b * shape.bag);
@@ -98,10 +100,20 @@ struct Workload {
             .gradient = gradient.data(),
             .output = output.data()};
   }
+  at::Tensor peer_ids(std::int64_t batch) const {
+    return at::from_blob(const_cast<std::int64_t*>(batch_ids(batch)), {shape.batch * shape.bag},
+                         at::kLong);
+  }
   at::Tensor peer_forward(std::int64_t batch, bool sparse) const {
-    const at::Tensor indices = at::from_blob(const_cast<std::int64_t*>(batch_ids(batch)),
-                                             {shape.batch * shape.bag}, at::kLong);
-    return std::get<0>(at::embedding_bag(weights, indices, peer_offsets, false, 0, sparse));
+    return std::get<0>(at::embedding_bag(weights, peer_ids(batch), peer_offsets, false, 0, sparse));
+  }
+
+  std::int64_t drawn(std::int64_t i) const {
+    const auto counter = static_cast<std::uint64_t>(i);
+    if (shape.distinct == 0) return draw_id(1, counter, shape.rows, shape.skew);
+    const std::int64_t pool = shape.batch * shape.bag * shape.distinct / 100,
+                       member = draw_id(1, counter, pool, 0);
+    return draw_id(3, static_cast<std::uint64_t>(member), shape.rows, 0);
   }
 
   static constexpr std::int64_t batches = 5;  // no multiple of 2 or 3: each side sees all of them
@@ -137,6 +149,19 @@ void update(benchmark::State& state, Shape shape) {
   duel(state, ours, [&](std::int64_t batch) {
     work.peer_forward(batch, true).backward(work.peer_gradient);
     peer->step();
+    work.weights.mutable_grad() = at::Tensor();
+  });
+}
+
+template <int Width>
+void sequence(benchmark::State& state, Shape shape) {
+  Workload<Width> work(shape);
+  SequenceCase<Width, std::int64_t> ours(work.table());
+  work.weights.set_requires_grad(true);
+  torch::optim::SGD peer({work.weights}, 0.01);
+  duel(state, ours, [&](std::int64_t batch) {
+    at::embedding(work.weights, work.peer_ids(batch), -1, false, true).backward(work.peer_gradient);
+    peer.step();
     work.weights.mutable_grad() = at::Tensor();
   });
 }
@@ -242,6 +267,16 @@ void add_tables() {
       }
 }
 
+void add_sequences() {
+  for (const int threads : {1, 2})
+    for (const std::int64_t distinct : {2, 10, 100}) {
+      const Shape shape{
+          .bag = 1, .threads = threads, .batch = 32'768, .rows = 293'000, .distinct = distinct};
+      add(fmt::format("peer/sequence/width:64/distinct:{}/threads:{}", distinct, threads), 0.5,
+          [shape](benchmark::State& state) { sequence<64>(state, shape); });
+    }
+}
+
 template <int Width>
 void add_dlrm() {
   for (const bool large_top : {false, true})
@@ -268,5 +303,6 @@ int main(int argc, char** argv) {
   add_tables<16>();
   add_tables<64>();
   add_tables<128>();
+  add_sequences();
   benchmark::RunSpecifiedBenchmarks();
 }

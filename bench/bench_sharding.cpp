@@ -6,9 +6,11 @@
 //   bench_sharding                               Google Benchmark; predictions with this machine's constants: measured once (two minutes)
 //                                                and kept in the user's cache, or with --machine FILE those of a file
 //   bench_sharding --calibrate [--out FOLDER]    fits the model's constants to this machine again; writes machine.json and machine.hpp, too
+//   bench_sharding --files FOLDER                measures what tables in files of that folder's disk get, keeps it with the rest
 //   bench_sharding --honesty [--machine FILE]    predicted against measured steps, over models and plans that the fit did not see
 #include "../examples/tessera_plan/cluster_file.hpp"
 #include "calibration.hpp"
+#include "file_calibration.hpp"
 #include "sharding.hpp"
 
 #include <tessera/comm/thread_communicator.hpp>
@@ -126,7 +128,7 @@ void honesty(const Cluster& constants) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string machine, out = ".";
+  std::string machine, files, out = ".";
   bool want_calibration = false, want_honesty = false;
   std::vector<char*> rest{argv[0]};
   for (int i = 1; i < argc; ++i) {
@@ -135,16 +137,24 @@ int main(int argc, char** argv) try {
       want_calibration = true;
     } else if (argument == "--honesty") {
       want_honesty = true;
-    } else if (argument == "--machine" || argument == "--out") {
+    } else if (argument == "--machine" || argument == "--out" || argument == "--files") {
       require(i + 1 < argc, "{}: a path must follow", argument);
-      (argument == "--machine" ? machine : out) = argv[++i];
+      (argument == "--machine" ? machine : argument == "--files" ? files : out) = argv[++i];
     } else {
       rest.push_back(argv[i]);
     }
   }
   plan::Constants constants;
-  if (want_calibration) {
-    constants.cluster = calibrate();
+  if (want_calibration || !files.empty()) {
+    const auto kept = plan::cached_constants();
+    FileSpeed speed;
+    if (!files.empty())
+      speed = measure_files(files);
+    else if (kept)
+      speed = {kept->cluster.file_bandwidth, kept->cluster.file_queue_depth};
+    constants.cluster = want_calibration || !kept ? calibrate() : kept->cluster;
+    constants.cluster.file_bandwidth = speed.bandwidth;
+    constants.cluster.file_queue_depth = speed.queue_depth;
     plan::write_machine(out, constants.cluster, plan::this_machine());
     fmt::print("kept in {}\n", plan::write_machine_cache(constants.cluster));
   } else if (!machine.empty()) {
@@ -162,7 +172,7 @@ int main(int argc, char** argv) try {
     constants = plan::read_constants(plan::write_machine_cache(calibrate()));
   }
   if (want_honesty) honesty(constants.cluster);
-  if (want_calibration || want_honesty) return 0;
+  if (want_calibration || want_honesty || !files.empty()) return 0;
   int count = static_cast<int>(rest.size());
   benchmark::Initialize(&count, rest.data());
   if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;

@@ -9,6 +9,7 @@
 // (time of the transfers alone over that of the step), `hit_rate`, rows and MB fetched and written
 // back, `waited_ms` on the thread that routes. Files lie in TESSERA_BENCH_FOLDER, else in the
 // folder of temporary files.
+#include "file_calibration.hpp"
 #include "limits.hpp"
 
 #include <tessera/tessera.hpp>
@@ -77,46 +78,6 @@ class Table {
   std::int64_t width_;
 };
 
-/// Transfers alone, of a file that was written once: else a file system would make zeros up.
-class Disk {
- public:
-  explicit Disk(std::size_t bytes) : file_(folder() + "/transfers", bytes) {
-    constexpr std::size_t at_once = std::size_t{1} << 20;
-    std::byte* const memory = memory_.resize(at_once);
-    std::fill_n(memory, at_once, std::byte{1});
-    for (std::size_t at = 0; at < file_.bytes(); at += at_once) {
-      const FileTransfer transfer{&file_, at, memory, std::min(at_once, file_.bytes() - at)};
-      queue_.write({&transfer, 1});
-    }
-  }
-
-  double seconds(std::int64_t read_bytes, std::int64_t written_bytes) {
-    return of(read_bytes, false) + of(written_bytes, true);
-  }
-
- private:
-  double of(std::int64_t bytes, bool write) {
-    constexpr std::size_t block = DirectFile::block, at_once = 2048;
-    std::byte* const memory = memory_.resize(at_once * block);
-    const std::size_t blocks = static_cast<std::size_t>(bytes) / block;
-    double sum = 0;
-    for (std::size_t done = 0; done < blocks; done += at_once) {
-      transfers_.clear();
-      for (std::size_t i = done; i < std::min(blocks, done + at_once); ++i)
-        transfers_.push_back({&file_, random_() % (file_.bytes() / block) * block,
-                              memory + (i - done) * block, block});
-      sum += bench::seconds([&] { write ? queue_.write(transfers_) : queue_.read(transfers_); });
-    }
-    return sum;
-  }
-
-  DirectFile file_;
-  TransferQueue queue_;
-  BlockBuffer memory_;
-  std::mt19937_64 random_{1};
-  std::vector<FileTransfer> transfers_;
-};
-
 void step(benchmark::State& state) {
   const int width = static_cast<int>(state.range(1));
   const std::int64_t rows = state.range(0) / (4 * width);
@@ -131,7 +92,8 @@ void step(benchmark::State& state) {
       Comm first = main.split(0), second = main.split(0);
       Table resident(main, first, rows, width, Tier::device, 0),
           on_file(main, second, rows, width, Tier::file, rows * state.range(2) / 100);
-      Disk disk(static_cast<std::size_t>(state.range(0)));
+      bench::Disk disk(folder(), static_cast<std::size_t>(state.range(0)));
+      TransferQueue queue;
       const std::vector<std::int32_t>* next = batches.data();
       for (int round = 0; round < kWarmRounds; ++round, next += kSteps) {
         resident.train(next);
@@ -144,8 +106,12 @@ void step(benchmark::State& state) {
         const CacheCounters start = on_file.counters();
         in_file.push_back(bench::seconds([&] { on_file.train(next); }));
         const CacheCounters end = on_file.counters();
-        transfers.push_back(disk.seconds(end.read_bytes - start.read_bytes,
-                                         end.written_bytes - start.written_bytes));
+        double moved = 0;  // of one byte each: in one block
+        const auto of_blocks = [&](std::int64_t bytes, bool write) {
+          return disk.seconds(queue, bytes / DirectFile::block, 1, write, moved);
+        };
+        transfers.push_back(of_blocks(end.read_bytes - start.read_bytes, false) +
+                            of_blocks(end.written_bytes - start.written_bytes, true));
       }
       const CacheCounters after = on_file.counters();
       const double time = bench::median(in_file);

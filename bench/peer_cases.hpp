@@ -10,6 +10,7 @@
 #include <tessera/host/update.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/serving/pool_rows.hpp>
+#include <tessera/tessera.hpp>
 
 #include <array>
 #include <cstdint>
@@ -24,7 +25,8 @@ namespace tessera::bench {
 
 /// A table that a peer works on, too, with its ids; the memory is the peer's and outlives the case.
 struct PeerTable {
-  const char* optimizer;  ///< empty: lookups alone; int8, int4: in frozen rows
+  /// Empty: lookups alone; int8, int4: in frozen rows; sequence: SequenceCase.
+  const char* optimizer;
   std::int64_t width, threads, id_bytes, rows, batch, bag, batches;
   float* weights;         ///< [rows, width], or frozen rows
   const void* ids;        ///< [batches, batch * bag]
@@ -127,7 +129,6 @@ class FrozenCase : public Case {
 template <int Width, IdType Id, Optimizer O>
 class StepCase : public LookupCase<Width, Id> {
   using Base = LookupCase<Width, Id>;
-  using Base::table_, Base::host_;
 
  public:
   explicit StepCase(const PeerTable& table)
@@ -161,6 +162,9 @@ class StepCase : public LookupCase<Width, Id> {
     write_rows(batch, distance_);
   }
 
+ protected:
+  using Base::table_, Base::host_;
+
  private:
   void write_rows(std::int64_t batch, int distance) const {
     const std::span<const Id> rows = distinct_[static_cast<std::size_t>(batch % table_.batches)];
@@ -176,6 +180,39 @@ class StepCase : public LookupCase<Width, Id> {
   std::vector<std::vector<Id>> distinct_;
   int distance_ = 0;
   volatile float kept_ = 0;  // else nobody would need what is read
+};
+
+/// A training step of a sequence feature, from ids to updated rows, by a collection of its own: a
+/// vector for each id, a gradient for each. Ids are a bag of `history` each; the table has bags of 1.
+template <int Width, IdType Id>
+class SequenceCase : public StepCase<Width, Id, Sgd> {
+  using Base = StepCase<Width, Id, Sgd>;
+  using Base::table_, Base::host_;
+  using OneTable = Plan<Features<Feature<"history", "item", Sequence>>,
+                        TableWise<Table<"item", dynamic_rows, Width>>>;
+
+ public:
+  static constexpr std::int64_t history = 512;
+
+  explicit SequenceCase(const PeerTable& table)
+      : Base(table),
+        collection_(alone_, host_, {.learning_rate = 0.01f, .rows = {{"item", table.rows}}}) {
+    collection_.tables().set("item", {table.weights, table.rows, Width});
+    for (std::int64_t first = 0; first < table.batch; first += history) offsets_.push_back(first);
+    offsets_.push_back(table.batch);
+  }
+  void run(std::int64_t batch) override {
+    const auto found = collection_.forward(
+        KeyedJagged<Id>{1, std::ssize(offsets_) - 1, Base::ids(batch), offsets_, {}});
+    const auto view = found.template sequence<"history">();
+    view.materialize({table_.output, table_.batch, Width});
+    collection_.backward(found, {view.per_id({table_.gradient, table_.batch, Width})});
+  }
+
+ private:
+  SelfCommunicator alone_;
+  EmbeddingCollection<OneTable, Sgd, Host, SelfCommunicator> collection_;
+  std::vector<std::int64_t> offsets_;
 };
 
 /// A step of DLRM; the bound is the arithmetic of MLPs and interaction, in float.

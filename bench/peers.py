@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""FBGEMM's CPU kernels and PyTorch beside Tessera's, as users install them: peers.py [--tessera FOLDER] [--only lookup,frozen,update,dlrm] ...
+"""FBGEMM's CPU kernels and PyTorch beside Tessera's, as users install them: peers.py [--tessera FOLDER] [--only lookup,frozen,update,sequence,dlrm] ...
 
   lookup   a table of 4,000,000 rows, 65,536 bags: FBGEMM's TBE, torch's embedding_bag
   update   forward, backward and optimizer: TBE with the optimizer fused into its backward; embedding_bag with sparse gradients, torch.optim
+  sequence a step of a sequence feature, 64 histories of 512 ids of which 2, 10 or 100 percent differ, a vector and a gradient for each:
+           torch's nn.Embedding with sparse gradients and SGD
   frozen   lookups in rows of int8 or int4: FBGEMM's IntNBit TBE, and torch.ops.quantized, which calls FBGEMM's kernels on Tessera's bytes
   dlrm     a training step of DLRM with SGD (dlrm.hpp) in eager PyTorch: EmbeddingBags with sparse gradients, or one TBE of all tables
 
@@ -40,7 +42,8 @@ import warnings
 
 PACKAGES = {"torch": "torch==2.14.1", "fbgemm_gpu": "fbgemm-gpu-cpu==1.9.0"}  # a release of FBGEMM goes with one of PyTorch
 LIBRARY = "libtessera_peers.so"
-PARTS = ("lookup", "frozen", "update", "dlrm")
+PARTS = ("lookup", "frozen", "update", "sequence", "dlrm")
+SEQUENCE_ROWS, SEQUENCE_BATCH = 293_000, 32_768
 ROWS, BATCH, DLRM_ROWS, DLRM_BATCHES, TABLES = 4_000_000, 65_536, 100_000, (2048, 8192), 26
 SKEW = 1.05
 OPENMP = {"OMP_PROC_BIND": "true", "GOMP_SPINCOUNT": "20000"}
@@ -60,11 +63,14 @@ class Shape:
     skew: float = SKEW
     optimizer: str = "sgd"
     large_top: bool = False
+    distinct: int = 0  # percent of a batch's ids
 
     @property
     def name(self):
         if self.part == "dlrm":
             return f"dlrm/width:{self.width}/batch:{self.batch}/top:{'large' if self.large_top else 'small'}/threads:{self.threads}"
+        if self.part == "sequence":
+            return f"sequence/width:{self.width}/distinct:{self.distinct}/batch:{self.batch}/threads:{self.threads}"
         optimizer = f"/{self.optimizer}" if self.part in ("update", "frozen") else ""
         law = f"zipf:{self.skew}" if self.skew else "uniform"
         return f"{self.part}{optimizer}/width:{self.width}/bag:{self.bag}/{law}/batch:{self.batch}/threads:{self.threads}"
@@ -79,6 +85,10 @@ def shapes(options):
             batches = (options.batch,) if options.batch else DLRM_BATCHES
             for large_top, batch, t in itertools.product((False, True), batches, threads):
                 yield Shape(**common, threads=t, batch=batch, rows=options.rows or DLRM_ROWS, large_top=large_top)
+            continue
+        if part == "sequence":
+            for t, distinct in itertools.product(threads, (2, 10, 100)) if width == 64 else ():
+                yield Shape(**common, threads=t, batch=options.batch or SEQUENCE_BATCH, rows=options.rows or SEQUENCE_ROWS, distinct=distinct)
             continue
         common |= {"batch": options.batch or BATCH, "rows": options.rows or ROWS}
         for optimizer in {"lookup": ("sgd",), "frozen": ("int8", "int4")}.get(part, ("sgd", "rowwise_adagrad", "adagrad")):
@@ -283,6 +293,46 @@ class FrozenWorker:
         return own | {"fbgemm": torch.no_grad()(fbgemm), "pytorch": torch.no_grad()(pytorch)}
 
 
+class SequenceWorker:
+    """nn.Embedding, and a table of Tessera's own with the same first values. The library keeps addresses alone."""
+    batches = 5
+
+    def __init__(self, torch, shape, tessera):
+        self.tessera, self.torch, self.type = tessera, torch, getattr(torch, shape.ids)
+        self.weights = huge(torch, shape.rows * shape.width).view(shape.rows, shape.width)
+
+    def peers(self, shape):
+        torch, width, entries = self.torch, shape.width, shape.batch
+        pool = draw_ids(torch, 3, 0, max(1, entries * shape.distinct // 100), shape.rows, 0)
+        self.ids = torch.cat([pool[draw_ids(torch, 1, b * entries, entries, len(pool), 0)] for b in range(self.batches)]).to(self.type)
+        self.gradient = huge(torch, entries * width).view(entries, width).uniform_(-0.5, 0.5)
+        self.output = huge(torch, (entries + 1) * width)
+        with torch.no_grad():
+            self.weights.uniform_(-0.01, 0.01)
+        own = {}
+        if self.tessera:
+            own = self.tessera.table(optimizer=b"sequence", width=width, threads=shape.threads, id_bytes=self.type.itemsize, rows=shape.rows,
+                                     batch=entries, bag=1, batches=self.batches, weights=self.weights.data_ptr(), ids=self.ids.data_ptr(),
+                                     gradient=self.gradient.data_ptr(), output=self.output.data_ptr())
+        # after it, as the search for the limit writes to these weights
+        table = torch.nn.Embedding.from_pretrained(self.weights.clone(), freeze=False, sparse=True)
+        optimizer = torch.optim.SGD(table.parameters(), lr=0.01)
+        ids = self.ids.view(self.batches, entries)
+
+        def pytorch(batch):
+            vectors = table(ids[batch % self.batches])
+            vectors.backward(self.gradient)
+            optimizer.step()
+            optimizer.zero_grad()
+            return vectors
+
+        if own:
+            for batch in (0, 1):  # the second reads what the first wrote
+                own["tessera"](batch)
+                torch.testing.assert_close(self.output[: entries * width].view(entries, width), pytorch(batch).detach(), rtol=1e-4, atol=1e-4)
+        return own | {"pytorch": pytorch}
+
+
 class DlrmWorker:
     """DLRM as PeerDlrm of bench_peers.cpp: 26 EmbeddingBags in eager PyTorch, and the same with a TBE in their place."""
     batches = 8 + 1  # 8 as dlrm.hpp has; odd, so that each peer sees all of them
@@ -380,7 +430,7 @@ def work(connection, shape, repetitions, library):
                      "instructions": torch.backends.cpu.get_cpu_capability()})
     warnings.filterwarnings("ignore", message="Sparse invariant checks")
     torch.manual_seed(1)
-    worker = {"dlrm": DlrmWorker, "frozen": FrozenWorker}.get(shape.part, TableWorker)(torch, shape, library and Tessera(library))
+    worker = {"dlrm": DlrmWorker, "frozen": FrozenWorker, "sequence": SequenceWorker}.get(shape.part, TableWorker)(torch, shape, library and Tessera(library))
     while shape := connection.recv():
         torch.set_num_threads(shape.threads)
         connection.send(measured(worker.peers(shape), repetitions) | {"huge_gib": huge_gib()})
@@ -480,7 +530,7 @@ def parts(given):
 def parsed():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--tessera", metavar="FOLDER", type=pathlib.Path, help=f"where {LIBRARY} is: build/release/bin")
-    parser.add_argument("--only", type=parts, default=list(PARTS), metavar="PARTS", help="some of lookup,update,dlrm")
+    parser.add_argument("--only", type=parts, default=list(PARTS), metavar="PARTS", help=f"some of {','.join(PARTS)}")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only shapes in whose name this is found")
     parser.add_argument("--list", action="store_true", help="name the shapes and end")
     parser.add_argument("--ids", choices=("int32", "int64"), default="int64", help="the type of ids")

@@ -25,11 +25,13 @@ std::unique_ptr<Case> table_case(const PeerTable& table) {
   if (optimizer == "adagrad") return std::make_unique<StepCase<Width, Id, Adagrad>>(table);
   if (optimizer == "rowwise_adagrad")
     return std::make_unique<StepCase<Width, Id, RowWiseAdagrad>>(table);
+  if constexpr (Width == 64)
+    if (optimizer == "sequence") return std::make_unique<SequenceCase<Width, Id>>(table);
   if (optimizer == "int8")
     return std::make_unique<FrozenCase<Width, Id, detail::CodeRow<Int8Row>>>(table);
   if (optimizer == "int4")
     return std::make_unique<FrozenCase<Width, Id, detail::CodeRow<Int4Row>>>(table);
-  throw InvalidArgument(fmt::format("no optimizer '{}' here", optimizer));
+  throw InvalidArgument(fmt::format("no optimizer '{}' of width {} here", optimizer, Width));
 }
 
 /// f.operator()<Width>() of the width that is given.

@@ -59,13 +59,14 @@ void run_latency(const evaluate::LatencyOptions& options, const std::string& pag
 CLI::Option* checkpoint_option(CLI::App* app, std::filesystem::path& checkpoint) {
   return app
       ->add_option("--checkpoint", checkpoint,
-                   "Of train_dlrm: the folder of --save, whose last checkpoint is taken, or one")
+                   "Of a training: the folder of --save, whose last checkpoint is taken, or one")
       ->required()
       ->option_text("DIR");
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Accuracy and latency of a model that train_dlrm saved", "evaluate_model");
+  CLI::App app("Accuracy and latency of a model that train_dlrm or train_sequence saved",
+               "evaluate_model");
   app.option_defaults()->always_capture_default();
   app.require_subcommand(1);
 

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A checkpoint of train_dlrm as an ONNX model: docs/ways_out.md.
+// A checkpoint of train_dlrm or train_sequence as an ONNX model: docs/ways_out.md.
 //   export_onnx --help
 #include "export_onnx/onnx_file.hpp"
 
 #include <tessera/checkpoint/folder.hpp>
 #include <tessera/checkpoint/reader.hpp>
+#include <tessera/sequence/hstu_parameters.hpp>
 #include <tessera/serving/freeze.hpp>
 #include <tessera/serving/model_description.hpp>
 
@@ -22,6 +23,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +53,14 @@ class Exporter {
   }
 
   void run() {
+    model_.history ? run_history() : run_clicks();
+    to_.node("Sigmoid", {"logit"}, {}, "score");
+    to_.output("score", Type::float32, {-1, 1});
+    to_.output("logit", Type::float32, {-1, 1});
+  }
+
+ private:
+  void run_clicks() {
     std::vector<std::string> vectors{model_.bottom_mlp.empty() ? numbers() : bottom()}, weights;
     for (const CategoryInput& feature : model_.features) {
       const TableInput& table = model_.table(feature.table);
@@ -76,12 +86,130 @@ class Exporter {
                                  indices({1})},
                                 {{.name = "keepdims", .number = 1}})},
                {}, "logit");
-    to_.node("Sigmoid", {"logit"}, {}, "score");
-    to_.output("score", Type::float32, {-1, 1});
-    to_.output("logit", Type::float32, {-1, 1});
   }
 
- private:
+  /// One history with any number of candidates: a position for each event and for each candidate.
+  void run_history() {
+    const HistoryLayers& layers = *model_.history;
+    const CategoryInput &events = model_.features[0], &candidate = model_.features[1];
+    const std::int64_t width = model_.vector_width, heads = layers.heads;
+    const std::vector<float> dense = reader_.read<float>("dense");
+    std::size_t at = 0;
+    const auto parameters = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+      const auto count = static_cast<std::size_t>(
+          std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+      require<DataError>(count <= dense.size() - at,
+                         "checkpoint '{}': tensor 'dense' has {} numbers, too few",
+                         reader_.folder().string(), dense.size());
+      to_.tensor(name, shape, [&](const auto& take) { take(std::span(dense).subspan(at, count)); });
+      at += count;
+      return name;
+    };
+    const auto scalar = [&](const std::string& one) { return to_.node("Squeeze", {one}); };
+    const auto part = [&](const std::string& x, const std::string& from, const std::string& to,
+                          std::int64_t axis) {
+      return to_.node("Slice", {x, from, to, indices({axis})});
+    };
+    constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
+    const auto last = [&](const std::string& x) {
+      return part(x, indices({-layers.max_length}), indices({end}), 0);
+    };
+
+    to_.input(events.name, Type::int64, {-2});
+    if (!model_.numeric.empty()) to_.input(model_.numeric[0].name, Type::float32, {-2});
+    to_.input(candidate.name, Type::int64, {-1, 1});
+    const std::string history = last(events.name),
+                      candidates = to_.node("Reshape", {candidate.name, indices({-1})}),
+                      length = to_.node("Shape", {history}),
+                      count = to_.node("Shape", {candidates}), zero = scalar(indices({0})),
+                      step = scalar(indices({1})),
+                      place =
+                          to_.node("Range", {zero, scalar(to_.node("Add", {length, count})), step});
+    const auto fill = [&](float value, const std::string& shape) {
+      return to_.node("Expand", {one(value), shape});
+    };
+    const std::string numbers =
+        model_.numeric.empty()
+            ? fill(1, length)
+            : to_.node("Cast",
+                       {to_.node("GreaterOrEqual",
+                                 {last(model_.numeric[0].name), one(model_.numeric[0].shift)})},
+                       {{.name = "to", .number = 1}});
+    const std::string all_numbers = to_.node("Concat", {numbers, fill(0, count)},
+                                             {{.name = "axis", .number = 0}}),
+                      rows = to_.node("Concat", {history, candidates},
+                                      {{.name = "axis", .number = 0}});
+    std::string x =
+        to_.node("Add", {to_.node("Gather", {events.table + ".weight", rows}),
+                         to_.node("Gather", {parameters("places", {layers.max_length + 1, width}),
+                                             to_.node("Min", {place, length})})});
+    x = to_.node("Add", {x, to_.node("Mul", {to_.node("Unsqueeze", {all_numbers, indices({1})}),
+                                             parameters("number", {1, width})})});
+    // a position sees the history up to itself; a candidate itself, too
+    const auto as_float = [&](const std::string& truth) {
+      return to_.node("Cast", {truth}, {{.name = "to", .number = 1}});
+    };
+    const std::string column = to_.node("Unsqueeze", {place, indices({1})}),
+                      sees = as_float(
+                          to_.node("LessOrEqual", {part(place, indices({0}), length, 0), column})),
+                      is_candidate = as_float(to_.node("GreaterOrEqual", {column, length}));
+    const auto silu = [&](const std::string& z) {
+      return to_.node("Mul", {z, to_.node("Sigmoid", {z})});
+    };
+    const auto norm = [&](const std::string& z, const std::string& name) {
+      const std::string weight = parameters(name + ".weight", {width});
+      return to_.node("LayerNormalization", {z, weight, parameters(name + ".bias", {width})},
+                      {{.name = "epsilon", .real = HstuOptions().norm_epsilon}});
+    };
+    const std::vector<OnnxFile::Attribute> transposed{{.name = "transB", .number = 1}};
+    const float alpha = 1.0f / std::sqrt(static_cast<float>(width / heads)),
+                scale = 1.0f / static_cast<float>(layers.attention_length);
+    const auto scores = [&](const std::string& products) {
+      return to_.node("Mul", {silu(to_.node("Mul", {products, one(alpha)})), one(scale)});
+    };
+    const auto swapped = [&](const std::string& z, std::vector<std::int64_t> axes) {
+      return to_.node("Transpose", {z}, {{.name = "perm", .numbers = std::move(axes)}});
+    };
+    for (std::int64_t b = 0; b < layers.blocks; ++b) {
+      const auto name = [&](const char* what) { return fmt::format("blocks.{}.{}", b, what); };
+      const std::string normed = norm(x, name("norm")),
+                        weight = parameters(name("uvqk.weight"), {4 * width, width}),
+                        uvqk = silu(to_.node(
+                            "Gemm", {normed, weight, parameters(name("uvqk.bias"), {4 * width})},
+                            transposed));
+      const auto of_heads = [&](std::int64_t index) {  // [heads, positions, columns]
+        const std::string columns =
+            part(uvqk, indices({index * width}), indices({(index + 1) * width}), 1);
+        return swapped(to_.node("Reshape", {columns, indices({-1, heads, width / heads})}),
+                       {1, 0, 2});
+      };
+      const std::string v = of_heads(1), q = of_heads(2), k = of_heads(3);
+      const auto of_history = [&](const std::string& z) {
+        return part(z, indices({0}), length, 1);
+      };
+      const std::string seen = to_.node(
+          "Mul", {scores(to_.node("MatMul", {q, swapped(of_history(k), {0, 2, 1})})), sees});
+      const std::string own =
+          to_.node("Mul", {scores(to_.node("ReduceSum", {to_.node("Mul", {q, k}), indices({2})},
+                                           {{.name = "keepdims", .number = 1}})),
+                           is_candidate});
+      const std::string attention =
+          to_.node("Reshape", {swapped(to_.node("Add", {to_.node("MatMul", {seen, of_history(v)}),
+                                                        to_.node("Mul", {own, v})}),
+                                       {1, 0, 2}),
+                               indices({-1, width})});
+      const std::string gated = to_.node("Mul", {part(uvqk, indices({0}), indices({width}), 1),
+                                                 norm(attention, name("output_norm"))});
+      x = to_.node("Add", {x, to_.node("Gemm", {gated, parameters(name("output"), {width, width})},
+                                       transposed)});
+    }
+    const std::string weight = parameters("top.0.weight", {1, width});
+    to_.node("Gemm", {part(x, length, indices({end}), 0), weight, parameters("top.0.bias", {1})},
+             transposed, "logit");
+    require<DataError>(at == dense.size(), "checkpoint '{}': tensor 'dense' has {} numbers, not {}",
+                       reader_.folder().string(), dense.size(), at);
+  }
+
   const std::vector<std::int64_t>& shape_of(const std::string& tensor) {
     return reader_.tensor(tensor).shape;
   }
@@ -286,7 +414,8 @@ void run(const Options& options) {
   to.finish(
       fmt::format("step {} of a training with Tessera. Inputs: numbers as they stand in the "
                   "data, NaN for an empty field; categories as rows of their tables; of a "
-                  "list, its values and, in NAME_samples, the sample of each.",
+                  "list, its values and, in NAME_samples, the sample of each; a history comes "
+                  "alone, with any number of candidates.",
                   reader.manifest().step));
   fmt::print("{} and {}.data: step {}\n", options.output, options.output, reader.manifest().step);
 }
@@ -295,7 +424,7 @@ void run(const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Writes a checkpoint of train_dlrm as an ONNX model");
+  CLI::App app("Writes a checkpoint of train_dlrm or train_sequence as an ONNX model");
   app.add_option("--checkpoint", options.checkpoint,
                  "A checkpoint, or the folder of --save: its latest whole one")
       ->required()

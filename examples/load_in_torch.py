@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The Tessera authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the PyTorch model of a checkpoint of train_dlrm, with its weights: the same logits to rounding. Needs torch alone.
+"""Builds the PyTorch model of a checkpoint of train_dlrm or train_sequence, with its weights: the same logits to rounding. Needs torch alone.
 
     load_in_torch.py FOLDER                prints the model
     load_in_torch.py FOLDER --save FILE    its state dict, for torch.load
@@ -12,7 +12,12 @@
 
 `numbers` is [samples, numeric columns] of floats as they stand in the data, in the order of model.numeric; NaN is an empty field. Of a column
 of one category `rows` are int64 [samples], rows of its table; of a list column they are all values, and `offsets` say where each sample's
-begin, as for torch.nn.functional.embedding_bag. Which row a category has, model.json and inputs.safetensors of the checkpoint say.
+begin, as for torch.nn.functional.embedding_bag. A model that ranks candidates for a history takes one history:
+
+    logits = model(history, numbers, candidates)
+
+`history` and `candidates` are rows of the items' table, `numbers` what model.json's numeric column says of each event (None where there is
+none). Which row a category has, model.json and inputs.safetensors of the checkpoint say.
 """
 import argparse
 import json
@@ -107,6 +112,57 @@ class Model(nn.Module):
         return sum((self.vector(self.wide, f, ids[f["name"]])[:, 0] for f in features), logits) if self.wide else logits
 
 
+class HistoryModel(nn.Module):
+    """HSTU blocks over one history and candidates for what comes next; as `history` of model.json describes it."""
+
+    def __init__(self, description):
+        super().__init__()
+        d = self.description = description
+        width, h = d["vector_width"], d["history"]
+        rows = next(t["rows"] for t in d["tables"] if t["name"] == d["features"][0]["table"])
+        self.heads, self.length = h["heads"], h["max_length"]
+        self.items = nn.Embedding(rows, width)
+        self.places = nn.Embedding(h["max_length"] + 1, width)
+        self.number = nn.Parameter(torch.zeros(width))
+        norm = lambda: nn.LayerNorm(width, eps=1e-6)
+        block = lambda: nn.ModuleList([norm(), nn.Linear(width, 4 * width), norm(), nn.Linear(width, width, bias=False)])
+        self.blocks = nn.ModuleList(block() for _ in range(h["blocks"]))
+        self.top = nn.Linear(width, 1)
+
+    def fill(self, items, dense):
+        """Weights of a checkpoint: the table's, and all others in their order."""
+        with torch.no_grad():
+            self.items.weight.copy_(items)
+            parameters = [self.places.weight, self.number, *(p for block in self.blocks for p in block.parameters()), *self.top.parameters()]
+            if len(dense) != sum(p.numel() for p in parameters):
+                raise ValueError(f"tensor 'dense' has {len(dense)} numbers, model.json tells of {sum(p.numel() for p in parameters)}")
+            for p, values in zip(parameters, dense.split([p.numel() for p in parameters])):
+                p.copy_(values.reshape(p.shape))
+
+    def forward(self, history, numbers, candidates):
+        history = history[-self.length :]
+        n, all_rows = len(history), len(history) + len(candidates)
+        if numbers is None:
+            numbers = torch.ones(n)
+        else:
+            numbers = (numbers[-self.length :] >= self.description["numeric"][0]["shift"]).float()
+        place = torch.arange(all_rows)
+        x = self.items(torch.cat([history, candidates])) + self.places(place.clamp(max=n))
+        x = x + torch.cat([numbers, torch.zeros(len(candidates))])[:, None] * self.number
+        sees = (place[:n] <= place[:, None]).float()  # a candidate sees all of the history, and itself
+        alone = (place >= n).float()[:, None]
+        width, length = x.shape[1], self.description["history"]["attention_length"]
+        for norm, uvqk, output_norm, output in self.blocks:
+            u, v, q, k = nn.functional.silu(uvqk(norm(x))).split(width, 1)
+            v, q, k = (z.unflatten(1, (self.heads, -1)).transpose(0, 1) for z in (v, q, k))
+            alpha = q.shape[2] ** -0.5
+            seen = nn.functional.silu(alpha * q @ k[:, :n].transpose(1, 2)) / length * sees
+            own = nn.functional.silu(alpha * (q * k).sum(2, keepdim=True)) / length * alone
+            attention = (seen @ v[:, :n] + own * v).transpose(0, 1).flatten(1)
+            x = x + output(u * output_norm(attention))
+        return self.top(x[n:])[:, 0]
+
+
 def load(folder):
     """The model of a whole checkpoint, ready to evaluate. Checks every checksum."""
     folder = pathlib.Path(folder)
@@ -118,16 +174,23 @@ def load(folder):
     if not (folder / "model.json").exists():
         raise ValueError(f"'{folder}' does not say what its model is: no model.json")
     description = json.loads((folder / "model.json").read_text())
-    known = ("dot", "cross", "concat")
+    known = ("dot", "cross", "concat", "hstu")
     if description["version"] != 1 or description["interaction"] not in known:
         raise ValueError(f"'{folder}/model.json': version 1 and an interaction of {known} are known here")
-    model = Model(description)
     tensors = {tensor["name"]: tensor for tensor in manifest["tensors"]}
 
+    def read(name):
+        return torch.tensor(read_checkpoint.read_tensor(folder, manifest, tensors[name])).reshape(tensors[name]["shape"])
+
+    if description["interaction"] == "hstu":
+        model = HistoryModel(description)
+        model.fill(read(f"{description['tables'][0]['name']}.weight"), read("dense"))
+        return model.eval()
+    model = Model(description)
+
     def fill(parameter, name):
-        values = torch.tensor(read_checkpoint.read_tensor(folder, manifest, tensors[name]))
         with torch.no_grad():
-            parameter.copy_(values.reshape(tensors[name]["shape"]))
+            parameter.copy_(read(name))
 
     def fill_linear(layer, name, bias):
         fill(layer.weight, name)

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The Tessera authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Serves models that train_dlrm saved, by the KServe v2 inference protocol over HTTP: what
-// tritonclient[http] and other clients of NVIDIA Triton speak.
+// Serves models that train_dlrm or train_sequence saved, by the KServe v2 inference protocol over
+// HTTP: what tritonclient[http] and other clients of NVIDIA Triton speak.
 //   serve_model --checkpoint run7 --port 8000
 //   serve_model --help
 #include "serve_model/http.hpp"
@@ -32,16 +32,17 @@ struct Options {
 std::optional<Options> parse(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Serves models that train_dlrm saved, by the KServe v2 inference protocol over HTTP (NVIDIA "
-      "Triton's clients). Numbers are FP32 [n,1], NaN for an empty field; categories BYTES as they "
-      "stand in the data, or INT64 rows; the output is 'score', FP32 [n,1].",
+      "Serves models that train_dlrm or train_sequence saved, by the KServe v2 inference protocol "
+      "over HTTP (NVIDIA Triton's clients). Numbers are FP32 [n,1], NaN for an empty field; "
+      "categories BYTES as they stand in the data, or INT64 rows; lists their values and lengths; "
+      "the output is 'score', FP32 [n,1].",
       "serve_model");
   app.option_defaults()->always_capture_default();
   std::string checkpoint, name = "model";
   std::vector<std::string> models;
   app.option_defaults()->group("Models");
   app.add_option("--checkpoint", checkpoint,
-                 "Folder of train_dlrm's --save, whose last checkpoint is taken; one of its "
+                 "Folder of a training's --save, whose last checkpoint is taken; one of its "
                  "checkpoints; or one whose numbered subfolders are such, as versions")
       ->option_text("DIR");
   app.add_option("--name", name, "Of that model");

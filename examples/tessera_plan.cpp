@@ -121,6 +121,10 @@ Constants constants_of(const Options& options) {
   if (options.memory >= 0) constants.cluster.memory_per_rank = gib(options.memory);
   if (options.host_memory >= 0) constants.cluster.host_memory_per_rank = gib(options.host_memory);
   if (options.file_memory >= 0) constants.cluster.file_memory_per_rank = gib(options.file_memory);
+  if (constants.cluster.file_memory_per_rank > 0 && !constants.files_measured)
+    constants.source +=
+        fmt::format("; files: {:.2f} GB/s, assumed (bench_sharding --files FOLDER measures a disk)",
+                    1e-9 * constants.cluster.file_bandwidth);
   return constants;
 }
 

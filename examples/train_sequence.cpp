@@ -6,6 +6,7 @@
 //   train_sequence --help
 #include "support/report.hpp"
 #include "train_sequence/data.hpp"
+#include "train_sequence/description.hpp"
 #include "train_sequence/options.hpp"
 #include "train_sequence/trainer.hpp"
 
@@ -70,6 +71,7 @@ nlohmann::ordered_json to_json(const Options& options, const Data& data, const R
   json["ranks"] = options.ranks;
   json["threads_per_rank"] = options.threads_per_rank;
   json["plan"] = options.plan;
+  json["virtual_ranks"] = options.virtual_ranks;
   json["model"] = options.model;
   json["width"] = options.width;
   json["blocks"] = options.blocks;
@@ -119,10 +121,12 @@ void print(const Options& options, const Result& result, const Best& best) {
 }
 
 void run(const Options& options) {
-  std::optional<support::ResultFile> json;
+  std::optional<support::ResultFile> json, predictions;
   // before the training, so that a bad path costs no time
+  if (!options.predictions.empty()) predictions.emplace(options.predictions, "--predictions");
   if (!options.json.empty()) json.emplace(options.json);
   const Data data(options);
+  const std::string header = predictions ? prediction_header(data) : "";
   fmt::print(
       "data: {}\n{} training histories, {} test histories; {} ranks of {} thread(s), plan {}; {}, "
       "width {}, {} blocks of {} heads\n",
@@ -137,6 +141,7 @@ void run(const Options& options) {
   else
     best.auc = data.best_auc();
   print(options, result, best);
+  if (predictions) predictions->write(header + result.predictions);
   // a file's name may be bytes that are no UTF-8
   if (json)
     json->write(to_json(options, data, result, best)

@@ -94,6 +94,7 @@ class Samples {
     for (auto& column : numbers_) column.clear();
     for (auto& column : texts_) column.clear();
     for (auto& column : lengths_) column.clear();
+    number_lengths_.clear();
     while (std::ssize(labels) < most) {
       const std::span<const std::string_view> fields = reader_.next();
       if (fields.empty()) break;
@@ -104,6 +105,7 @@ class Samples {
     }
     columns = {.samples = std::ssize(labels)};
     for (const auto& column : numbers_) columns.numbers.emplace_back(column);
+    columns.number_lengths = number_lengths_;
     for (std::size_t f = 0; f < texts_.size(); ++f) {
       views_[f].assign(texts_[f].begin(), texts_[f].end());
       columns.categories.push_back({.texts = views_[f], .lengths = lengths_[f], .given = true});
@@ -124,24 +126,35 @@ class Samples {
     const std::size_t numeric = model_.numeric.size();
     for (std::size_t c = 0; c < numeric; ++c) {
       const std::string_view field = fields[places_[c]];
+      if (model_.numeric[c].list) {
+        number_lengths_.push_back(each_entry(field, [&](std::string_view entry) {
+          numbers_[c].push_back(number(entry, "column '" + model_.numeric[c].name + "'"));
+        }));
+        continue;
+      }
       numbers_[c].push_back(field.empty()
                                 ? std::numeric_limits<float>::quiet_NaN()
                                 : number(field, "column '" + model_.numeric[c].name + "'"));
     }
     for (std::size_t f = 0; f < texts_.size(); ++f) {
-      std::string_view field = fields[places_[numeric + f]];
-      if (!model_.features[f].list) {
+      const std::string_view field = fields[places_[numeric + f]];
+      if (model_.features[f].list)
+        lengths_[f].push_back(
+            each_entry(field, [&](std::string_view entry) { texts_[f].emplace_back(entry); }));
+      else
         texts_[f].emplace_back(field);
-        continue;
-      }
-      std::int64_t entries = 0;
-      while (!field.empty()) {
-        const std::size_t end = std::min(field.find(options_.list_separator), field.size());
-        if (end > 0) texts_[f].emplace_back(field.substr(0, end)), ++entries;
-        field.remove_prefix(std::min(end + 1, field.size()));
-      }
-      lengths_[f].push_back(entries);
     }
+  }
+  /// Calls f(entry) for those of a list that are not empty; how many there are.
+  template <class F>
+  std::int64_t each_entry(std::string_view field, const F& f) const {
+    std::int64_t entries = 0;
+    while (!field.empty()) {
+      const std::size_t end = std::min(field.find(options_.list_separator), field.size());
+      if (end > 0) f(field.substr(0, end)), ++entries;
+      field.remove_prefix(std::min(end + 1, field.size()));
+    }
+    return entries;
   }
 
   const AccuracyOptions& options_;
@@ -154,6 +167,7 @@ class Samples {
   std::vector<std::vector<std::string>> texts_;
   std::vector<std::vector<std::string_view>> views_;
   std::vector<std::vector<std::int64_t>> lengths_;
+  std::vector<std::int64_t> number_lengths_;  ///< of the list of numbers
 };
 
 /// Samples with random content: numbers of a log-normal distribution, rows of which low ones are
@@ -165,10 +179,15 @@ EncodedSamples random_samples(const FrozenModel& model, std::int64_t samples, in
   std::lognormal_distribution<float> lognormal(1, 1);
   std::uniform_real_distribution<double> uniform;
   std::vector<std::vector<float>> numbers(about.numeric.size());
+  std::vector<std::int64_t> number_lengths;
   for (std::size_t c = 0; c < numbers.size(); ++c) {
-    for (std::int64_t s = 0; s < samples && wanted[c]; ++s) numbers[c].push_back(lognormal(random));
+    const bool list = about.numeric[c].list;
+    for (std::int64_t s = 0; s < samples * (list ? entries : 1) && wanted[c]; ++s)
+      numbers[c].push_back(lognormal(random));
+    if (list && wanted[c]) number_lengths.assign(static_cast<std::size_t>(samples), entries);
     columns.numbers.emplace_back(numbers[c]);
   }
+  columns.number_lengths = number_lengths;
   std::vector<std::vector<std::int64_t>> rows(about.features.size()), lengths(rows.size());
   for (std::size_t f = 0; f < rows.size(); ++f) {
     const CategoryInput& feature = about.features[f];

@@ -137,7 +137,9 @@ std::string OnnxFile::node(std::string_view operation, std::span<const std::stri
   for (const Attribute& attribute : attributes) {
     Message a;
     a.text(1, attribute.name);
-    if (!attribute.text.empty()) {
+    if (attribute.real) {
+      a.real(2, *attribute.real).number(20, 1);
+    } else if (!attribute.text.empty()) {
       a.text(4, attribute.text).number(20, 3);
     } else if (!attribute.numbers.empty()) {
       for (const std::int64_t n : attribute.numbers) a.number(8, n);

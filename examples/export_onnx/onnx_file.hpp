@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,7 @@ class OnnxFile {
     std::int64_t number = 0;
     std::vector<std::int64_t> numbers{};
     std::string text{};
+    std::optional<float> real{};
   };
   /// An operation; answers the name of its result: `name`, or one made up.
   std::string node(std::string_view operation, std::initializer_list<std::string> inputs,

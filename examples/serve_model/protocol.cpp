@@ -306,31 +306,43 @@ ModelColumns columns_of(const InferRequest& request, const ModelDescription& mod
                                : "BYTES, texts as they stand in the data, or INT64, rows");
   };
   ModelColumns columns;
+  // The values of a list column, and how many each sample has.
+  const auto list =
+      [&](const std::string& name,
+          std::string_view types) -> std::pair<const Tensor&, std::span<const std::int64_t>> {
+    const Tensor& tensor =
+        find(name + "__values", fmt::format("{} [entries], and NAME__lengths", types));
+    if (tensor.shape.empty() || tensor.shape.size() > 2 ||
+        (tensor.shape.size() == 2 && tensor.shape[1] != 1))
+      refuse("input '{}': shape {}; give [entries], of all samples together", tensor.name,
+             shape_of(tensor));
+    const Tensor& lengths = find(name + "__lengths", "INT64 [n,1], entries per sample");
+    of_type(lengths, {"INT64"});
+    column(lengths);
+    return {tensor, lengths.integers};
+  };
   for (const NumberInput& input : model.numeric) {
+    if (input.list) {
+      const auto [tensor, lengths] = list(input.name, "FP32");
+      of_type(tensor, {"FP32"});
+      columns.numbers.emplace_back(tensor.floats);
+      columns.number_lengths = lengths;
+      continue;
+    }
     const Tensor& tensor = find(input.name, "FP32 [n,1], NaN for an empty field");
     of_type(tensor, {"FP32"});
     column(tensor);
     columns.numbers.emplace_back(tensor.floats);
   }
   for (const CategoryInput& input : model.features) {
-    const std::string name = input.list ? input.name + "__values" : input.name;
-    const Tensor& tensor = find(
-        name, input.list ? "BYTES or INT64 [entries], and NAME__lengths" : "BYTES or INT64 [n,1]");
+    const auto [tensor, lengths] = input.list
+                                       ? list(input.name, "BYTES or INT64")
+                                       : std::pair<const Tensor&, std::span<const std::int64_t>>(
+                                             find(input.name, "BYTES or INT64 [n,1]"), {});
     of_type(tensor, {"BYTES", "INT64"});
-    CategoryValues values{.texts = tensor.texts, .rows = tensor.integers, .given = true};
-    if (input.list) {
-      if (tensor.shape.empty() || tensor.shape.size() > 2 ||
-          (tensor.shape.size() == 2 && tensor.shape[1] != 1))
-        refuse("input '{}': shape {}; give [entries], of all samples together", tensor.name,
-               shape_of(tensor));
-      const Tensor& lengths = find(input.name + "__lengths", "INT64 [n,1], entries per sample");
-      of_type(lengths, {"INT64"});
-      column(lengths);
-      values.lengths = lengths.integers;
-    } else {
-      column(tensor);
-    }
-    columns.categories.push_back(values);
+    if (!input.list) column(tensor);
+    columns.categories.push_back(
+        {.texts = tensor.texts, .rows = tensor.integers, .lengths = lengths, .given = true});
   }
   for (std::size_t i = 0; i < used.size(); ++i)
     if (!used[i])
@@ -396,15 +408,13 @@ std::string model_metadata(std::string_view name, std::span<const std::string> v
     append_json_string(out, column);
     out += fmt::format(",\"datatype\":\"{}\",\"shape\":{}}}", type, shape);
   };
-  for (const NumberInput& input : model.numeric) tensor(input.name, "FP32", "[-1,1]");
-  for (const CategoryInput& input : model.features) {
-    if (!input.list) {
-      tensor(input.name, "BYTES", "[-1,1]");
-      continue;
-    }
-    tensor(input.name + "__values", "BYTES", "[-1]");
-    tensor(input.name + "__lengths", "INT64", "[-1,1]");
-  }
+  const auto input = [&](const std::string& name, bool list, std::string_view type) {
+    if (!list) return tensor(name, type, "[-1,1]");
+    tensor(name + "__values", type, "[-1]");
+    tensor(name + "__lengths", "INT64", "[-1,1]");
+  };
+  for (const NumberInput& column : model.numeric) input(column.name, column.list, "FP32");
+  for (const CategoryInput& column : model.features) input(column.name, column.list, "BYTES");
   return out + "],\"outputs\":[{\"name\":\"score\",\"datatype\":\"FP32\",\"shape\":[-1,1]}]}";
 }
 

@@ -163,7 +163,7 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& folder) {
   const auto latest = latest_checkpoint(folder);
   require<DataError>(
       latest.has_value(),
-      "'{}' is no checkpoint, and holds none: give the folder of train_dlrm's --save, "
+      "'{}' is no checkpoint, and holds none: give the folder of a training's --save, "
       "one of its checkpoints, or one whose numbered subfolders are such",
       folder.string());
   return *latest;

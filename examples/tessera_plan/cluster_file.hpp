@@ -44,6 +44,7 @@ void for_each_member(C& c, F&& f) {
   f("cache_bandwidth", c.cache_bandwidth);
   f("bus_bandwidth", c.bus_bandwidth);
   f("file_bandwidth", c.file_bandwidth);
+  f("file_queue_depth", c.file_queue_depth);
   f("lookup_seconds", c.lookup_seconds);
   f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
@@ -73,7 +74,8 @@ struct Calibration {
 struct Constants {
   tessera::Cluster cluster;
   std::string source;
-  bool measured = false;  ///< on this machine, or on one that the file names
+  bool measured = false;        ///< on this machine, or on one that the file names
+  bool files_measured = false;  ///< those of file_bandwidth, too
 };
 
 inline nlohmann::ordered_json to_json(const tessera::Cluster& cluster) {
@@ -129,11 +131,11 @@ inline Constants read_constants(const std::string& path) {
       const std::string_view name(member);
       if (given == json.end()) {
         // of no use where no table is OnHost or OnFile
-        if (name != "bus_bandwidth" && name != "host_memory_per_rank" && name != "file_bandwidth" &&
-            name != "file_memory_per_rank")
+        if (name != "bus_bandwidth" && name != "host_memory_per_rank" && !name.starts_with("file_"))
           missing.push_back(member);
         return;
       }
+      constants.files_measured |= name == "file_bandwidth" && constants.measured;
       using Value = std::decay_t<decltype(to)>;
       const double most = std::is_integral_v<Value>
                               ? std::ldexp(1.0, std::numeric_limits<Value>::digits - 1)
@@ -221,6 +223,10 @@ inline std::string machine_text(const tessera::Cluster& cluster, const Calibrati
       {"measured",
        {{"processor", measured.processor}, {"cores", measured.cores}, {"date", measured.date}}}};
   json.update(to_json(cluster));
+  if (cluster.file_bandwidth == tessera::Cluster{}.file_bandwidth) {  // nobody has measured it
+    json.erase("file_bandwidth");
+    json.erase("file_queue_depth");
+  }
   return json.dump(1) + "\n";
 }
 

@@ -33,6 +33,8 @@ class Data {
   const std::string& description() const { return description_; }
   /// Tells data apart.
   std::uint64_t checksum() const { return checksum_; }
+  /// What the histories were read from; null: they are made up.
+  const tessera::HistoryReader* file() const { return file_ ? &*file_ : nullptr; }
   /// Whether labels tell more than that an event happened.
   bool has_labels() const { return has_labels_; }
   /// How often each item is to be predicted in training.

@@ -43,22 +43,35 @@ class ItemTable final : public Items {
 
  public:
   ItemTable(ThreadCommunicator& ranks, std::string_view plan, std::int64_t rows, int width,
-            int threads, std::uint64_t seed)
+            int threads, std::uint64_t seed, int virtual_ranks)
       : rows_(rows),
         collection_(ranks, Host({.threads = threads}), layout_of(plan, ranks.size(), rows, width),
-                    {.seed = seed, .initialize = {.standard_deviation = 0.02f}}) {}
+                    {.seed = seed,
+                     .initialize = {.standard_deviation = 0.02f},
+                     .gradient_blocks = virtual_ranks}) {}
 
   std::int64_t rows() const override { return rows_; }
-  Found look_up(std::span<const std::int32_t> events, std::span<const std::int64_t> offsets,
+  Found look_up(std::span<const Asked> parts, std::int64_t histories,
                 std::span<const std::int32_t> negatives) override {
-    // one sample more than histories: it has the negatives
-    ids_.assign(events.begin(), events.end());
-    ids_.insert(ids_.end(), negatives.begin(), negatives.end());
-    offsets_.assign(offsets.begin(), offsets.end());
-    offsets_.resize(2 * offsets.size(), offsets.back());
-    offsets_.push_back(std::ssize(ids_));
-    found_ =
-        collection_.forward(KeyedJagged<std::int32_t>{2, std::ssize(offsets), ids_, offsets_, {}});
+    // every part has as many samples, so that they are the blocks of its gradients: its histories,
+    // some without ids, and one that has the negatives
+    ids_.clear();
+    offsets_.assign(1, 0);
+    for (const Asked& part : parts) {
+      const std::int64_t before = std::ssize(ids_);
+      for (const std::int64_t offset : part.offsets.subspan(1)) offsets_.push_back(before + offset);
+      ids_.insert(ids_.end(), part.events.begin(), part.events.end());
+      offsets_.insert(offsets_.end(),
+                      static_cast<std::size_t>(histories + 2 - std::ssize(part.offsets)),
+                      std::ssize(ids_));
+    }
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      offsets_.insert(offsets_.end(), static_cast<std::size_t>(histories), std::ssize(ids_));
+      ids_.insert(ids_.end(), negatives.begin(), negatives.end());
+      offsets_.push_back(std::ssize(ids_));
+    }
+    found_ = collection_.forward(
+        KeyedJagged<std::int32_t>{2, std::ssize(parts) * (histories + 1), ids_, offsets_, {}});
     return {materialized(0, events_), materialized(1, negatives_)};
   }
   void update(MatrixView<const float> events, MatrixView<const float> negatives,
@@ -96,8 +109,9 @@ class ItemTable final : public Items {
 }  // namespace
 
 std::unique_ptr<Items> make_items(ThreadCommunicator& ranks, std::string_view plan,
-                                  std::int64_t rows, int width, int threads, std::uint64_t seed) {
-  return std::make_unique<ItemTable>(ranks, plan, rows, width, threads, seed);
+                                  std::int64_t rows, int width, int threads, std::uint64_t seed,
+                                  int virtual_ranks) {
+  return std::make_unique<ItemTable>(ranks, plan, rows, width, threads, seed, virtual_ranks);
 }
 
 }  // namespace sequence

@@ -21,7 +21,12 @@ inline constexpr std::array<std::string_view, 5> kPlans{"row-wise", "table-wise"
                                                         "grid", "replicated"};
 inline constexpr std::array<int, 4> kWidths{16, 32, 64, 128};
 
-/// A vector for each id of a step, in its order: [ids, width].
+/// The events of some histories; offsets: from 0, one more than they.
+struct Asked {
+  std::span<const std::int32_t> events;
+  std::span<const std::int64_t> offsets;
+};
+/// A vector for each id, in the order of the parts: [ids, width].
 struct Found {
   tessera::MatrixView<const float> events, negatives;
 };
@@ -33,8 +38,9 @@ class Items {
  public:
   virtual ~Items() = default;
   virtual std::int64_t rows() const = 0;
-  /// `offsets`: of the histories, one more than they. The vectors stay until the next call.
-  virtual Found look_up(std::span<const std::int32_t> events, std::span<const std::int64_t> offsets,
+  /// Of the parts of this rank's batch, each of which asks for the negatives, too. `histories`: how
+  /// many a part has at most, over all ranks. The vectors stay until the next call.
+  virtual Found look_up(std::span<const Asked> parts, std::int64_t histories,
                         std::span<const std::int32_t> negatives) = 0;
   /// One gradient for each id of the last look_up; an id that stands several times gets their sum.
   virtual void update(tessera::MatrixView<const float> events,
@@ -44,7 +50,9 @@ class Items {
   virtual void add_to(tessera::CheckpointContents& contents) = 0;
 };
 
+/// `virtual_ranks`: gradients are summed part by part, so many over all ranks; 0: rank by rank.
 std::unique_ptr<Items> make_items(tessera::ThreadCommunicator& ranks, std::string_view plan,
-                                  std::int64_t rows, int width, int threads, std::uint64_t seed);
+                                  std::int64_t rows, int width, int threads, std::uint64_t seed,
+                                  int virtual_ranks);
 
 }  // namespace sequence

@@ -14,12 +14,16 @@
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/gradients.hpp>
 #include <tessera/sequence/sampled_softmax.hpp>
+#include <tessera/stage/virtual_ranks.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,7 +56,7 @@ class Model {
   Model(tessera::ThreadCommunicator& ranks, const Options& options, std::int64_t items)
       : ranks_(ranks),
         options_(options),
-        longest_(options.ranks_items() ? options.max_length : 2 * (options.max_length + 1)),
+        longest_(options.longest_sequence()),
         places_(options.max_length + 1, options.width, true),
         label_(1, options.width, false),
         encoder_(options.blocks, options.width, options.heads, longest_, options.threads_per_rank,
@@ -60,7 +64,10 @@ class Model {
         head_(options.width, 1, {.threads = options.threads_per_rank}),
         parameters_(options.seed, places_, label_, encoder_, head_),
         table_(make_items(ranks, options.plan, items, options.width, options.threads_per_rank,
-                          options.seed)) {}
+                          options.seed, options.virtual_ranks)) {
+    if (options.virtual_ranks > 0)
+      virtual_.emplace(tessera::Host{}, options.virtual_ranks, ranks.rank(), ranks.size());
+  }
 
   std::int64_t dense_parameters() const { return parameters_.size(); }
   Items& table() { return *table_; }
@@ -74,85 +81,69 @@ class Model {
     contents.add_number("dense.step", adam_.steps());
   }
 
-  /// A step of the next-item model. `keys`: of each history, for dropout; `global_targets`: of all
-  /// ranks. Answers this rank's share of the loss.
-  double train_next_item(const Batch& batch, std::int64_t global_targets,
-                         std::span<const std::int32_t> negatives,
-                         std::span<const float> log_q_of_items, std::span<const std::uint64_t> keys,
-                         float rate) {
-    const std::int64_t width = options_.width, events = std::ssize(batch.items),
-                       drawn = std::ssize(negatives);
-    const auto [vectors, negative_vectors] = table_->look_up(batch.items, batch.offsets, negatives);
-    next_rows(batch);
-    fill_input(
-        [&, events_of = vectors](std::int64_t row) { return events_of.row(event_of_[row]); });
-    set_row_keys(keys);
-    const auto output = encoder_.forward({rows_.offsets}, row_keys_);
-
-    const std::int64_t targets = std::ssize(target_rows_);
-    resize(queries_, targets), resize(positives_, targets);
-    resize(d_queries_, targets), resize(d_positives_, targets);
-    positive_ids_.clear(), positive_log_q_.clear(), negative_log_q_.clear();
-    for (std::int64_t t = 0; t < targets; ++t) {
-      const std::int64_t row = target_rows_[t], next = event_of_[row] + 1;
-      std::copy_n(output.row(row), width, queries_.data() + t * width);
-      std::copy_n(vectors.row(next), width, positives_.data() + t * width);
-      positive_ids_.push_back(batch.items[next]);
-      if (!log_q_of_items.empty()) positive_log_q_.push_back(log_q_of_items[batch.items[next]]);
-    }
-    if (!log_q_of_items.empty())
-      for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
-    d_vectors_.assign(events * width, 0.0f), d_negatives_.resize(drawn * width);
-    const tessera::MatrixView<float> d_vectors(d_vectors_.data(), events, width),
-        d_negatives(d_negatives_.data(), drawn, width);
-    tessera::SampledSoftmax softmax(
-        {.normalizer = global_targets, .threads = options_.threads_per_rank});
-    const auto matrix = [&](std::vector<float>& x) {
-      return tessera::MatrixView<float>(x.data(), targets, width);
-    };
-    const double loss = softmax.forward_backward(
-        tessera::SampledSoftmaxBatch<std::int32_t>{matrix(queries_), matrix(positives_),
-                                                   negative_vectors, positive_ids_, negatives,
-                                                   positive_log_q_, negative_log_q_},
-        matrix(d_queries_), matrix(d_positives_), d_negatives);
-    const tessera::MatrixView<float> d = cleared_gradient();
-    for (std::int64_t t = 0; t < targets; ++t)
-      std::copy_n(d_queries_.data() + t * width, width, d.row(target_rows_[t]));
-    head_gradients_are_zero();
-    backward(d, [&](std::int64_t row) { return d_vectors.row(event_of_[row]); });
-    for (std::int64_t t = 0; t < targets; ++t)
-      add(d_positives_.data() + t * width, d_vectors.row(event_of_[target_rows_[t]] + 1));
-    update(d_vectors, d_negatives, rate);
-    return loss;
+  /// How many parts this rank's batches have, each a batch of its own for all but the tables.
+  int parts() const { return virtual_ ? virtual_->count() : 1; }
+  /// The histories of a global batch before this rank's part k; of k = parts() behind all.
+  std::int64_t part_begin(std::int64_t size, int k) const {
+    if (virtual_) return virtual_->first(size) + virtual_->begin(size, k);
+    return tessera::even_cut(size, ranks_.size(), ranks_.rank() + k);
+  }
+  /// Of all ranks, from those of this rank's parts. Collective.
+  double sum_of_losses(std::span<const double> of_parts) {
+    if (virtual_) return virtual_->sum(ranks_, of_parts);
+    double sum = of_parts[0];
+    ranks_.all_reduce(std::span(&sum, 1));
+    return sum;
   }
 
-  /// A step of the ranking model on rows with candidates.
-  double train_ranking(const Rows& rows, std::int64_t global_candidates,
-                       std::span<const std::uint64_t> keys, float rate) {
-    rows_ = rows;
-    const tessera::MatrixView<const float> vectors =
-        table_->look_up(rows_.items, rows_.offsets, {}).events;
-    fill_input([&](std::int64_t row) { return vectors.row(row); });
-    set_row_keys(keys);
-    const std::span<const float> logits =
-        logits_of(encoder_.forward({rows_.offsets, rows_.targets}, row_keys_));
-    const std::int64_t candidates = std::ssize(logits);
-    d_logits_.resize(logits.size());
-    const double loss =
-        tessera::BinaryCrossEntropyWithLogits{.normalizer = global_candidates}.forward_backward(
-            {logits.data(), candidates, 1}, candidate_labels_, {d_logits_.data(), candidates, 1});
-    resize(d_queries_, candidates);
-    head_.backward({d_logits_.data(), candidates, 1},
-                   {d_queries_.data(), candidates, options_.width});
-    const tessera::MatrixView<float> d = cleared_gradient();
-    for (std::int64_t t = 0; t < candidates; ++t)
-      std::copy_n(d_queries_.data() + t * options_.width, options_.width, d.row(target_rows_[t]));
-    d_vectors_.assign(rows_.items.size() * options_.width, 0.0f);
-    const tessera::MatrixView<float> d_vectors(d_vectors_.data(), std::ssize(rows_.items),
-                                               options_.width);
-    backward(d, [&](std::int64_t row) { return d_vectors.row(row); });
+  /// A step of the next-item model. `histories`: how many a part has at most; `keys`: of each
+  /// history, for dropout; `global_targets`: of all ranks. Adds the parts' shares to the losses.
+  void train_next_item(std::span<const Batch> parts, std::int64_t histories,
+                       std::int64_t global_targets, std::span<const std::int32_t> negatives,
+                       std::span<const float> log_q_of_items,
+                       std::span<const std::vector<std::uint64_t>> keys, float rate,
+                       std::span<double> losses) {
+    asked_.clear();
+    for (const Batch& batch : parts) asked_.push_back({batch.items, batch.offsets});
+    const Found found = table_->look_up(asked_, histories, negatives);
+    const std::int64_t drawn = std::ssize(negatives);
+    resize(d_negatives_, found.negatives.rows);
+    d_vectors_.assign(static_cast<std::size_t>(found.events.rows * options_.width), 0.0f);
+    const tessera::MatrixView<float> d_vectors = matrix(d_vectors_),
+                                     d_negatives = matrix(d_negatives_);
+    std::int64_t first = 0;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      const std::int64_t events = std::ssize(parts[k].items),
+                         at = static_cast<std::int64_t>(k) * drawn;
+      losses[k] += next_item_part(
+          parts[k], {found.events.row_range(first, events), found.negatives.row_range(at, drawn)},
+          global_targets, negatives, log_q_of_items, keys[k], d_vectors.row_range(first, events),
+          d_negatives.row_range(at, drawn));
+      first += events;
+      end_part();
+    }
+    update(d_vectors, d_negatives, rate);
+  }
+
+  /// A step of the ranking model on rows with candidates; as train_next_item.
+  void train_ranking(std::span<const Rows> parts, std::int64_t histories,
+                     std::int64_t global_candidates,
+                     std::span<const std::vector<std::uint64_t>> keys, float rate,
+                     std::span<double> losses) {
+    asked_.clear();
+    for (const Rows& rows : parts) asked_.push_back({rows.items, rows.offsets});
+    const Found found = table_->look_up(asked_, histories, {});
+    d_vectors_.assign(static_cast<std::size_t>(found.events.rows * options_.width), 0.0f);
+    const tessera::MatrixView<float> d_vectors = matrix(d_vectors_);
+    std::int64_t first = 0;
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      const std::int64_t rows = std::ssize(parts[k].items);
+      losses[k] += ranking_part(parts[k], found.events.row_range(first, rows), global_candidates,
+                                keys[k], d_vectors.row_range(first, rows));
+      first += rows;
+      end_part();
+    }
     update(d_vectors, {nullptr, 0, options_.width}, rate);
-    return loss;
   }
 
   /// All vectors of items, for the two calls below. Collective.
@@ -185,7 +176,77 @@ class Model {
   std::span<const float> candidate_labels() const { return candidate_labels_; }
 
  private:
+  /// Forward and backward of a part: its share of the loss, the gradients of the vectors found.
+  double next_item_part(const Batch& batch, const Found& found, std::int64_t global_targets,
+                        std::span<const std::int32_t> negatives,
+                        std::span<const float> log_q_of_items, std::span<const std::uint64_t> keys,
+                        tessera::MatrixView<float> d_vectors,
+                        tessera::MatrixView<float> d_negatives) {
+    const std::int64_t width = options_.width;
+    const auto [vectors, negative_vectors] = found;
+    next_rows(batch);
+    fill_input(
+        [&, events_of = vectors](std::int64_t row) { return events_of.row(event_of_[row]); });
+    set_row_keys(keys);
+    const auto output = encoder_.forward({rows_.offsets}, row_keys_);
+
+    const std::int64_t targets = std::ssize(target_rows_);
+    resize(queries_, targets), resize(positives_, targets);
+    resize(d_queries_, targets), resize(d_positives_, targets);
+    positive_ids_.clear(), positive_log_q_.clear(), negative_log_q_.clear();
+    for (std::int64_t t = 0; t < targets; ++t) {
+      const std::int64_t row = target_rows_[t], next = event_of_[row] + 1;
+      std::copy_n(output.row(row), width, queries_.data() + t * width);
+      std::copy_n(vectors.row(next), width, positives_.data() + t * width);
+      positive_ids_.push_back(batch.items[next]);
+      if (!log_q_of_items.empty()) positive_log_q_.push_back(log_q_of_items[batch.items[next]]);
+    }
+    if (!log_q_of_items.empty())
+      for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
+    tessera::SampledSoftmax softmax(
+        {.normalizer = global_targets, .threads = options_.threads_per_rank});
+    const double loss = softmax.forward_backward(
+        tessera::SampledSoftmaxBatch<std::int32_t>{matrix(queries_), matrix(positives_),
+                                                   negative_vectors, positive_ids_, negatives,
+                                                   positive_log_q_, negative_log_q_},
+        matrix(d_queries_), matrix(d_positives_), d_negatives);
+    const tessera::MatrixView<float> d = cleared_gradient();
+    for (std::int64_t t = 0; t < targets; ++t)
+      std::copy_n(d_queries_.data() + t * width, width, d.row(target_rows_[t]));
+    head_gradients_are_zero();
+    backward(d, [&](std::int64_t row) { return d_vectors.row(event_of_[row]); });
+    for (std::int64_t t = 0; t < targets; ++t)
+      add(d_positives_.data() + t * width, d_vectors.row(event_of_[target_rows_[t]] + 1));
+    return loss;
+  }
+
+  double ranking_part(const Rows& rows, tessera::MatrixView<const float> vectors,
+                      std::int64_t global_candidates, std::span<const std::uint64_t> keys,
+                      tessera::MatrixView<float> d_vectors) {
+    rows_ = rows;
+    fill_input([&](std::int64_t row) { return vectors.row(row); });
+    set_row_keys(keys);
+    const std::span<const float> logits =
+        logits_of(encoder_.forward({rows_.offsets, rows_.targets}, row_keys_));
+    const std::int64_t candidates = std::ssize(logits);
+    d_logits_.resize(logits.size());
+    const double loss =
+        tessera::BinaryCrossEntropyWithLogits{.normalizer = global_candidates}.forward_backward(
+            {logits.data(), candidates, 1}, candidate_labels_, {d_logits_.data(), candidates, 1});
+    resize(d_queries_, candidates);
+    head_.backward({d_logits_.data(), candidates, 1},
+                   {d_queries_.data(), candidates, options_.width});
+    const tessera::MatrixView<float> d = cleared_gradient();
+    for (std::int64_t t = 0; t < candidates; ++t)
+      std::copy_n(d_queries_.data() + t * options_.width, options_.width, d.row(target_rows_[t]));
+    backward(d, [&](std::int64_t row) { return d_vectors.row(row); });
+    return loss;
+  }
+
   void resize(std::vector<float>& x, std::int64_t rows) const { x.resize(rows * options_.width); }
+  tessera::MatrixView<float> matrix(std::vector<float>& x) const {
+    return {x.data(), std::ssize(x) / options_.width, options_.width};
+  }
   void add(const float* from, float* to) const {
     for (int c = 0; c < options_.width; ++c) to[c] += from[c];
   }
@@ -266,9 +327,15 @@ class Model {
     }
   }
 
+  void end_part() {
+    if (virtual_) virtual_->add(parameters_.gradients());
+  }
   void update(tessera::MatrixView<const float> events, tessera::MatrixView<const float> negatives,
               float rate) {
-    ranks_.all_reduce(parameters_.gradients());
+    if (virtual_)
+      virtual_->all_reduce(ranks_, parameters_.gradients());
+    else
+      ranks_.all_reduce(parameters_.gradients());
     table_->update(events, negatives, rate);
     adam_.step(parameters_, rate, options_.threads_per_rank);
   }
@@ -282,7 +349,9 @@ class Model {
   tessera::DenseParameters parameters_;
   tessera::DenseAdam adam_;
   std::unique_ptr<Items> table_;
-  Rows rows_;
+  std::optional<tessera::VirtualRanks<tessera::Host>> virtual_;
+  std::vector<Asked> asked_;
+  Rows rows_;  ///< of the part
   std::vector<std::int64_t> event_of_, target_rows_;
   std::vector<std::int32_t> positive_ids_;
   std::vector<float> positive_log_q_, negative_log_q_, candidate_labels_;

@@ -34,6 +34,27 @@ void check(const Options& options) {
       "--width {} with --heads {}: a head then has {} columns; heads of 8, 16, 32 and 64 are "
       "compiled in",
       options.width, options.heads, options.width / options.heads);
+  if (options.virtual_ranks > 0) {
+    const auto one_bit = [](int n) { return (n & (n - 1)) == 0; };
+    require<CLI::ValidationError>(
+        one_bit(options.virtual_ranks) && one_bit(options.ranks) &&
+            options.ranks <= options.virtual_ranks,
+        "--virtual-ranks {} with --ranks {}: both must be powers of two, and the ranks at most as "
+        "many",
+        options.virtual_ranks, options.ranks);
+    require<CLI::ValidationError>(
+        options.plan != "replicated",
+        "--virtual-ranks: gradients of a replicated table are summed rank by rank; choose another "
+        "--plan");
+  }
+  require<CLI::ValidationError>(options.predictions.empty() || !options.ranks_items(),
+                                "--predictions are of --model ranking");
+  require<CLI::ValidationError>(
+      options.predictions.empty() ||
+          (!std::filesystem::equivalent(options.predictions, options.data, ignored) &&
+           options.predictions != options.json),
+      "--predictions: '{}' is what --data reads or --json writes; give another file",
+      options.predictions);
   require<CLI::ValidationError>(!options.log_q || options.popularity > 0,
                                 "--log-q corrects for --popularity, which is 0");
   require<CLI::ValidationError>(!options.data.empty() || options.items >= 2 * kLongestMadeUp,
@@ -99,6 +120,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   limit(add("--threads-per-rank", options.threads_per_rank, "OpenMP threads of each rank"), 1, 64,
         "T");
   choose(add("--plan", options.plan, "How the table of items is cut over the ranks"), kPlans);
+  limit(add("--virtual-ranks", options.virtual_ranks,
+            "Cut batches into so many parts, whose sums are always added in one order: the same "
+            "model, to the bit, under any plan and on 1, 2, 4 ... up to so many ranks"),
+        1, 256, "V", "off");
 
   app.option_defaults()->group("Model");
   choose(add("--model", options.model,
@@ -150,6 +175,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
 
   app.option_defaults()->group("Results");
   add("--json", options.json, "Write the results to this file")->option_text("FILE");
+  add("--predictions", options.predictions,
+      "Of --model ranking: write the test's histories and candidates with their logits to this "
+      "file, "
+      "tab-separated")
+      ->option_text("FILE");
 
   // a script's variable that is not set, not a wish for the default
   for (CLI::Option* option : app.get_options())

@@ -16,12 +16,13 @@ struct Options {
   bool skip_bad_lines = false;
   std::int64_t sort_memory_mib = 256;
   std::string temporary_folder;
-  std::int64_t users = 2'000, items = 500;  ///< of made-up histories
+  std::int64_t users = 8'000, items = 500;  ///< of made-up histories
   std::int64_t test_window = 0;             ///< of time; 0: leave one out
 
   int ranks = 2;
   int threads_per_rank = 1;
   std::string plan = "row-wise";
+  int virtual_ranks = 0;  ///< 0: as many as ranks, any number
 
   std::string model = "next-item";
   int width = 64;
@@ -34,8 +35,8 @@ struct Options {
   double popularity = 0;  ///< negatives are drawn by (count + 1) to this power
   bool log_q = false;
   std::int64_t batch_size = 128;
-  int epochs = 20;
-  float learning_rate = 0.001f;
+  int epochs = 10;
+  float learning_rate = 0.003f;
   std::uint64_t seed = 1;
   bool validate = false;
 
@@ -44,8 +45,13 @@ struct Options {
   int keep = 0;
   bool resume = false;
   std::string json;
+  std::string predictions;  ///< TSV file of the ranking model's test
 
   bool ranks_items() const { return model == "next-item"; }
+  /// Positions of a sequence; attention is divided by it.
+  std::int64_t longest_sequence() const {
+    return ranks_items() ? max_length : 2 * (max_length + 1);
+  }
 };
 
 /// Parses and checks the command line. No value: help was printed. Throws CLI::Error.

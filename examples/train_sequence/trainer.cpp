@@ -3,6 +3,7 @@
 #include "trainer.hpp"
 
 #include "../support/report.hpp"
+#include "description.hpp"
 #include "model.hpp"
 
 #include <tessera/checkpoint/agreement.hpp>
@@ -54,6 +55,7 @@ class Rank {
       model_.add_to(contents_);
       contents_.set_text("position", position());
       contents_.set_text("data", fmt::format("{:016x}", data.checksum()));
+      if (first_rank() && !options.ranks_items()) describe_model(contents_, options, data);
     }
   }
 
@@ -66,26 +68,27 @@ class Rank {
     support::Progress progress(steps, false);
     const std::int64_t interval = std::max<std::int64_t>(1, steps / 200);
     std::int64_t seen = 0, tokens = 0, reported = step;
-    double loss = 0, epoch_loss = 0;
+    std::vector<double> losses(parts_.size());
+    double epoch_loss = 0;
     std::int64_t epoch_begin = step;
     while (step < steps) {
       const std::int64_t epoch = step / per_epoch, first = step % per_epoch * options_.batch_size,
                          size = std::min(options_.batch_size, samples - first);
-      loss += train_step(step, static_cast<int>(epoch), first, size);
+      train_step(step, static_cast<int>(epoch), first, size, losses);
       seen += size;
-      tokens += std::ssize(batch_.items) - batch_.size;
+      for (const Batch& part : parts_) tokens += std::ssize(part.items) - part.size;
       ++step;
       const bool epoch_ends = step % per_epoch == 0;
       const bool saves = !options_.save.empty() &&
                          (options_.save_every > 0 ? step % options_.save_every == 0 : epoch_ends);
       if (step % interval == 0 || epoch_ends || saves || step == steps) {
-        ranks_.all_reduce(std::span(&loss, 1));
+        const double loss = model_.sum_of_losses(losses);
         require<Error>(std::isfinite(loss),
                        "the training diverged before step {}: lower --learning-rate", step);
         if (first_rank()) progress.show(step, seen, loss / static_cast<double>(step - reported));
         reported = step;
         epoch_loss += loss;
-        loss = 0;
+        std::ranges::fill(losses, 0.0);
       }
       if (epoch_ends) {
         if (first_rank()) result.loss = epoch_loss / static_cast<double>(step - epoch_begin);
@@ -104,9 +107,11 @@ class Rank {
     }
     ranks_.all_reduce(std::span(&tokens, 1));
     const double seconds = progress.seconds();
+    predicts_ = !options_.predictions.empty();
     const Quality quality = test(data_.test());
     if (!first_rank()) return;
     result.test = quality;
+    if (predicts_) result.predictions = predictions_;
     result.seconds = seconds;
     result.samples_per_second = static_cast<double>(seen) / seconds;
     result.tokens_per_second = static_cast<double>(tokens) / seconds;
@@ -171,30 +176,38 @@ class Rank {
     return step;
   }
 
-  double train_step(std::int64_t step, int epoch, std::int64_t first, std::int64_t size) {
-    const std::int64_t own_first = first + even_cut(size, ranks_.size(), ranks_.rank()),
-                       own_end = first + even_cut(size, ranks_.size(), ranks_.rank() + 1);
-    data_.train().batch(epoch, own_first, own_end - own_first, batch_);
-    binary_labels();
-    keys_.clear();  // a history has the same on any rank
-    for (std::int64_t i = own_first; i < own_end; ++i)
-      keys_.push_back(random_word(options_.seed, 7, epoch, i));
+  void train_step(std::int64_t step, int epoch, std::int64_t first, std::int64_t size,
+                  std::span<double> losses) {
+    for (std::size_t k = 0; k < parts_.size(); ++k) {
+      const std::int64_t begin = first + model_.part_begin(size, static_cast<int>(k)),
+                         end = first + model_.part_begin(size, static_cast<int>(k) + 1);
+      data_.train().batch(epoch, begin, end - begin, parts_[k]);
+      binary_labels(parts_[k]);
+      keys_[k].clear();  // a history has the same on any rank
+      for (std::int64_t i = begin; i < end; ++i)
+        keys_[k].push_back(random_word(options_.seed, 7, epoch, i));
+    }
+    const std::int64_t all_parts = ranks_.size() * std::ssize(parts_),
+                       histories = (size + all_parts - 1) / all_parts;
     const float rate =
         options_.learning_rate *
         (1.0f - static_cast<float>(static_cast<double>(step) / static_cast<double>(total_steps())));
     if (!options_.ranks_items()) {
-      Rows rows;
+      std::vector<Rows> rows(parts_.size());
       std::int64_t candidates = 0;
-      for (std::int64_t s = 0; s < batch_.size; ++s)
-        candidates += add_training_rows(rows, s, keys_[static_cast<std::size_t>(s)]);
+      for (std::size_t k = 0; k < parts_.size(); ++k)
+        for (std::int64_t s = 0; s < parts_[k].size; ++s)
+          candidates +=
+              add_training_rows(rows[k], parts_[k], s, keys_[k][static_cast<std::size_t>(s)]);
       ranks_.all_reduce(std::span(&candidates, 1));
-      return model_.train_ranking(rows, candidates, keys_, rate);
+      return model_.train_ranking(rows, histories, candidates, keys_, rate, losses);
     }
-    std::int64_t targets =
-        std::accumulate(batch_.targets.begin(), batch_.targets.end(), std::int64_t{0});
+    std::int64_t targets = 0;
+    for (const Batch& part : parts_)
+      targets = std::accumulate(part.targets.begin(), part.targets.end(), targets);
     ranks_.all_reduce(std::span(&targets, 1));
     draw_negatives(step);
-    return model_.train_next_item(batch_, targets, negatives_, log_q_, keys_, rate);
+    model_.train_next_item(parts_, histories, targets, negatives_, log_q_, keys_, rate, losses);
   }
   std::int64_t total_steps() const {
     return (data_.train().size() + options_.batch_size - 1) / options_.batch_size * options_.epochs;
@@ -209,30 +222,31 @@ class Rank {
       sampler_->draw(step, std::span(negatives_));
   }
 
-  void binary_labels() {
-    for (float& label : batch_.labels)
+  void binary_labels(Batch& batch) const {
+    for (float& label : batch.labels)
       label = label >= static_cast<float>(options_.label_threshold) ? 1.0f : 0.0f;
   }
 
   /// A history up to a place among its targets, and the next ones as candidates. Without labels
   /// each of them is told from an item that the user never saw. Answers how many candidates.
-  std::int64_t add_training_rows(Rows& rows, std::int64_t s, std::uint64_t key) {
-    const std::int64_t n = batch_.offsets[s + 1] - batch_.offsets[s], targets = batch_.targets[s],
+  std::int64_t add_training_rows(Rows& rows, const Batch& batch, std::int64_t s,
+                                 std::uint64_t key) {
+    const std::int64_t n = batch.offsets[s + 1] - batch.offsets[s], targets = batch.targets[s],
                        cut = n - targets +
                              static_cast<std::int64_t>(random_word(key, 1) %
                                                        static_cast<std::uint64_t>(targets));
-    return add_rows(rows, s, cut, std::min(cut + kCandidates, n), key);
+    return add_rows(rows, batch, s, cut, std::min(cut + kCandidates, n), key);
   }
-  std::int64_t add_rows(Rows& rows, std::int64_t s, std::int64_t cut, std::int64_t end,
-                        std::uint64_t key) {
-    const auto at = static_cast<std::size_t>(batch_.offsets[s]);
+  std::int64_t add_rows(Rows& rows, const Batch& batch, std::int64_t s, std::int64_t cut,
+                        std::int64_t end, std::uint64_t key) {
+    const auto at = static_cast<std::size_t>(batch.offsets[s]);
     for (std::int64_t e = 0; e < cut; ++e)
-      rows.add(batch_.items[at + e], e, batch_.labels[at + e], false);
+      rows.add(batch.items[at + e], e, batch.labels[at + e], false);
     for (std::int64_t e = cut; e < end; ++e)
-      rows.add(batch_.items[at + e], cut, batch_.labels[at + e], true);
+      rows.add(batch.items[at + e], cut, batch.labels[at + e], true);
     std::int64_t candidates = end - cut;
     if (!data_.has_labels())
-      for (const std::int32_t item : unseen(batch_.users[s], end - cut, key)) {
+      for (const std::int32_t item : unseen(batch.users[s], end - cut, key)) {
         rows.add(item, cut, 0, true);
         ++candidates;
       }
@@ -256,14 +270,18 @@ class Rank {
   Quality test(const HistorySamples& samples) {
     constexpr std::int64_t kBatch = 64;
     model_.load_all_items();
-    const std::int64_t begin = even_cut(samples.size(), ranks_.size(), ranks_.rank()),
-                       end = even_cut(samples.size(), ranks_.size(), ranks_.rank() + 1);
+    // whole batches for each rank, so that products have the same shapes on any number of them
+    const auto cut = [&](int rank) {
+      return std::min(samples.size(), kBatch * even_cut((samples.size() + kBatch - 1) / kBatch,
+                                                        ranks_.size(), rank));
+    };
+    const std::int64_t begin = cut(ranks_.rank()), end = cut(ranks_.rank() + 1);
     std::vector<std::int64_t> whole, sampled;  // ranks of the right items
     std::vector<float> logits, labels;
     for (std::int64_t first = begin; first < end; first += kBatch) {
       const std::int64_t count = std::min(kBatch, end - first);
       samples.in_order(first, count, batch_);
-      binary_labels();
+      binary_labels(batch_);
       const std::span<const HistoryRange> ranges(samples.ranges().data() + first,
                                                  static_cast<std::size_t>(count));
       options_.ranks_items() ? rank_items(ranges, whole, sampled) : score(ranges, logits, labels);
@@ -281,6 +299,11 @@ class Rank {
       const std::vector<float> all_logits = gather(logits), all_labels = gather(labels);
       auc.add(all_logits, all_labels);
       quality.auc = auc.value();
+      if (predicts_) {
+        const std::vector<char> lines =
+            gather(std::vector<char>(predictions_.begin(), predictions_.end()));
+        predictions_.assign(lines.begin(), lines.end());
+      }
     }
     return quality;
   }
@@ -315,11 +338,23 @@ class Rank {
              std::vector<float>& labels) {
     Rows rows;
     for (std::size_t s = 0; s < ranges.size(); ++s)
-      add_rows(rows, static_cast<std::int64_t>(s), ranges[s].target - ranges[s].begin,
+      add_rows(rows, batch_, static_cast<std::int64_t>(s), ranges[s].target - ranges[s].begin,
                ranges[s].end - ranges[s].begin, random_word(9, ranges[s].user, ranges[s].target));
     const std::span<const float> found = model_.logits(rows), wanted = model_.candidate_labels();
     logits.insert(logits.end(), found.begin(), found.end());
     labels.insert(labels.end(), wanted.begin(), wanted.end());
+    if (!predicts_) return;
+    std::size_t c = 0;
+    for (std::size_t s = 0; s < ranges.size(); ++s) {
+      const HistoryRange& range = ranges[s];
+      const auto history = data_.histories()
+                               .of(range.user)
+                               .subspan(static_cast<std::size_t>(range.begin),
+                                        static_cast<std::size_t>(range.target - range.begin));
+      const auto end = static_cast<std::size_t>(rows.offsets[s + 1]);
+      for (std::size_t row = end - static_cast<std::size_t>(rows.targets[s]); row < end; ++row, ++c)
+        add_prediction(predictions_, data_, history, rows.items[row], wanted[c], found[c]);
+    }
   }
 
   template <class T>
@@ -341,10 +376,13 @@ class Rank {
   bool whole_softmax_;
   std::optional<NegativeSampler> sampler_;
   CheckpointContents contents_;
-  Batch batch_;
+  std::vector<Batch> parts_{static_cast<std::size_t>(model_.parts())};  ///< of a training batch
+  std::vector<std::vector<std::uint64_t>> keys_{parts_.size()};
+  Batch batch_;  ///< of a test
   std::vector<std::int32_t> negatives_;
   std::vector<float> log_q_, scores_;
-  std::vector<std::uint64_t> keys_;
+  bool predicts_ = false;
+  std::string predictions_;  ///< lines of this rank, after the test of all
 };
 
 }  // namespace

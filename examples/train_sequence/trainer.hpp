@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +24,8 @@ struct Result {
   Quality test;
   std::vector<std::pair<int, Quality>> validations;  ///< after so many epochs
   double seconds = 0, samples_per_second = 0, tokens_per_second = 0;
-  double loss = NAN;  ///< mean of the last epoch
+  double loss = NAN;        ///< mean of the last epoch
+  std::string predictions;  ///< lines, of the test, if asked for
   std::int64_t steps = 0, dense_parameters = 0, embedding_parameters = 0;
 };
 

@@ -30,7 +30,18 @@ namespace caches {
 using namespace tessera;     // NOLINT: a header of tests
 using namespace on_backend;  // NOLINT
 
-inline constexpr std::int64_t table_rows = 1000, cache_rows = 160;
+inline constexpr std::int64_t table_rows = 1000;
+
+/// How long ranks train, behind what caches.
+struct Size {
+  int steps;
+  std::int64_t samples = 7;          ///< of rank 0; others may have a few more
+  std::int64_t cache_rows = 160;     ///< of a rectangle, at most
+  std::int64_t cache_percent = 100;  ///< of its rows, at most
+};
+/// Samples enough to need most of a cache of 5 % of the rows.
+inline constexpr Size long_run{.steps = 200, .samples = 1, .cache_rows = 1000, .cache_percent = 5};
+
 inline constexpr std::array<std::string_view, 10> names{"a", "b", "c", "d", "e",
                                                         "f", "g", "h", "i", "j"};
 
@@ -44,7 +55,8 @@ inline std::vector<FeatureSpec> features() {
 
 /// Cut number (t + shift) % 5 for table t: by rows, by columns, by both, whole, a copy on every rank.
 /// With `tier` all but every fourth table are behind caches; those in files may share a cache.
-inline Layout layout(int ranks, int shift, std::optional<Tier> tier) {
+inline Layout layout(int ranks, int shift, std::optional<Tier> tier,
+                     const Size& size = {.steps = 0}) {
   std::vector<TableSpec> tables;
   std::vector<Shard> shards;
   const auto n = static_cast<std::int32_t>(names.size());
@@ -55,7 +67,7 @@ inline Layout layout(int ranks, int shift, std::optional<Tier> tier) {
       Shard shard{t, r, rank};
       if (tier && (t + shift) % 4 != 3) {
         shard.tier = *tier;
-        shard.cache_rows = std::min(cache_rows, r.rows());
+        shard.cache_rows = std::min(size.cache_rows, size.cache_percent * r.rows() / 100);
       }
       shards.push_back(shard);
     };
@@ -88,7 +100,8 @@ struct Batch {
   std::vector<std::int64_t> ids, offsets{0};
   std::vector<float> weights, gradient;
 
-  Batch(int rank, int step, std::int64_t columns) : samples(rank == 1 && step == 2 ? 0 : 7 + rank) {
+  Batch(int rank, int step, std::int64_t columns, std::int64_t least = 7)
+      : samples(rank == 1 && step == 2 ? 0 : least + rank % least) {
     std::minstd_rand random(static_cast<unsigned>(100 * step + rank + 1));
     random.discard(3);
     for (std::size_t f = 0; f < names.size(); ++f)
@@ -159,14 +172,15 @@ void keep(const Backend& backend, const float* values, std::size_t count, Seen& 
 
 /// Trains over all that reads or changes rows. `ahead` routes the next batch meanwhile, or is null.
 template <class Backend, class E, class Ahead>
-Seen train(E& e, int rank, int steps, Ahead* ahead) {
+Seen train(E& e, int rank, const Size& size, Ahead* ahead) {
+  const int steps = size.steps;
   Seen seen;
   const auto marks = e.mark_rows();
   std::vector<std::unique_ptr<Given<Backend>>> given;
   for (int step = 0; step < steps; ++step)
-    given.push_back(
-        std::make_unique<Given<Backend>>(e.backend(), Batch(rank, step, e.columns()), e.columns()));
-  const Batch held_out(rank, 77, e.columns());
+    given.push_back(std::make_unique<Given<Backend>>(
+        e.backend(), Batch(rank, step, e.columns(), size.samples), e.columns()));
+  const Batch held_out(rank, 777, e.columns(), size.samples);
   const Given<Backend> other(e.backend(), held_out, e.columns());
   typename E::template StepState<std::int64_t> own;
   if (ahead != nullptr) ahead->start(given[0]->ids.keyed());
@@ -174,7 +188,8 @@ Seen train(E& e, int rank, int steps, Ahead* ahead) {
     Given<Backend>& now = *given[static_cast<std::size_t>(step)];
     auto& routed = ahead != nullptr ? ahead->take() : own;
     if (ahead == nullptr) e.route(routed, now.ids.keyed());
-    if (step == 3) {  // a routed batch meets rows that were set, and rows that begin anew
+    const int turn = step % 50;
+    if (turn == 3) {  // a routed batch meets rows that were set, and rows that begin anew
       std::vector<float> values(static_cast<std::size_t>(table_rows * 16));
       e.tables().get("a", {values.data(), table_rows, 16});
       for (float& x : values) x += 0.25f;
@@ -184,14 +199,14 @@ Seen train(E& e, int rank, int steps, Ahead* ahead) {
     }
     const auto pooled = e.forward_routed(routed, now.output);
     keep<Backend, E>(e.backend(), pooled.values.data, now.of_gradient.span().size(), seen);
-    if (step == 1)
+    if (turn == 1)
       keep<Backend, E>(e.backend(), e.evaluate(other.ids.keyed()).data,
                        other.of_gradient.span().size(), seen);
     if (ahead != nullptr && step + 1 < steps)
       ahead->start(given[static_cast<std::size_t>(step) + 1]->ids.keyed());
-    if (step == 4 || step == 5) {
+    if (turn == 4 || turn == 5) {
       e.accumulate(pooled, now.gradient);
-      if (step == 5) e.apply();
+      if (turn == 5) e.apply();
     } else {
       e.backward(pooled, now.gradient, now.of_weights.span());
       const std::vector<float> of_weights = now.of_weights.read();
@@ -209,6 +224,10 @@ Seen train(E& e, int rank, int steps, Ahead* ahead) {
   read_tables(e, seen);
   return seen;
 }
+
+using AllOptimizers = TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>,
+                                     Train<AdamW>, Train<PartialRowWiseAdam>, Train<Lamb>,
+                                     Train<Ftrl>, Train<Lion>, Train<Momentum>>;
 
 /// A collection whose table t is in training group t modulo their number.
 template <class Backend, class Trained, class... Policies>
@@ -234,7 +253,8 @@ struct TwoBackends {
 
 /// Under every cut of tables, with and without routing ahead.
 template <class Backend, class Trained, class... Policies>
-void one_model(Tier tier, const std::string& folder, std::vector<int> rank_counts, int steps) {
+void one_model(Tier tier, const std::string& folder, std::vector<int> rank_counts,
+               const Size& size) {
   using E = Collection<Backend, Trained, Policies...>;
   using Comm = typename ThreadRanks<Backend>::type;
   for (const int ranks : rank_counts) {
@@ -249,18 +269,18 @@ void one_model(Tier tier, const std::string& folder, std::vector<int> rank_count
         ThreadCommunicator second_host = host.split(0);
         Comm c = ThreadRanks<Backend>::make(host, backend),
              second = ThreadRanks<Backend>::make(second_host, routing);
-        E e(c, backend, layout(ranks, ranks, run == 0 ? std::nullopt : std::optional(tier)),
+        E e(c, backend, layout(ranks, ranks, run == 0 ? std::nullopt : std::optional(tier), size),
             options<E>(folder));
         const auto r = static_cast<std::size_t>(c.rank());
         using Ahead = RouteAhead<E, std::int64_t, Comm, Backend>;
         std::optional<Ahead> ahead;
         if (run == 2) ahead.emplace(e, second, routing);
         seen[static_cast<std::size_t>(run)][r] =
-            train<Backend>(e, c.rank(), steps, ahead ? &*ahead : nullptr);
+            train<Backend>(e, c.rank(), size, ahead ? &*ahead : nullptr);
         counters[r] = e.tables().cache_counters();
         if (run != 0) {
-          CHECK(counters[r].fetched_rows > (steps > 6 ? 3 : 1) * cache_rows);
-          CHECK(counters[r].written_rows > cache_rows / 2);
+          CHECK(counters[r].fetched_rows > (size.steps > 6 ? 480 : 160));
+          CHECK(counters[r].written_rows > 80);
           CHECK(counters[r].rows > counters[r].fetched_rows);
           CHECK(counters[r].read_bytes > 0);
         }

@@ -16,6 +16,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace sequences {
@@ -160,47 +161,69 @@ std::vector<float> vectors_of(const Backend& backend, const SequenceView<Backend
   return out.read();
 }
 
-/// Trains, and answers what all ranks saw. `adjust(options)`.
+/// What a rank saw, step by step.
+struct OfRank {
+  std::vector<std::vector<float>> pooled, vectors;
+};
+
+/// A rank's steps with samples of the global batch, and their gradients. `bounded`: batches say how
+/// many ids a feature has at most.
+template <class E>
+OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give, bool bounded = false) {
+  OfRank seen;
+  const auto& backend = embeddings.backend();
+  using Backend = std::remove_cvref_t<decltype(backend)>;
+  for (int step = 0; step < steps; ++step) {
+    const auto [begin, end] = own_samples(step, ranks, rank);
+    const Batch batch(step, begin, end);
+    KeyedJagged<std::int64_t> keyed = batch.keyed();
+    const std::vector<std::int64_t> bounds(feature_count, 8 * (end - begin));
+    if (bounded) keyed.bounds = bounds;
+    const BatchOn<std::int64_t, Backend> ids(backend, keyed);
+    const auto found = embeddings.forward(ids.keyed());
+    seen.pooled.push_back(read(backend, found.values.data, batch.gradient.size()));
+    std::vector<float>& vectors = seen.vectors.emplace_back();
+    for (const char* name : {"history", "users"}) {
+      const std::vector<float> some = vectors_of(backend, found.sequence(name));
+      vectors.insert(vectors.end(), some.begin(), some.end());
+    }
+    const Array<float, Backend> gradient(backend, batch.gradient);
+    const Fed<Backend> fed(backend, found, batch, give);
+    embeddings.backward(found, {gradient.data(), end - begin, columns}, fed.all);
+  }
+  return seen;
+}
+
+/// Trains, and answers what all ranks saw. `equal`: with option equal_batches, and bounds.
 template <class Backend, class... Policies>
-Seen train(int ranks, Cut cut, int steps, Give give = Give::ids, int gradient_blocks = 0) {
+Seen train(int ranks, Cut cut, int steps, Give give = Give::ids, int gradient_blocks = 0,
+           bool equal = false) {
   Seen seen;
-  std::vector<std::vector<std::vector<float>>> pooled(static_cast<std::size_t>(steps)),
-      vectors(static_cast<std::size_t>(steps));
-  for (auto* all : {&pooled, &vectors})
-    for (auto& of_step : *all) of_step.resize(static_cast<std::size_t>(ranks));
+  std::vector<OfRank> of_ranks(static_cast<std::size_t>(ranks));
   for (const TableSpec& table : tables())
     seen.tables[std::string(table.name)].resize(static_cast<std::size_t>(table.rows * table.width));
   on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
     EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(
         c, backend, layout(ranks, cut),
-        {.learning_rate = 0.125f, .seed = 7, .gradient_blocks = gradient_blocks});
-    for (int step = 0; step < steps; ++step) {
-      const auto [begin, end] = own_samples(step, ranks, c.rank());
-      const Batch batch(step, begin, end);
-      const BatchOn<std::int64_t, Backend> ids(backend, batch.keyed());
-      const auto found = embeddings.forward(ids.keyed());
-      const auto rank = static_cast<std::size_t>(c.rank());
-      const auto at = static_cast<std::size_t>(step);
-      pooled[at][rank] = read(backend, found.values.data, batch.gradient.size());
-      for (const char* name : {"history", "users"}) {
-        const std::vector<float> some = vectors_of(backend, found.sequence(name));
-        vectors[at][rank].insert(vectors[at][rank].end(), some.begin(), some.end());
-      }
-      const Array<float, Backend> gradient(backend, batch.gradient);
-      const Fed<Backend> fed(backend, found, batch, give);
-      embeddings.backward(found, {gradient.data(), end - begin, columns}, fed.all);
-    }
+        {.learning_rate = 0.125f,
+         .seed = 7,
+         .equal_batches = equal,
+         .gradient_blocks = gradient_blocks});
+    of_ranks[static_cast<std::size_t>(c.rank())] =
+        train_rank(embeddings, ranks, c.rank(), steps, give, equal);
     for (int rank = 0; rank < ranks; ++rank, c.barrier())
       for (const TableSpec& table : tables())
         if (rank == c.rank())
           embeddings.tables().get(
               table.name, {seen.tables[std::string(table.name)].data(), table.rows, table.width});
   });
-  for (std::size_t step = 0; step < pooled.size(); ++step)
-    for (std::size_t rank = 0; rank < pooled[step].size(); ++rank) {
-      seen.pooled.insert(seen.pooled.end(), pooled[step][rank].begin(), pooled[step][rank].end());
-      seen.vectors.insert(seen.vectors.end(), vectors[step][rank].begin(),
-                          vectors[step][rank].end());
+  const auto append = [](std::vector<float>& all, const std::vector<float>& some) {
+    all.insert(all.end(), some.begin(), some.end());
+  };
+  for (std::size_t step = 0; step < static_cast<std::size_t>(steps); ++step)
+    for (const OfRank& of_rank : of_ranks) {
+      append(seen.pooled, of_rank.pooled[step]);
+      append(seen.vectors, of_rank.vectors[step]);
     }
   return seen;
 }
@@ -330,8 +353,8 @@ void the_same_bits_on_any_number_of_ranks() {
   const int steps = 2;
   const Seen alone = train<Backend>(1, Cut::whole, steps, Give::ids, 4);
   for (const int ranks : {2, 4}) {
-    const Seen many =
-        train<Backend>(ranks, ranks == 2 ? Cut::both : Cut::rows, steps, Give::ids, 4);
+    const bool two = ranks == 2;  // they have equal batches, say so and say bounds
+    const Seen many = train<Backend>(ranks, two ? Cut::both : Cut::rows, steps, Give::ids, 4, two);
     CAPTURE(ranks);
     for (const auto& [name, values] : alone.tables) CHECK(same_bits(many.tables.at(name), values));
     CHECK(same_bits(many.vectors, train<Backend>(ranks, Cut::whole, steps, Give::ids, 4).vectors));
@@ -395,6 +418,16 @@ void what_backward_and_views_refuse() {
   check_message(
       [&] { E(alone.communicator, backend, layout(1, Cut::whole), {.gradient_blocks = -1}); },
       "option gradient_blocks is -1");
+  // a batch of nothing
+  const Batch nothing(0, 0, 0);
+  const BatchOn<std::int64_t, Backend> no_ids(backend, nothing.keyed());
+  const auto none = e.forward(no_ids.keyed());
+  CHECK(none.sequence(0).ids() == 0);
+  CHECK(vectors_of(backend, none.sequence(0)).empty());
+  e.backward(none, {some.data(), 0, columns},
+             {none.sequence(0).per_id({some.data(), 0, 16}),
+              none.sequence(3).per_id({some.data(), 0, 12})});
+  CHECK(same_bits(shards_of(e), before));
   std::vector<FeatureSpec> weighted = features();
   weighted[0].weighted = true;
   CHECK(describe(make_layout({1}, tables(), weighted, {}).fault) ==

@@ -21,22 +21,21 @@ using namespace tessera;
 
 namespace {
 
-using All = TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>,
-                           Train<AdamW>, Train<PartialRowWiseAdam>, Train<Lamb>, Train<Ftrl>,
-                           Train<Lion>, Train<Momentum>>;
 using Three = TrainingGroups<Train<RowWiseAdagrad>, Train<Adam>, Train<Lamb>>;
 
 }  // namespace
 
 TEST_CASE("tables in files behind caches: one model, to the bit, with every optimizer") {
   const TemporaryFolder folder;
-  caches::one_model<Host, All>(Tier::file, folder.path.string(), {1, 2, 4}, 8);
+  caches::one_model<Host, caches::AllOptimizers>(Tier::file, folder.path.string(), {1, 2, 4},
+                                                 {.steps = 8});
   CHECK(std::filesystem::is_empty(folder.path));
 }
 
 TEST_CASE("tables of 16 bits, rounded by chance, in files: one model, to the bit") {
   const TemporaryFolder folder;
-  caches::one_model<Host, Three, Storage<BFloat16>>(Tier::file, folder.path.string(), {1, 2}, 7);
+  caches::one_model<Host, Three, Storage<BFloat16>>(Tier::file, folder.path.string(), {1, 2},
+                                                    {.steps = 7});
 }
 
 namespace {

@@ -51,6 +51,12 @@ TEST_CASE("each memory has its budget, and the one that is too small is named") 
   CHECK(device.kind == PlanFault::Kind::does_not_fit);
   CHECK(device.limit == 1'000);
   using Embeddings = EmbeddingCollection<Mixed, RowWiseAdagrad, Host, ThreadCommunicator>;
+  // 100 rows of 17 numbers and their places, of each rank's 250; 80 rows of 9, of 400
+  using Behind = Plan<Cached<100, OnFile<RowWise<Query>>>, Cached<80, TableWise<User>>>;
+  const std::int64_t caches = 100 * (17 * 4 + 56) + 80 * (9 * 4 + 56);
+  CHECK(check_memory(Behind::layout({4}), cost, caches, 14'400).ok());
+  CHECK(check_memory(Behind::layout({4}), cost, caches - 1, 14'400).found == caches);
+  CHECK(check_memory(Behind::layout({4}), cost, caches, 14'399).found == 14'400);
   static_assert(
       fits<Embeddings,
            Cluster{.ranks = 4, .memory_per_rank = 20'000, .host_memory_per_rank = 17'000}>);

@@ -6,6 +6,7 @@
 #include <tessera/tessera.cuh>
 
 #include <doctest/doctest.h>
+#include <gpu/golden_folder.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
@@ -80,14 +81,6 @@ class GoldenArray {
  private:
   Buffer<T, Cuda> buffer_;
 };
-
-bool golden_close(std::span<const float> found, std::span<const float> expected) {
-  if (found.size() != expected.size()) return false;
-  for (std::size_t i = 0; i < found.size(); ++i)
-    if (!(std::fabs(found[i] - expected[i]) <= 1e-5f + 1e-4f * std::fabs(expected[i])))
-      return false;
-  return true;
-}
 
 /// The sequence features of samples [begin, end): compares their vectors with the case's, and holds
 /// the gradients to feed back.
@@ -217,22 +210,6 @@ void run_golden_embedding(const std::filesystem::path& path) {
       run_golden(golden, RowWiseAdagrad{o["eps"], o.value("initial_accumulator", 0.0f)}, ranks);
     if (kind == "adam") run_golden(golden, Adam{o["beta1"], o["beta2"], o["eps"]}, ranks);
   }
-}
-
-/// Runs every file of the folder that TESSERA_GOLDEN names.
-void run_golden_folder(void (*run)(const std::filesystem::path&)) {
-  const char* const folder = std::getenv("TESSERA_GOLDEN");
-  if (folder == nullptr) {
-    MESSAGE("skipped: TESSERA_GOLDEN names no folder of golden vectors");
-    return;
-  }
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors") {
-      ++files;
-      run(entry.path());
-    }
-  CHECK(files > 0);
 }
 
 }  // namespace

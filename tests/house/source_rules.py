@@ -46,7 +46,7 @@ ALLOWED = {
     # what goes to disk and comes back: any model with local shards, told of by duck typing
     "checkpoint": VOCABULARY | {"io"},
     # frozen tables and models, of the host: a program that serves trains nothing
-    "serving": VOCABULARY | {"io", "checkpoint", "data", "op", "host", "dense", "interaction", "sharding", "tables", "stage"},
+    "serving": VOCABULARY | {"io", "checkpoint", "data", "op", "host", "dense", "interaction", "sequence", "sharding", "tables", "stage"},
 }
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {

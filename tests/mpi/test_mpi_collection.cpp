@@ -18,12 +18,19 @@ namespace {
 
 using Query = ts::Table<"query", 1000, 16>;
 using User = ts::Table<"user", 300, 32>;
-using Genre = ts::Table<"genre", 40, 16, ts::Mean>;
+using Genre = ts::Table<"genre", 40, 16>;
 using Country = ts::Table<"country", 20, 16>;
-using Plan = ts::Plan<ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::TableWise<Genre>,
-                      ts::Replicated<Country>>;
+using Plan = ts::Plan<
+    ts::Features<ts::Feature<"query", "query">, ts::Feature<"user", "user">,
+                 ts::Feature<"genre", "genre", ts::Mean>, ts::Feature<"country", "country">,
+                 ts::Feature<"history", "query", ts::Sequence>,
+                 ts::Feature<"friends", "user", ts::Sequence>,
+                 ts::Feature<"best", "genre", ts::Max>>,
+    ts::RowWise<Query>, ts::ColumnWise<2, User>, ts::TableWise<Genre>, ts::Replicated<Country>>;
+constexpr std::int64_t rows_of_features[] = {1000, 300, 40, 20, 1000, 300, 40};
 
-/// This rank's pooled vectors of six steps, then its tables.
+/// This rank's pooled vectors and sequences of six steps, then its tables. At step 2 the last rank
+/// has no history.
 template <class Comm>
 std::vector<float> train(Comm& c) {
   using Embeddings = ts::EmbeddingCollection<Plan, ts::RowWiseAdagrad, ts::Host, Comm>;
@@ -33,20 +40,33 @@ std::vector<float> train(Comm& c) {
   for (int step = 0; step < 6; ++step) {
     const std::int64_t batch = 20 + 7 * c.rank();
     std::vector<std::int64_t> ids, offsets{0};
-    for (const std::int64_t rows : {1000, 300, 40, 20})
+    for (const std::int64_t rows : rows_of_features)
       for (std::int64_t sample = 0; sample < batch; ++sample) {
-        for (unsigned n = random() % 4; n > 0; --n)
+        const bool none = step == 2 && c.rank() + 1 == c.size();
+        for (unsigned n = none ? 0 : random() % 4; n > 0; --n)
           ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(rows)));
         offsets.push_back(static_cast<std::int64_t>(ids.size()));
       }
     auto pooled = embeddings.forward(ts::KeyedJagged<std::int64_t>{
-        .features = 4, .batch = batch, .ids = ids, .offsets = offsets, .weights = {}});
+        .features = 7, .batch = batch, .ids = ids, .offsets = offsets, .weights = {}});
     seen.insert(seen.end(), pooled.values.data, pooled.values.data + batch * embeddings.columns());
     std::vector<float> gradient(static_cast<std::size_t>(batch * embeddings.columns()));
     for (float& g : gradient)
       g = 0.01f * static_cast<float>(static_cast<int>(random() % 2001) - 1000);
+    std::vector<std::vector<float>> vectors;
+    std::vector<ts::SequenceGradient> of_sequences;
+    for (const char* name : {"history", "friends"}) {
+      const auto view = pooled.sequence(name);
+      std::vector<float>& some =
+          vectors.emplace_back(static_cast<std::size_t>(view.ids() * view.width()));
+      view.materialize({some.data(), view.ids(), view.width()});
+      seen.insert(seen.end(), some.begin(), some.end());
+      for (float& g : some) g = 0.01f * static_cast<float>(static_cast<int>(random() % 201) - 100);
+      of_sequences.push_back(view.per_id({some.data(), view.ids(), view.width()}));
+    }
     embeddings.backward(pooled,
-                        ts::MatrixView<const float>(gradient.data(), batch, embeddings.columns()));
+                        ts::MatrixView<const float>(gradient.data(), batch, embeddings.columns()),
+                        of_sequences);
   }
   for (const auto& shard : embeddings.tables().local_shards())
     for (std::int64_t row = 0; row < shard.weights.rows; ++row)

@@ -7,6 +7,7 @@
 
 #include <nccl/on_ranks.hpp>
 
+#include <collection/sequence_bodies.hpp>
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
@@ -64,6 +65,31 @@ TEST_CASE("over NCCL all blocks begin at multiples of 16 bytes, and training has
         CHECK(same_bits(over_nccl[r].shards, over_threads[r].shards));
       }
     }
+}
+
+TEST_CASE("sequences and max pooling over NCCL, one rank without a history: the same bits") {
+  const auto seen_by = [](auto& c) {
+    E<std::remove_cvref_t<decltype(c)>> e(c, Host{}, sequences::layout(ranks, sequences::Cut::both),
+                                          {.learning_rate = 0.125f, .seed = 7});
+    const sequences::OfRank seen =
+        sequences::train_rank(e, ranks, c.rank(), steps, sequences::Give::ids);
+    std::vector<float> all = shards_of(e);
+    for (const auto* steps_of : {&seen.pooled, &seen.vectors})
+      for (const std::vector<float>& some : *steps_of)
+        all.insert(all.end(), some.begin(), some.end());
+    return all;
+  };
+  std::vector<std::vector<float>> over_nccl(ranks), over_threads(ranks);
+  CHECK(on_ranks(ranks, [&](NcclCommunicator& c, auto) {
+          over_nccl[static_cast<std::size_t>(c.rank())] = seen_by(c);
+        }) == Texts(ranks));
+  run_ranks(ranks, [&](ThreadCommunicator& c) {
+    over_threads[static_cast<std::size_t>(c.rank())] = seen_by(c);
+  });
+  for (std::size_t r = 0; r < ranks; ++r) {
+    CHECK(over_nccl[r].size() > 1000);
+    CHECK(same_bits(over_nccl[r], over_threads[r]));
+  }
 }
 
 TEST_CASE(

@@ -53,8 +53,8 @@ struct Saved {
   std::map<std::string, std::vector<float>> tensors;
   std::filesystem::path checkpoint;
 
-  explicit Saved(const ModelDescription& model) {
-    std::minstd_rand random(5);
+  explicit Saved(const ModelDescription& model, unsigned seed = 5, std::int64_t step = 12) {
+    std::minstd_rand random(seed);
     SelfCommunicator self;
     CheckpointContents contents;
     const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
@@ -83,7 +83,7 @@ struct Saved {
       add(fmt::format("cross.{}.bias", l), {24});
     }
     add_model_description(contents, model, {{"C1", {{0x1f, 0xabcdef01, 0}, {2, 39, 7}}}});
-    save_checkpoint(self, folder.path, contents, 12);
+    save_checkpoint(self, folder.path, contents, step);
     checkpoint = *latest_checkpoint(folder.path);
   }
 };

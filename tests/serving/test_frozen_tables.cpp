@@ -11,11 +11,15 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -33,7 +37,7 @@ using Served =
          Features<Feature<"query", "query", Sum>, Feature<"recent", "query", Mean>,
                   Feature<"user", "user", Sum, Weighted>,
                   Feature<"friends", "user", Mean, Weighted>, Feature<"country", "country", Mean>>>;
-using Cut = Plan<RowWise<Query>, ColumnWise<3, User>, Replicated<Country>>;
+using Cut = Plan<OnFile<RowWise<Query>>, ColumnWise<3, User>, Replicated<Country>>;
 
 const std::vector<FrozenFeature> kFeatures{{"query", "query", Pooling::sum, false},
                                            {"recent", "query", Pooling::mean, false},
@@ -62,12 +66,18 @@ struct Bags {
   KeyedJagged<std::int64_t> keyed() const { return {5, samples, ids, offsets, weights}; }
 };
 
-/// A checkpoint of 3 ranks under another plan than the one that serves.
+/// A checkpoint of 3 ranks under another plan than the one that serves, a table in files, a step of
+/// training in its caches.
 template <class... Policies>
 std::filesystem::path saved(const TemporaryFolder& folder) {
   run_ranks(3, [&](ThreadCommunicator& rank) {
     EmbeddingCollection<Cut, RowWiseAdagrad, Host, ThreadCommunicator, Policies...> embeddings(
-        rank, Host(), {.seed = 11});
+        rank, Host(),
+        {.seed = 11, .files = {.folder = (folder.path / "rows").string(), .cache_bytes = 10'000}});
+    const std::vector<std::int64_t> ids{7, 150, 290, 1, 2, 3, 4, 5, 6};
+    const auto pooled = embeddings.forward(KeyedJagged<std::int64_t>{3, 3, ids, {}, {}});
+    std::vector<float> gradient(static_cast<std::size_t>(3 * embeddings.columns()), 0.25f);
+    embeddings.backward(pooled, {gradient.data(), 3, embeddings.columns()});
     CheckpointContents contents;
     contents.add(embeddings);
     save_checkpoint(rank, folder.path / "run", contents, 1);
@@ -373,6 +383,63 @@ TEST_CASE("what cannot be frozen leaves no file") {
   CHECK(!std::filesystem::exists(folder.path / "frozen.partial"));
   freeze_checkpoint(checkpoint, folder.path / "frozen");  // floats hold anything
   CHECK_THROWS_AS(freeze_checkpoint(folder.path / "nothing", folder.path / "x"), DataError);
+}
+
+/// Bytes of a mapped file that this process has copies of.
+std::int64_t own_bytes(const std::filesystem::path& file) {
+  std::ifstream maps("/proc/self/smaps");
+  std::int64_t own = 0, mappings = 0;
+  bool of_file = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < 20) {  // addresses
+      of_file = line.find(file.string()) != std::string::npos;
+      mappings += of_file;
+    } else if (of_file && line.starts_with("Anonymous:")) {
+      own += std::stoll(line.substr(10)) << 10;
+    }
+  }
+  return mappings > 0 ? own : -1;
+}
+
+TEST_CASE("processes serve parts of one file, whose memory they share") {
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path / "frozen";
+  freeze_checkpoint(saved<>(folder), file, {.format = RowFormat::int4});
+  std::vector<float> whole;
+  {
+    const FrozenTables tables(file);
+    whole.resize(300 * 20);
+    std::vector<std::int64_t> ids(300);
+    std::iota(ids.begin(), ids.end(), 0);
+    tables.rows("query", std::span<const std::int64_t>(ids),
+                MatrixView<float>{whole.data(), 300, 20});
+  }
+  std::vector<pid_t> processes;
+  for (std::int64_t part = 0; part < 3; ++part) {
+    const pid_t process = ::fork();
+    REQUIRE(process >= 0);
+    if (process == 0) {  // rows [100 part, 100 (part + 1)) of a table
+      int code = 1;
+      try {
+        const FrozenTables tables(file);
+        std::vector<std::int64_t> ids(100);
+        std::iota(ids.begin(), ids.end(), 100 * part);
+        std::vector<float> rows(100 * 20);
+        tables.rows("query", std::span<const std::int64_t>(ids),
+                    MatrixView<float>{rows.data(), 100, 20});
+        const bool same = std::equal(rows.begin(), rows.end(), whole.begin() + 2000 * part);
+        code = !same ? 2 : own_bytes(file) != 0 ? 3 : 0;
+      } catch (...) {
+      }
+      ::_exit(code);
+    }
+    processes.push_back(process);
+  }
+  for (const pid_t process : processes) {
+    int status = -1;
+    ::waitpid(process, &status, 0);
+    CHECK(status == 0);
+  }
 }
 
 TEST_CASE("many threads look up at one time") {

@@ -8,6 +8,7 @@
 #include <tessera/checkpoint/save.hpp>
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/host/backend.hpp>
+#include <tessera/serving/key_lists.hpp>
 #include <tessera/serving/model_description.hpp>
 
 #include <support/temporary_folder.hpp>
@@ -100,6 +101,38 @@ TEST_CASE("a description comes back as it was written") {
   CHECK(wide.projected_widths() == std::set<std::int64_t>{7});
 }
 
+TEST_CASE("a model of histories comes back, and one that is none is refused") {
+  const ModelDescription model{
+      .interaction = "hstu",
+      .vector_width = 4,
+      .top_mlp = {4, 1},
+      .history = HistoryLayers{2, 2, 50, 102},
+      .numeric = {{"stars", NumberTransform::at_least, 3.5f, 1, false, {}, true}},
+      .tables = {{"item", 7, 4, CategoryKey::integer, KeyRows::key, 0, {}, {}, {}}},
+      .features = {{"history", "item", Pooling::none, true},
+                   {"candidate", "item", Pooling::none, false}}};
+  const std::string text = format_model_description(model);
+  const ModelDescription again = parse_model_description(text, "model.json");
+  CHECK(format_model_description(again) == text);
+  CHECK(again.history->attention_length == 102);
+  CHECK(again.numeric[0].list);
+  CHECK(again.numeric[0].transform == NumberTransform::at_least);
+  const auto check = [&](std::string_view from, std::string_view to, std::string_view said) {
+    const std::string fault = fault_of(replaced(text, from, to));
+    INFO(to, "\n", fault);
+    CHECK(fault.find(said) != std::string::npos);
+  };
+  check("\"hstu\"", "\"concat\"", "hstu has a 'history'");
+  check("\"history\":{\"blocks\"", "\"history\":{\"layers\"", "no key 'layers'");
+  check("\"heads\":2", "\"heads\":3", "heads that divide");
+  check("\"blocks\":2", "\"blocks\":2000", "at most 1,024 blocks");
+  check("\"list\":true}", "\"list\":false}", "lists of numbers");
+  check("\"none\"", "\"sum\"", "pools none");
+  check("\"none\",\"list\":false", "\"none\",\"list\":true", "hstu takes the list of items");
+  check("\"width\":4", "\"width\":8", "hstu takes the list of items");
+  check("[4,1]", "[4,4,1]", "one top layer");
+}
+
 TEST_CASE("what is no description is refused with the file and the place") {
   const std::string text = format_model_description(example());
   const auto check = [&](std::string_view from, std::string_view to, std::string_view said) {
@@ -110,7 +143,7 @@ TEST_CASE("what is no description is refused with the file and the place") {
   };
   check("\"version\":1", "\"version\":2", "newer release");
   check("tessera model", "other model", "no description");
-  check("\"cross\"", "\"sum\"", "dot, cross or concat");
+  check("\"cross\"", "\"sum\"", "dot, cross, concat or hstu");
   check("\"bottom_mlp\":[2,8,4]", "\"bottom_mlp\":[]", "only concat");
   check("[2,8,4]", "[3,8,4]", "bottom_mlp");
   check("\"cross_rank\"", "\"cross_ranks\"", "'cross_ranks' is not known");

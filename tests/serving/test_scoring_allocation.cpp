@@ -11,10 +11,10 @@
 #include <cstdlib>
 #include <new>
 
+#include "saved_history.hpp"
 #include "saved_model.hpp"
 
 using namespace tessera;
-using namespace saved_model;
 
 namespace {
 
@@ -33,6 +33,7 @@ void operator delete(void* p, const std::nothrow_t&) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 TEST_CASE("what has run once allocates nothing, but for oneDNN") {
+  using namespace saved_model;
   const Saved saved(description("dot"));
   const FrozenModel model(saved.checkpoint);
   // what a matrix product allocates
@@ -59,5 +60,27 @@ TEST_CASE("what has run once allocates nothing, but for oneDNN") {
     model.inputs().encode(columns, encoded);
     model.score(encoded, scores);
     if (i > 0) CHECK(allocations - before == expected);
+  }
+}
+
+TEST_CASE("histories that have been as long allocate nothing, but for oneDNN's last product") {
+  const saved_history::Saved saved(saved_history::description(true));
+  const FrozenModel model(saved.checkpoint);
+  const saved_history::Samples samples(2, 64, 2);
+  Linear head(saved_history::kWidth, 1, {.threads = 1});
+  std::vector<float> parameters(static_cast<std::size_t>(head.parameter_count())), x(64 * 16),
+      y(64);
+  head.bind(parameters, parameters);
+  head.keep_weights();
+  const ModelColumns columns = samples.columns();
+  EncodedSamples encoded;
+  std::vector<float> scores(64);
+  for (int i = 0; i < 3; ++i) {
+    const std::int64_t start = allocations;
+    head.forward({x.data(), 64, saved_history::kWidth}, {y.data(), 64, 1});
+    const std::int64_t before = allocations;
+    model.inputs().encode(columns, encoded);
+    model.score(encoded, scores);
+    if (i > 0) CHECK(allocations - before == before - start);
   }
 }

@@ -64,6 +64,21 @@ class DeviceHeap {
     return block->second.live && static_cast<const char*>(p) <= block->first + block->second.bytes;
   }
 
+  /// Bytes that are allocated, and the most that were at a time since `forget_most`. For streams that
+  /// work at once.
+  std::size_t bytes() {
+    const std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+  std::size_t most_bytes() {
+    const std::lock_guard lock(mutex_);
+    return most_bytes_;
+  }
+  void forget_most() {
+    const std::lock_guard lock(mutex_);
+    most_bytes_ = bytes_;
+  }
+
   /// Blocks that are allocated.
   std::size_t count() {
     const std::lock_guard lock(mutex_);
@@ -118,11 +133,14 @@ class DeviceHeap {
     auto* p = static_cast<char*>(std::aligned_alloc(alignment, rounded(bytes)));
     if (p == nullptr) return nullptr;
     blocks_[p] = {.capacity = rounded(bytes), .bytes = bytes};
+    bytes_ += rounded(bytes);
+    most_bytes_ = std::max(most_bytes_, bytes_);
     asan::poison(p, rounded(bytes));
     return p;
   }
   void give_back(Blocks::iterator block) {
     asan::unpoison(block->first, block->second.capacity);
+    bytes_ -= block->second.capacity;
     std::free(const_cast<char*>(block->first));
     blocks_.erase(block);
   }
@@ -178,6 +196,7 @@ class DeviceHeap {
   Blocks blocks_;
   std::vector<Freed> freed_;  // may be given away again; the latest last
   int accesses_ = 0;
+  std::size_t bytes_ = 0, most_bytes_ = 0;
 };
 
 /// While it lives, device memory may be touched.

@@ -2,4 +2,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <simt/every_order.hpp>
 
+#include <gpu/golden_hstu_cases.hpp>
 #include <gpu/hstu_cases.hpp>

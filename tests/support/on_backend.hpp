@@ -65,7 +65,8 @@ class BatchOn {
       : ids_(backend, batch.ids),
         offsets_(backend, batch.offsets),
         weights_(backend, batch.weights),
-        keyed_{batch.features, batch.batch, ids_.span(), offsets_.span(), weights_.span()} {}
+        keyed_{batch.features,  batch.batch,     ids_.span(),
+               offsets_.span(), weights_.span(), batch.bounds} {}
   const KeyedJagged<Id>& keyed() const { return keyed_; }
 
  private:

@@ -3,6 +3,8 @@
 //
 // A cache against a table, and its parts: which rows are in which slots, records in files,
 // transfers.
+#include "../../bench/file_calibration.hpp"
+
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/io/safetensors.hpp>
 #include <tessera/tables/row_cache.hpp>
@@ -127,6 +129,21 @@ TEST_CASE("a file that has become shorter is an error that names it") {
     TransferQueue queue(depth);
     on_backend::check_message([&] { queue.read({&transfer, 1}); }, "the file has become shorter");
   }
+}
+
+TEST_CASE("a disk is measured in the folder that was named, which is empty again") {
+  using bench::FileSpeed;
+  const TemporaryFolder folder;
+  const FileSpeed speed = bench::measure_files(folder.path.string(), 1 << 20, 20, 1);
+  CHECK(speed.bandwidth > 0);
+  CHECK(speed.queue_depth >= 1);
+  CHECK(speed.queue_depth <= 256);
+  CHECK(std::filesystem::is_empty(folder.path));
+  on_backend::check_message([&] { bench::measure_files((folder.path / "none").string()); },
+                            "--files: there is no folder");
+  // the shallowest queue that is about as fast as any
+  CHECK(bench::shallowest({{1e8, 1}, {4.75e8, 4}, {5e8, 16}, {4e8, 64}}).queue_depth == 4);
+  CHECK(bench::shallowest({{1e8, 1}, {4.7e8, 4}, {5e8, 16}}).bandwidth == 5e8);
 }
 
 namespace {

@@ -64,6 +64,67 @@ def row(table, text):
     return rows_of[table["name"]].get(signed(key), table["unknown_row"])
 
 
+worst = 0.0
+
+
+def compare(name, scores):
+    global worst
+    difference = max(abs(a - b) for a, b in zip(scores, expected, strict=True))
+    worst = max(worst, difference)
+    print(f"{name}: {difference:.2g}")
+
+
+def histories():
+    """A model of train_sequence: one history at a time, with its candidates; PREDICTIONS has no part in it."""
+    global expected
+    samples = list(csv.DictReader(clicks.open(), delimiter="\t"))
+    expected = [1 / (1 + math.exp(-float(s["logit"]))) for s in samples]
+    groups = []
+    for s in samples:
+        if not groups or groups[-1][0]["history"] != s["history"] or groups[-1][0].get("history_labels") != s.get("history_labels"):
+            groups.append([])
+        groups[-1].append(s)
+    (table,) = model["tables"]
+    if table["rows_by"] == "list":
+        row_of = lambda text: rows_of[table["name"]][signed(text_key(text))]
+    else:
+        row_of = int
+    inputs = []
+    for group in groups:
+        labels = [float(x) for x in group[0]["history_labels"].split("|")] if model["numeric"] else None
+        inputs.append(([row_of(x) for x in group[0]["history"].split("|")], labels, [row_of(s["candidate"]) for s in group]))
+    try:
+        import numpy
+        import onnxruntime
+    except ImportError:
+        print("onnxruntime: not installed")
+    else:
+        session = onnxruntime.InferenceSession(str(onnx_file), providers=["CPUExecutionProvider"])
+        scores = []
+        for history, labels, candidates in inputs:
+            given = {"history": numpy.array(history, numpy.int64), "candidate": numpy.array(candidates, numpy.int64)[:, None]}
+            if labels is not None:
+                given["history_labels"] = numpy.array(labels, numpy.float32)
+            scores += session.run(["score"], given)[0][:, 0].tolist()
+        compare("onnxruntime", scores)
+    try:
+        import torch
+    except ImportError:
+        print("torch: not installed")
+    else:
+        from load_in_torch import load
+
+        built, logits = load(checkpoint), []
+        with torch.no_grad():
+            for history, labels, candidates in inputs:
+                numbers = None if labels is None else torch.tensor(labels)
+                logits.append(built(torch.tensor(history), numbers, torch.tensor(candidates)))
+        compare("torch", torch.sigmoid(torch.cat(logits).double()).tolist())
+
+
+if model["interaction"] == "hstu":
+    histories()
+    sys.exit(1 if worst > 1e-5 else 0)
 data = predictions.read_bytes()
 (header,) = struct.unpack("<H", data[8:10])
 expected = array.array("f", data[10 + header :])
@@ -76,16 +137,6 @@ for feature in model["features"]:
         several[name] = [[row(table, entry) for entry in s[name].split("|")] if s[name] else [] for s in samples]
     else:
         single[name] = [row(table, s[name]) for s in samples]
-
-worst = 0.0
-
-
-def compare(name, scores):
-    global worst
-    difference = max(abs(a - b) for a, b in zip(scores, expected, strict=True))
-    worst = max(worst, difference)
-    print(f"{name}: {difference:.2g}")
-
 
 try:
     import numpy

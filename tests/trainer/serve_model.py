@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """serve_model against the trainer whose model it serves, and against bad clients.
 
-    serve_model.py BIN [--seconds N]    BIN: the folder of train_dlrm, serve_model and evaluate_model
+    serve_model.py BIN [--seconds N] [--requests N]    BIN: the folder of train_dlrm, train_sequence, serve_model and evaluate_model
 
 Scores over HTTP, JSON and binary, are compared with train_dlrm's --predictions: of binary tensors to the last bit. Wrong requests must be
 answered with a status and a text that helps. Clients that die, are slow, or send nonsense come for N seconds (default 3). SIGTERM comes
@@ -202,6 +202,8 @@ def test_scores(binaries, folder):
         "shared": train(binaries, folder / "shared", "--data", criteo, "--min-count", "1", "--max-rows", "100"),
         "projected": train(binaries, folder / "projected", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
                            "--interaction-width", "8"),
+        "files": train(binaries, folder / "files", "--data", criteo, "--min-count", "1", "--max-rows", "500", "--embedding-width", "64",
+                       "--table-files", folder / "rows", "--host-memory", "1MiB"),
         "concat": train(binaries, folder / "concat", "--data", criteo, "--interaction", "concat", "--max-rows", "100"),
         "wide": train(binaries, folder / "wide", "--data", csv, "--schema", folder / "schema.yaml", "--embedding-width", "8,4,16",
                       model=WIDE),
@@ -331,6 +333,73 @@ def valid_body(rows=2):
     inputs = [{"name": f"I{i}", "datatype": "FP32", "shape": [rows, 1], "data": [1.5] * rows} for i in range(1, 14)]
     inputs += [{"name": f"C{i}", "datatype": "BYTES", "shape": [rows, 1], "data": ["1f"] * rows} for i in range(1, 27)]
     return {"inputs": inputs}
+
+
+def history_columns(rows):
+    lists = lambda name: [row[name].split("|") if row[name] else [] for row in rows]
+    columns = {"candidate": ("BYTES", [len(rows), 1], [row["candidate"] for row in rows])}
+    for name, datatype, read in (("history", "BYTES", str), ("history_labels", "FP32", float)):
+        if name in rows[0]:
+            values = [read(v) for one in lists(name) for v in one]
+            columns[name + "__values"] = (datatype, [len(values)], values)
+            columns[name + "__lengths"] = ("INT64", [len(rows), 1], [len(one) for one in lists(name)])
+    return columns
+
+
+def test_histories(binaries, folder):
+    """A ranking model of train_sequence: its test's logits to the last bit, of whole samples and of a user with candidates."""
+    rng = random.Random(4)
+    with open(folder / "events.tsv", "w") as out:
+        out.write("who\twhat\twhen\tstars\n")
+        for user in range(150):
+            for event in range(rng.randrange(4, 20)):
+                out.write(f"u{user}\titem {int(rng.paretovariate(0.8)) % 90}\t{event}\t{rng.randrange(1, 6)}\n")
+    shape = "--model ranking --epochs 2 --ranks 1 --width 16 --heads 2 --blocks 2 --max-length 10 --batch-size 32".split()
+    data = ["--data", folder / "events.tsv", "--user-column", "who", "--item-column", "what", "--time-column", "when"]
+    runs = {"stars": [*data, "--label-column", "stars", "--label-threshold", "4"], "unlabelled": data, "made-up": ["--users", "100", "--items", "100"]}
+    models = {}
+    for name, options in runs.items():
+        save, out = folder / f"history-{name}", folder / f"{name}.tsv"
+        subprocess.run([binaries / "train_sequence", *shape, *options, "--save", save, "--predictions", out, "--json", folder / f"{name}.json"],
+                       check=True, stdout=subprocess.DEVNULL)
+        header, *lines = [line.split("\t") for line in out.read_text().splitlines()]
+        models[name] = [dict(zip(header, line)) for line in lines]
+    server = Server(binaries, *(word for name in models for word in ("--model", f"{name}={folder}/history-{name}")))
+    as_float = lambda x: struct.unpack("f", struct.pack("f", x))[0]
+    score = lambda row: as_float(1 / (1 + math.exp(-as_float(float(row["logit"])))))
+    for name, rows in models.items():
+        check(("history_labels" in rows[0]) == (name != "unlabelled"), rows[0])
+        expected = [score(row) for row in rows]
+        for binary in (True, False):
+            check(list(server.infer(history_columns(rows), binary, name)) == expected, name, "other bits than the trainer's")
+        auc, _ = auc_and_loss(expected, [float(row["label"]) for row in rows])
+        check(abs(auc - json.loads((folder / f"{name}.json").read_text())["auc"]) < 1e-6)
+        # one user with the candidates of all, who each had his own history
+        users = [dict(rows[0], candidate=row["candidate"]) for row in rows]
+        together = server.infer(history_columns(users), True, name)
+        check(abs(together[0] - expected[0]) < 1e-6 and len(set(together)) > 20)
+        for i in (1, 57, len(rows) - 1):
+            check(abs(server.infer(history_columns(users[i:i + 1]), True, name)[0] - together[i]) < 1e-6)
+        print_of = subprocess.run([binaries / "evaluate_model", "accuracy", "--checkpoint", folder / f"history-{name}", "--data", folder / f"{name}.tsv",
+                                   "--label", "label", "--separator", "\t", "--formats", "fp32,int8"], check=True, capture_output=True, text=True).stdout
+        check(abs(float(print_of.splitlines()[2].split()[3]) - auc) < 2e-6, print_of, auc)
+        subprocess.run([binaries / "evaluate_model", "latency", "--checkpoint", folder / f"history-{name}", "--seconds", "0.02", "--batch-sizes", "1,20",
+                        "--threads", "2", "--user-columns", "history" + (",history_labels" if name != "unlabelled" else "")], check=True, capture_output=True)
+    inputs = {i["name"]: i["datatype"] for i in server.json("GET", "/v2/models/stars")[1]["inputs"]}
+    check(inputs == {"history__values": "BYTES", "history__lengths": "INT64", "history_labels__values": "FP32", "history_labels__lengths": "INT64",
+                     "candidate": "BYTES"}, inputs)
+
+    def refused(words, **changed):
+        columns = history_columns(models["stars"][:3]) | changed
+        body = {"inputs": [{"name": n, "datatype": t, "shape": s, "data": d} for n, (t, s, d) in columns.items()]}
+        status, reply = server.json("POST", "/v2/models/stars/infer", body)
+        check(status == 400 and words in reply["error"], words, status, reply)
+
+    refused("history_labels", history_labels__lengths=("INT64", [3, 1], [1, 1, 1]))
+    refused("FP32", history_labels__values=("INT64", [1], [1]))
+    refused("lengths", history__lengths=("INT64", [3, 1], [-1, 1, 1]))
+    refused("'nothing'", candidate=("BYTES", [3, 1], ["item 1", "nothing", "item 2"]))
+    server.end()
 
 
 def test_wrong_requests(binaries, folder):
@@ -562,20 +631,9 @@ def test_load(binaries, folder, seconds):
                 time.sleep(0.05)
 
     def mutated(rng):
-        text = bytearray(body)
-        for _ in range(rng.randrange(1, 20)):
-            place = rng.randrange(len(text))
-            change = rng.randrange(4)
-            if change == 0:
-                text[place] = rng.randrange(256)
-            elif change == 1:
-                del text[place:place + rng.randrange(1, 50)]
-            elif change == 2:
-                text[place:place] = rng.choice([b"[", b"{", b'"', b"-", b"1e999", b"null", b"\\u0000", b"18446744073709551616"])
-            else:
-                text[place:place] = text[place:place + rng.randrange(1, 50)]
+        text = mutate(body, rng)
         headers = {"Inference-Header-Content-Length": str(rng.randrange(len(text) + 9))} if rng.random() < 0.3 else {}
-        status, reply, _ = server.call("POST", "/v2/models/model/infer", bytes(text), headers)
+        status, reply, _ = server.call("POST", "/v2/models/model/infer", text, headers)
         check(status in (200, 400), status, reply[:200])
         json.loads(reply)
 
@@ -626,12 +684,116 @@ def test_load(binaries, folder, seconds):
     check(not lost and len(answered) >= 4, lost, len(answered))
 
 
+def mutate(text, rng):
+    text = bytearray(text)
+    for _ in range(rng.randrange(1, 20)):
+        place = rng.randrange(len(text) + 1)
+        change = rng.randrange(4)
+        if change == 0 and place < len(text):
+            text[place] = rng.randrange(256)
+        elif change == 1:
+            del text[place:place + rng.randrange(1, 50)]
+        elif change == 2:
+            text[place:place] = rng.choice([b"[", b"{", b'"', b"-", b"1e999", b"null", b"\\u0000", b"18446744073709551616", b"\r\n", b"\0"])
+        else:
+            text[place:place] = text[place:place + rng.randrange(1, 50)]
+    return bytes(text)
+
+
+def test_fuzz(binaries, folder, requests):
+    """Malformed requests: bodies of text and of binary tensors, paths, headers, whole requests. Each gets a status that is defined, or, where
+    no request has arrived, the end of its connection; nothing is kept of them."""
+    server = Server(binaries, "--checkpoint", folder / "dot", "--request-timeout", "2", "--max-body", "1MiB", "--threads", "2")
+    columns = criteo_columns([["0", *["1"] * 13, *["68fd1e64"] * 26]] * 3)
+    plain = json.dumps(valid_body(3)).encode()
+    inputs, tail = [], b""
+    for name, (datatype, shape, values) in columns.items():
+        data = encode(datatype, values)
+        inputs.append({"name": name, "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": len(data)}})
+        tail += data
+    head = json.dumps({"inputs": inputs}).encode()
+    good = server.infer(columns, True)
+    memory = lambda: int(pathlib.Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    counts, faults, lock = {}, [], threading.Lock()
+    defined = {200, 400, 404, 405, 408, 411, 413, 414, 415, 417, 431, 501, 503, 505}
+
+    def request(rng):
+        """Its bytes, and whether the connection may go on behind it."""
+        path, body, more = "/v2/models/model/infer", plain, ""
+        kind = rng.randrange(10)
+        if kind < 4:
+            body = mutate(plain, rng)
+        elif kind < 7:
+            cut = mutate(head, rng) if rng.random() < 0.5 else head
+            body = cut + (mutate(tail, rng) if rng.random() < 0.7 else tail)
+            more = f"Inference-Header-Content-Length: {len(cut) if rng.random() < 0.8 else rng.choice(['-1', 'x', '1e3', str(rng.randrange(1 << 70))])}\r\n"
+        elif kind == 7:
+            path = "/" + "".join(chr(rng.randrange(33, 127)) for _ in range(rng.randrange(60)))
+        text = f"POST {path} HTTP/1.1\r\nHost: x\r\n{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        return (mutate(text[:200], rng) + text[200:], False) if kind > 7 else (text, True)
+
+    def client(seed, count):
+        rng, connection, file = random.Random(seed), None, None
+        found = {}
+        try:
+            for _ in range(count):
+                data, goes_on = request(rng)
+                if connection is None:
+                    connection = socket.create_connection(("127.0.0.1", server.port), 30)
+                    file = connection.makefile("rb")
+                line = b""
+                try:
+                    connection.sendall(data)
+                    if not goes_on:
+                        connection.shutdown(socket.SHUT_WR)
+                    line = file.readline()
+                    length, ends = 0, not goes_on
+                    for header in iter(file.readline, b"\r\n"):
+                        if not header:
+                            break
+                        name, _, value = header.lower().partition(b":")
+                        length = int(value) if name == b"content-length" else length
+                        ends = ends or (name == b"connection" and value.strip() == b"close")
+                    reply = file.read(length)
+                except ConnectionError:  # the server has ended it before all was sent
+                    ends = True
+                status = int(line.split()[1]) if line else 0
+                check(status in defined or (status == 0 and ends), status, data[:300])
+                if status >= 400:
+                    check(json.loads(reply)["error"], reply)
+                found[status] = found.get(status, 0) + 1
+                if ends:
+                    connection.close()
+                    connection = None
+        except Exception as error:
+            faults.append(repr(error))
+        with lock:
+            for status, n in found.items():
+                counts[status] = counts.get(status, 0) + n
+
+    client(99, min(requests // 10, 2000))  # what is needed once
+    before = memory()
+    threads = [threading.Thread(target=client, args=(seed, requests // 4)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    check(not faults, faults)
+    check(counts.get(400, 0) > requests / 4, counts)
+    check(server.infer(columns, True) == good)
+    grown = memory() - before
+    check(grown < 64 << 20, "memory grew by", grown)
+    server.end()
+    print("malformed requests by status (0: none, the connection ended):", dict(sorted(counts.items())), "memory grew by", grown >> 10, "KiB")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binaries", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=3, help="that bad clients come for")
+    parser.add_argument("--requests", type=int, default=1000, help="malformed ones")
     arguments = parser.parse_args()
-    for program in ("train_dlrm", "serve_model", "evaluate_model"):
+    for program in ("train_dlrm", "train_sequence", "serve_model", "evaluate_model"):
         if not (arguments.binaries / program).exists():
             print(f"skipped: there is no {program}")
             return 77
@@ -639,9 +801,11 @@ def main():
         folder = pathlib.Path(name)
         test_scores(arguments.binaries, folder)
         test_wrong_requests(arguments.binaries, folder)
+        test_histories(arguments.binaries, folder)
         test_versions(arguments.binaries, folder)
         test_watch(arguments.binaries, folder)
         test_evaluate(arguments.binaries, folder)
+        test_fuzz(arguments.binaries, folder, arguments.requests)
         test_load(arguments.binaries, folder, arguments.seconds)
     print("all is well")
     return 0

@@ -99,6 +99,26 @@ TEST_CASE("the same bits again; nearly the same under other plans, ranks and thr
   CHECK(trained(options + "--ranks 1 --threads-per-rank 2").at("loss") == one.at("loss"));
 }
 
+TEST_CASE("--virtual-ranks: the same bits on 1, 2 and 4 ranks, under any plan") {
+  // the last batch has fewer histories than there are parts
+  const std::string options =
+      "--users 41 --items 100 --width 16 --heads 1 --blocks 1 --batch-size 19 --negatives 40 "
+      "--virtual-ranks 4 --epochs 2 ";
+  for (const std::string model : {"next-item --popularity 0.5 --log-q", "ranking"}) {
+    const nlohmann::json one = trained(options + "--ranks 1 --model " + model);
+    for (const char* other : {"--ranks 2 --plan row-wise", "--ranks 4 --plan grid"}) {
+      CAPTURE(other);
+      const nlohmann::json json = trained(options + other + " --model " + model);
+      for (const char* key : kScores)
+        if (one.contains(key)) CHECK(json.at(key) == one.at(key));
+      if (model == "ranking") CHECK(json.at("auc") == one.at("auc"));
+    }
+  }
+  check_fails("--virtual-ranks 6", "both must be powers of two");
+  check_fails("--virtual-ranks 2 --ranks 4", "the ranks at most as many");
+  check_fails("--virtual-ranks 4 --plan replicated", "summed rank by rank");
+}
+
 TEST_CASE("--resume: the bits of a run that was not interrupted, under any plan") {
   for (const std::string model : {"next-item", "ranking"}) {
     const TemporaryFolder folder;
@@ -150,6 +170,7 @@ TEST_CASE("a file of events: columns by name, labels from a threshold, windows o
   check_fails(options + "--test-window 1000", "no event is before the two windows", 1);
   check_fails("--data " + (folder.path / "none").string(), "cannot open", 1);
   check_fails(options + "--json " + path.string(), "--json: '");
+  check_fails(options + "--model ranking --predictions " + path.string(), "--predictions: '");
   check_fails(options + "--items 100", "--items");
   const auto one = folder.path / "one.csv";
   std::ofstream(one) << "user,item,timestamp\na,x,1\nb,y,2\n";
@@ -169,6 +190,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--max-length 0", "--max-length");
   check_fails("--dropout 1", "--dropout");
   check_fails("--negatives 0", "--negatives");
+  check_fails("--predictions /tmp/x.tsv", "--predictions are of --model ranking");
   check_fails("--log-q", "--log-q corrects for --popularity, which is 0");
   check_fails("--popularity -1", "--popularity");
   check_fails("--ranks 0", "--ranks");

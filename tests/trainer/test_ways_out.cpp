@@ -57,13 +57,33 @@ Outcome export_onnx(const std::string& arguments) {
   return train_dlrm(arguments, false, "", "export_onnx");
 }
 
+/// Exports the last checkpoint of `run` and compares scores. `of`: what has the samples, and their
+/// predictions.
+void check_exports(const std::filesystem::path& folder, const std::string& of,
+                   const std::string& what) {
+  const auto path = [&](const char* name) { return "'" + (folder / name).string() + "'"; };
+  const Outcome outcome =
+      export_onnx("--checkpoint " + path("run") + " --output " + path("model.onnx"));
+  INFO(outcome.err);
+  REQUIRE(outcome.status == 0);
+  CHECK(std::filesystem::exists(folder / "model.onnx.data"));
+  const char* const python = std::getenv("TESSERA_PYTHON");
+  const int status =
+      std::system(((python == nullptr ? "python3" : python) + std::string(" '") +
+                   (root() / "tests/trainer/check_exports.py").string() + "' '" +
+                   latest_checkpoint(folder / "run")->string() + "' " + path("model.onnx") + " " +
+                   of + " '" + (root() / "examples").string() + "' >" + path("out") + " 2>&1")
+                      .c_str());
+  MESSAGE(what << ": " << text_of(folder / "out"));
+  CHECK(status == 0);
+}
+
 }  // namespace
 
 TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
   const TemporaryFolder folder;
   write_clicks(folder.path / "clicks.csv", 2000);
   const auto path = [&](const char* name) { return "'" + (folder.path / name).string() + "'"; };
-  const char* const python = std::getenv("TESSERA_PYTHON");
   const std::string numeric =
       "numeric: [{name: x, transform: [log1p, standardize]}, {name: z, transform: standardize, "
       "empty: 3}]\n";
@@ -89,20 +109,32 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
             " --ranks 2 --batch-size 50 --top-mlp 16,8 --embedding-width 8 " +
             (std::string_view(how).starts_with("--model wide") ? "" : "--bottom-mlp 12 ") +
             "--learning-rate 0.05 " + how);
+    check_exports(folder.path, path("clicks.csv") + " " + path("scores.npy"), how);
+  }
+  for (const char* const data :
+       {"--data events.csv --label-column stars --label-threshold 4", "--data events.csv", ""}) {
+    std::filesystem::remove_all(folder.path / "run");
+    std::ofstream events(folder.path / "events.csv");
+    events << "user,item,timestamp,stars\n";
+    std::uint64_t random = 3;
+    for (int e = 0; e < 600; ++e) {
+      random = mix64(random);
+      events << random % 40 << ",i" << (random >> 8) % 50 << ',' << e << ',' << (random >> 16) % 6
+             << '\n';
+    }
+    events.close();
+    std::string given = data;
+    if (const std::size_t at = given.find("events.csv"); at != std::string::npos)
+      given.replace(at, 10, path("events.csv"));
     const Outcome outcome =
-        export_onnx("--checkpoint " + path("run") + " --output " + path("model.onnx"));
+        train_dlrm(given + (given.empty() ? "--users 50 --items 100" : "") + " --save " +
+                       path("run") + " --predictions " + path("scores.tsv") +
+                       " --model ranking --ranks 2 --epochs 2 --width 16 --heads 2 --max-length 8 "
+                       "--batch-size 16 --learning-rate 0.01",
+                   false, "", "train_sequence");
     INFO(outcome.err);
     REQUIRE(outcome.status == 0);
-    CHECK(std::filesystem::exists(folder.path / "model.onnx.data"));
-    const std::string checkpoint = latest_checkpoint(folder.path / "run")->string();
-    const int status = std::system(((python == nullptr ? "python3" : python) + std::string(" '") +
-                                    (root() / "tests/trainer/check_exports.py").string() + "' '" +
-                                    checkpoint + "' " + path("model.onnx") + " " +
-                                    path("clicks.csv") + " " + path("scores.npy") + " '" +
-                                    (root() / "examples").string() + "' >" + path("out") + " 2>&1")
-                                       .c_str());
-    MESSAGE(how << ": " << text_of(folder.path / "out"));
-    CHECK(status == 0);
+    check_exports(folder.path, path("scores.tsv") + " none", given);
   }
 }
 

@@ -107,8 +107,8 @@ class CheckpointContents {
                           .source = static_cast<int>(sources_.size()),
                           .arena = shard.arena,
                           .arena_row = shard.arena_row,
-                          .copy = copy,
-                          .gather = gather};
+                          .copy = shard.host_memory ? MemoryCopy{} : copy,
+                          .gather = shard.host_memory ? MemoryGather{} : gather};
       const int t = first[static_cast<std::size_t>(shard.table)];
       with_matrix(shard.weights, [&](const auto& weights) {
         rows.parts.push_back(part(t, column, weights, write));

@@ -25,8 +25,8 @@ namespace tessera::inline v0 {
 
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
 /// writer takes the rows block by block; before an update changes a row that the writer has not
-/// reached, the row is copied aside. Small tensors (all but tables), and tables in memory that the
-/// host cannot read, are copied at once. Extra memory of the host: those, one bit for each row, and
+/// reached, the row is copied aside. Small tensors (all but tables), and a GPU's tables, whose updates
+/// nobody tells of, are copied at once. Extra memory of the host: those, one bit for each row, and
 /// at most about `memory_bytes` of rows: when they are full, updates wait for the writer. Updates
 /// come from one thread, the writer is another.
 class Snapshot {
@@ -126,7 +126,10 @@ class Snapshot {
     int source;
   };
 
-  static bool at_once(const CheckpointRows& rows) { return rows.source < 0 || rows.copy; }
+  /// Whether nobody says which of the rows an update changes.
+  bool at_once(const CheckpointRows& rows) const {
+    return rows.source < 0 || !contents_.sources()[static_cast<std::size_t>(rows.source)];
+  }
 
   void watch(bool on) {
     for (std::size_t s = 0; s < watchers_.size(); ++s)

@@ -14,28 +14,53 @@
 
 namespace tessera::inline v0 {
 
-/// Distinct ids in the order of their first appearance, by a hash table of indices into them, at
-/// most half full. Threads take whole jobs.
+/// Distinct ids in the order of their first appearance. Where a table has not many more rows than
+/// there are ids: by an index for each of its rows, which is never cleared, as an entry counts only
+/// where it leads to the row's own id (Briggs and Torczon 1993). Else by a hash table of indices,
+/// which grows with what is found. Threads take whole jobs.
 template <IdType Id>
 struct op::Kernel<op::DistinctIds<Id>, Host> {
   using Job = typename op::DistinctIds<Id>::Job;
 
   static void run(const Host& backend, const typename op::DistinctIds<Id>::Parameters& p) {
-    std::int64_t most = 0;
-    for (const Job& job : p.jobs) most = std::max(most, job.count);
-    const std::size_t room = table_size(most);
+    std::size_t room = 0;
+    for (const Job& job : p.jobs)
+      room = std::max(room, by_row(job) ? static_cast<std::size_t>(job.rows) : most_slots(job));
     auto* const tables = static_cast<std::int32_t*>(backend.scratch(
         0, room * sizeof(std::int32_t) * static_cast<std::size_t>(backend.threads())));
     parallel_for(backend.threads(), static_cast<std::int64_t>(p.jobs.size()),
                  [&](std::int64_t job, int worker) {
-                   find(p.jobs[static_cast<std::size_t>(job)],
-                        tables + static_cast<std::size_t>(worker) * room);
+                   Job& of = p.jobs[static_cast<std::size_t>(job)];
+                   std::int32_t* const table = tables + static_cast<std::size_t>(worker) * room;
+                   by_row(of) ? find_by_row(of, table) : find_by_hash(of, table);
                  });
   }
 
  private:
-  static std::size_t table_size(std::int64_t count) {
-    return std::bit_ceil(static_cast<std::size_t>(2 * count + 1));
+  static bool by_row(const Job& job) { return job.rows > 0 && job.rows / 16 <= job.count; }
+
+  static void find_by_row(Job& job, std::int32_t* index_of_row) {
+    std::int32_t found = 0;
+    for (std::int64_t i = 0; i < job.count; ++i) {
+      const Id id = job.ids[i];
+      if (id < 0) {
+        job.index[i] = -1;
+        continue;
+      }
+      std::int32_t at = index_of_row[id];  // what was here before, perhaps
+      if (static_cast<std::uint32_t>(at) >= static_cast<std::uint32_t>(found) ||
+          job.distinct[at] != id) {
+        index_of_row[id] = at = found;
+        job.distinct[found++] = id;
+      }
+      job.index[i] = at;
+    }
+    job.found = found;
+  }
+
+  /// A power of two, so that a hash table is at most half full at the end.
+  static std::size_t most_slots(const Job& job) {
+    return std::bit_ceil(static_cast<std::size_t>(2 * job.count + 1));
   }
 
   /// One product: its high bits tell neighbours apart, its low ones what lies at even distances.
@@ -44,9 +69,10 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
     return static_cast<std::size_t>(product ^ (product >> 32));
   }
 
-  static void find(Job& job, std::int32_t* table) {
-    const std::size_t size = table_size(job.count), mask = size - 1;
-    std::memset(table, 0xff, size * sizeof(*table));  // -1: free
+  static void find_by_hash(Job& job, std::int32_t* table) {
+    const std::size_t most = most_slots(job);
+    std::size_t size = std::min<std::size_t>(most, first_size);
+    clear(table, size);
     std::int32_t found = 0;
     for (std::int64_t i = 0; i < job.count; ++i) {
       const Id id = job.ids[i];
@@ -54,15 +80,33 @@ struct op::Kernel<op::DistinctIds<Id>, Host> {
         job.index[i] = -1;
         continue;
       }
-      std::size_t at = place(id) & mask;
-      while (table[at] >= 0 && job.distinct[table[at]] != id) at = (at + 1) & mask;
+      std::size_t at = slot_of(id, job.distinct, table, size);
       if (table[at] < 0) {
+        if (8 * static_cast<std::size_t>(found) >= size && size < most) {
+          size = std::min(most, 4 * size);
+          clear(table, size);
+          for (std::int32_t k = 0; k < found; ++k)
+            table[slot_of(job.distinct[k], job.distinct, table, size)] = k;
+          at = slot_of(id, job.distinct, table, size);
+        }
         table[at] = found;
         job.distinct[found++] = id;
       }
       job.index[i] = table[at];
     }
     job.found = found;
+  }
+
+  static constexpr std::size_t first_size = 1024;
+  static void clear(std::int32_t* table, std::size_t size) {
+    std::memset(table, 0xff, size * sizeof(*table));  // -1: free
+  }
+  /// Where an id's index is, or would be.
+  static std::size_t slot_of(Id id, const Id* distinct, const std::int32_t* table,
+                             std::size_t size) {
+    std::size_t at = place(id) & (size - 1);
+    while (table[at] >= 0 && distinct[table[at]] != id) at = (at + 1) & (size - 1);
+    return at;
   }
 };
 

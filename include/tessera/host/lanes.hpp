@@ -117,8 +117,8 @@ inline constexpr int largest_chunk = 16 * native_lanes;
 
 /// Calls f.template operator()<C>(column) for consecutive chunks of C columns that make up a row. A
 /// compile-time width up to largest_chunk is one chunk; a width known at run time is put together
-/// from the chunks that there are.
-template <int Width, class F>
+/// from the chunks that there are, of at most `Most` columns.
+template <int Width, int Most = 128, class F>
 [[gnu::always_inline]] inline void for_column_chunks(int width, const F& f) {
   if constexpr (Width != 0) {
     constexpr int whole = Width / largest_chunk * largest_chunk;
@@ -130,7 +130,7 @@ template <int Width, class F>
     const auto chunks = [&]<int C>(std::integral_constant<int, C>) {
       for (; column + C <= width; column += C) f.template operator()<C>(column);
     };
-    chunks(std::integral_constant<int, 128>{});
+    if constexpr (Most >= 128) chunks(std::integral_constant<int, 128>{});
     chunks(std::integral_constant<int, 64>{});
     chunks(std::integral_constant<int, 32>{});
     chunks(std::integral_constant<int, 16>{});

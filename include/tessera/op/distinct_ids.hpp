@@ -21,7 +21,7 @@ struct DistinctIds {
     Id* distinct = nullptr;         ///< room for `count`
     std::int32_t* index = nullptr;  ///< [count]
     std::int64_t found = 0;         ///< out: distinct ids
-    std::int64_t rows = 0;          ///< all ids are below; for backends that sort them
+    std::int64_t rows = 0;          ///< all ids are below; 0: not known, on the host
   };
   struct Parameters {
     std::span<Job> jobs;

@@ -423,7 +423,7 @@ constexpr Prediction predict(const Layout& layout, const CostModel& model, bool 
         model.cost(shard.table, shard.rectangle, replicated, shard.tier, shard.cache_rows);
     for (const Tier tier : all_tiers)
       (replicated ? all_bytes.bytes_in(tier)[0] : p.bytes_in(tier)[shard.rank]) +=
-          model.memory(shard.table).of(shard.rows_in(tier));
+          bytes_in(shard, model.memory(shard.table), tier);
     if (std::find(widths.begin(), widths.end(), shard.rectangle.width()) == widths.end())
       widths.push_back(shard.rectangle.width());
     if (replicated) {

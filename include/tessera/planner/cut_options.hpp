@@ -125,7 +125,7 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
                         .bytes = model.memory(t).of(request.rectangle),
                         .cache_bytes = request.tier == Tier::device
                                            ? 0
-                                           : model.memory(t).of(shard.rows_in(Tier::device)),
+                                           : bytes_in(shard, model.memory(t), Tier::device),
                         .tier = request.tier,
                         .place = request.place});
     const double shared = cost.shared_seconds() - cost.spared_seconds() / ranks;
@@ -157,7 +157,9 @@ constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& mod
               .parts = parts,
               .seconds = cost.seconds(),
               .bytes = model.memory(t).of(part),
-              .cache_bytes = model.memory(t).of({0, cached, 0, part.width()}),
+              .cache_bytes = cached == 0 ? 0
+                                         : bytes_in(Shard{t, part, 0, tier, cached},
+                                                    model.memory(t), Tier::device),
               .rank = rank,
               .tier = tier,
               .cache_rows = cached};

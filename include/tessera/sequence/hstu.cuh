@@ -208,7 +208,7 @@ class CudaHstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
         .heads = Heads,
         .tiles = tiles,
         .alpha = options_.alpha,
-        .scale = 1.0f / static_cast<float>(options_.max_length),
+        .scale = 1.0f / static_cast<float>(options_.attention_length),
         .uvqk = uvqk_.data(),
         .stride = uvqk_columns,
         .v_column = v_column,

@@ -27,23 +27,17 @@ namespace tessera::inline v0 {
 /// Parameters in this order: norm weight and bias [width], uvqk weight [2 Heads (HiddenDim +
 /// AttentionDim), width] and bias, output norm weight and bias [Heads HiddenDim], output weight
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
-template <int Heads, int AttentionDim, int HiddenDim>
-class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
-  using Base = HstuParameters<Heads, AttentionDim, HiddenDim>;
-  using Base::gated_width, Base::activated, Base::uvqk_offset, Base::uvqk_bias_offset;
-  using Base::hidden_columns, Base::uvqk_columns, Base::v_column, Base::q_column, Base::k_column;
-  using Base::output_norm_offset, Base::output_offset, Base::value, Base::require_bound;
-  using Base::width_, Base::options_, Base::values_, Base::gradients_, Base::x_;
-
+class AnyHstuLayer : public AnyHstuParameters {
  public:
   /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
-  explicit HstuLayer(std::int64_t width, HstuOptions options) : Base(width, options) {}
+  AnyHstuLayer(HstuHeads heads, std::int64_t width, HstuOptions options)
+      : AnyHstuParameters(heads, width, options) {}
 
   /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
   /// index). Returns the number of the next layer.
   int initialize(std::uint64_t seed, int first_layer) {
     require_bound();
-    this->first_values(values_, seed, first_layer);
+    first_values(values_, seed, first_layer);
     return first_layer + 2;
   }
 
@@ -51,15 +45,18 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
   /// InvalidArgument for shapes that do not fit, a sequence longer than max_length, or more targets
   /// than positions; y is then as before.
   void forward(MatrixView<const float> x, const SequenceBatch& batch, MatrixView<float> y) {
-    this->check_forward(x, y);
+    check_forward(x, y);
     check_sequences("HstuLayer", batch, x.rows, options_.max_length);
     x_ = x;
     offsets_.assign(batch.offsets.begin(), batch.offsets.end());
     targets_.assign(batch.targets.begin(), batch.targets.end());
     const std::int64_t rows = x.rows;
     resize(rows);
-    detail::transpose(value(uvqk_offset()), uvqk_columns, width_, uvqk_weight_.data());
-    detail::transpose(value(output_offset()), width_, gated_width(), output_weight_.data());
+    if (!weights_kept_ || !weights_ready_) {
+      detail::transpose(value(uvqk_offset()), uvqk_columns, width_, uvqk_weight_.data());
+      detail::transpose(value(output_offset()), width_, gated_width(), output_weight_.data());
+      weights_ready_ = true;
+    }
     each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
       for (std::int64_t r = first; r < first + count; ++r) {
         moments_[static_cast<std::size_t>(r)] =
@@ -80,7 +77,7 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
     each_attention(detail::HstuAttention::query_block, [&](const detail::HstuAttention& attention,
                                                            std::int64_t row, int head,
                                                            std::int64_t first, float* scratch) {
-      attention.forward(first, attention_.data() + row * hidden_columns + head * HiddenDim,
+      attention.forward(first, attention_.data() + row * hidden_columns + head * heads_.hidden_dim,
                         hidden_columns, scratch);
     });
     each_chunk(rows, [&](std::int64_t first, std::int64_t count) {
@@ -104,14 +101,18 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
     });
   }
 
+  /// Says that the parameters stay as they are at the next forward: weights are laid out once.
+  void keep_weights() { weights_kept_ = true, weights_ready_ = false; }
+
   /// The attention of the last forward: [positions, Heads HiddenDim], before its normalization.
   MatrixView<const float> attention() const { return {attention_.data(), x_.rows, hidden_columns}; }
 
   /// Writes the gradients of all parameters, and that of x where `dx` is not empty. After a forward
   /// of the same batch. Throws InvalidArgument for other shapes.
   void backward(MatrixView<const float> dy, MatrixView<float> dx = {}) {
-    this->check_backward(dy, dx);
+    check_backward(dy, dx);
     const std::int64_t rows = x_.rows;
+    size(d_uvqk_, rows, uvqk_columns), size(d_attention_, rows, hidden_columns);
     std::fill(gradients_.begin(), gradients_.end(), 0.0f);
     std::fill_n(d_uvqk_.begin(), rows * uvqk_columns, 0.0f);
     const std::int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
@@ -154,10 +155,11 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
         options_.max_length, [&](const detail::HstuAttention& attention, std::int64_t row, int head,
                                  std::int64_t, float* scratch) {
           float* const d = d_uvqk_.data() + row * uvqk_columns;
-          attention.backward(d_attention_.data() + row * hidden_columns + head * HiddenDim,
-                             hidden_columns, d + q_column + head * AttentionDim,
-                             d + k_column + head * AttentionDim, d + v_column + head * HiddenDim,
-                             scratch, scratch + detail::HstuAttention::scratch());
+          attention.backward(d_attention_.data() + row * hidden_columns + head * heads_.hidden_dim,
+                             hidden_columns, d + q_column + head * heads_.attention_dim,
+                             d + k_column + head * heads_.attention_dim,
+                             d + v_column + head * heads_.hidden_dim, scratch,
+                             scratch + detail::HstuAttention::scratch());
         });
 
     std::fill(partial_.begin(), partial_.end(), 0.0f);
@@ -192,14 +194,13 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
 
   int threads() const { return options_.threads > 0 ? options_.threads : omp_get_max_threads(); }
 
+  static void size(std::vector<float>& v, std::int64_t rows, std::int64_t columns) {
+    v.resize(static_cast<std::size_t>(rows * columns));
+  }
   void resize(std::int64_t rows) {
-    const auto size = [&](std::vector<float>& v, std::int64_t columns) {
-      v.resize(static_cast<std::size_t>(rows * columns));
-    };
-    size(normed_, width_);
-    for (std::vector<float>* v : {&z_, &uvqk_, &d_uvqk_}) size(*v, uvqk_columns);
-    for (std::vector<float>* v : {&attention_, &d_attention_}) size(*v, hidden_columns);
-    size(gated_, gated_width());
+    size(normed_, rows, width_);
+    size(z_, rows, uvqk_columns), size(uvqk_, rows, uvqk_columns);
+    size(attention_, rows, hidden_columns), size(gated_, rows, gated_width());
     uvqk_weight_.resize(static_cast<std::size_t>(uvqk_columns * width_));
     output_weight_.resize(static_cast<std::size_t>(width_ * gated_width()));
     moments_.resize(static_cast<std::size_t>(rows));
@@ -220,41 +221,35 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
   /// positions of every head of every sequence, on all threads.
   template <class F>
   void each_attention(std::int64_t block, const F& f) {
-    struct Task {
-      std::size_t sequence;
-      int head;
-      std::int64_t first;
-    };
-    std::vector<Task> tasks;
+    tasks_.clear();
     for (std::size_t s = 0; s + 1 < offsets_.size(); ++s)
-      for (int head = 0; head < Heads; ++head)
+      for (int head = 0; head < heads_.heads; ++head)
         for (std::int64_t first = 0; first < offsets_[s + 1] - offsets_[s]; first += block)
-          tasks.push_back({s, head, first});
+          tasks_.push_back({s, head, first});
     const int workers = threads();
-    std::vector<float> scratch(
-        static_cast<std::size_t>(2 * detail::HstuAttention::scratch() * workers));
+    size(scratch_, workers, 2 * detail::HstuAttention::scratch());
     std::size_t next = 0;
     detail::for_each_worker(workers, [&](int worker) {
-      float* const own = scratch.data() + 2 * detail::HstuAttention::scratch() * worker;
+      float* const own = scratch_.data() + 2 * detail::HstuAttention::scratch() * worker;
       for (;;) {
         std::size_t t = 0;
 #pragma omp atomic capture
         t = next++;
-        if (t >= tasks.size()) return;
-        const Task& task = tasks[t];
+        if (t >= tasks_.size()) return;
+        const Task& task = tasks_[t];
         const std::int64_t row = offsets_[task.sequence];
         const float* const rows = uvqk_.data() + row * uvqk_columns;
         const detail::HstuAttention attention{
-            .attention_dim = AttentionDim,
-            .hidden_dim = HiddenDim,
+            .attention_dim = heads_.attention_dim,
+            .hidden_dim = heads_.hidden_dim,
             .alpha = options_.alpha,
-            .scale = 1.0f / static_cast<float>(options_.max_length),
+            .scale = 1.0f / static_cast<float>(options_.attention_length),
             .mask = {.length = offsets_[task.sequence + 1] - row,
                      .targets = targets_.empty() ? 0 : targets_[task.sequence],
                      .window = options_.attention_window},
-            .q = rows + q_column + task.head * AttentionDim,
-            .k = rows + k_column + task.head * AttentionDim,
-            .v = rows + v_column + task.head * HiddenDim,
+            .q = rows + q_column + task.head * heads_.attention_dim,
+            .k = rows + k_column + task.head * heads_.attention_dim,
+            .v = rows + v_column + task.head * heads_.hidden_dim,
             .stride = uvqk_columns};
         f(attention, row, task.head, task.first, own);
       }
@@ -284,11 +279,31 @@ class HstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
             partial_[static_cast<std::size_t>(chunk * columns + c)];
   }
 
+  struct Task {
+    std::size_t sequence;
+    int head;
+    std::int64_t first;
+  };
+
   std::vector<std::int64_t> offsets_, targets_;
+  std::vector<Task> tasks_;
+  bool weights_kept_ = false, weights_ready_ = false;
   std::vector<float> normed_, z_, uvqk_, attention_, gated_;  ///< of forward
   std::vector<float> uvqk_weight_, output_weight_;            ///< transposed
+  std::vector<float> scratch_;                                ///< of attention, by worker
   std::vector<float> d_uvqk_, d_attention_, partial_;         ///< of backward
   std::vector<detail::RowMoments> moments_, output_moments_;
+};
+
+/// The same with heads that are known to the compiler.
+template <int Heads, int AttentionDim, int HiddenDim>
+class HstuLayer : public AnyHstuLayer {
+  static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
+                "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
+
+ public:
+  HstuLayer(std::int64_t width, HstuOptions options)
+      : AnyHstuLayer({Heads, AttentionDim, HiddenDim}, width, options) {}
 };
 
 }  // namespace tessera::inline v0

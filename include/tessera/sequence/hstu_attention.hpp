@@ -93,8 +93,10 @@ struct HstuAttention {
   template <class F>
   void for_each_key_block(std::int64_t first, std::int64_t rows, const F& f) const {
     const std::int64_t end = first + rows;  // a position sees nothing behind itself
+    const std::int64_t history = mask.length - mask.targets;
     for (std::int64_t key = mask.begin(first) / key_block * key_block; key < end; key += key_block)
-      f(key, std::min(key_block, end - key));
+      if (key < history || key + key_block > first)  // else targets that only see themselves
+        f(key, std::min(key_block, end - key));
   }
 
   void products(std::int64_t first, std::int64_t rows, std::int64_t key, std::int64_t keys,

@@ -15,8 +15,9 @@
 namespace tessera::inline v0 {
 
 struct HstuOptions {
-  std::int64_t max_length = 0;  ///< of any sequence; attention is divided by it
-  float alpha = 0;              ///< of queries times keys; 0: 1 / sqrt(AttentionDim)
+  std::int64_t max_length = 0;        ///< of any sequence
+  std::int64_t attention_length = 0;  ///< attention is divided by it; 0: by max_length
+  float alpha = 0;                    ///< of queries times keys; 0: 1 / sqrt(AttentionDim)
   float norm_epsilon = 1e-6f;
   /// SiLU of U, V, Q and K, as in the paper; else of U alone, as in the reference's STULayer
   bool silu_all = true;
@@ -28,13 +29,14 @@ struct HstuOptions {
   bool tf32 = false;
 };
 
+/// Heads of an HSTU block, and the columns of each: of queries and keys, of values.
+struct HstuHeads {
+  int heads = 1, attention_dim = 0, hidden_dim = 0;
+};
+
 /// What an HSTU block is on every backend: its options, the places of its parameters and their first
 /// values.
-template <int Heads, int AttentionDim, int HiddenDim>
-class HstuParameters {
-  static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
-                "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
-
+class AnyHstuParameters {
  public:
   std::int64_t width() const { return width_; }
   std::int64_t parameter_count() const { return output_offset() + width_ * gated_width(); }
@@ -51,13 +53,12 @@ class HstuParameters {
   }
 
  protected:
-  static constexpr std::int64_t hidden_columns = Heads * HiddenDim,
-                                uvqk_columns = 2 * Heads * (HiddenDim + AttentionDim);
-  static constexpr std::int64_t v_column = hidden_columns, q_column = 2 * hidden_columns,
-                                k_column = q_column + Heads * AttentionDim;
-
   /// Throws InvalidArgument for sizes that are not positive.
-  HstuParameters(std::int64_t width, HstuOptions options) : width_(width), options_(options) {
+  AnyHstuParameters(HstuHeads heads, std::int64_t width, HstuOptions options)
+      : heads_(heads), width_(width), options_(options) {
+    require(heads.heads > 0 && heads.attention_dim > 0 && heads.hidden_dim > 0,
+            "HstuLayer: {} heads of {} and {} columns; all must be positive", heads.heads,
+            heads.attention_dim, heads.hidden_dim);
     require(width > 0, "HstuLayer: width must be positive, got {}", width);
     require(options.max_length > 0, "HstuLayer: max_length must be positive, got {}",
             options.max_length);
@@ -65,7 +66,12 @@ class HstuParameters {
             options.norm_epsilon);
     require(options.attention_window >= 0, "HstuLayer: attention_window is {}; 0 means no limit",
             options.attention_window);
-    if (options_.alpha == 0) options_.alpha = 1.0f / std::sqrt(static_cast<float>(AttentionDim));
+    require(options.attention_length >= 0,
+            "HstuLayer: attention_length is {}; 0 means that of max_length",
+            options.attention_length);
+    if (options_.alpha == 0)
+      options_.alpha = 1.0f / std::sqrt(static_cast<float>(heads.attention_dim));
+    if (options_.attention_length == 0) options_.attention_length = options.max_length;
   }
 
   /// First values into host memory: norms 1 and 0, matrices Glorot normal, biases 0; from (seed,
@@ -116,10 +122,26 @@ class HstuParameters {
             x_.rows, width_);
   }
 
+  HstuHeads heads_;
+  std::int64_t hidden_columns = std::int64_t{heads_.heads} * heads_.hidden_dim,
+               uvqk_columns = 2 * (hidden_columns + heads_.heads * heads_.attention_dim),
+               v_column = hidden_columns, q_column = 2 * hidden_columns,
+               k_column = q_column + heads_.heads * heads_.attention_dim;
   std::int64_t width_;
   HstuOptions options_;
   std::span<float> values_, gradients_;
   MatrixView<const float> x_;  ///< of the last forward
+};
+
+/// The same with heads that are known to the compiler.
+template <int Heads, int AttentionDim, int HiddenDim>
+class HstuParameters : public AnyHstuParameters {
+  static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
+                "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
+
+ protected:
+  HstuParameters(std::int64_t width, HstuOptions options)
+      : AnyHstuParameters({Heads, AttentionDim, HiddenDim}, width, options) {}
 };
 
 }  // namespace tessera::inline v0

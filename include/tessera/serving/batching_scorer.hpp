@@ -190,7 +190,7 @@ class BatchingScorer {
   static void join(const Request* requests, EncodedSamples& to) {
     const EncodedSamples& first = *requests->samples;
     to.samples = 0;
-    to.numbers.clear(), to.rows.clear();
+    to.numbers.clear(), to.event_numbers.clear(), to.rows.clear();
     to.offsets.assign(1, 0);
     to.number_given = first.number_given;
     to.feature_given = first.feature_given;
@@ -202,6 +202,8 @@ class BatchingScorer {
               "BatchingScorer: requests of other columns");
       to.samples += samples.samples;
       to.numbers.insert(to.numbers.end(), samples.numbers.begin(), samples.numbers.end());
+      to.event_numbers.insert(to.event_numbers.end(), samples.event_numbers.begin(),
+                              samples.event_numbers.end());
     }
     for (std::size_t f = 0; f < to.feature_given.size(); ++f)
       for (const Request* r = requests; r != nullptr; r = r->next) {

@@ -11,12 +11,14 @@
 #include <tessera/op/inputs.hpp>
 #include <tessera/serving/freeze.hpp>
 #include <tessera/serving/frozen_tables.hpp>
+#include <tessera/serving/history_layers.hpp>
 #include <tessera/serving/increment.hpp>
 #include <tessera/serving/model_description.hpp>
 #include <tessera/serving/model_inputs.hpp>
 #include <tessera/serving/model_layers.hpp>
 #include <tessera/serving/pool_rows.hpp>
 #include <tessera/serving/row_format.hpp>
+#include <tessera/serving/scratch_pool.hpp>
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,7 +32,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -109,7 +110,8 @@ class FrozenModel {
   }
   /// Of one user with each candidate: `user` is one sample of some columns, `candidates` have the
   /// others. The user's vectors, and the bottom MLP where all numbers are the user's, are computed
-  /// once. Throws InvalidArgument for a column that both have, or neither.
+  /// once; so is a history, for 1,024 candidates. Throws InvalidArgument for a column that both have,
+  /// or neither.
   void score(const EncodedSamples& user, const EncodedSamples& candidates,
              std::span<float> scores) const {
     logits(user, candidates, scores);
@@ -125,9 +127,10 @@ class FrozenModel {
     for (std::size_t c = 0; c < batch.number_given.size(); ++c)
       require(batch.number_given[c] || batch.samples == 0, "column '{}' is missing",
               description().numeric[c].name);
-    const Lease lease(*this);
+    if (histories_) return history_logits(batch, batch, output);
+    const Clicks::Lease lease(*clicks_);
     for_each_piece(batch.samples, [&](std::int64_t first, std::int64_t count, std::int64_t padded) {
-      detail::ModelScratch& scratch = *lease.scratch;
+      detail::ModelScratch& scratch = *lease;
       scratch.resize(padded);
       take_numbers(batch, first, count, scratch);
       scratch.run_bottom();
@@ -152,8 +155,14 @@ class FrozenModel {
     }
     for (std::size_t f = 0; f < columns_.size(); ++f)
       apart(user.feature_given[f], candidates.feature_given[f], description().features[f].name);
-    const Lease users(*this), lease(*this);
-    detail::ModelScratch& once = *users.scratch;
+    if (histories_) {
+      require(user.feature_given[0] && users_numbers,
+              "column '{}' is the candidates', all else the user's",
+              description().features[1].name);
+      return history_logits(user, candidates, output);
+    }
+    const Clicks::Lease users(*clicks_), lease(*clicks_);
+    detail::ModelScratch& once = *users;
     once.resize(1);
     take_numbers(user, 0, 1, once);
     if (users_numbers) once.run_bottom();
@@ -161,7 +170,7 @@ class FrozenModel {
       if (user.feature_given[f]) pool(user, f, 0, 1, once);
     for_each_piece(
         candidates.samples, [&](std::int64_t first, std::int64_t count, std::int64_t padded) {
-          detail::ModelScratch& scratch = *lease.scratch;
+          detail::ModelScratch& scratch = *lease;
           scratch.resize(padded);
           const MatrixView<float> vectors = scratch.vectors();
           for (std::int64_t s = 0; s < count; ++s)
@@ -189,29 +198,8 @@ class FrozenModel {
     std::int64_t begin;
   };
 
-  /// Layers and memory for one call; they go back at the end.
-  struct Lease {
-    const FrozenModel& model;
-    std::unique_ptr<detail::ModelScratch> scratch;
-    explicit Lease(const FrozenModel& of) : model(of) {
-      {
-        const std::lock_guard lock(of.mutex_);
-        if (!of.idle_.empty()) {
-          scratch = std::move(of.idle_.back());
-          of.idle_.pop_back();
-          return;
-        }
-        of.idle_.reserve(++of.made_);
-      }
-      scratch = of.make_scratch();
-    }
-    ~Lease() {
-      const std::lock_guard lock(model.mutex_);
-      model.idle_.push_back(std::move(scratch));  // there is room
-    }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-  };
+  using Clicks = detail::ScratchPool<detail::ModelScratch>;
+  using Histories = detail::ScratchPool<detail::HistoryScratch>;
 
   static constexpr std::int64_t kLargestPiece = 1024;
 
@@ -270,8 +258,12 @@ class FrozenModel {
 
   /// What does not fit is an error now.
   void make_first_scratch() {
-    idle_.push_back(make_scratch());
-    made_ = 1;
+    if (description().history)
+      histories_.emplace([this] {
+        return std::make_unique<detail::HistoryScratch>(description(), tensors_.history);
+      });
+    else
+      clicks_.emplace([this] { return make_scratch(); });
   }
 
   std::unique_ptr<detail::ModelScratch> make_scratch() const {
@@ -295,6 +287,55 @@ class FrozenModel {
     require(batch.feature_given.size() == columns_.size() &&
                 batch.number_given.size() == description().numeric.size(),
             "these samples were not encoded for this model");
+  }
+
+  /// Neighbours of one history are candidates of one sequence. `histories`: of all samples, or one.
+  void history_logits(const EncodedSamples& histories, const EncodedSamples& samples,
+                      std::span<float> output) const {
+    const std::span<const std::int64_t> rows = histories.rows;
+    const std::span<const float> numbers = histories.event_numbers;
+    const auto range = [&](std::int64_t sample) {
+      const auto s = static_cast<std::size_t>(&histories == &samples ? sample : 0);
+      const auto begin = static_cast<std::size_t>(histories.offsets[s]);
+      return std::pair(begin, static_cast<std::size_t>(histories.offsets[s + 1]) - begin);
+    };
+    const auto numbers_of = [&](std::int64_t s) {
+      return numbers.empty() ? numbers : numbers.subspan(range(s).first, range(s).second);
+    };
+    const auto rows_of = [&](std::int64_t s) {
+      return rows.subspan(range(s).first, range(s).second);
+    };
+    const auto same = [&](std::int64_t a, std::int64_t b) {
+      return range(a) == range(b) || (std::ranges::equal(rows_of(a), rows_of(b)) &&
+                                      std::ranges::equal(numbers_of(a), numbers_of(b)));
+    };
+    // offsets of the candidates' column follow those of the histories'
+    const std::int64_t* const candidates =
+        samples.rows.data() + samples.offsets[static_cast<std::size_t>(samples.samples)];
+    const Histories::Lease lease(*histories_);
+    detail::HistoryScratch& scratch = *lease;
+    const auto flush = [&](std::int64_t end) {
+      const std::span<const float> logits = scratch.logits(
+          [&](std::span<const std::int64_t> ids, MatrixView<float> to) {
+            const FrozenTables::Table& table = *columns_.front().table;
+            detail::with_rows(table, [&](auto row, const auto& of) {
+              detail::read_rows<decltype(row)>(of, table.width, ids, to);
+            });
+          },
+          pad_);
+      std::ranges::copy(logits, output.begin() + (end - std::ssize(logits)));
+      scratch.clear();
+    };
+    scratch.clear();  // of a call that ended with an error
+    for (std::int64_t s = 0; s < samples.samples; ++s) {
+      const bool next = scratch.histories() == 0 || !same(s - 1, s),
+                 full = scratch.candidates() == detail::HistoryScratch::kCandidates ||
+                        (next && scratch.histories() == detail::HistoryScratch::kHistories);
+      if (full) flush(s);
+      if (next || full) scratch.add_history(rows_of(s), numbers_of(s));
+      scratch.add_candidate(candidates[s]);
+    }
+    if (scratch.candidates() > 0) flush(samples.samples);
   }
 
   /// Calls f(first, count, samples that are computed) for pieces of a batch.
@@ -379,10 +420,9 @@ class FrozenModel {
   bool pad_;
   std::int64_t step_;
   std::shared_ptr<const FrozenTables> tables_;
-  std::vector<Column> columns_, wide_;  ///< by feature
-  mutable std::mutex mutex_;            ///< of what follows
-  mutable std::vector<std::unique_ptr<detail::ModelScratch>> idle_;
-  mutable std::size_t made_ = 0;
+  std::vector<Column> columns_, wide_;    ///< by feature
+  mutable std::optional<Clicks> clicks_;  ///< one of them
+  mutable std::optional<Histories> histories_;
 };
 
 /// The model of a checkpoint, whole, or an increment, whose base lies beside it. `last`: null, or

@@ -7,7 +7,6 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/table_spec.hpp>
 #include <tessera/io/json_reader.hpp>
-#include <tessera/io/safetensors.hpp>
 #include <tessera/io/safetensors_header.hpp>
 
 #include <algorithm>
@@ -29,8 +28,8 @@
 namespace tessera::inline v0 {
 
 /// What becomes of a number first: itself, log1p(max(x, 0)), or log(1 + max(x, 0)), whose last bits
-/// differ.
-enum class NumberTransform : std::uint8_t { none, log1p, log };
+/// differ; at_least: 1 from `shift` on, else 0, and nothing else.
+enum class NumberTransform : std::uint8_t { none, log1p, log, at_least };
 /// How the text of a category becomes a key: a hexadecimal number of 32 bits (Criteo's), the hash
 /// of any text, or a decimal number.
 enum class CategoryKey : std::uint8_t { hex, text, integer };
@@ -46,6 +45,7 @@ struct NumberInput {
   bool may_be_empty = true;
   /// what an empty field counts as, in place of transform(x); none: 0 at the end
   std::optional<float> empty{};
+  bool list = false;  ///< one for each event of a history
 };
 
 /// A table, and how the fields of columns that read it become rows.
@@ -76,13 +76,28 @@ struct KeyList {
   std::vector<std::int32_t> rows{};
 };
 
+/// HSTU blocks that rank candidates for a history of events. A position is its item's vector, that
+/// of its place (the history's last `max_length` events count from 0, candidates have the place
+/// after them) and, of events, its number times one vector more; a candidate's result goes through a
+/// linear layer. The tensor `dense` holds, one after another: vectors of places [max_length + 1,
+/// vector_width], of the number [vector_width], the blocks' parameters as AnyHstuLayer orders them,
+/// and weight and bias of the layer.
+struct HistoryLayers {
+  std::int64_t blocks = 0, heads = 0;
+  std::int64_t max_length = 0;        ///< events of a history that are read, its last ones
+  std::int64_t attention_length = 0;  ///< attention is divided by it
+};
+
 /// What a program must know to score with a checkpoint: the layers between its tensors and how the
-/// columns of the data become numbers and rows. train_dlrm saves it as `model.json`.
+/// columns of the data become numbers and rows. train_dlrm and train_sequence save it as
+/// `model.json`.
 struct ModelDescription {
   static constexpr std::string_view kFile = "model.json", kKeysFile = "inputs.safetensors";
   static constexpr std::uint64_t kVersion = 1;
 
-  std::string interaction = "dot";  ///< or "cross", or "concat": vectors side by side
+  /// Or "cross"; "concat": vectors side by side; "hstu": `history`, of which the first feature is
+  /// the list of items and the second, of the same table, the candidate.
+  std::string interaction = "dot";
   /// Of the bottom MLP's output, and of all vectors of the dot interaction: those of tables of other
   /// widths go through a layer without bias, `projection.WIDTH.weight` [vector_width, WIDTH].
   std::int64_t vector_width = 0;
@@ -93,6 +108,7 @@ struct ModelDescription {
   /// of the data with the same pooling; what comes of it is added to the logit.
   bool wide = false;
   std::string dense_precision = "fp32";
+  std::optional<HistoryLayers> history{};
   std::vector<NumberInput> numeric{};  ///< empty: the bottom MLP's input is a 1
   std::vector<TableInput> tables{};
   std::vector<CategoryInput> features{};  ///< in the order of their vectors
@@ -131,10 +147,10 @@ inline std::string wide_table(std::string_view table) { return fmt::format("wide
 
 namespace detail {
 
-inline constexpr std::array<std::string_view, 3> kInteractions{"dot", "cross", "concat"};
-inline constexpr std::array<std::string_view, 3> kNumberTransforms{"none", "log1p", "log"},
-    kCategoryKeys{"hex", "text", "integer"};
-inline constexpr std::array<std::string_view, 4> kKeyRows{"list", "hash", "vocabulary", "key"};
+inline constexpr std::array<std::string_view, 3> kCategoryKeys{"hex", "text", "integer"};
+inline constexpr std::array<std::string_view, 4> kInteractions{"dot", "cross", "concat", "hstu"},
+    kNumberTransforms{"none", "log1p", "log", "at_least"},
+    kKeyRows{"list", "hash", "vocabulary", "key"};
 
 /// Reads model.json.
 class ModelDescriptionParser {
@@ -155,7 +171,7 @@ class ModelDescriptionParser {
       } else if (key == "interaction") {
         model_.interaction = json_.string();
         json_.check(std::ranges::find(kInteractions, model_.interaction) != kInteractions.end(), at,
-                    "the interaction must be dot, cross or concat");
+                    "the interaction must be dot, cross, concat or hstu");
       } else if (key == "vector_width") {
         model_.vector_width = size(1);
       } else if (key == "bottom_mlp") {
@@ -170,6 +186,8 @@ class ModelDescriptionParser {
         model_.wide = json_.boolean();
       } else if (key == "dense_precision") {
         model_.dense_precision = json_.string();
+      } else if (key == "history") {
+        history();
       } else if (key == "numeric") {
         json_.array([&](std::size_t) { number(); });
       } else if (key == "tables") {
@@ -233,6 +251,22 @@ class ModelDescriptionParser {
     return static_cast<Enum>(found - names.begin());
   }
 
+  void history() {
+    HistoryLayers& layers = model_.history.emplace();
+    members("the history's layers", [&](const std::string& key, std::size_t at) {
+      if (key == "blocks") {
+        layers.blocks = size(0);
+      } else if (key == "heads") {
+        layers.heads = size(1);
+      } else if (key == "max_length") {
+        layers.max_length = size(1);
+      } else if (key == "attention_length") {
+        layers.attention_length = size(1);
+      } else {
+        json_.check(false, at, fmt::format("a history's layers have no key '{}'", key));
+      }
+    });
+  }
   void number() {
     NumberInput input;
     members("a numeric column", [&](const std::string& key, std::size_t at) {
@@ -251,6 +285,8 @@ class ModelDescriptionParser {
         } else if (!json_.null()) {
           input.empty = real();
         }
+      } else if (key == "list") {
+        input.list = json_.boolean();
       } else {
         json_.check(false, at, fmt::format("a numeric column has no key '{}'", key));
       }
@@ -298,8 +334,7 @@ class ModelDescriptionParser {
         input.table = json_.string();
       } else if (key == "pooling") {
         const std::optional<Pooling> pooling = find_pooling(json_.string());
-        json_.check(pooling && *pooling != Pooling::none, at,
-                    "pooling must be sum, mean, sqrtn or max");
+        json_.check(pooling.has_value(), at, "pooling must be sum, mean, sqrtn, max or none");
         input.pooling = *pooling;
       } else if (key == "list") {
         input.list = json_.boolean();
@@ -317,11 +352,11 @@ class ModelDescriptionParser {
     fault(model_.top_mlp.size() >= 2 && model_.top_mlp.back() == 1,
           "top_mlp needs an input and a layer, and one output");
     fault(model_.bottom_mlp.empty()
-              ? model_.interaction == "concat"
+              ? model_.interaction == "concat" || model_.interaction == "hstu"
               : model_.bottom_mlp.size() >= 2 && model_.bottom_mlp.front() == model_.numbers() &&
                     model_.bottom_mlp.back() == model_.vector_width,
           "bottom_mlp must take the numeric columns (or a 1) and give vector_width numbers; only "
-          "concat can do without");
+          "concat and hstu can do without");
     fault(model_.interaction != "cross" || model_.cross_layers >= 1,
           "cross layers need cross_layers");
     fault(!model_.features.empty(), "there is no categorical column");
@@ -340,6 +375,34 @@ class ModelDescriptionParser {
       fault(tables.contains(input.table),
             fmt::format("column '{}': there is no table '{}'", input.name, input.table));
     }
+    check_history();
+  }
+
+  void check_history() const {
+    const auto fault = [&](bool good, std::string_view text) { json_.check(good, 0, text); };
+    const bool ranks = model_.interaction == "hstu";
+    fault(ranks == model_.history.has_value(), "hstu has a 'history', and nothing else has");
+    for (const CategoryInput& input : model_.features)
+      fault((input.pooling == Pooling::none) == ranks,
+            fmt::format("column '{}': hstu pools none, and all else pools", input.name));
+    for (const NumberInput& input : model_.numeric)
+      fault(input.list == ranks,
+            fmt::format("column '{}': lists of numbers are of hstu alone", input.name));
+    if (!ranks) return;
+    const HistoryLayers& layers = *model_.history;
+    fault(layers.blocks <= 1024 && layers.heads > 0 && layers.max_length > 0 &&
+              layers.attention_length > 0 && layers.max_length < kMost / 2 &&
+              model_.vector_width % layers.heads == 0,
+          "a history needs at most 1,024 blocks, heads that divide vector_width, max_length and "
+          "attention_length");
+    const auto& features = model_.features;
+    fault(features.size() == 2 && features[0].list && !features[1].list &&
+              features[0].table == features[1].table &&
+              model_.table(features[0].table).width == model_.vector_width &&
+              model_.numeric.size() <= 1 && model_.bottom_mlp.empty() && !model_.wide &&
+              model_.top_mlp.size() == 2 && model_.top_mlp.front() == model_.vector_width,
+          "hstu takes the list of items and the candidate, of a table of vector_width columns, "
+          "perhaps a list of numbers, and has one top layer");
   }
 
   JsonReader json_;
@@ -383,11 +446,16 @@ inline std::string format_model_description(const ModelDescription& model) {
   out += fmt::format(",\n\"cross_layers\":{},\n\"cross_rank\":{},\n\"dense_precision\":{}",
                      model.cross_layers, model.cross_rank, text(model.dense_precision));
   if (model.wide) out += ",\n\"wide\":true";
+  if (const auto& history = model.history)
+    out += fmt::format(
+        ",\n\"history\":{{\"blocks\":{},\"heads\":{},\"max_length\":{},\"attention_length\":{}}}",
+        history->blocks, history->heads, history->max_length, history->attention_length);
   list("numeric", model.numeric, "\n", [&](const NumberInput& input) {
     return fmt::format(
-        "{{\"name\":{},\"transform\":\"{}\",\"shift\":{},\"scale\":{},\"empty\":{}}}",
+        "{{\"name\":{},\"transform\":\"{}\",\"shift\":{},\"scale\":{},\"empty\":{}{}}}",
         text(input.name), detail::kNumberTransforms[static_cast<std::size_t>(input.transform)],
-        input.shift, input.scale, input.may_be_empty ? number(input.empty) : "\"refused\"");
+        input.shift, input.scale, input.may_be_empty ? number(input.empty) : "\"refused\"",
+        input.list ? ",\"list\":true" : "");
   });
   list("tables", model.tables, "\n", [&](const TableInput& table) {
     return fmt::format(
@@ -435,40 +503,11 @@ inline ModelDescription read_model_description(CheckpointReader& reader) {
                      reader.folder().string(), ModelDescription::kFile,
                      reader.manifest().base.empty()
                          ? "train_dlrm of this version writes that for all models but those of "
-                           "--synthetic-model; go on with --resume and save once more"
+                           "--synthetic-model, train_sequence for --model ranking; go on with "
+                           "--resume and save once more"
                          : "it is an increment; give the whole one that it belongs to");
   return parse_model_description(reader.read_file(ModelDescription::kFile),
                                  (reader.folder() / ModelDescription::kFile).string());
-}
-
-/// The keys of the tables whose rows are those of a list, by table, checked: every row is one of
-/// the table's. Throws DataError for what is missing or does not fit the description.
-inline std::map<std::string, KeyList> read_key_lists(CheckpointReader& reader,
-                                                     const ModelDescription& model) {
-  std::map<std::string, KeyList> lists;
-  std::optional<SafetensorsReader> file;
-  std::string bytes;
-  for (const TableInput& table : model.tables) {
-    if (table.rows_by != KeyRows::list) continue;
-    const std::string name = (reader.folder() / ModelDescription::kKeysFile).string();
-    if (!file) {
-      bytes = reader.read_file(ModelDescription::kKeysFile);
-      file.emplace(std::as_bytes(std::span(bytes)), name);
-    }
-    KeyList list{file->read<std::int64_t>(table.name + ".keys")};
-    if (file->contains(table.name + ".rows"))
-      list.rows = file->read<std::int32_t>(table.name + ".rows");
-    const bool fits =
-        list.rows.empty()
-            ? std::ssize(list.keys) <= std::max<std::int64_t>(table.rows - 2, 0)
-            : list.rows.size() == list.keys.size() &&
-                  std::all_of(list.rows.begin(), list.rows.end(),
-                              [&](std::int32_t row) { return row >= 0 && row < table.rows; });
-    require<DataError>(fits, "file '{}': table '{}' of {} rows does not have the rows of {} keys",
-                       name, table.name, table.rows, list.keys.size());
-    lists.emplace(table.name, std::move(list));
-  }
-  return lists;
 }
 
 }  // namespace tessera::inline v0

@@ -6,6 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/random.hpp>
 #include <tessera/data/value_map.hpp>
+#include <tessera/serving/key_lists.hpp>
 #include <tessera/serving/model_description.hpp>
 
 #include <algorithm>
@@ -35,8 +36,10 @@ struct CategoryValues {
 /// features. A number that is not there is NaN.
 struct ModelColumns {
   std::int64_t samples = 0;
-  std::vector<std::span<const float>> numbers{};  ///< [samples] each; empty: not given
+  /// [samples] each, of a history's column one for each of its events; empty: not given
+  std::vector<std::span<const float>> numbers{};
   std::vector<CategoryValues> categories{};
+  std::span<const std::int64_t> number_lengths{};  ///< [samples], of a history's column of numbers
 };
 
 /// Samples as a model takes them: numbers transformed, rows in the place of texts, checked. Which
@@ -44,6 +47,7 @@ struct ModelColumns {
 struct EncodedSamples {
   std::int64_t samples = 0;
   std::vector<float> numbers{};         ///< [samples, numeric columns]
+  std::vector<float> event_numbers{};   ///< one for each event of the samples' histories
   std::vector<std::int64_t> rows{};     ///< column by column, sample by sample
   std::vector<std::int64_t> offsets{};  ///< [features * samples + 1] into `rows`
   std::vector<char> number_given{}, feature_given{};
@@ -62,7 +66,8 @@ class ModelInputs {
       if (table.rows_by == KeyRows::list) {
         const KeyList& list = lists.at(table.name);
         for (std::size_t i = 0; i < list.keys.size(); ++i)
-          add(t, list.keys[i], list.rows.empty() ? static_cast<std::int64_t>(i) + 2 : list.rows[i]);
+          add(t, list.keys[i],
+              1 + (list.rows.empty() ? static_cast<std::int64_t>(i) + 2 : list.rows[i]));
       } else if (table.rows_by == KeyRows::vocabulary) {
         read_vocabulary(t, reader);
       }
@@ -99,7 +104,7 @@ class ModelInputs {
     if (model_.numeric.empty()) std::fill(to.numbers.begin(), to.numbers.end(), 1.0f);
     for (std::size_t c = 0; c < model_.numeric.size(); ++c) {
       const std::span<const float> values = columns.numbers[c];
-      if (values.empty() && (n == 0 || partly)) continue;
+      if (model_.numeric[c].list || (values.empty() && (n == 0 || partly))) continue;
       to.number_given[c] = 1;
       require(std::ssize(values) == n, "column '{}': {} numbers for {} samples; give one for each",
               model_.numeric[c].name, values.size(), n);
@@ -110,6 +115,8 @@ class ModelInputs {
     to.offsets.assign(1, 0);
     for (std::size_t f = 0; f < model_.features.size(); ++f)
       encode_feature(f, columns.categories[f], n, to, partly);
+    to.event_numbers.clear();
+    if (model_.history && !model_.numeric.empty()) encode_event_numbers(columns, to, partly);
   }
 
   /// The row of a text in the table of a feature. Throws InvalidArgument, naming `sample`.
@@ -152,7 +159,7 @@ class ModelInputs {
         break;
     }
     const std::uint32_t row = rows_[feature_table_[feature]].find(static_cast<std::uint64_t>(key));
-    if (row != 0) return row;
+    if (row != 0) return row - 1;
     if (!table.unknown_row)
       refuse("is not in the training data (often enough), and this column refuses such");
     return *table.unknown_row;
@@ -192,11 +199,29 @@ class ModelInputs {
     }
     require(std::isfinite(x), "column '{}', sample {}: {} is not finite; an empty field is NaN",
             input.name, sample, x);
+    if (input.transform == NumberTransform::at_least) return x >= input.shift ? 1.0f : 0.0f;
     if (input.transform == NumberTransform::log1p)
       x = std::log1p(std::max(x, 0.0f));
     else if (input.transform == NumberTransform::log)
       x = std::log(1.0f + std::max(x, 0.0f));
     return (x - input.shift) * input.scale;
+  }
+
+  /// The column of numbers that a history's events have.
+  void encode_event_numbers(const ModelColumns& columns, EncodedSamples& to, bool partly) const {
+    const NumberInput& input = model_.numeric[0];
+    const CategoryInput& history = model_.features[0];
+    const std::span<const float> values = columns.numbers[0];
+    if (!to.feature_given[0] && values.empty() && (partly || columns.samples == 0)) return;
+    to.number_given[0] = 1;
+    require(
+        std::ranges::equal(columns.number_lengths, columns.categories[0].lengths) &&
+            std::ssize(values) == to.offsets[static_cast<std::size_t>(columns.samples)],
+        "column '{}': {} numbers in {} lists; give as many as column '{}' has entries, with the "
+        "same lengths",
+        input.name, values.size(), columns.number_lengths.size(), history.name);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      to.event_numbers.push_back(number(input, values[i], i));
   }
 
   void encode_feature(std::size_t f, const CategoryValues& values, std::int64_t n,
@@ -247,7 +272,8 @@ class ModelInputs {
 
   ModelDescription model_;
   std::vector<std::size_t> feature_table_;
-  std::vector<detail::ValueMap<std::uint64_t>> rows_;  ///< of keys, by table
+  /// Of keys, by table; of a list one more, as 0 is a key that is not there.
+  std::vector<detail::ValueMap<std::uint64_t>> rows_;
 };
 
 }  // namespace tessera::inline v0

@@ -31,6 +31,7 @@ namespace tessera::inline v0::detail {
 struct DenseTensors {
   std::vector<float> bottom, cross, top;
   std::map<std::int64_t, std::vector<float>> projections;  ///< by the width of what they take
+  std::vector<float> history;                              ///< all of a HistoryScratch
 
   DenseTensors(CheckpointReader& reader, const ModelDescription& model) {
     const auto add = [&](std::vector<float>& to, const std::string& name, std::int64_t count) {
@@ -48,6 +49,10 @@ struct DenseTensors {
         add(to, fmt::format("{}.{}.bias", name, l), sizes[l + 1]);
       }
     };
+    if (model.history) {
+      history = reader.read<float>("dense");
+      return;
+    }
     mlp(bottom, "bottom", model.bottom_mlp);
     const std::int64_t width = model.top_mlp.front();
     for (std::int64_t l = 0; l < model.cross_layers; ++l) {

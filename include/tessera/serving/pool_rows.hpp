@@ -66,7 +66,7 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   for (std::int64_t i = bags.begin(first); i < bags.begin(first) + ahead; ++i) foresee(i);
   for (std::int64_t bag = first; bag < last; ++bag) {
     const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
-    for_column_chunks<op::dynamic_width>(width, [&]<int C>(int column) {
+    for_column_chunks<op::dynamic_width, Row::most_columns>(width, [&]<int C>(int column) {
       RowSum<C> sum;
       sum.clear();
       for (std::int64_t i = begin; i < end; ++i) {
@@ -105,7 +105,7 @@ void read_rows(const Rows& rows, int width, std::span<const Id> ids, MatrixView<
       continue;
     }
     const std::byte* const row = rows(ids[static_cast<std::size_t>(i)]);
-    for_column_chunks<op::dynamic_width>(width, [&]<int C>(int column) {
+    for_column_chunks<op::dynamic_width, Row::most_columns>(width, [&]<int C>(int column) {
       RowSum<C> sum;
       sum.start();
       sum.add(Row::at(row, width, column));

@@ -38,9 +38,15 @@ inline RowFormat parse_row_format(std::string_view name) {
 
 namespace detail {
 
+/// Most columns of a row that are summed at once where their elements must become floats first:
+/// registers for that, too, are needed beside those of the sums. Processors with vectors of 16 lanes
+/// have 32 registers, others 16.
+inline constexpr int columns_of_codes = native_lanes >= 16 ? 128 : 64;
+
 /// Rows of elements of 16 or 32 bits.
 template <Element T>
 struct ElementRow {
+  static constexpr int most_columns = sizeof(T) == sizeof(float) ? 128 : columns_of_codes;
   static constexpr TensorType type = tensor_type_of<T>();
   static constexpr std::size_t bytes(int width) {
     return static_cast<std::size_t>(width) * sizeof(T);
@@ -142,6 +148,7 @@ template <int N>
 /// Rows of codes. `Encoding` has the bytes of serving/quantized_rows.hpp.
 template <QuantizedRow Encoding>
 struct CodeRow {
+  static constexpr int most_columns = columns_of_codes;
   static constexpr TensorType type = TensorType::u8;
   static constexpr std::size_t bytes(int width) { return Encoding::bytes(width); }
   static auto at(const std::byte* row, int width, int column) {

@@ -4,6 +4,7 @@
 
 #include <tessera/core/rectangle.hpp>
 #include <tessera/core/table_spec.hpp>
+#include <tessera/sharding/layout.hpp>
 
 #include <cstdint>
 
@@ -37,6 +38,17 @@ constexpr MemoryCost memory_cost(const TableSpec& table, const MemoryCost& other
                                      : MemoryCost{table.bytes_per_element, table.bytes_per_row};
 }
 
+/// Bytes that a cache needs for each of its rows besides the row itself. A plan counts them where the
+/// cache is; of one on a GPU 48 of them are in the host's memory.
+inline constexpr std::int64_t cache_slot_bytes = 56;
+
+/// Bytes of a shard in a tier's memory; a cache is in the device's.
+constexpr std::int64_t bytes_in(const Shard& shard, const MemoryCost& cost, Tier memory) {
+  const Rectangle rows = shard.rows_in(memory);
+  const bool cache = memory == Tier::device && shard.tier != memory;
+  return cost.of(rows) + (cache ? rows.rows() * cache_slot_bytes : 0);
+}
+
 /// A job's machines, for `fits` and for the planner: ranks, memory, and what the cost model
 /// (docs/cost_model.md) needs to know of their speed, per rank. The speeds' defaults are those of
 /// an A100 in a DGX; `bench_sharding --calibrate` writes those of a host.
@@ -55,8 +67,10 @@ struct Cluster {
   double cache_bandwidth = 4.0e12;   ///< bytes/s of rows that were just touched
   /// bytes/s that a device reads or writes of rows in the host's memory
   double bus_bandwidth = 2.0e10;
-  /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places
+  /// bytes/s that a rank reads or writes of a file, in blocks of 4096 at random places, with so many
+  /// transfers under way (TableFiles::queue_depth)
   double file_bandwidth = 5.0e8;
+  int file_queue_depth = 64;
   double lookup_seconds = 2e-12;  ///< per id, besides its row's bytes
   double check_seconds = 5e-12;   ///< per id that a rank's samples have
   double route_seconds = 1e-11;   ///< per id that a rank sends or receives

@@ -288,7 +288,7 @@ constexpr std::int64_t bytes_in(const Layout& layout, const MemoryCost& cost, in
   std::int64_t bytes = 0;
   for (const Shard& shard : layout.shards)
     if (shard.held_by(rank))
-      bytes += memory_cost(layout.tables[shard.table], cost).of(shard.rows_in(tier));
+      bytes += bytes_in(shard, memory_cost(layout.tables[shard.table], cost), tier);
   return bytes;
 }
 
@@ -309,9 +309,8 @@ constexpr PlanFault check_memory(const Layout& layout, std::span<const MemoryCos
       const Shard* largest = nullptr;
       for (const Shard& shard : layout.shards) {
         if (!shard.held_by(rank)) continue;
-        const Rectangle rows = shard.rows_in(tier);
-        if (rows.empty()) continue;
-        need += costs[static_cast<std::size_t>(shard.table)].of(rows);
+        if (shard.rows_in(tier).empty()) continue;
+        need += bytes_in(shard, costs[static_cast<std::size_t>(shard.table)], tier);
         if (largest == nullptr || shard.rectangle.elements() > largest->rectangle.elements())
           largest = &shard;
       }

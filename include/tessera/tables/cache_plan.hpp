@@ -31,14 +31,8 @@ inline std::string cache_name(const Layout& layout, const ArenaPlan& plan, int r
 /// How many rows the cache of an arena holds: as its shards say, else by its share of the memory for
 /// all that share it. `all_bytes`: of all those arenas' rows.
 inline std::int64_t cache_slots(const Layout& layout, const ArenaPlan& plan,
-                                const TableFiles& files, std::int64_t all_bytes,
-                                bool host_readable) {
+                                const TableFiles& files, std::int64_t all_bytes) {
   const std::string_view table = layout.tables[layout.shards[plan.shards[0]].table].name;
-  require(
-      plan.tier != Tier::file || host_readable,
-      "EmbeddingCollection: table '{}' is OnFile, which is for tables that the host reads; give "
-      "OnHost or Cached<Rows, P>",
-      table);
   require(plan.tier != Tier::file || !files.folder.empty(),
           "EmbeddingCollection: table '{}' is OnFile; give Options::files.folder", table);
   if (plan.cache_rows != 0) return plan.cache_rows;

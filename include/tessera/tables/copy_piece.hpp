@@ -8,9 +8,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace tessera::inline v0::detail {
+
+/// In place of a backend, for shards in memory of the host that it does not reach.
+struct HostMemory {
+  static void copy(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  static void synchronize() {}
+};
 
 /// copy(rows of the shard from `first` on, where they stand in the piece, elements): at once where
 /// rows follow each other. Waits for the backend.
@@ -28,8 +35,8 @@ void copy_piece(const Backend& backend, MatrixView<U> piece, MatrixView<V> shard
 /// From a piece in host memory to rows of a shard (a MatrixView or an AnyMatrix) in the backend's,
 /// converted on the way.
 template <class Backend, class Matrix>
-void write_piece(const Backend& backend, const Matrix& shard, MatrixView<const float> piece,
-                 std::int64_t first) {
+void move_piece(const Backend& backend, const Matrix& shard, MatrixView<const float> piece,
+                std::int64_t first) {
   with_matrix(shard, [&]<class V>(MatrixView<V> rows_of_shard) {
     std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));
     for (std::int64_t i = 0; i < piece.rows; ++i)
@@ -43,7 +50,7 @@ void write_piece(const Backend& backend, const Matrix& shard, MatrixView<const f
 }
 /// And back.
 template <class Backend, class Matrix>
-void read_piece(const Backend& backend, const Matrix& shard, MatrixView<float> piece,
+void move_piece(const Backend& backend, const Matrix& shard, MatrixView<float> piece,
                 std::int64_t first) {
   with_matrix(shard, [&]<class V>(MatrixView<V> rows_of_shard) {
     std::vector<V> values(static_cast<std::size_t>(piece.rows * piece.columns));

@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/op/copy_rows.hpp>
+#include <tessera/sharding/cluster.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/cache_counters.hpp>
 #include <tessera/tables/row_directory.hpp>
@@ -37,6 +38,7 @@ class RowCache {
   /// Bytes for one slot besides its row.
   static constexpr std::int64_t slot_overhead =
       RowDirectory::bytes_per_slot() + static_cast<std::int64_t>(sizeof(std::int64_t));
+  static_assert(slot_overhead == cache_slot_bytes, "plans count it");
 
   /// Those rows of an arena that one batch, or one task, uses. They stay in their slots as long as
   /// this lives.

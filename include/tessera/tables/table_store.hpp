@@ -158,6 +158,8 @@ class TableStore {
     std::int64_t arena_row = 0;
     /// every rank has a copy
     bool replicated = false;
+    /// in memory that the host reads and writes, and the backend does not: a file's
+    bool host_memory = false;
     /// [rows, width]; an AnyMatrix where training groups differ in their element types
     typename Elements::Matrix weights;
     /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
@@ -201,6 +203,7 @@ class TableStore {
                          static_cast<int>(a),
                          first,
                          routing_.arenas()[a].replicated,
+                         shard.tier == Tier::file && !Backend::host_readable,
                          {},
                          {}};
         Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
@@ -224,8 +227,9 @@ class TableStore {
     NonFiniteCount<Backend> count(backend);
     flush();
     for (const LocalShard& shard : resting_shards())
-      with_matrix(shard.weights,
-                  [&]<class E>(MatrixView<E> weights) { count.add(MatrixView<const E>(weights)); });
+      with_matrix(shard.weights, [&]<class E>(MatrixView<E> weights) {
+        count.add(MatrixView<const E>(weights), shard.host_memory);
+      });
     return static_cast<std::int64_t>(count.read());
   }
 
@@ -303,33 +307,17 @@ class TableStore {
 
   /// Copies this rank's rectangles from (set) or to (get) a whole table [rows, width] in host
   /// memory; other parts are left alone.
-  void set(std::string_view name, MatrixView<const float> whole) {
-    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
-      detail::write_piece(backend_, shard.weights, piece, first);
-    });
-    reload();
-  }
-  void get(std::string_view name, MatrixView<float> whole) const {
-    for_each_piece(name, -1, whole, [&](const LocalShard& shard, auto piece, std::int64_t first) {
-      detail::read_piece(backend_, shard.weights, piece, first);
-    });
-  }
+  void set(std::string_view name, MatrixView<const float> whole) { move_whole(name, -1, whole); }
+  void get(std::string_view name, MatrixView<float> whole) const { move_whole(name, -1, whole); }
   /// The same for an optimizer state (index into `states(table)`): [rows, width], or [rows, 1] for
   /// one value per row.
   void set_state(std::string_view name, int state, MatrixView<const float> whole) {
     check_state(name, state);
-    for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
-                     detail::write_piece(backend_, shard.states.at(state), piece, first);
-                   });
-    reload();
+    move_whole(name, state, whole);
   }
   void get_state(std::string_view name, int state, MatrixView<float> whole) const {
     check_state(name, state);
-    for_each_piece(name, state, whole,
-                   [&](const LocalShard& shard, auto piece, std::int64_t first) {
-                     detail::read_piece(backend_, shard.states.at(state), piece, first);
-                   });
+    move_whole(name, state, whole);
   }
 
  private:
@@ -452,8 +440,7 @@ class TableStore {
     std::int64_t bytes_on_file = 0;  // of all arenas that share the memory for caches
     for (const ArenaPlan& other : routing_.arenas())
       if (other.tier == Tier::file && other.cache_rows == 0) bytes_on_file += bytes_of(other);
-    const std::int64_t rows =
-        detail::cache_slots(layout_, plan, files, bytes_on_file, Backend::host_readable);
+    const std::int64_t rows = detail::cache_slots(layout_, plan, files, bytes_on_file);
     arenas_.emplace_back(backend_, element, rows, plan.width, optimizer);
     const Arena<Backend>& slots = arenas_.back();
     caches_.back() = std::make_shared<Cache>(backend_, rows, slots.fields(), std::move(format),
@@ -492,8 +479,19 @@ class TableStore {
     return pins;
   }
 
+  /// From or to a whole table; `state` -1: its weights.
+  template <class U>
+  void move_whole(std::string_view name, int state, MatrixView<U> whole) const {
+    for_each_piece(name, state, whole,
+                   [&](const auto& memory, const LocalShard& shard, auto... at) {
+                     state < 0 ? detail::move_piece(memory, shard.weights, at...)
+                               : detail::move_piece(memory, shard.states.at(state), at...);
+                   });
+    if constexpr (std::is_const_v<U>) reload();
+  }
+
   /// Visits the parts of a whole table that this rank holds, a few megabytes at a time:
-  /// visit(shard, part, first row of the shard).
+  /// visit(what copies from and to the shard's memory, shard, part, first row of the shard).
   template <class U, class Visit>
   void for_each_piece(std::string_view name, int state, MatrixView<U> whole, Visit&& visit) const {
     const int index = table_index(name);
@@ -510,10 +508,12 @@ class TableStore {
       const MatrixView<U> columns = per_row ? whole : whole.column_range(r.column_begin, r.width());
       const std::int64_t rows_at_once =
           std::max<std::int64_t>(1, (std::int64_t{1} << 20) / columns.columns);
-      for (std::int64_t first = 0; first < r.rows(); first += rows_at_once)
-        visit(shard,
-              columns.row_range(r.row_begin + first, std::min(rows_at_once, r.rows() - first)),
-              first);
+      for (std::int64_t first = 0; first < r.rows(); first += rows_at_once) {
+        const auto part =
+            columns.row_range(r.row_begin + first, std::min(rows_at_once, r.rows() - first));
+        shard.host_memory ? visit(detail::HostMemory{}, shard, part, first)
+                          : visit(backend_, shard, part, first);
+      }
     }
   }
 
