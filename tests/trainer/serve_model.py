@@ -567,7 +567,8 @@ def test_watch(binaries, folder):
     check(f'serve_model_step{{model="model",version="1"}} {steps[-1]}' in server.call("GET", "/metrics")[1].decode())
     server.process.send_signal(signal.SIGTERM)
     text = server.process.communicate(timeout=60)[0]
-    check(server.process.returncode == 0 and text.count("refused: ") == 1 and "-C3.safetensors" in text, text)
+    # once; a folder that is seen while it is deleted is refused for what is gone already
+    check(server.process.returncode == 0 and len(re.findall("refused: .*-C3.safetensors': the checksum", text)) == 1, text)
     # without --watch: the last one, which may be an increment
     shutil.rmtree(live / saves[-1].name)
     for save in saves[3:-1]:

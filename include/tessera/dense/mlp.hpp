@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/dense/mask_and_sum.hpp>
 #include <tessera/dense/matmul.hpp>
 #include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/parameters.hpp>
@@ -416,44 +417,18 @@ class Mlp<> : public MlpLayers {
     deliver(worker, y_, begin, rows);
   }
 
-  /// gradient = 0 where the activation is not positive, and adds its columns to `sums`. One pass
-  /// while the chunk is in cache.
-  template <Element Source, Element Activation, Element Out>
-  static void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation,
-                           Out* out, float* sums) {
-    // what is the same for all elements is decided once, so that they go in vectors
-    const auto pass = [&](auto masked, auto summed) {
-      for (std::int64_t i = 0; i < source.rows; ++i) {
-        const Source* s = source.row(i);
-        const Activation* a = masked ? activation.row(i) : nullptr;
-        Out* o = out + i * source.columns;
-#pragma omp simd
-        for (std::int64_t j = 0; j < source.columns; ++j) {
-          float g = to_float(s[j]);
-          if constexpr (masked) g = to_float(a[j]) > 0.0f ? g : 0.0f;
-          o[j] = from_float<Out>(g);
-          if constexpr (summed) sums[j] += g;
-        }
-      }
-    };
-    const auto with_mask = [&](auto masked) {
-      sums ? pass(masked, std::true_type()) : pass(masked, std::false_type());
-    };
-    activation.data ? with_mask(std::true_type()) : with_mask(std::false_type());
-  }
-
   template <Element T>
   void mask_chunk(int l, std::byte* gradient, MatrixView<const float> dy, std::int64_t begin,
                   std::int64_t rows, float* sums) const {
     T* g = reinterpret_cast<T*>(gradient);
     if (l + 1 == layers()) {
-      mask_and_sum<float, float, T>(
+      detail::mask_and_sum<float, float, T>(
           dy.row_range(begin, rows),
           options_.last_relu ? y_.row_range(begin, rows) : MatrixView<float>{}, g, sums);
     } else {
       const MatrixView<const T> activations(reinterpret_cast<const T*>(activation(l + 1, begin)),
                                             rows, size(l + 1));
-      mask_and_sum<T, T, T>({g, rows, size(l + 1)}, activations, g, sums);
+      detail::mask_and_sum<T, T, T>({g, rows, size(l + 1)}, activations, g, sums);
     }
   }
 
