@@ -15,19 +15,27 @@ namespace tessera::inline v0::detail {
 template <Element Source, Element Activation, Element Out>
 void mask_and_sum(MatrixView<const Source> source, MatrixView<const Activation> activation,
                   Out* out, float* sums) {
-  // what is the same for all elements is decided once, so that they go in vectors
+  // What is the same for all elements is decided once, and a few of them at a time go by way of an
+  // array of their own: so compilers know that nothing overlaps, and make vectors of them.
+  constexpr std::int64_t at_once = 32;
   const auto pass = [&]<bool Masked, bool Summed>() {
     for (std::int64_t i = 0; i < source.rows; ++i) {
-      const Source* s = source.row(i);
-      const Activation* a = Masked ? activation.row(i) : nullptr;
-      Out* o = out + i * source.columns;
-#pragma omp simd
-      for (std::int64_t j = 0; j < source.columns; ++j) {
-        float g = to_float(s[j]);
-        if constexpr (Masked) g = to_float(a[j]) > 0.0f ? g : 0.0f;
-        o[j] = from_float<Out>(g);
-        if constexpr (Summed) sums[j] += g;
-      }
+      const auto some = [&](std::int64_t first, std::int64_t count) {
+        const Source* const s = source.row(i) + first;
+        const Activation* const a = Masked ? activation.row(i) + first : nullptr;
+        Out* const o = out + i * source.columns + first;
+        float g[at_once];
+        for (std::int64_t j = 0; j < count; ++j) {
+          g[j] = to_float(s[j]);
+          if constexpr (Masked) g[j] = to_float(a[j]) > 0.0f ? g[j] : 0.0f;
+        }
+        for (std::int64_t j = 0; j < count; ++j) o[j] = from_float<Out>(g[j]);
+        if constexpr (Summed)
+          for (std::int64_t j = 0; j < count; ++j) sums[first + j] += g[j];
+      };
+      std::int64_t first = 0;
+      for (; first + at_once <= source.columns; first += at_once) some(first, at_once);
+      some(first, source.columns - first);
     }
   };
   if (activation.data)
