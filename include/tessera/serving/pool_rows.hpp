@@ -56,21 +56,34 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
       if (column == 0) return addresses[i % found];
     return rows(bags.ids[i]);
   };
-  const auto foresee = [&](std::int64_t i) {
-    if (i + ahead < entries) rows.foresee(bags.ids[i + ahead]);
-    if (i >= entries) return;
-    const std::byte* const address = rows(bags.ids[i]);
-    if constexpr (Rows::overlaid) addresses[i % found] = address;
-    prefetch(address, row_bytes);
+  // Where a bag takes several passes, each asks for its share of the rows ahead: all at once would be
+  // more lines than a core can wait for.
+  struct Share {
+    std::int64_t begin, bytes;  ///< of a row
   };
-  for (std::int64_t i = bags.begin(first); i < bags.begin(first) + ahead; ++i) foresee(i);
+  const auto foresee = [&](std::int64_t i, Share of) {
+    if (of.begin == 0 && i + ahead < entries) rows.foresee(bags.ids[i + ahead]);
+    if (i >= entries) return;
+    const std::byte* address;
+    if constexpr (Rows::overlaid) {
+      if (of.begin == 0) addresses[i % found] = rows(bags.ids[i]);
+      address = addresses[i % found];
+    } else {
+      address = rows(bags.ids[i]);
+    }
+    prefetch(address + of.begin, of.bytes);
+  };
+  for (std::int64_t i = bags.begin(first); i < bags.begin(first) + ahead; ++i)
+    foresee(i, {0, row_bytes});
   for (std::int64_t bag = first; bag < last; ++bag) {
     const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
     for_column_chunks<op::dynamic_width, Row::most_columns>(width, [&]<int C>(int column) {
+      const std::int64_t from = row_bytes * column / width;
+      const Share share{from, row_bytes * (column + C) / width - from};
       RowSum<C> sum;
       sum.clear();
       for (std::int64_t i = begin; i < end; ++i) {
-        if (column == 0) foresee(i + ahead);
+        foresee(i + ahead, share);
         const auto values = Row::at(row(i, column), width, column);
         if constexpr (Weighted) {
           sum.add(values, bags.weights[i]);
