@@ -259,16 +259,16 @@ class Exporter {
   }
   std::string indices(const std::vector<std::int64_t>& values) { return to_.constant(values); }
   std::string one(float value) { return to_.constant(std::span(&value, 1), {1}); }
-  std::string zeros(std::int64_t columns) {
+  /// [batch, columns] of one value.
+  std::string filled_with(float value, std::int64_t columns) {
     const std::string shape =
         to_.node("Concat", {batch(), indices({columns})}, {{.name = "axis", .number = 0}});
-    const float zero = 0;
-    return to_.node("Expand", {to_.constant(std::span(&zero, 1), {1, 1}), shape});
+    return to_.node("Expand", {to_.constant(std::span(&value, 1), {1, 1}), shape});
   }
 
   /// Raw numbers to what the bottom layers take.
   std::string numbers() {
-    if (model_.numeric.empty()) return to_.node("Add", {zeros(1), one(1)});
+    if (model_.numeric.empty()) return filled_with(1, 1);
     std::vector<std::string> columns;
     std::vector<float> shift, scale, fill;
     std::vector<bool> logarithmic;
@@ -315,19 +315,16 @@ class Exporter {
     return fmt::format("projection.{}.weight", width);
   }
 
-  /// The rows that a feature reads; of a list, the sample of each and what its sum is divided by.
+  /// The rows that a feature reads; of a list, the sample of each and what its sum is divided by;
+  /// under max pooling, the samples that have entries.
   struct Entries {
-    std::string rows, samples{}, divisor{};
+    std::string rows, samples{}, divisor{}, filled{};
   };
   Entries entries_of(const CategoryInput& feature) {
     if (!feature.list) {
       to_.input(feature.name, Type::int64, {-1, 1});
       return {to_.node("Reshape", {feature.name, indices({-1})})};
     }
-    require<DataError>(feature.pooling != Pooling::max,
-                       "checkpoint '{}': column '{}' is pooled by max, for which this version of "
-                       "ONNX has no operation; such models are not exported",
-                       reader_.folder().string(), feature.name);
     const std::string samples = feature.name + "_samples";
     to_.input(feature.name, Type::int64, {-2});
     to_.input(samples, Type::int64, {-2});
@@ -337,20 +334,35 @@ class Exporter {
         "Add", {to_.node("Mul", {to_.node("Cast", {entries.samples}, {{.name = "to", .number = 1}}),
                                  one(0)}),
                 one(1)});
-    entries.divisor = to_.node("Max", {add_up(entries, 1, ones), one(1)});
+    const std::string counts = add_up(entries, 1, ones);
+    if (feature.pooling == Pooling::max) {
+      entries.filled = to_.node("Greater", {counts, one(0)});
+      return entries;
+    }
+    entries.divisor = to_.node("Max", {counts, one(1)});
     if (feature.pooling == Pooling::sqrtn) entries.divisor = to_.node("Sqrt", {entries.divisor});
     return entries;
   }
   /// Rows of a matrix added up by sample.
   std::string add_up(const Entries& entries, std::int64_t columns, const std::string& what) {
-    return to_.node("ScatterND", {zeros(columns), entries.samples, what},
+    return to_.node("ScatterND", {filled_with(0, columns), entries.samples, what},
                     {{.name = "reduction", .text = "add"}});
+  }
+  /// The largest of each column by sample; 0 of a sample without entries.
+  std::string largest(const Entries& entries, std::int64_t columns, const std::string& what) {
+    to_.require_opset(18);  // the first in which ScatterND knows max
+    const std::string lowest = filled_with(-std::numeric_limits<float>::infinity(), columns);
+    return to_.node("Where", {entries.filled,
+                              to_.node("ScatterND", {lowest, entries.samples, what},
+                                       {{.name = "reduction", .text = "max"}}),
+                              one(0)});
   }
   /// A feature's vectors, [batch, width of the table].
   std::string pooled(const Entries& entries, const CategoryInput& feature, const std::string& table,
                      std::int64_t width) {
     const std::string rows = to_.node("Gather", {table + ".weight", entries.rows});
     if (!feature.list) return rows;
+    if (feature.pooling == Pooling::max) return largest(entries, width, rows);
     const std::string sum = add_up(entries, width, rows);
     return entries.divisor.empty() ? sum : to_.node("Div", {sum, entries.divisor});
   }

@@ -160,7 +160,7 @@ void OnnxFile::finish(std::string_view description) {
       .text(2, "tessera")
       .text(3, fmt::format("{}.{}.{}", TESSERA_VERSION_MAJOR, TESSERA_VERSION_MINOR,
                            TESSERA_VERSION_PATCH));
-  model.message(7, graph_).message(8, Message().text(1, "").number(2, 17));
+  model.message(7, graph_).message(8, Message().text(1, "").number(2, opset_));
   std::ofstream file(partial_, std::ios::binary | std::ios::trunc);
   file.write(model.bytes().data(), static_cast<std::streamsize>(model.bytes().size()));
   file.close();

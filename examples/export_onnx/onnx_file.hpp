@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -31,8 +32,9 @@ class Message {
 };
 
 /// An ONNX model: MODEL.onnx with the graph, and MODEL.onnx.data beside it with the elements of the
-/// large initializers, which are written as they are added. Operators of opset 17. Both files appear
-/// under their names with `finish`; an exporter that ends before leaves none.
+/// large initializers, which are written as they are added. Operators of opset 17, or of a later one
+/// that the graph requires. Both files appear under their names with `finish`; an exporter that ends
+/// before leaves none.
 class OnnxFile {
  public:
   explicit OnnxFile(std::filesystem::path path);
@@ -66,6 +68,10 @@ class OnnxFile {
   std::string node(std::string_view operation, std::span<const std::string> inputs,
                    const std::vector<Attribute>& attributes = {}, std::string name = {});
 
+  /// The graph has an operation that an opset before this one does not know. At most 18, the last
+  /// that a file of this format may name.
+  void require_opset(int version) { opset_ = std::max(opset_, version); }
+
   void finish(std::string_view description);
 
  private:
@@ -77,7 +83,7 @@ class OnnxFile {
   std::filesystem::path path_, data_path_, partial_, partial_data_;
   std::ofstream data_;
   std::int64_t at_ = 0;  ///< bytes of the data file
-  int names_ = 0;
+  int names_ = 0, opset_ = 17;
   Message graph_;
 };
 

@@ -90,6 +90,9 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
   const std::string categorical =
       "categorical: [c, {name: d, rows: 50}, {name: tags, list: '|', pooling: mean}, {name: words, "
       "list: '|', pooling: sqrtn, table: tags}]\n";
+  const std::string maxima =
+      "categorical: [{name: tags, list: '|', pooling: max}, {name: words, list: '|', pooling: max, "
+      "table: tags}]\n";
   for (const auto& [schema, how] :
        {std::pair(numeric + categorical, "--interaction dot"),
         std::pair(numeric + categorical, "--interaction cross --cross-layers 2 --cross-rank 5"),
@@ -100,7 +103,10 @@ TEST_CASE("the trainer's scores in onnxruntime and PyTorch") {
         // no number, and no column of which every sample has one entry
         std::pair(std::string("categorical: [{name: tags, list: '|'}, {name: words, list: '|', "
                               "pooling: mean}]\n"),
-                  "--interaction dot")}) {
+                  "--interaction dot"),
+        // the largest of a list's columns, and of its one weight
+        std::pair(maxima, "--interaction cross --cross-layers 1 --cross-rank 4"),
+        std::pair(numeric + maxima, "--model wide-deep")}) {
     CAPTURE(how);
     std::filesystem::remove_all(folder.path / "run");
     std::ofstream(folder.path / "schema.yaml") << "label: y\n" << schema;
