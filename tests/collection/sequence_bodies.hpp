@@ -9,14 +9,19 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <list>
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace sequences {
@@ -39,7 +44,8 @@ inline std::vector<FeatureSpec> features() {
 constexpr int feature_count = 5;
 constexpr std::int64_t columns = 16 + 16 + 8;
 
-enum class Cut { whole, rows, columns, both, replicated };
+/// `grid`: both, on the first two ranks alone.
+enum class Cut { whole, rows, columns, both, replicated, grid };
 
 inline Layout layout(int ranks, Cut cut) {
   std::vector<Shard> shards;
@@ -49,6 +55,11 @@ inline Layout layout(int ranks, Cut cut) {
     for (int r = 0; r < ranks; ++r) {
       const std::int64_t begin = even_cut(table.rows, ranks, r),
                          end = even_cut(table.rows, ranks, r + 1);
+      if (cut == Cut::grid && r < 2)
+        for (const int c : {0, half}) {
+          const std::int64_t from = even_cut(table.rows, 2, r), to = even_cut(table.rows, 2, r + 1);
+          shards.push_back({t, {from, to, c, c + half}, c == 0 ? r : 1 - r});
+        }
       if (cut == Cut::rows) shards.push_back({t, {begin, end, 0, table.width}, r});
       if (cut != Cut::both) continue;
       shards.push_back({t, {begin, end, 0, half}, r});
@@ -85,13 +96,18 @@ constexpr std::int64_t samples = 16;
 
 /// A rank's samples [begin, end) of a step, and the gradients to feed back.
 struct Batch {
-  std::int64_t begin, end;
-  std::vector<std::int64_t> ids, offsets{0};
+  static constexpr std::array<int, feature_count> all_features{0, 1, 2, 3, 4};
+  std::int64_t begin, end, features;
+  std::vector<std::int64_t> ids, offsets{0}, bounds;
   std::vector<float> gradient;
   std::map<int, std::vector<float>> of_ids;  // of sequences, by feature
 
-  Batch(int step, std::int64_t begin_, std::int64_t end_) : begin(begin_), end(end_) {
-    for (int f = 0; f < feature_count; ++f)
+  Batch(int step, std::int64_t begin_, std::int64_t end_, std::span<const int> which = all_features)
+      : begin(begin_),
+        end(end_),
+        features(std::ssize(which)),
+        bounds(which.size(), 8 * (end - begin)) {
+    for (const int f : which)
       for (std::int64_t s = begin; s < end; ++s) {
         const std::vector<std::int64_t> bag = ids_of(step, f, s);
         ids.insert(ids.end(), bag.begin(), bag.end());
@@ -103,7 +119,7 @@ struct Batch {
     for (std::int64_t s = begin; s < end; ++s)
       for (int c = 0; c < columns; ++c) gradient.push_back(gradient_of(step, 7, s, 0, c));
   }
-  KeyedJagged<std::int64_t> keyed() const { return {feature_count, end - begin, ids, offsets, {}}; }
+  KeyedJagged<std::int64_t> keyed() const { return {features, end - begin, ids, offsets, {}}; }
 };
 
 /// Samples [first, second) of a rank: at step 2 the last rank has all.
@@ -166,21 +182,42 @@ struct OfRank {
   std::vector<std::vector<float>> pooled, vectors;
 };
 
-/// A rank's steps with samples of the global batch, and their gradients. `bounded`: batches say how
-/// many ids a feature has at most.
+/// `bounded`: own samples, with bounds of how many ids a feature has at most.
+enum class Input { own, bounded, model_parallel };
+
+/// The batch of a step as `input` says.
 template <class E>
-OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give, bool bounded = false) {
+auto batch_on(const E& embeddings, int step, const Batch& own, Input input) {
+  KeyedJagged<std::int64_t> keyed = own.keyed();
+  const Batch all(step, 0, samples, embeddings.local_features());
+  if (input == Input::bounded) keyed.bounds = own.bounds;
+  if (input == Input::model_parallel) keyed = all.keyed();
+  using Backend = std::remove_cvref_t<decltype(embeddings.backend())>;
+  return BatchOn<std::int64_t, Backend>(embeddings.backend(), keyed);
+}
+/// What a rank's forward gives for its samples of a step.
+template <class E>
+auto look_up(E& embeddings, int step, int ranks, const KeyedJagged<std::int64_t>& batch,
+             Input input) {
+  if (input != Input::model_parallel) return embeddings.forward(batch);
+  if (step != 2) return embeddings.forward_model_parallel(batch);
+  std::vector<std::int64_t> begins(static_cast<std::size_t>(ranks));  // the last has all
+  begins.push_back(samples);
+  return embeddings.forward_model_parallel(batch, begins);
+}
+
+/// A rank's steps with samples of the global batch, and their gradients.
+template <class E>
+OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give,
+                  Input input = Input::own) {
   OfRank seen;
   const auto& backend = embeddings.backend();
   using Backend = std::remove_cvref_t<decltype(backend)>;
   for (int step = 0; step < steps; ++step) {
     const auto [begin, end] = own_samples(step, ranks, rank);
     const Batch batch(step, begin, end);
-    KeyedJagged<std::int64_t> keyed = batch.keyed();
-    const std::vector<std::int64_t> bounds(feature_count, 8 * (end - begin));
-    if (bounded) keyed.bounds = bounds;
-    const BatchOn<std::int64_t, Backend> ids(backend, keyed);
-    const auto found = embeddings.forward(ids.keyed());
+    const auto ids = batch_on(embeddings, step, batch, input);
+    const auto found = look_up(embeddings, step, ranks, ids.keyed(), input);
     seen.pooled.push_back(read(backend, found.values.data, batch.gradient.size()));
     std::vector<float>& vectors = seen.vectors.emplace_back();
     for (const char* name : {"history", "users"}) {
@@ -194,10 +231,10 @@ OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give, bool
   return seen;
 }
 
-/// Trains, and answers what all ranks saw. `equal`: with option equal_batches, and bounds.
+/// Trains, and answers what all ranks saw. Input::bounded: with option equal_batches, too.
 template <class Backend, class... Policies>
 Seen train(int ranks, Cut cut, int steps, Give give = Give::ids, int gradient_blocks = 0,
-           bool equal = false) {
+           Input input = Input::own) {
   Seen seen;
   std::vector<OfRank> of_ranks(static_cast<std::size_t>(ranks));
   for (const TableSpec& table : tables())
@@ -207,10 +244,10 @@ Seen train(int ranks, Cut cut, int steps, Give give = Give::ids, int gradient_bl
         c, backend, layout(ranks, cut),
         {.learning_rate = 0.125f,
          .seed = 7,
-         .equal_batches = equal,
+         .equal_batches = input == Input::bounded,
          .gradient_blocks = gradient_blocks});
     of_ranks[static_cast<std::size_t>(c.rank())] =
-        train_rank(embeddings, ranks, c.rank(), steps, give, equal);
+        train_rank(embeddings, ranks, c.rank(), steps, give, input);
     for (int rank = 0; rank < ranks; ++rank, c.barrier())
       for (const TableSpec& table : tables())
         if (rank == c.rank())
@@ -354,11 +391,73 @@ void the_same_bits_on_any_number_of_ranks() {
   const Seen alone = train<Backend>(1, Cut::whole, steps, Give::ids, 4);
   for (const int ranks : {2, 4}) {
     const bool two = ranks == 2;  // they have equal batches, say so and say bounds
-    const Seen many = train<Backend>(ranks, two ? Cut::both : Cut::rows, steps, Give::ids, 4, two);
+    const Seen many = train<Backend>(ranks, two ? Cut::both : Cut::rows, steps, Give::ids, 4,
+                                     two ? Input::bounded : Input::own);
     CAPTURE(ranks);
     for (const auto& [name, values] : alone.tables) CHECK(same_bits(many.tables.at(name), values));
     CHECK(same_bits(many.vectors, train<Backend>(ranks, Cut::whole, steps, Give::ids, 4).vectors));
   }
+}
+
+/// The global batch's ids where the rows are: what own samples give, whoever holds what.
+template <class Backend>
+void model_parallel_has_the_same_bits() {
+  const auto same = [](const Seen& one, const Seen& other) {
+    CHECK(same_bits(one.pooled, other.pooled));
+    CHECK(same_bits(one.vectors, other.vectors));
+    for (const auto& [name, values] : one.tables) CHECK(same_bits(values, other.tables.at(name)));
+  };
+  const int steps = 3, ranks = 3;
+  for (const Cut cut :
+       {Cut::grid, Cut::columns, Cut::whole, Cut::rows, Cut::both, Cut::replicated}) {
+    if (!Backend::host_readable && cut != Cut::grid && cut != Cut::columns) continue;
+    CAPTURE(static_cast<int>(cut));
+    same(train<Backend>(ranks, cut, steps),
+         train<Backend>(ranks, cut, steps, Give::ids, 0, Input::model_parallel));
+  }
+  // blocks of samples; one rank; gradients of rows
+  same(train<Backend>(2, Cut::whole, 2, Give::ids, 4),
+       train<Backend>(2, Cut::whole, 2, Give::ids, 4, Input::model_parallel));
+  same(train<Backend>(1, Cut::columns, 2, Give::rows),
+       train<Backend>(1, Cut::columns, 2, Give::rows, 0, Input::model_parallel));
+}
+
+/// Ranks that hold parts of a table and disagree on its ids, or on the samples, are named.
+template <class Backend>
+void model_parallel_ranks_that_differ() {
+  const auto seen = [](bool of_samples) {
+    std::vector<std::string> texts(3);
+    const auto rank = [&](CountingOn<Backend>& c, const Backend& backend) {
+      EmbeddingsOn<Backend, CountingOn<Backend>> e(c, backend, layout(3, Cut::columns), {});
+      Batch all(0, 0, 12, e.local_features());
+      std::vector<std::int64_t> begins{0, 4, 8, 12};
+      if (c.rank() == 1 && of_samples) begins[1] = 2;
+      if (c.rank() == 1 && !of_samples)  // it has the history's ids, as rank 0 has
+        std::fill(all.ids.begin(), all.ids.begin() + all.offsets[12], 3);
+      const BatchOn<std::int64_t, Backend> ids(backend, all.keyed());
+      try {
+        e.forward_model_parallel(ids.keyed(), begins);
+      } catch (const std::exception& error) {
+        texts[static_cast<std::size_t>(c.rank())] = error.what();
+        throw;
+      }
+    };
+    CHECK_THROWS(on_ranks<Backend>(3, rank));
+    return texts;
+  };
+  for (const std::string& text : seen(false)) {
+    CAPTURE(text);
+    CHECK(text.find("of feature 'history' rank") != std::string::npos);
+    CHECK(text.find("give every rank that holds a part of the table the same ids") !=
+          std::string::npos);
+  }
+  const std::vector<std::string> texts = seen(true);
+  CAPTURE(texts[0]);
+  CHECK(texts[0].find("rank 0: rank 1 has 2 samples for this rank, this rank says 4") !=
+        std::string::npos);
+  CHECK(texts[1].find("rank 1: rank 0 has 4 samples for this rank, this rank says 6") !=
+        std::string::npos);
+  CHECK(!texts[2].empty());
 }
 
 template <class Backend>
@@ -408,8 +507,6 @@ void what_backward_and_views_refuse() {
       "but its data is null");
   check_message([&] { e.backward(found, {ids_gradient, users_gradient}); },
                 "backward: gradient is [16, 0], must be [16, 40]");
-  check_message([&] { e.forward_model_parallel(ids.keyed()); },
-                "sequences and max pooling need each rank's own samples");
   CHECK(same_bits(shards_of(e), before));
   check_message([&] { static_cast<void>(found.sequence(0)); }, "no exception");
   e.forward(ids.keyed());
@@ -513,13 +610,22 @@ void policies_go_along() {
     const std::vector<float> zeros(4), expected = joined({row(1), zeros, row(7), row(1), zeros});
     const auto evaluated = e.evaluate(batch.keyed());
     CHECK(vectors_of(backend, evaluated.template sequence<"s">()) == expected);
+    // as the global batch: both ranks' samples
+    const std::vector<std::int64_t> all{1,  -1, 7, 1,  10, 1, -1, 7, 1,
+                                        10, -1, 8, 12, -1, 8, 12, 3, 3},
+        all_offsets{0, 2, 5, 7, 10, 12, 13, 15, 16, 17, 17, 18, 18};
+    const BatchOn<std::int64_t, Backend> global(backend, {3, 4, all, all_offsets, {}});
+    const auto parallel = e.forward_model_parallel(global.keyed());
+    CHECK(parallel.sequence("s").rows().rows == 3);
+    CHECK(vectors_of(backend, parallel.sequence("s")) == expected);
+    CHECK(read(backend, parallel.values.data, 16) == joined({row(8), row(3), zeros, zeros}));
     const auto found = e.forward(batch.keyed());
     const auto view = found.sequence("s");
     CHECK(view.rows().rows == 3);  // two, and the zeros
     CHECK(read(backend, view.index().data(), 5)[1] == 2);
     CHECK(vectors_of(backend, view) == expected);
     CHECK(read(backend, found.values.data, 16) == joined({row(8), row(3), zeros, zeros}));
-    CHECK(e.bad_ids()[0] == 8);  // of two batches
+    CHECK(e.bad_ids()[0] == 16);  // of two batches, and of both ranks' samples
     std::vector<float> of_ids(20, 1), pooled(16, 2);
     if (c.rank() == 1) of_ids[7] = std::nanf("");
     const Array<float, Backend> wrong(backend, of_ids), gradient(backend, pooled),

@@ -20,6 +20,12 @@ TEST_CASE("sequences and max pooling: the same bits under every plan") {
 TEST_CASE("sequences and max pooling: with gradient_blocks the same bits on 1, 2 and 4 ranks") {
   sequences::the_same_bits_on_any_number_of_ranks<Host>();
 }
+TEST_CASE("sequences and max pooling: model-parallel input gives the bits of own samples") {
+  sequences::model_parallel_has_the_same_bits<Host>();
+}
+TEST_CASE("sequences: model-parallel ranks that differ are named") {
+  sequences::model_parallel_ranks_that_differ<Host>();
+}
 TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
   sequences::what_backward_and_views_refuse<Host>();
 }

@@ -181,13 +181,12 @@ int run_embedding(int argc, char** argv, O optimizer, float learning_rate, std::
   Plans::for_each([&]<class N>(N) {
     for (const int ranks : arguments.ranks)
       for (const bool model_parallel : {false, true})
-        if (!model_parallel || !N::plan::keeps_rows)
-          tally.run(fmt::format("{} {} ranks {} input", N::name, ranks,
-                                model_parallel ? "model-parallel" : "data-parallel"),
-                    [&](Verdict& verdict) {
-                      EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch,
-                                                        steps)(ranks, model_parallel, verdict);
-                    });
+        tally.run(fmt::format("{} {} ranks {} input", N::name, ranks,
+                              model_parallel ? "model-parallel" : "data-parallel"),
+                  [&](Verdict& verdict) {
+                    EmbeddingRun<typename N::plan, O>(file, optimizer, learning_rate, batch, steps)(
+                        ranks, model_parallel, verdict);
+                  });
   });
   return tally.finish();
 }

@@ -13,6 +13,7 @@
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/equal_batches.hpp>
+#include <tessera/stage/local_distinct_rows.hpp>
 #include <tessera/stage/model_parallel.hpp>
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/served_groups.hpp>
@@ -25,7 +26,6 @@
 #include <tessera/tables/matrix.hpp>
 #include <tessera/tables/table_store.hpp>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -85,9 +85,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   LayoutCollection& operator=(const LayoutCollection&) = delete;
 
   /// Batches of this rank that were looked up and never updated, until the next batch took their
-  /// step. Batches of `evaluate`, and steps given to `end`, do not count: so, in a trainer that
-  /// evaluates with these, `backward` was forgotten as often. With Options::check_stages the next
-  /// batch throws InvalidArgument instead.
+  /// step; those of `evaluate`, and steps given to `end`, do not count. With Options::check_stages
+  /// the next batch throws InvalidArgument instead.
   std::uint64_t forwards_without_backward() const {
     return forwards_without_backward_.load(std::memory_order_relaxed);
   }
@@ -134,7 +133,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
   /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
-  /// result is as from `forward`: this rank's samples, all columns.
+  /// result is as from `forward`: this rank's samples, all columns and sequences.
   template <IdType Id>
   Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids,
                                              std::span<const std::int64_t> sample_begin = {}) {
@@ -267,9 +266,6 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
                             std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
-    require(!routing_.keeps_rows(),
-            "route_model_parallel: sequences and max pooling need each rank's own samples; give "
-            "those to forward or route");
     begin(step, steps_.rates());
     auto&& ranks = Reporter::counted(communicator_);
     const auto timing =
@@ -280,6 +276,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     LocalIdExchange<Id, Backend, Ranks>::set_sample_begin(step, routing_, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
+    if constexpr (Store::keeps_rows)
+      if (routing_.keeps_rows())
+        LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
+            .find(step, Settings::bad_ids, blocks_of_batch());
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;
@@ -408,6 +408,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Whether rows may come to the rank that asks as they are.
   static constexpr bool finds_rows = Settings::deduplicates || Store::keeps_rows;
   bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
+  int blocks_of_batch() const { return detail::blocks_of_batch(options_, routing_.ranks()); }
 
   template <class T>
   void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
@@ -462,8 +463,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     if constexpr (finds_rows)
       if (deduplicates() || routing_.keeps_rows())
         step.distinct.find(backend, layout_, routing_, step.inputs,
-                           {deduplicates(), Settings::bad_ids,
-                            std::max(1, options_.gradient_blocks / routing_.ranks())});
+                           {deduplicates(), Settings::bad_ids, blocks_of_batch()});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;

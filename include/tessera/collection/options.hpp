@@ -303,6 +303,12 @@ constexpr bool deduplicates(const Options& options) {
   return Settings::deduplicates && (!Settings::deduplicates_if_asked || options.deduplicate);
 }
 
+/// Blocks of one rank's samples whose rows' gradients are summed apart (gradient_blocks).
+template <class Options>
+constexpr int blocks_of_batch(const Options& options, int ranks) {
+  return std::max(1, options.gradient_blocks / ranks);
+}
+
 /// Throws InvalidArgument for options that no collection of these policies can have.
 template <class Settings, class Options>
 void require_sound(const Options& options, int ranks) {

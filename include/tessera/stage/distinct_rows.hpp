@@ -40,43 +40,118 @@ class DistinctRows {
   }
 
   /// What `find` treats, and how. `blocks`: samples are cut into so many, each of which counts as a
-  /// batch of its own.
+  /// batch of its own. `local`: the inputs have RankLayout::local_features() alone.
   struct Wanted {
     bool duplicates = false;
     BadIds bad_ids = BadIds::throw_error;
     std::int64_t blocks = 1;
+    bool local = false;
   };
+  using Job = typename op::DistinctIds<Id>::Job;
 
   /// `inputs` stay in use until the end of the step, as does `layout`.
   template <class Inputs>
   void find(const Backend& backend, const Layout& layout, const RankLayout& routing,
             const Inputs& inputs, const Wanted& wanted) {
+    jobs_.clear();
+    list_jobs(backend, layout, routing, inputs, 0, wanted, jobs_);
+    op::run<op::DistinctIds<Id>>(backend, {jobs_});
+    take_found(backend, jobs_);
+    make_room(backend);
+  }
+
+  // ---- `find` in steps, for part `part` of inputs that hold the samples of several ranks ----
+
+  /// Appends to `jobs` what finds the distinct ids.
+  template <class Inputs>
+  void list_jobs(const Backend& backend, const Layout& layout, const RankLayout& routing,
+                 const Inputs& inputs, std::size_t part, const Wanted& wanted,
+                 std::vector<Job>& jobs) {
     layout_ = &layout;
     features_.assign(layout.features.size(), {});
     std::size_t entries = 0, offsets = 0;
     for (std::size_t f = 0; f < features_.size(); ++f) {
-      describe(f, routing, inputs.part(static_cast<int>(f), 0), wanted);
+      const int index = static_cast<int>(f);
+      const bool given = !wanted.local || routing.is_local(index);
+      describe(f, routing, given ? inputs.part(index, part) : op::Bags<Id>{}, wanted);
       const Feature& feature = features_[f];
       if (feature.active) entries += feature.count();
-      if (feature.is_sequence()) offsets += static_cast<std::size_t>(feature.bags.bags) + 1;
+      if (feature.has_offsets) offsets += static_cast<std::size_t>(feature.bags.bags) + 1;
     }
     // not null, as places are counted from before it
     std::int32_t* index = index_.resize(backend, entries + 1).data();
     std::int64_t* next_offsets = offsets_.resize(backend, offsets).data();
     Id* distinct = ids_.resize(backend, entries).data();
-    jobs_.clear();
     for (Feature& feature : features_) {
       if (!feature.active) continue;
       feature.index = index;
       feature.offsets = next_offsets;
-      if (feature.is_sequence()) next_offsets += feature.bags.bags + 1;
-      add_jobs(backend, feature, distinct, wanted.blocks);
+      if (feature.has_offsets) next_offsets += feature.bags.bags + 1;
+      add_jobs(backend, feature, distinct, wanted.blocks, jobs);
       distinct += feature.count();
       index += feature.count();
     }
-    op::run<op::DistinctIds<Id>>(backend, {jobs_});
-    list_distinct(backend);
+  }
+
+  /// `jobs`: those that `list_jobs` appended, done. The ids that they found become batches of their
+  /// own.
+  void take_found(const Backend& backend, std::span<const Job> jobs) {
+    const auto cut = [](const Feature& feature) { return feature.blocks > 1; };
+    packed_ids_.resize(backend, std::ranges::any_of(features_, cut) ? ids_.size() : 0);
+    Id* packed = packed_ids_.data();
+    for (Feature& feature : features_) {
+      if (feature.blocks == 0) continue;
+      join_blocks(backend, feature, jobs.first(static_cast<std::size_t>(feature.blocks)), packed);
+      jobs = jobs.subspan(static_cast<std::size_t>(feature.blocks));
+    }
     set_offsets(backend);
+  }
+
+  /// What is found of a feature: this rank's samples, their ids, and the distinct ones among them.
+  struct Found {
+    std::int64_t samples = 0, ids = 0, rows = 0;
+    bool operator==(const Found&) const = default;
+  };
+  Found found(int feature) const {
+    const Feature& of = features_[feature];
+    return {of.bags.bags, static_cast<std::int64_t>(of.count()), of.ids.bags};
+  }
+  /// The place of each id among the distinct ones.
+  std::int32_t* index(int feature) const { return features_[feature].index; }
+  /// From 0: of sequences, and of `local` inputs.
+  std::int64_t* offsets(int feature) const { return features_[feature].offsets; }
+
+  /// Another rank has found these of a feature whose ids are not here.
+  void set_found(int feature, const Found& found, std::int32_t* index, std::int64_t* offsets) {
+    Feature& of = features_[feature];
+    of.bags = {.offsets = offsets, .bags = found.samples, .entry_bound = found.ids};
+    of.ids.bags = of.ids.entry_bound = found.rows;
+    of.index = index;
+    of.offsets = offsets;
+  }
+
+  /// Makes room for the rows of what was found.
+  void make_room(const Backend& backend) {
+    std::size_t floats = 0;
+    for (Feature& feature : features_) {
+      if (!feature.active) continue;
+      feature.indices = {.ids = feature.index - feature.bags.first_entry,
+                         .offsets = feature.bags.offsets,
+                         .weights = feature.bags.weights,
+                         .bag_scale = feature.bags.bag_scale,
+                         .bags = feature.bags.bags,
+                         .entry_bound = feature.bags.entry_bound,
+                         .first_entry = feature.bags.first_entry};
+      feature.first = floats;
+      const auto size = static_cast<std::size_t>(feature.rows() * feature.width);
+      floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes
+    }
+    rows_.resize(backend, floats);
+    gradients_.resize(backend, floats);
+    for (const Feature& feature : features_)
+      if (feature.active && feature.zero_row)
+        backend.fill_zero(rows_.data() + feature.first + feature.ids.bags * feature.width,
+                          static_cast<std::size_t>(feature.width) * sizeof(float));
   }
 
   bool active(int feature) const { return !features_.empty() && features_[feature].active; }
@@ -199,6 +274,7 @@ class DistinctRows {
     bool active = false;
     bool needs_gradients = true;  // they are sent
     bool zero_row = false;        // stands behind the rows
+    bool has_offsets = false;     // of its own
     Pooling pooling = Pooling::sum;
     int width = 0;
     int blocks = 0;  // of samples that have ids, each a job
@@ -206,7 +282,7 @@ class DistinctRows {
     std::int64_t column = 0;  // in the output
     std::size_t first = 0;    // float of rows_ and gradients_
     std::int32_t* index = nullptr;
-    std::int64_t* offsets = nullptr;  // of a sequence
+    std::int64_t* offsets = nullptr;
     op::Bags<Id> bags;
     op::Bags<Id> ids;
     op::Bags<std::int32_t> indices;
@@ -230,6 +306,7 @@ class DistinctRows {
     feature.pooling = spec.pooling;
     feature.active = keeps_rows(spec.pooling) || (wanted.duplicates && routing.travels(index));
     feature.zero_row = feature.is_sequence() && may_vanish(wanted.bad_ids);
+    feature.has_offsets = feature.is_sequence() || (feature.active && wanted.local);
     feature.needs_gradients = routing.gradients(index);
     feature.width = table.width;
     feature.table_rows = table.rows;
@@ -254,13 +331,14 @@ class DistinctRows {
   }
 
   /// A job per block of samples; its distinct ids have as much room as it has ids.
-  void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks) {
+  void add_jobs(const Backend& backend, Feature& feature, Id* distinct, std::int64_t blocks,
+                std::vector<Job>& jobs) {
     if (feature.count() == 0) return;
     const std::vector<std::int64_t> cuts = sample_cuts(backend, feature.bags, blocks);
     feature.blocks = static_cast<int>(blocks);
     for (std::int64_t b = 0; b < blocks; ++b)
-      jobs_.push_back({feature.bags.ids + feature.bags.first_entry + cuts[b], cuts[b + 1] - cuts[b],
-                       distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows});
+      jobs.push_back({feature.bags.ids + feature.bags.first_entry + cuts[b], cuts[b + 1] - cuts[b],
+                      distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows});
   }
 
   /// Entries before each block of samples, and behind the last.
@@ -283,39 +361,9 @@ class DistinctRows {
     return cuts;
   }
 
-  /// The ids that the jobs found become batches of their own; room for their rows.
-  void list_distinct(const Backend& backend) {
-    const auto cut = [](const Feature& feature) { return feature.blocks > 1; };
-    packed_ids_.resize(backend, std::ranges::any_of(features_, cut) ? ids_.size() : 0);
-    auto job = jobs_.cbegin();
-    Id* packed = packed_ids_.data();
-    std::size_t floats = 0;
-    for (Feature& feature : features_) {
-      if (!feature.active) continue;
-      if (feature.blocks != 0) join_blocks(backend, feature, {job, job + feature.blocks}, packed);
-      job += feature.blocks;
-      feature.indices = {.ids = feature.index - feature.bags.first_entry,
-                         .offsets = feature.bags.offsets,
-                         .weights = feature.bags.weights,
-                         .bag_scale = feature.bags.bag_scale,
-                         .bags = feature.bags.bags,
-                         .entry_bound = feature.bags.entry_bound,
-                         .first_entry = feature.bags.first_entry};
-      feature.first = floats;
-      const auto size = static_cast<std::size_t>(feature.rows() * feature.width);
-      floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes
-    }
-    rows_.resize(backend, floats);
-    gradients_.resize(backend, floats);
-    for (const Feature& feature : features_)
-      if (feature.active && feature.zero_row)
-        backend.fill_zero(rows_.data() + feature.first + feature.ids.bags * feature.width,
-                          static_cast<std::size_t>(feature.width) * sizeof(float));
-  }
-
   /// One list of ids, block after block, and one index into it.
-  void join_blocks(const Backend& backend, Feature& feature,
-                   std::span<const typename op::DistinctIds<Id>::Job> blocks, Id*& packed) const {
+  void join_blocks(const Backend& backend, Feature& feature, std::span<const Job> blocks,
+                   Id*& packed) const {
     const bool several = blocks.size() > 1;
     std::int64_t found = 0;
     for (const auto& block : blocks) found += block.found;
@@ -338,7 +386,7 @@ class DistinctRows {
   void set_offsets(const Backend& backend) const {
     std::vector<op::OffsetsFromFirst::Job> jobs;
     for (const Feature& feature : features_)
-      if (feature.is_sequence())
+      if (feature.has_offsets)
         jobs.push_back({feature.bags.offsets, feature.bags.bags, feature.offsets});
     if (!jobs.empty()) op::run<op::OffsetsFromFirst>(backend, {jobs});
   }
@@ -371,7 +419,7 @@ class DistinctRows {
   const Layout* layout_ = nullptr;
   const Backend* assembled_by_ = nullptr;
   std::vector<Feature> features_;  // of the layout
-  std::vector<typename op::DistinctIds<Id>::Job> jobs_;
+  std::vector<Job> jobs_;
   Buffer<Id, Backend> ids_, packed_ids_;
   Buffer<std::int32_t, Backend> index_;
   Buffer<std::int64_t, Backend> offsets_;

@@ -46,7 +46,7 @@ class LocalIdExchange {
   }
 
   /// step.inputs hold all ranks' samples of the local features; rank r's are [sample_begin[r],
-  /// sample_begin[r+1]).
+  /// sample_begin[r+1]). LocalDistinctRows has run where rows stay as they are.
   void run_stage(StepState& step) {
     step.sent.assign(routing_.slots().size(), {});
     step.received.assign(
@@ -55,7 +55,10 @@ class LocalIdExchange {
     measure(step);
     cut(step);
     for (std::size_t s = 0; s < step.sent.size(); ++s)
-      if (routing_.slots()[s].whole) step.sent[s].bags = step.batch;
+      if (const Slot& slot = routing_.slots()[s]; slot.whole)
+        step.sent[s].bags = step.distinct.active(slot.feature)
+                                ? step.distinct.found(slot.feature).rows
+                                : step.batch;
     if (!routing_.all_whole()) tell_samples(step);
     add_direct_slots(step, routing_, static_cast<std::size_t>(routing_.rank()));
   }
@@ -68,8 +71,10 @@ class LocalIdExchange {
     for (int r = 0; r < routing_.ranks(); ++r)
       for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
         const Slot& slot = routing_.own_slot(k);
-        visit(slot, r, k * ranks + static_cast<std::size_t>(r),
-              step.inputs.part(slot.feature, static_cast<std::size_t>(r)));
+        const auto source = static_cast<std::size_t>(r);
+        visit(slot, r, k * ranks + source,
+              r == routing_.rank() ? step.routed(slot.feature, source)
+                                   : step.routed_of(slot.feature, source));
       }
   }
 

@@ -115,6 +115,11 @@ struct Step {
   InputsOn<Id, Backend> inputs;
   /// of features whose duplicate ids do not travel
   DistinctRows<Id, Backend> distinct;
+  /// model parallel: of the samples of the other ranks, by rank
+  std::vector<DistinctRows<Id, Backend>> distinct_of_others;
+  /// model parallel: what ranks without a feature's ids are told of its rows
+  Buffer<std::int32_t, Backend> told_index_out, told_index_in;
+  Buffer<std::int64_t, Backend> told_offsets_out, told_offsets_in;
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
   /// of this rank when the batch was routed (TrainingSteps::rates); NaN: ranks do not compare it
@@ -160,6 +165,11 @@ struct Step {
   /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
   op::Bags<Id> routed(int feature, std::size_t i = 0) const {
     return distinct.active(feature) ? distinct.ids(feature) : inputs.part(feature, i);
+  }
+  /// Model parallel: those of another rank's samples.
+  op::Bags<Id> routed_of(int feature, std::size_t rank) const {
+    return distinct.active(feature) ? distinct_of_others[rank].ids(feature)
+                                    : inputs.part(feature, rank);
   }
 
   /// Where the vectors of a part of a slot go: columns of the output, or, per distinct id, of this

@@ -160,6 +160,9 @@ class RankLayout {
   }
   /// Features that this rank's shards read, ascending.
   const std::vector<int>& local_features() const { return local_features_; }
+  bool is_local(int feature) const {
+    return std::binary_search(local_features_.begin(), local_features_.end(), feature);
+  }
 
  private:
   /// Arenas of one group stand side by side with those of others, in the order of tables.
