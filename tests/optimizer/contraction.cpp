@@ -90,7 +90,7 @@ std::vector<std::uint32_t> TESSERA_TEST_TRAINED() {
   const RowWiseAdagradDecoupled decoupled{.weight_decay = 0.1f};
   train<float>(l2, bits), train<Lanes>(l2, bits);
   train<float>(decoupled, bits), train<Lanes>(decoupled, bits);
-  train<float>(CountedRowWiseAdagrad{.half_life = 3}, bits);
+  train<float>(CountedRowWiseAdagrad{.half_life = 3, .weight_decay = 0.1f}, bits);
   train_dense<DenseSgd>(bits), train_dense<DenseAdagrad>(bits), train_dense<DenseAdam>(bits);
   return bits;
 }

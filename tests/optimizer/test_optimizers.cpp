@@ -145,6 +145,7 @@ TEST_CASE("the laws hold for every optimizer") {
   for (const Rate rate : {Rate::faster, Rate::slower, Rate::by_count})
     CHECK(joined(laws::optimizer_laws(
               CountedRowWiseAdagrad{.rate = rate, .half_life = 5, .most = 8})) == "");
+  CHECK(joined(laws::optimizer_laws(CountedRowWiseAdagradL2{})) == "");
   // with weight decay a small gradient may lose against it
   std::vector<std::string> faults = laws::optimizer_laws(AdamW{.weight_decay = 0.1f}, decays);
   std::erase_if(faults, [](const std::string& fault) {
@@ -179,6 +180,9 @@ TEST_CASE("columns of a register at once are single ones") {
   check_lanes(Lion{.weight_decay = 0.1f});
   check_lanes(RowWiseAdagradL2{.weight_decay = 0.1f});
   check_lanes(RowWiseAdagradDecoupled{.weight_decay = 0.1f});
+  CountedRowWiseAdagradL2 counted;
+  counted.half_life = 4, counted.weight_decay = 0.1f;
+  check_lanes(counted);
   Lanes x;
   constexpr int lanes = Lanes::count;
   float values[lanes], roots[lanes];
@@ -276,6 +280,50 @@ TEST_CASE("the counter halves in half_life steps, and rates follow it") {
         doctest::Approx(0.1 * 0.1));
   CHECK(rate({.epsilon = 0, .rate = Rate::slower, .power = 9, .most = 16, .first_step = 2}, 2) ==
         doctest::Approx(0.1));
+  // a threshold as a share of `most`, rounded down: 3.2 is 3, and the row's counter is 3, or 4
+  CHECK(rate({.epsilon = 0, .power = 4, .most = 16, .threshold = 0.2f, .threshold_is_share = true},
+             1) == doctest::Approx(0.1));
+  CHECK(rate({.epsilon = 0, .power = 4, .most = 14, .threshold = 0.2f, .threshold_is_share = true},
+             1) == doctest::Approx(0.1 / std::sqrt(4 * 3)));
+  // without a half-life rows are counted; with one of 0 each counts 1
+  float counted[3] = {0, 7, 5}, once[3] = {0, 7, 5};
+  CountedRowWiseAdagrad{}.at(0.1f, 900).row(counted, 1.0f);
+  CountedRowWiseAdagrad{.half_life = 0}.at(0.1f, 900).row(once, 1.0f);
+  CHECK(counted[1] == 8);
+  CHECK(once[1] == 1);
+}
+
+TEST_CASE("weight decay by occurrence: rare rows shrink more, by FBGEMM's definitions") {
+  const auto check = [](const auto& optimizer, bool l2, std::int64_t first_step) {
+    double w = 0.75, sum = 0, counter = 0, last = 0;
+    float weight = 0.75f, state[3] = {0, 0, 0};
+    for (const int iteration : {1, 2, 7, 8, 30}) {
+      const double g = 0.1 * iteration - 0.4, h = l2 ? g + 0.25 * w : g, lr = 0.125;
+      counter = 1 + std::exp(-(last == 0 ? 1 : iteration - last) * std::log(2.0) / 4) * counter;
+      last = iteration;
+      sum += h * h;
+      const double multiplier = lr / (std::sqrt(sum) + 1e-8), freq = 4 / counter;
+      const double adjusted =
+          iteration > first_step ? lr / (std::sqrt(2 * counter) + 1e-8) : multiplier;
+      if (iteration > first_step) w *= 1 - freq * 0.25 * (l2 ? multiplier : lr);
+      w -= adjusted * g;
+      const auto step = optimizer.at(0.125f, iteration);
+      float measured = static_cast<float>(g);
+      if constexpr (MeasuresUpdates<std::remove_cvref_t<decltype(optimizer)>>)
+        measured = step.measured(weight, measured, state);
+      const auto row = step.row(state, measured * measured);
+      weight = step.element(weight, static_cast<float>(g), state, row);
+      CHECK(weight == doctest::Approx(w).epsilon(1e-5));
+      CHECK(state[0] == doctest::Approx(sum).epsilon(1e-5));
+      CHECK(state[1] == doctest::Approx(counter).epsilon(1e-5));
+    }
+  };
+  for (const std::int64_t first_step : {0, 2}) {
+    CountedRowWiseAdagrad decoupled{
+        .half_life = 4, .power = 2, .weight_decay = 0.25f, .first_step = first_step};
+    check(decoupled, false, first_step);
+    check(CountedRowWiseAdagradL2{decoupled}, true, first_step);
+  }
 }
 
 TEST_CASE("first steps have their known values") {

@@ -21,8 +21,7 @@ struct RowWiseAdagradL2 {
   float weight_decay = 0;
 
   static constexpr int element_states = 0, row_states = 1;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
   struct Step {
@@ -59,8 +58,7 @@ struct RowWiseAdagradDecoupled {
   float weight_decay = 0;
 
   static constexpr int element_states = 0, row_states = 1;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 1> state_names{"sum"};
 
   struct Step {
@@ -85,68 +83,102 @@ struct RowWiseAdagradDecoupled {
   }
 };
 
+/// What a row's count does to its rate: see CountedRowWiseAdagrad.
+enum class CountedRate : std::uint8_t { faster, slower, by_count };
+
+/// A step of the two optimizers below: what a row's count makes of its rate and its weights.
+struct CountedStep {
+  float learning_rate, epsilon, step, forgetting, power, most, threshold, decay;
+  CountedRate mode;
+  struct Row {
+    float rate, kept;
+  };
+  TESSERA_HOST_DEVICE float rate(float adagrad, float count) const {
+    if (!(count > threshold)) return adagrad;
+    if (mode == CountedRate::by_count)
+      return learning_rate / (square_root(power * count) + epsilon);
+    if (mode == CountedRate::faster)
+      return adagrad * maximum(minimum(powf(most / (count + 1), power), 10.0f), 1.0f);
+    return adagrad * minimum(maximum(powf((count + 1) / most, power), 0.1f), 1.0f);
+  }
+  TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
+    const float since = state[2] == 0 ? 1.0f : maximum(step - state[2], 1.0f);
+    state[0] += mean_square;
+    state[1] = multiply_add(exp2f(-since * forgetting), state[1], 1.0f);
+    state[2] = step;
+    return {rate(learning_rate / (square_root(state[0]) + epsilon), state[1]),
+            1 - learning_rate * decay / state[1]};
+  }
+  TESSERA_SIDE_OF_ARGUMENTS
+  template <class V>
+  TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
+    return multiply_add(-row.rate, gradient, row.kept * weight);
+  }
+};
+
 /// Row-wise Adagrad whose rate depends on how often the row occurs: per step, counter = 1 + counter
-/// 2^(-d / half_life), d the steps since the row's last (without half_life: counter + 1). Rows whose
-/// counter exceeds `threshold`, in steps after `first_step`, have the Adagrad rate times
-/// min(max((most / (counter + 1))^power, 1), 10) (faster) or times max(min(((counter + 1) /
-/// most)^power, 1), 0.1) (slower), or in its place lr / (sqrt(power counter) + epsilon) (by_count).
-/// FBGEMM's rowwise_adagrad_with_counter: TAIL_ID_LR_INCREASE, TAIL_ID_LR_DECREASE, COUNTER_SGD;
-/// max_counter, which FBGEMM counts, is the constant `most`.
+/// 2^(-d / half_life), d the steps since the row's last (half_life -1: counter + 1; 0: always 1).
+/// Rows whose counter exceeds `threshold` (under threshold_is_share: floor(threshold most)), in steps
+/// after `first_step`, have the Adagrad rate times min(max((most / (counter + 1))^power, 1), 10)
+/// (faster) or times max(min(((counter + 1) / most)^power, 1), 0.1) (slower), or in its place lr /
+/// (sqrt(power counter) + epsilon) (by_count). In these steps weights shrink, the more the rarer
+/// the row: w = (1 - lr weight_decay half_life / counter) w - rate g, where half_life is positive.
+/// FBGEMM's rowwise_adagrad_with_counter: TAIL_ID_LR_INCREASE, TAIL_ID_LR_DECREASE, COUNTER_SGD,
+/// and CounterWeightDecayMode.DECOUPLE; max_counter, which FBGEMM counts anew every thousand
+/// steps, is the constant `most`.
 struct CountedRowWiseAdagrad {
-  enum class Rate : std::uint8_t { faster, slower, by_count };
+  using Rate = CountedRate;
   float epsilon = 1e-8f;
   Rate rate = Rate::by_count;
-  float half_life = 0;  ///< in steps; 0: none
-  float power = 1;
-  float most = 1;
-  float threshold = 0;
+  float half_life = -1, power = 1, most = 1, threshold = 0;
+  bool threshold_is_share = false;
+  float weight_decay = 0;
   std::int64_t first_step = 0;
 
   static constexpr int element_states = 0, row_states = 3;
-  static constexpr bool device_steps = true;
-  static constexpr bool needs_mean_square = true;
+  static constexpr bool device_steps = true, needs_mean_square = true;
   static constexpr std::array<std::string_view, 3> state_names{"sum", "counter", "last_step"};
 
-  struct Step {
-    float learning_rate, epsilon, step, inverse_half_life, power, most, threshold;
-    Rate mode;
-    struct Row {
-      float rate;
-    };
-    TESSERA_HOST_DEVICE Row row(float* row_state, float mean_square) const {
-      const float delta = row_state[2] == 0 ? 1.0f : step - row_state[2];
-      const float occurrences = multiply_add(exp2f(-delta * inverse_half_life), row_state[1], 1.0f);
-      row_state[0] += mean_square;
-      row_state[1] = occurrences;
-      row_state[2] = step;
-      const float adagrad = learning_rate / (square_root(row_state[0]) + epsilon);
-      if (!(occurrences > threshold)) return {adagrad};
-      if (mode == Rate::by_count)
-        return {learning_rate / (square_root(power * occurrences) + epsilon)};
-      if (mode == Rate::faster)
-        return {adagrad * maximum(minimum(powf(most / (occurrences + 1), power), 10.0f), 1.0f)};
-      return {adagrad * minimum(maximum(powf((occurrences + 1) / most, power), 0.1f), 1.0f)};
-    }
-    TESSERA_SIDE_OF_ARGUMENTS
-    template <class V>
-    TESSERA_HOST_DEVICE V element(V weight, V gradient, V*, const Row& row) const {
-      return multiply_add(-row.rate, gradient, weight);
-    }
-  };
+  using Step = CountedStep;
   constexpr float initial_state(int) const { return 0; }
   TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
+    const float least = threshold_is_share ? floorf(threshold * most) : threshold;
+    const float forgets = half_life > 0 ? 1 / half_life : half_life < 0 ? 0.0f : INFINITY;
+    const float decay = step > first_step && half_life > 0 ? weight_decay * half_life : 0.0f;
     return {learning_rate,
             epsilon,
             static_cast<float>(step),
-            half_life > 0 ? 1 / half_life : 0.0f,
+            forgets,
             power,
             most,
-            step > first_step ? threshold : INFINITY,
+            step > first_step ? least : INFINITY,
+            decay,
             rate};
   }
 };
 
+/// The same, its gradient taking the weight in: sum += mean((g + weight_decay w)^2); w = (1 - a
+/// weight_decay half_life / counter) w - rate g, a the Adagrad rate. CounterWeightDecayMode.L2.
+struct CountedRowWiseAdagradL2 : CountedRowWiseAdagrad {
+  struct Step : CountedStep {
+    float weight_decay;
+    TESSERA_SIDE_OF_ARGUMENTS
+    template <class V>
+    TESSERA_HOST_DEVICE V measured(V weight, V gradient, V*) const {
+      return multiply_add(weight_decay, weight, gradient);
+    }
+    TESSERA_HOST_DEVICE Row row(float* state, float mean_square) const {
+      const Row row = CountedStep::row(state, mean_square);
+      const float adagrad = learning_rate / (square_root(state[0]) + epsilon);
+      return {row.rate, 1 - adagrad * decay / state[1]};
+    }
+  };
+  TESSERA_HOST_DEVICE Step at(float learning_rate, std::int64_t step) const {
+    return {CountedRowWiseAdagrad::at(learning_rate, step), weight_decay};
+  }
+};
+
 static_assert(Optimizer<RowWiseAdagradL2> && Optimizer<RowWiseAdagradDecoupled> &&
-              Optimizer<CountedRowWiseAdagrad>);
+              Optimizer<CountedRowWiseAdagrad> && Optimizer<CountedRowWiseAdagradL2>);
 
 }  // namespace tessera::inline v0
