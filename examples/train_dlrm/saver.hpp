@@ -6,6 +6,7 @@
 #include "description.hpp"
 #include "options.hpp"
 #include "rank_model.hpp"
+#include "table_optimizers.hpp"
 
 #include <tessera/checkpoint/async_save.hpp>
 #include <tessera/checkpoint/contents.hpp>
@@ -43,7 +44,10 @@ class Saver {
 
   Saver(const Options& options, const Clicks& clicks, tessera::AnyCommunicator& communicator,
         RankModel& model, Vocabulary& vocabulary)
-      : options_(options), communicator_(communicator), vocabulary_(vocabulary) {
+      : options_(options),
+        communicator_(communicator),
+        layout_(model.embeddings().layout()),
+        vocabulary_(vocabulary) {
     if (options.save.empty()) return;
     tessera::on_all_ranks(communicator, [&] {
       if (options.mode != "train") return;
@@ -71,6 +75,7 @@ class Saver {
     contents_.set_text("position", position_);
     data_ = fmt::format("{:016x}", clicks.checksum());
     contents_.set_text("data", data_);
+    contents_.set_text("optimizer", options.optimizer);
     if (options.save_increments > 0 && options.mode == "train") changed_.emplace(contents_);
   }
 
@@ -196,13 +201,19 @@ class Saver {
 
   std::int64_t load(const std::filesystem::path& checkpoint) {
     const Whole whole(contents_, vocabulary_);
-    const std::int64_t step =
-        tessera::load_checkpoint(communicator_, checkpoint, whole.contents).step;
+    std::vector<std::string> begun_anew;
+    tessera::Manifest loaded = tessera::load_checkpoint(communicator_, checkpoint, whole.contents,
+                                                        {.new_optimizers = &begun_anew});
     if (vocabulary_)
       tessera::on_all_ranks(communicator_,
                             [&] { tessera::load_vocabulary(checkpoint, *vocabulary_); });
-    if (communicator_.rank() == 0) fmt::print("resumed from {}\n", checkpoint.string());
-    return step;
+    if (communicator_.rank() != 0) return loaded.step;
+    fmt::print("resumed from {}\n", checkpoint.string());
+    if (options_.mode == "train" && !begun_anew.empty())
+      for (const std::string& line :
+           optimizer_changes(loaded.texts["optimizer"], options_.optimizer, layout_, begun_anew))
+        fmt::print("{}\n", line);
+    return loaded.step;
   }
 
   bool due(std::int64_t step, bool last) const {
@@ -263,6 +274,7 @@ class Saver {
 
   const Options& options_;
   tessera::AnyCommunicator& communicator_;
+  const tessera::Layout& layout_;
   Vocabulary& vocabulary_;
   tessera::CheckpointContents contents_;
   std::string position_, data_;

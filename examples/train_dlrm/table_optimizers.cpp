@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
+#include <utility>
 
 namespace dlrm {
 
@@ -58,6 +60,36 @@ std::vector<int> optimizers_of(std::string_view text, const tessera::Layout& lay
     tessera::require(used[p], "--optimizer {}: no table matches '{}'; tables are '{}' to '{}'",
                      text, pairs[p].pattern, layout.tables.front().name, layout.tables.back().name);
   return optimizers;
+}
+
+std::vector<std::string> optimizer_changes(std::string_view before, std::string_view now,
+                                           const tessera::Layout& layout,
+                                           const std::vector<std::string>& tables) {
+  const std::vector<int> given = optimizers_of(now, layout);
+  std::vector<int> old;
+  try {
+    if (!before.empty()) old = optimizers_of(before, layout);
+  } catch (const tessera::InvalidArgument&) {  // another version's: it has no name here
+  }
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<std::string>> changes;
+  for (std::size_t t = 0; t < layout.tables.size(); ++t) {
+    const std::string name(layout.tables[t].name);
+    if (std::ranges::find(tables, name) == tables.end()) continue;
+    const std::string_view from =
+        old.empty() ? "another" : kOptimizers[static_cast<std::size_t>(old[t])];
+    changes[{from, kOptimizers[static_cast<std::size_t>(given[t])]}].push_back(name);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [names, of_change] : changes) {
+    constexpr std::ptrdiff_t most = 8;
+    const std::ptrdiff_t shown = std::min(std::ssize(of_change), most);
+    lines.push_back(fmt::format(
+        "optimizer {} -> {}, weights kept, state begun anew: {}{}", names.first, names.second,
+        fmt::join(of_change.begin(), of_change.begin() + shown, ", "),
+        shown < std::ssize(of_change) ? fmt::format(" and {} more", std::ssize(of_change) - shown)
+                                      : ""));
+  }
+  return lines;
 }
 
 float standard_rate(int optimizer) {

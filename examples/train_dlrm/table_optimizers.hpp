@@ -41,6 +41,12 @@ std::vector<OptimizerOfTables> parse_optimizers(std::string_view text);
 /// pattern matches, and for a pattern that matches none.
 std::vector<int> optimizers_of(std::string_view text, const tessera::Layout& layout);
 
+/// A line for each change of optimizer, from what a checkpoint says ("" where it says nothing) to what
+/// the command line says now, with the tables whose state begins anew.
+std::vector<std::string> optimizer_changes(std::string_view before, std::string_view now,
+                                           const tessera::Layout& layout,
+                                           const std::vector<std::string>& tables);
+
 /// The learning rate that an optimizer has where none is given.
 float standard_rate(int optimizer);
 /// Of the first optimizer that trains.

@@ -363,7 +363,6 @@ TEST_CASE("what cannot be resumed says why") {
     CHECK(std::count(outcome.err.begin(), outcome.err.end(), '\n') == 1);
   };
   fails(tiny + "--resume --seed 3", "seed 1; now there are");
-  fails(tiny + "--resume --optimizer adam", "the checkpoint has no 'C1.m'");
   fails(tiny + "--resume --embedding-width 32", "'C1.weight' is [");
   fails("--resume", "--save");
   fails("--save-every 5", "--save");
@@ -372,6 +371,50 @@ TEST_CASE("what cannot be resumed says why") {
     if (entry.path().filename().string().ends_with("-C4.safetensors"))
       std::filesystem::resize_file(entry.path(), entry.file_size() - 1);
   fails(tiny + "--resume", "it was truncated or changed");
+}
+
+TEST_CASE("resumed by other optimizers: tables keep weights, and what begins anew is told") {
+  const TemporaryFolder folder;
+  const std::string base =
+      "--samples 2000 --test-fraction 0.1 --max-rows 20 --batch-size 100 --bottom-mlp 8 --top-mlp "
+      "8 --ranks 2 --keep 9 --max-steps 10 --save " +
+      (folder.path / "c").string() + " ";
+  results(base + "--save-every 5 --optimizer 'adam:C1,ftrl:C2*,rowwise-adagrad:*'");
+  const std::filesystem::path middle = folder.path / "c" / checkpoint_name(5),
+                              last = folder.path / "c" / checkpoint_name(10);
+  const std::filesystem::path kept = copy_of(middle, folder.path / "kept") / checkpoint_name(5);
+  std::filesystem::remove_all(last);
+  // C1 and C3 change; C2, C20 to C26 and the others do not. A rate of 0 keeps what was loaded.
+  const std::string other = base +
+                            "--resume --learning-rate 0 --optimizer 'adagrad:C1,frozen:C3,ftrl:C2*,"
+                            "rowwise-adagrad:*'";
+  const Outcome outcome = train_dlrm(other);
+  CHECK(outcome.status == 0);
+  CHECK(outcome.out.find("optimizer adam -> adagrad, weights kept, state begun anew: C1\n") !=
+        std::string::npos);
+  CHECK(outcome.out.find(
+            "optimizer rowwise-adagrad -> frozen, weights kept, state begun anew: C3\n") !=
+        std::string::npos);
+  CHECK(outcome.out.find("ftrl ->") == std::string::npos);
+  CHECK(outcome.out.find("rowwise-adagrad -> rowwise-adagrad") == std::string::npos);
+  CheckpointReader before(kept), after(last);
+  for (const std::string tensor : {"C1.weight", "C2.weight", "C3.weight", "C4.weight"}) {
+    CAPTURE(tensor);
+    CHECK(before.read<float>(tensor) == after.read<float>(tensor));
+  }
+  // Adam's moments are gone; Adagrad's sums are of five steps, not of ten
+  CHECK(before.manifest().find("C1.m") != nullptr);
+  CHECK(after.manifest().find("C1.m") == nullptr);
+  CHECK(after.manifest().find("C3.sum") == nullptr);
+  const std::vector<float> anew = after.read<float>("C1.sum");
+  CHECK(std::ranges::any_of(anew, [](float sum) { return sum > 0; }));
+  const std::vector<float> sum_before = before.read<float>("C4.sum"),
+                           sum_after = after.read<float>("C4.sum");
+  for (std::size_t i = 0; i < sum_before.size(); ++i) CHECK(sum_after[i] >= sum_before[i]);
+  // evaluation needs no state, and says nothing of it
+  const Outcome scored = train_dlrm(base + "--resume --mode eval --optimizer sgd");
+  CHECK(scored.status == 0);
+  CHECK(scored.out.find("begun anew") == std::string::npos);
 }
 
 TEST_CASE("another training's folder is refused, and so is one that another program saves to") {
