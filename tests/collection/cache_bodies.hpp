@@ -206,6 +206,7 @@ Seen train(E& e, int rank, const Size& size, Ahead* ahead) {
       ahead->start(given[static_cast<std::size_t>(step) + 1]->ids.keyed());
     if (turn == 4 || turn == 5) {
       e.accumulate(pooled, now.gradient);
+      if (turn == 4) e.accumulate(pooled, now.gradient);  // another loss
       if (turn == 5) e.apply();
     } else {
       e.backward(pooled, now.gradient, now.of_weights.span());

@@ -25,6 +25,9 @@ TEST_CASE("training groups: every table trains as in a collection of its optimiz
 TEST_CASE("the same without duplicates in the exchange, and encoded") {
   groups::tables_train_as_apart<Host, Deduplicate, EncodeWith<Bf16>>();
 }
+TEST_CASE("accumulation: losses of one forward add up, and are told from other calls") {
+  groups::losses_of_one_forward_add_up<Host>();
+}
 
 namespace {
 

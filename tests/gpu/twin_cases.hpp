@@ -186,6 +186,9 @@ TEST_CASE("tables in either memory: one model, to the bit") {
 TEST_CASE("training groups: every table trains as in a collection of its optimizer, to the bit") {
   groups::tables_train_as_apart<Cuda>();
 }
+TEST_CASE("accumulation: losses of one forward add up, and are told from other calls") {
+  groups::losses_of_one_forward_add_up<Cuda>();
+}
 TEST_CASE("reports: bytes, rows and stages are those of the step; the model is the same") {
   step_reports::reports_are_what_happened<Cuda>();
 }

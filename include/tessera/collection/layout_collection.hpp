@@ -147,7 +147,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
                 SequenceGradients sequences = {}) {
-    StepState<Id>& step = opened(pooled, gradient, sequences);
+    StepState<Id>& step = opened("backward", pooled, gradient, sequences);
     split(step, gradient, sequences);
     exchange_gradients(step);
     update(step, gradient);
@@ -165,7 +165,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
                 std::span<float> weight_gradients, SequenceGradients sequences = {}) {
-    StepState<Id>& step = opened(pooled, gradient, sequences);
+    StepState<Id>& step = opened("backward", pooled, gradient, sequences);
     weight_gradients_.check_room("backward", weight_gradients, step.ids);
     split(step, gradient, sequences);
     exchange_gradients(step);
@@ -173,14 +173,14 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     update(step, gradient);
   }
 
-  /// As `backward`, but rows wait for `apply`: gradients of several batches are summed, for one step.
+  /// As `backward`, but rows wait for `apply`: gradients of several batches, and of several losses
+  /// on one of them (the same `pooled` again), are summed, for one step.
   template <IdType Id>
   void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
                   SequenceGradients sequences = {}) {
-    StepState<Id>& step = opened(pooled, gradient, sequences);
-    if (!split(step, gradient, sequences)) return accumulator_.skip();
+    StepState<Id>& step = opened("accumulate", pooled, gradient, sequences, accumulator_.applies());
+    if (!split(step, gradient, sequences)) return accumulator_.skip(step);
     exchange_gradients(step);
-    step.stage = StepStage::empty;
     {
       const auto timing = reporter_.time(step, ReportedStage::update, backend_);
       accumulator_.add(step, gradient);
@@ -398,7 +398,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     updater_.observers().push_back(&observer);
   }
   void unobserve(RowObserver& observer) { std::erase(updater_.observers(), &observer); }
-  /// The rows that updates and `reset_rows` change from now on, as long as the result lives, which must not outlive
+  /// The rows that updates and `reset_rows` change from now on, while the result lives: not after
   /// this.
   std::unique_ptr<RowMarks> mark_rows() {
     return std::make_unique<MarkedRows<Backend>>(backend_, routing_.arenas(), updater_.marks());
@@ -424,11 +424,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   template <IdType Id>
-  StepState<Id>& opened(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
-                        SequenceGradients sequences) const {
-    pooled.check(this);
+  StepState<Id>& opened(std::string_view call, const Pooled<Id, Backend>& pooled,
+                        MatrixView<const float> gradient, SequenceGradients sequences,
+                        const auto&... applies) const {
+    pooled.check(this, call, applies...);
     check_shape("backward: gradient", gradient, pooled.step->batch);
-    pooled.step->distinct.check("backward", sequences);
+    pooled.step->distinct.check(call, sequences);
     return *pooled.step;
   }
 

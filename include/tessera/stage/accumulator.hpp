@@ -43,9 +43,15 @@ class Accumulator {
             batches_);
   }
 
-  /// A step whose gradients have come to the owners; it has no more use for its rows.
+  /// How often `apply` took what there was.
+  std::uint64_t applies() const { return applies_; }
+
+  /// A step whose gradients have come to the owners: those of one loss. It has no more use for its
+  /// rows, and is `accumulated`.
   template <IdType Id>
   void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
+    step.stage = StepStage::accumulated;
+    step.accumulated_before = applies_;
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
@@ -54,7 +60,11 @@ class Accumulator {
   }
 
   /// A step whose gradients were refused.
-  void skip() { skipped_ = true; }
+  template <IdType Id>
+  void skip(Step<Id, Backend>& step) {
+    skipped_ = true;
+    if (step.accumulated_before) step.stage = StepStage::accumulated;  // those of another loss
+  }
 
   /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False
   /// where there is nothing to apply, as all gradients were refused.
@@ -146,6 +156,7 @@ class Accumulator {
     advance(now);
     for (std::size_t a = 0; a < arenas_.size(); ++a)
       if (trains(a)) updater_.apply_merged(a, now);
+    ++applies_;
     clear();
   }
 
@@ -216,6 +227,7 @@ class Accumulator {
   Buffer<std::int64_t, Backend> digits_;
   std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;
+  std::uint64_t applies_ = 0;
   bool skipped_ = false;
 };
 

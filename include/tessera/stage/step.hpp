@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -70,7 +71,7 @@ struct IdMessage {
 
 /// The last stage that a step has passed. `rejected`: `split` found gradients that
 /// RejectNonFiniteGradients refuses; `split` may be called again, and the stages behind it do
-/// nothing.
+/// nothing. `accumulated`: an Accumulator has the gradients of one loss; others may follow.
 enum class StepStage : std::uint8_t {
   empty,
   routed,
@@ -79,7 +80,8 @@ enum class StepStage : std::uint8_t {
   assembled,
   rejected,
   split,
-  received
+  received,
+  accumulated
 };
 
 namespace detail {
@@ -90,6 +92,10 @@ namespace detail {
   require(stage != StepStage::empty,
           "{}: this step has no batch, or its update has ended it; route it first", call);
   require(own, "{}: this step was routed by another collection; route it by this one", call);
+  require(stage != StepStage::accumulated,
+          "{}: this step's gradients are accumulated; add those of other losses by accumulate, or "
+          "route the next batch",
+          call);
   throw InvalidArgument(
       fmt::format("{}: the next stage of this step is {}; stages come in the order route, lookup, "
                   "exchange, assemble, "
@@ -207,6 +213,7 @@ struct Step {
     distinct.clear();
     most_entries.clear();
     resident.release(false);
+    accumulated_before.reset();
     collection = by;
     ++turn;
   }
@@ -230,6 +237,8 @@ struct Step {
   Stage stage = Stage::empty;
   const void* collection = nullptr;  ///< that routed it last
   std::uint64_t turn = 0;            ///< how often it was routed
+  /// Of gradients that are accumulated: the number of `apply` before.
+  std::optional<std::uint64_t> accumulated_before;
 };
 
 /// What `forward` gives: pooled vectors [local batch, columns], those of sequences, and the step
@@ -257,17 +266,29 @@ struct Pooled {
     return values;
   }  // NOLINT(google-explicit-constructor)
 
-  /// Throws InvalidArgument unless a collection's backward can continue it.
-  void check(const void* collection) const {
-    require(step != nullptr, "backward: call forward first");
+  /// Throws InvalidArgument unless a collection's `call` can continue it: backward, or, given the
+  /// number of applies so far, accumulate, which several losses of one forward may call.
+  void check(const void* collection, std::string_view call,
+             std::optional<std::uint64_t> applies = {}) const {
+    require(step != nullptr, "{}: call forward first", call);
     require(step->collection == collection,
-            "backward: what is given comes from another collection's forward");
+            "{}: what is given comes from another collection's forward", call);
     require(step->turn == turn,
-            "backward: another batch was looked up since this forward; call backward before the "
-            "next forward, or keep a Step for each "
-            "batch (route, forward_routed)");
-    require(step->stage == StepStage::assembled || step->stage == StepStage::rejected,
-            "backward: call forward first, and backward once for each forward");
+            "{0}: another batch was looked up since this forward; call {0} before the next "
+            "forward, or keep a Step for each batch (route, forward_routed)",
+            call);
+    if (const auto& before = step->accumulated_before) {
+      require(applies.has_value(),
+              "{}: gradients of this forward are accumulated; give those of other losses to "
+              "accumulate, too",
+              call);
+      require(*applies == *before,
+              "{}: apply has used the gradients of this forward; look the batch up again", call);
+    }
+    require(step->stage == StepStage::assembled || step->stage == StepStage::rejected ||
+                step->stage == StepStage::accumulated,
+            "{}: call forward first, and backward once for each forward", call);
+    if (applies && step->stage == StepStage::accumulated) step->stage = StepStage::assembled;
   }
 };
 

@@ -49,7 +49,7 @@ struct StageReport {
 /// What a step of the optimizer took on one rank, over all batches that it accumulated.
 struct StepReport {
   std::int64_t step = 0;     ///< counted from 1
-  std::int64_t batches = 0;  ///< that were given to it
+  std::int64_t batches = 0;  ///< that were given to it; one counts once for each of its losses
   std::array<StageReport, reported_stages.size()> stages{};
   /// of all gradients before they were clipped; NaN but under ClipByGlobalNorm
   double norm = std::numeric_limits<double>::quiet_NaN();
