@@ -65,6 +65,21 @@ template <int N>
 #endif
 }
 
+/// The same of an `a` that nobody reads afterwards: the result takes its register, where that of
+/// multiply_add takes a copy of c.
+template <int N>
+[[gnu::always_inline]] inline Vector<float, N> multiply_add_over(Vector<float, N> a,
+                                                                 Vector<float, N> b,
+                                                                 Vector<float, N> c) {
+#if defined(__FMA__)
+  if constexpr (N != 1) {
+    asm("vfmadd213ps %2, %1, %0" : "+v"(a) : "v"(b), "v"(c));
+    return a;
+  }
+#endif
+  return multiply_add<N>(a, b, c);
+}
+
 /// f(0), f(1), ..., f(N - 1) as integral constants: unrolled for certain, so that arrays of vectors
 /// stay in registers.
 template <int N, class F>

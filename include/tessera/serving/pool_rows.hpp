@@ -78,8 +78,10 @@ void pool_rows(const Rows& rows, int width, const op::Bags<Id>& bags, std::int64
   for (std::int64_t bag = first; bag < last; ++bag) {
     const std::int64_t begin = bags.begin(bag), end = bags.end(bag);
     for_column_chunks<op::dynamic_width, Row::most_columns>(width, [&]<int C>(int column) {
-      const std::int64_t from = row_bytes * column / width;
-      const Share share{from, row_bytes * (column + C) / width - from};
+      // no division where one pass takes all
+      const std::int64_t from = column == 0 ? 0 : row_bytes * column / width,
+                         to = column + C == width ? row_bytes : row_bytes * (column + C) / width;
+      const Share share{from, to - from};
       RowSum<C> sum;
       sum.clear();
       for (std::int64_t i = begin; i < end; ++i) {

@@ -65,14 +65,27 @@ struct Int8Codes {
     return {c.codes + columns, c.scale, c.offset};
   }
 };
+/// What the codes 0 to 15 of a row stand for, in one register where the processor has such.
+#if defined(__AVX512F__)
+using Int4Values = Vector<float, 16>;
+inline Int4Values int4_values(float scale, float offset) {
+  constexpr Int4Values codes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return multiply_add<16>(codes, broadcast<16>(scale), broadcast<16>(offset));
+}
+#else
+struct Int4Values {};
+inline Int4Values int4_values(float, float) { return {}; }
+#endif
+
 /// Codes of four bits from `column` on.
 struct Int4Codes {
   const std::byte* codes;  // of that column
   int column;
   float scale, offset;
+  Int4Values values;
   friend Int4Codes operator+(Int4Codes c, int columns) {
-    return {c.codes + columns / 2 + (c.column & columns & 1), c.column + columns, c.scale,
-            c.offset};
+    return {c.codes + columns / 2 + (c.column & columns & 1), c.column + columns, c.scale, c.offset,
+            c.values};
   }
 };
 
@@ -112,8 +125,8 @@ template <int N>
   if constexpr (N == 1) {
     to = multiply_add<1>(static_cast<float>(*from.codes), from.scale, from.offset);
   } else {
-    to = multiply_add<N>(floats_of_bytes<N>(from.codes), broadcast<N>(from.scale),
-                         broadcast<N>(from.offset));
+    to = multiply_add_over<N>(floats_of_bytes<N>(from.codes), broadcast<N>(from.scale),
+                              broadcast<N>(from.offset));
   }
 }
 /// 0, 4, ..., 28, and from there again.
@@ -131,17 +144,33 @@ template <int N>
     const auto code = static_cast<unsigned>(*at) >> (from.column % 2 * 4) & 15u;
     to = multiply_add<1>(static_cast<float>(code), from.scale, from.offset);
   } else {
-    // Eight codes lie in 32 bits: all lanes get these, and each shifts its own code down.
-    using Words = Vector<std::int32_t, N>;
-    Words words;
+#if defined(__AVX512F__)
     if constexpr (N == 16) {
-      for (int lane = 0; lane < N; ++lane) words[lane] = read_as<std::int32_t>(at + lane / 8 * 4);
-    } else {
-      words = read_as<std::conditional_t<N == 8, std::int32_t, std::uint16_t>>(at) - Words{};
+      // The last four bits of a lane choose its value. A byte has the codes of two lanes.
+#if defined(__AVX512VBMI__)
+      constexpr Vector<std::uint64_t, 8> bits{0x04'0000'0000, 0x0c'0000'0008, 0x14'0000'0010,
+                                              0x1c'0000'0018, 0x24'0000'0020, 0x2c'0000'0028,
+                                              0x34'0000'0030, 0x3c'0000'0038};
+      Vector<std::uint64_t, 8> codes;
+      asm("vpmultishiftqb %1%{1to8%}, %2, %0"
+          : "=v"(codes)
+          : "m"(*reinterpret_cast<const std::byte(*)[8]>(at)), "v"(bits));
+#else
+      Vector<std::uint64_t, 8> pairs;
+      asm("vpmovzxbq %1, %0" : "=v"(pairs) : "m"(*reinterpret_cast<const std::byte(*)[8]>(at)));
+      const Vector<std::uint64_t, 8> codes = pairs | pairs << 28;
+#endif
+      asm("vpermps %2, %1, %0" : "=v"(to) : "v"(codes), "v"(from.values));
+      return;
     }
+#endif
+    using Words = Vector<std::int32_t, N>;
+    // Eight codes lie in 32 bits: all lanes get these, and each shifts its own code down.
+    const Words words =
+        read_as<std::conditional_t<N == 8, std::int32_t, std::uint16_t>>(at) - Words{};
     const Words codes = (words >> nibble_shifts<N>()) & 15;
-    to = multiply_add<N>(__builtin_convertvector(codes, Vector<float, N>), broadcast<N>(from.scale),
-                         broadcast<N>(from.offset));
+    to = multiply_add_over<N>(__builtin_convertvector(codes, Vector<float, N>),
+                              broadcast<N>(from.scale), broadcast<N>(from.offset));
   }
 }
 
@@ -158,7 +187,7 @@ struct CodeRow {
     } else {
       const auto [scale, offset] = two_halves(row + Encoding::code_bytes(width));
       if constexpr (std::is_same_v<Encoding, Int4Row>)
-        return Int4Codes{row + column / 2, column, scale, offset};
+        return Int4Codes{row + column / 2, column, scale, offset, int4_values(scale, offset)};
       else
         return Int8Codes{row + column, scale, offset};
     }
