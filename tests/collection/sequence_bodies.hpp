@@ -145,6 +145,8 @@ class Fed {
       const auto view = found.sequence(f);
       std::vector<float> values;
       if (const auto at = batch.of_ids.find(f); at != batch.of_ids.end()) values = at->second;
+      // a step of fixed sizes has room for more, which does not count
+      values.resize(static_cast<std::size_t>(view.ids() * view.width()), 5);
       if (give == Give::rows) values = by_row(backend, view, values);
       const auto& memory = memory_.emplace_back(backend, values);
       const std::int64_t rows = std::ssize(values) / view.width();
@@ -174,7 +176,13 @@ std::vector<float> vectors_of(const Backend& backend, const SequenceView<Backend
   const Array<float, Backend> out(
       backend, std::vector<float>(static_cast<std::size_t>(view.ids() * view.width()), -7));
   view.materialize({out.data(), view.ids(), view.width()});
-  return out.read();
+  std::vector<float> vectors = out.read();
+  // room for more, in a step of fixed sizes: zeros
+  const auto ids = read(backend, view.offsets().data(), view.offsets().size()).back();
+  const auto end = vectors.begin() + ids * view.width();
+  CHECK(std::all_of(end, vectors.end(), [](float x) { return x == 0; }));
+  vectors.erase(end, vectors.end());
+  return vectors;
 }
 
 /// What a rank saw, step by step.
@@ -396,6 +404,14 @@ void the_same_bits_on_any_number_of_ranks() {
     CAPTURE(ranks);
     for (const auto& [name, values] : alone.tables) CHECK(same_bits(many.tables.at(name), values));
     CHECK(same_bits(many.vectors, train<Backend>(ranks, Cut::whole, steps, Give::ids, 4).vectors));
+  }
+  // one block a rank: on a GPU a step of fixed sizes, with room for more rows than there are
+  for (const Give give : {Give::ids, Give::rows}) {
+    const Seen asked = train<Backend>(2, Cut::both, steps, give, 2),
+               fixed = train<Backend>(2, Cut::both, steps, give, 2, Input::bounded);
+    CHECK(same_bits(fixed.vectors, asked.vectors));
+    CHECK(same_bits(fixed.pooled, asked.pooled));
+    for (const auto& [name, values] : asked.tables) CHECK(same_bits(fixed.tables.at(name), values));
   }
 }
 

@@ -25,14 +25,22 @@ constexpr int rank_samples = 37;
 constexpr std::int64_t rank_bound = 3 * rank_samples;
 
 /// A table of each policy: whole, cut by rows, by columns, and one copy per rank; and one that is
-/// cut both ways.
-inline Layout rank_layout(int ranks, bool weighted) {
+/// cut both ways. `sequences`: with sequences of some, and max pooling.
+inline Layout rank_layout(int ranks, bool weighted, bool sequences = false) {
   const std::vector<TableSpec> tables{
       {"whole", 9, 4}, {"rows", 20, 8}, {"columns", 11, 8}, {"copies", 7, 4}, {"grid", 12, 8}};
-  const std::vector<FeatureSpec> features{
+  std::vector<FeatureSpec> features{
       {"f0", "whole", Pooling::sum, weighted}, {"f1", "rows"},
       {"f2", "rows", Pooling::mean, weighted}, {"f3", "columns", Pooling::sum, weighted},
       {"f4", "copies", Pooling::sqrtn},        {"f5", "grid", Pooling::sqrtn, weighted}};
+  if (sequences)
+    features = {{"h1", "rows", Pooling::none},
+                {"f0", "whole", Pooling::sum, weighted},
+                {"m2", "grid", Pooling::max},
+                {"h3", "columns", Pooling::none},
+                {"h4", "copies", Pooling::none},
+                {"m1", "rows", Pooling::max},
+                {"f1", "rows"}};
   std::vector<Shard> shards{{0, {0, 9, 0, 4}, ranks - 1}, {3, {0, 7, 0, 4}, every_rank}};
   for (int r = 0; r < ranks; ++r)
     shards.push_back({1, {even_cut(20, ranks, r), even_cut(20, ranks, r + 1), 0, 8}, r});
@@ -48,12 +56,13 @@ inline Layout rank_layout(int ranks, bool weighted) {
 /// from a graph.
 template <class O, class Comm>
 std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, bool captured,
-                              bool bags, bool weighted) {
+                              bool bags, bool weighted, bool sequences = false,
+                              bool equal_batches = true) {
   const Cuda backend({.stream = stream.get()});
-  const Layout layout = rank_layout(communicator.size(), weighted);
+  const Layout layout = rank_layout(communicator.size(), weighted, sequences);
   LayoutCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(
       communicator, backend, layout,
-      {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured});
+      {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured && equal_batches});
   const std::int64_t features = std::ssize(layout.features), bags_in_all = features * rank_samples;
   const std::vector<std::int64_t> bounds(bags ? static_cast<std::size_t>(features) : 0, rank_bound);
   // Room for the largest batch; a called step must be told how many ids it has.
@@ -68,23 +77,37 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
   const MatrixView<float> rows(output.data(), rank_samples, layout.columns());
   const KeyedJagged<std::int32_t> batch{features,       rank_samples,   ids.span(),
                                         offsets.span(), weights.span(), bounds};
+  // vectors of sequences, which are their gradients, too
+  std::vector<Array<float, Cuda>> vectors;
+  std::vector<SequenceGradient> gradients;
+  for (const FeatureSpec& feature : layout.features)
+    if (feature.pooling == Pooling::none)
+      vectors.emplace_back(backend, std::vector<float>(static_cast<std::size_t>(rank_bound * 8)));
   const auto step = [&] {
     const auto pooled = embeddings.forward(batch, rows);
+    gradients.clear();
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      if (layout.features[f].pooling != Pooling::none) continue;
+      const auto view = pooled.sequence(static_cast<int>(f));
+      const MatrixView<float> x(vectors[gradients.size()].data(), view.ids(), view.width());
+      view.materialize(x);
+      gradients.push_back(view.per_id(x));
+    }
     if (weighted)
-      embeddings.backward(pooled, rows, of_weights.span());
+      embeddings.backward(pooled, rows, of_weights.span(), gradients);
     else
-      embeddings.backward(pooled, rows);
+      embeddings.backward(pooled, rows, gradients);
   };
 
   std::vector<float> seen;
-  const auto see = [&](const Array<float, Cuda>& values) {
-    seen.resize(seen.size() + values.span().size());
-    backend.copy(seen.data() + seen.size() - values.span().size(), values.data(),
-                 values.span().size_bytes());
+  const auto see_some = [&](const Array<float, Cuda>& values, std::size_t count) {
+    seen.resize(seen.size() + count);
+    backend.copy(seen.data() + seen.size() - count, values.data(), count * sizeof(float));
     backend.synchronize();
   };
+  const auto see = [&](const auto& values) { see_some(values, values.span().size()); };
   std::optional<Graph> graph;
-  for (int n = 0; n < 4; ++n) {
+  for (int n = 0, steps = sequences && communicator.size() == 1 ? 9 : 4; n < steps; ++n) {
     std::vector<std::int32_t> new_ids;
     std::vector<std::int64_t> new_offsets{0};
     std::vector<float> new_weights;
@@ -113,6 +136,14 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
     }
     see(output);
     if (weighted) see(of_weights);
+    std::size_t next = 0;
+    for (std::int64_t f = 0; f < features; ++f) {
+      if (layout.features[static_cast<std::size_t>(f)].pooling != Pooling::none) continue;
+      const auto bag = static_cast<std::size_t>(f * rank_samples);
+      const auto ids_of = new_offsets[bag + rank_samples] - new_offsets[bag];
+      const auto width = layout.tables[layout.feature_table[static_cast<std::size_t>(f)]].width;
+      see_some(vectors[next++], static_cast<std::size_t>(ids_of * width));
+    }
   }
   for (const TableSpec& t : layout.tables) {
     const std::size_t begin = seen.size();

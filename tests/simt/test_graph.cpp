@@ -40,6 +40,23 @@ TEST_CASE(
     });
 }
 
+TEST_CASE("steps with sequences and max pooling as graphs: the bits of called steps") {
+  for (const int ranks : {1, 2, 3})
+    run_ranks(ranks, [](ThreadCommunicator& threads) {
+      const gpu::Stream stream;
+      simt::StreamCommunicator communicator(threads, stream.get());
+      const bool bags = threads.size() != 2;
+      CHECK((train_rank<RowWiseAdagrad>(communicator, stream, true, bags, bags, true) ==
+             train_rank<RowWiseAdagrad>(communicator, stream, false, bags, bags, true)));
+      if (threads.size() != 1) return;
+      // without the option the host asks how many rows there are
+      for (const bool with_offsets : {false, true})
+        CHECK_THROWS_WITH_AS(train_rank<RowWiseAdagrad>(communicator, stream, true, with_offsets,
+                                                        false, true, false),
+                             doctest::Contains("set Options::equal_batches"), CudaError);
+    });
+}
+
 TEST_CASE(
     "steps of several ranks in streams that do their work late: called, as graphs, and routed "
     "ahead on another stream") {

@@ -279,7 +279,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     if constexpr (Store::keeps_rows)
       if (routing_.keeps_rows())
         LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
-            .find(step, Settings::bad_ids, blocks_of_batch());
+            .find(step, Settings::bad_ids, blocks());
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;
@@ -408,7 +408,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Whether rows may come to the rank that asks as they are.
   static constexpr bool finds_rows = Settings::deduplicates || Store::keeps_rows;
   bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
-  int blocks_of_batch() const { return detail::blocks_of_batch(options_, routing_.ranks()); }
+  int blocks() const { return detail::blocks_of_batch(options_, routing_.ranks()); }
 
   template <class T>
   void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
@@ -457,14 +457,15 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.model_parallel = false;
     step.batch = ids.batch;
     step.ids = static_cast<std::int64_t>(ids.ids.size());
+    const bool fix = detail::fixes_sizes(options_, routing_.keeps_rows(), routing_.ranks());
     step.inputs.prepare(backend, layout_, all_features_, ids,
                         std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
-                        routing_.sizes_needed(options_.equal_batches, deduplicates()));
-    if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step);
+                        routing_.sizes_needed(fix, deduplicates()));
+    if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step, fix);
     if constexpr (finds_rows)
       if (deduplicates() || routing_.keeps_rows())
         step.distinct.find(backend, layout_, routing_, step.inputs,
-                           {deduplicates(), Settings::bad_ids, blocks_of_batch()});
+                           {deduplicates(), Settings::bad_ids, blocks(), step.fixed_sizes()});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;

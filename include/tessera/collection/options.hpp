@@ -309,6 +309,12 @@ constexpr int blocks_of_batch(const Options& options, int ranks) {
   return std::max(1, options.gradient_blocks / ranks);
 }
 
+/// Whether steps may have fixed sizes (EqualBatches).
+template <class Options>
+constexpr bool fixes_sizes(const Options& options, bool keeps_rows, int ranks) {
+  return options.equal_batches && !(keeps_rows && blocks_of_batch(options, ranks) > 1);
+}
+
 /// Throws InvalidArgument for options that no collection of these policies can have.
 template <class Settings, class Options>
 void require_sound(const Options& options, int ranks) {

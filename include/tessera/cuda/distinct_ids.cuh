@@ -24,6 +24,15 @@ struct DistinctArray {
   std::int32_t* index;
   std::int64_t first_entry;
   std::int64_t first_key;
+  const std::int64_t* offsets;
+  std::int64_t bags;
+
+  /// Id i; -1 behind the last.
+  __device__ std::int64_t id(std::int64_t i) const {
+    if (offsets == nullptr) return ids[i];
+    const std::int64_t place = offsets[0] + i;
+    return place < offsets[bags] ? ids[place] : -1;
+  }
 };
 
 /// The array of an entry.
@@ -52,7 +61,7 @@ __global__ void __launch_bounds__(distinct_threads)
   const std::uint32_t i = blockIdx.x * distinct_threads + threadIdx.x;
   if (i >= entries) return;
   const DistinctArray<Id>& array = array_of(arrays, count, i);
-  const std::int64_t id = array.ids[i - array.first_entry];
+  const std::int64_t id = array.id(i - array.first_entry);
   keys[i] = id < 0 ? no_key<Key> : static_cast<Key>(array.first_key + id);
   places[i] = i;
 }
@@ -92,14 +101,20 @@ __global__ void __launch_bounds__(distinct_threads)
 }
 
 /// Entry i of the sorted ones tells its place where its id stands among the distinct ones; the
-/// first of its kind writes it there.
+/// first of its kind writes it there. `fills_room`: place i gets -1 if no distinct id comes there.
 template <IdType Id, class Key>
 __global__ void __launch_bounds__(distinct_threads)
     write_distinct(const DistinctArray<Id>* arrays, const int count, const Key* keys,
                    const std::uint32_t* places, const std::uint32_t entries,
-                   const std::uint32_t* before, const std::uint32_t* first_distinct) {
+                   const std::uint32_t* before, const std::uint32_t* first_distinct,
+                   const bool fills_room) {
   const std::uint32_t i = blockIdx.x * distinct_threads + threadIdx.x;
   if (i >= entries) return;
+  if (fills_room) {
+    const DistinctArray<Id>& own = array_of(arrays, count, i);
+    const std::int64_t of_own = i - own.first_entry, a = &own - arrays;
+    if (of_own >= first_distinct[a + 1] - first_distinct[a]) own.distinct[of_own] = Id{-1};
+  }
   const std::uint32_t place = places[i];
   const DistinctArray<Id>& array = array_of(arrays, count, place);
   std::int32_t index = -1;
@@ -122,28 +137,34 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
   using Job = typename op::DistinctIds<Id>::Job;
 
   static void run(const Cuda& backend, const typename op::DistinctIds<Id>::Parameters& p) {
+    if (!p.fills_room) gpu::refuse_wait_of_capture(backend.stream(), "the numbers of distinct ids");
     std::vector<gpu::DistinctArray<Id>> arrays;
     std::int64_t entries = 0, keys = 0;
     for (const Job& job : p.jobs) {
       require(job.rows > 0 || job.count == 0, "DistinctIds: a GPU must know a bound of the ids");
-      arrays.push_back({job.ids, job.distinct, job.index, entries, keys});
+      arrays.push_back({job.ids, job.distinct, job.index, entries, keys, job.offsets, job.bags});
       entries += job.count;
       keys += job.rows;
     }
     require(entries < INT32_MAX, "Deduplicate: {} ids on one rank; a GPU takes less than 2^31 - 1",
             entries);
-    std::vector<std::uint32_t> first_distinct(arrays.size() + 1);
+    std::vector<std::uint32_t> first_distinct(p.fills_room ? 0 : arrays.size() + 1);
     if (entries > 0 && keys < UINT32_MAX)
       find<std::uint32_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys,
                           first_distinct);
     else if (entries > 0)
       find<std::uint64_t>(backend, arrays, static_cast<std::uint32_t>(entries), keys,
                           first_distinct);
+    if (p.fills_room) {
+      for (Job& job : p.jobs) job.found = job.count;
+      return;
+    }
     for (std::size_t a = 0; a < arrays.size(); ++a)
       p.jobs[a].found = first_distinct[a + 1] - first_distinct[a];
   }
 
  private:
+  /// `first_distinct`: empty where the room is filled.
   template <class Key>
   static void find(const Cuda& backend, const std::vector<gpu::DistinctArray<Id>>& arrays,
                    std::uint32_t entries, std::int64_t key_bound,
@@ -179,7 +200,8 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
                    device_first);
     backend.launch("write_distinct", blocks(entries), gpu::distinct_threads,
                    gpu::write_distinct<Id, Key>, a, count, sorted_keys, sorted_places, entries,
-                   sums, static_cast<const std::uint32_t*>(device_first));
+                   sums, static_cast<const std::uint32_t*>(device_first), first_distinct.empty());
+    if (first_distinct.empty()) return;
     backend.copy(first_distinct.data(), device_first,
                  first_distinct.size() * sizeof(std::uint32_t));
     backend.synchronize();

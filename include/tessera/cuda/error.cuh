@@ -85,5 +85,16 @@ inline void refuse_growth_of_capture(cudaStream_t stream, std::size_t bytes) {
                      bytes));
 }
 
+/// Throws CudaError while the stream is captured: the host needs numbers that the graph would find.
+inline void refuse_wait_of_capture(cudaStream_t stream, const char* numbers) {
+  if (capturing(stream))
+    fail(cudaErrorStreamCaptureUnsupported,
+         fmt::format("the host needs {} while the stream is captured: give KeyedJagged::bounds or "
+                     "one-hot ids; with several ranks, sequences or max pooling set "
+                     "Options::equal_batches, too, and at most one of gradient_blocks per rank "
+                     "(docs/gpu/README.md, A step as a CUDA graph)",
+                     numbers));
+}
+
 }  // namespace gpu
 }  // namespace tessera::inline v0

@@ -186,6 +186,7 @@ struct op::Kernel<op::AdmitIds<Id>, Cuda> {
 template <>
 struct op::Kernel<op::ReadNumbers, Cuda> {
   static void run(const Cuda& backend, const op::ReadNumbers::Parameters& p) {
+    gpu::refuse_wait_of_capture(backend.stream(), "the sizes of bags");
     const auto count = static_cast<std::int64_t>(p.indices.size());
     auto* indices = backend.scratch_for<std::int64_t>(gpu::ScratchSlot::entries, 2 * count);
     gpu::upload<std::int64_t>(backend, p.indices, indices);

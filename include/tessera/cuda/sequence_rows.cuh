@@ -23,7 +23,9 @@ template <int = 0>
 __global__ void __launch_bounds__(sequence_threads)
     offsets_from_first(const op::OffsetsFromFirst::Job job) {
   const std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * sequence_threads + threadIdx.x;
-  if (b <= job.bags) job.to[b] = job.offsets == nullptr ? b : job.offsets[b] - job.offsets[0];
+  if (b > job.bags) return;
+  const std::int64_t offset = job.offsets == nullptr ? b : job.offsets[b] - job.offsets[0];
+  job.to[b] = offset < job.most ? offset : job.most;
 }
 
 /// A warp copies a row.

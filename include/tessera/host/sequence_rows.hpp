@@ -28,7 +28,8 @@ struct op::Kernel<op::OffsetsFromFirst, Host> {
   static void run(const Host&, const op::OffsetsFromFirst::Parameters& p) {
     for (const op::OffsetsFromFirst::Job& job : p.jobs)
       for (std::int64_t b = 0; b <= job.bags; ++b)
-        job.to[b] = job.offsets == nullptr ? b : job.offsets[b] - job.offsets[0];
+        job.to[b] =
+            std::min(job.most, job.offsets == nullptr ? b : job.offsets[b] - job.offsets[0]);
   }
 };
 

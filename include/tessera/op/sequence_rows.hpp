@@ -6,6 +6,7 @@
 #include <tessera/op/kernel.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace tessera::inline v0::op {
@@ -21,12 +22,13 @@ struct PlaceIndices {
 };
 
 /// Offsets of bags, counted from their first entry: to[b] = offsets[b] - offsets[0], or b where
-/// there are none (one-hot).
+/// there are none (one-hot); `most` where that is more.
 struct OffsetsFromFirst {
   struct Job {
     const std::int64_t* offsets = nullptr;
     std::int64_t bags = 0;
     std::int64_t* to = nullptr;  ///< [bags + 1]
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
   };
   struct Parameters {
     std::span<const Job> jobs;

@@ -40,12 +40,13 @@ class DistinctRows {
   }
 
   /// What `find` treats, and how. `blocks`: samples are cut into so many, each of which counts as a
-  /// batch of its own. `local`: the inputs have RankLayout::local_features() alone.
+  /// batch of its own. `fixed`: as many rows as the inputs' bounds, for one block where the host
+  /// cannot read ids; nobody waits. `local`: the inputs have RankLayout::local_features() alone.
   struct Wanted {
     bool duplicates = false;
     BadIds bad_ids = BadIds::throw_error;
     std::int64_t blocks = 1;
-    bool local = false;
+    bool fixed = false, local = false;
   };
   using Job = typename op::DistinctIds<Id>::Job;
 
@@ -55,7 +56,7 @@ class DistinctRows {
             const Inputs& inputs, const Wanted& wanted) {
     jobs_.clear();
     list_jobs(backend, layout, routing, inputs, 0, wanted, jobs_);
-    op::run<op::DistinctIds<Id>>(backend, {jobs_});
+    op::run<op::DistinctIds<Id>>(backend, {jobs_, wanted.fixed});
     take_found(backend, jobs_);
     make_room(backend);
   }
@@ -135,23 +136,29 @@ class DistinctRows {
     std::size_t floats = 0;
     for (Feature& feature : features_) {
       if (!feature.active) continue;
-      feature.indices = {.ids = feature.index - feature.bags.first_entry,
-                         .offsets = feature.bags.offsets,
+      const std::int64_t first_entry = feature.fixed ? 0 : feature.bags.first_entry;
+      feature.indices = {.ids = feature.index - first_entry,
+                         .offsets = feature.fixed ? feature.offsets : feature.bags.offsets,
                          .weights = feature.bags.weights,
                          .bag_scale = feature.bags.bag_scale,
                          .bags = feature.bags.bags,
                          .entry_bound = feature.bags.entry_bound,
-                         .first_entry = feature.bags.first_entry};
+                         .first_entry = first_entry};
       feature.first = floats;
       const auto size = static_cast<std::size_t>(feature.rows() * feature.width);
       floats += (size + 15) / 16 * 16;  // rows of every feature begin as tables do, at 64 bytes
     }
     rows_.resize(backend, floats);
     gradients_.resize(backend, floats);
-    for (const Feature& feature : features_)
-      if (feature.active && feature.zero_row)
-        backend.fill_zero(rows_.data() + feature.first + feature.ids.bags * feature.width,
-                          static_cast<std::size_t>(feature.width) * sizeof(float));
+    for (const Feature& feature : features_) {
+      if (!feature.active) continue;
+      // a step of fixed sizes adds the rows of blocks, and sends what is left over
+      const std::int64_t from = feature.fixed ? 0 : feature.ids.bags, count = feature.rows() - from;
+      const auto bytes = static_cast<std::size_t>(count * feature.width) * sizeof(float);
+      if (bytes == 0) continue;
+      backend.fill_zero(rows_.data() + feature.first + from * feature.width, bytes);
+      if (feature.fixed) backend.fill_zero(gradients_.data() + feature.first, bytes);
+    }
   }
 
   bool active(int feature) const { return !features_.empty() && features_[feature].active; }
@@ -275,6 +282,7 @@ class DistinctRows {
     bool needs_gradients = true;  // they are sent
     bool zero_row = false;        // stands behind the rows
     bool has_offsets = false;     // of its own
+    bool fixed = false;
     Pooling pooling = Pooling::sum;
     int width = 0;
     int blocks = 0;  // of samples that have ids, each a job
@@ -305,8 +313,10 @@ class DistinctRows {
     feature.bags = bags;
     feature.pooling = spec.pooling;
     feature.active = keeps_rows(spec.pooling) || (wanted.duplicates && routing.travels(index));
-    feature.zero_row = feature.is_sequence() && may_vanish(wanted.bad_ids);
-    feature.has_offsets = feature.is_sequence() || (feature.active && wanted.local);
+    feature.fixed = feature.active && wanted.fixed;
+    feature.zero_row = feature.is_sequence() && (feature.fixed || may_vanish(wanted.bad_ids));
+    feature.has_offsets =
+        feature.is_sequence() || (feature.active && (wanted.local || wanted.fixed));
     feature.needs_gradients = routing.gradients(index);
     feature.width = table.width;
     feature.table_rows = table.rows;
@@ -338,7 +348,8 @@ class DistinctRows {
     feature.blocks = static_cast<int>(blocks);
     for (std::int64_t b = 0; b < blocks; ++b)
       jobs.push_back({feature.bags.ids + feature.bags.first_entry + cuts[b], cuts[b + 1] - cuts[b],
-                      distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows});
+                      distinct + cuts[b], feature.index + cuts[b], 0, feature.table_rows,
+                      feature.fixed ? feature.bags.offsets : nullptr, feature.bags.bags});
   }
 
   /// Entries before each block of samples, and behind the last.
@@ -387,7 +398,8 @@ class DistinctRows {
     std::vector<op::OffsetsFromFirst::Job> jobs;
     for (const Feature& feature : features_)
       if (feature.has_offsets)
-        jobs.push_back({feature.bags.offsets, feature.bags.bags, feature.offsets});
+        jobs.push_back({feature.bags.offsets, feature.bags.bags, feature.offsets,
+                        static_cast<std::int64_t>(feature.count())});
     if (!jobs.empty()) op::run<op::OffsetsFromFirst>(backend, {jobs});
   }
 

@@ -16,21 +16,19 @@ namespace tessera::inline v0 {
 /// What ranks know of each other's batches under Options::equal_batches: all give as many samples,
 /// of one-hot ids or of bags with the same KeyedJagged::bounds. So where the host cannot read ids,
 /// steps ask no rank for sizes, and the host waits for none; messages have room for what the bounds
-/// allow. Bags without bounds ask as ever, as do model-parallel input, and layouts with sequences
-/// or max pooling, where ranks ask for different numbers of rows.
+/// allow. Bags without bounds ask as ever, as do model-parallel input, and sequences and max pooling
+/// whose gradients are summed in several blocks of a rank's samples.
 class EqualBatches {
  public:
   /// Makes the step one of fixed sizes, where that is possible; step.inputs are prepared. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
   /// InvalidArgument on every rank where they differ. Collective; whoever has new sizes while
-  /// others do not waits for them in vain.
+  /// others do not waits for them in vain. `fixable`: whether steps of the collection can be such.
   template <IdType Id, class Backend, class Comm>
   void fix_sizes(Comm& communicator, const Layout& layout, const RankLayout& routing,
-                 const KeyedJagged<Id>& batch, Step<Id, Backend>& step) {
+                 const KeyedJagged<Id>& batch, Step<Id, Backend>& step, bool fixable) {
     if (communicator.size() > 1) agree(communicator, batch);
-    if (Backend::host_readable || routing.keeps_rows() ||
-        (!batch.one_hot() && batch.bounds.empty()))
-      return;
+    if (Backend::host_readable || !fixable || (!batch.one_hot() && batch.bounds.empty())) return;
     step.most_entries.assign(layout.tables.size(), 0);
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
       const std::int64_t most = step.inputs.part(static_cast<int>(f), 0).entry_bound;

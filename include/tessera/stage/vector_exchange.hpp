@@ -161,10 +161,11 @@ class VectorExchange {
     return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   }
 
-  /// Parts of rows are added; a distinct id has one row, which is in one block.
+  /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
+  /// sizes the other blocks send zeros for it.
   template <IdType Id>
   static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
-    return !slot.whole && !step.distinct.active(slot.feature);
+    return !slot.whole && (!step.distinct.active(slot.feature) || step.fixed_sizes());
   }
 
   /// Floats to and from each rank, and room for them.

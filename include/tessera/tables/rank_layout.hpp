@@ -136,12 +136,13 @@ class RankLayout {
                        [&](const Slot& slot) { return direct(slot) && slot.parts.size() == 1; });
   }
   /// What the host must know of a batch's bags. Where one arena reads every feature, each once, it
-  /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told. `distinct`:
-  /// the ids of each feature are looked through for duplicates.
+  /// reads as many ids as the batch has. `equal_batches`: other ranks need not be told; where rows
+  /// are kept, there is room for as many as the bounds. `distinct`: the ids of each feature are
+  /// looked through for duplicates.
   SizesNeeded sizes_needed(bool equal_batches, bool distinct) const {
     if (in_place()) return arenas_.size() == 1 ? SizesNeeded::none : SizesNeeded::bounds;
-    return (ranks_ == 1 || equal_batches) && !distinct && !keeps_rows_ ? SizesNeeded::bounds
-                                                                       : SizesNeeded::exact;
+    const bool told = equal_batches || (ranks_ == 1 && !keeps_rows_);
+    return told && !distinct ? SizesNeeded::bounds : SizesNeeded::exact;
   }
   /// Whether gradients of all vectors travel.
   bool all_gradients() const {
