@@ -320,7 +320,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   bool split(StepState<Id>& step, MatrixView<const float> gradient,
              SequenceGradients sequences = {}) {
     if (!step.rejected(this)) step.require_at(this, StepStage::assembled, "split");
-    check_shape("split: gradient", gradient, step.batch);
+    detail::check_shape("split: gradient", gradient, step.batch, columns());
     step.distinct.check("split", sequences);
     if (!guard_.accept(communicator_, gradient, sequences)) {
       step.stage = StepStage::rejected;
@@ -352,7 +352,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                         std::span<float> out) {
     const bool rejected = step.rejected(this);
     if (!rejected) step.require_at(this, StepStage::received, "weight_gradients");
-    check_shape("weight_gradients: gradient", gradient, step.batch);
+    detail::check_shape("weight_gradients: gradient", gradient, step.batch, columns());
     weight_gradients_.check_room("weight_gradients", out, step.ids);
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
     const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
@@ -367,7 +367,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     if (step.rejected(this)) return;
     step.require_at(this, StepStage::received, "update");
     accumulator_.require_none("update");
-    check_shape("update: gradient", gradient, step.batch);
+    detail::check_shape("update: gradient", gradient, step.batch, columns());
     check_stage(communicator_, "update");
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
@@ -410,14 +410,6 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
   int blocks() const { return detail::blocks_of_batch(options_, routing_.ranks()); }
 
-  template <class T>
-  void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch) const {
-    require(matrix.rows == batch && matrix.columns == columns(),
-            "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what,
-            matrix.rows, matrix.columns, batch, columns());
-    detail::check_view(what, matrix);
-  }
-
   void check_stage(Comm& communicator, std::string_view stage) const {
     if (options_.check_stages)
       require_same_stage(communicator, stage, steps_.called(), steps_.rates());
@@ -428,7 +420,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                         MatrixView<const float> gradient, SequenceGradients sequences,
                         const auto&... applies) const {
     pooled.check(this, call, applies...);
-    check_shape("backward: gradient", gradient, pooled.step->batch);
+    detail::check_shape("backward: gradient", gradient, pooled.step->batch, columns());
     pooled.step->distinct.check(call, sequences);
     return *pooled.step;
   }
@@ -474,7 +466,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void lookup(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
     step.require_at(this, StepStage::routed, "lookup");
-    check_shape("lookup: output", output, step.batch);
+    detail::check_shape("lookup: output", output, step.batch, columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
     store_.refresh();
@@ -499,7 +491,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
     step.require_at(this, StepStage::exchanged, "assemble");
-    check_shape("assemble: output", output, step.batch);
+    detail::check_shape("assemble: output", output, step.batch, columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
     vectors_.assemble(backend, step, output);
     if constexpr (finds_rows) step.distinct.template pool<Store>(backend, output);

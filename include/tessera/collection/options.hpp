@@ -6,6 +6,7 @@
 #include <tessera/codec/codecs.hpp>
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/core/matrix_view.hpp>
 #include <tessera/op/inputs.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
@@ -301,6 +302,15 @@ struct CheckedPolicies : CollectionPolicies<Policies...> {
 template <class Settings, class Options>
 constexpr bool deduplicates(const Options& options) {
   return Settings::deduplicates && (!Settings::deduplicates_if_asked || options.deduplicate);
+}
+
+/// Throws InvalidArgument for a matrix that is not [batch, columns].
+template <class T>
+void check_shape(const char* what, MatrixView<T> matrix, std::int64_t batch, std::int64_t columns) {
+  require(matrix.rows == batch && matrix.columns == columns,
+          "{} is [{}, {}], must be [{}, {}]: local batch x columns of the plan", what, matrix.rows,
+          matrix.columns, batch, columns);
+  check_view(what, matrix);
 }
 
 /// Blocks of one rank's samples whose rows' gradients are summed apart (gradient_blocks).
