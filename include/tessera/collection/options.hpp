@@ -11,6 +11,7 @@
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/initializers.hpp>
+#include <tessera/tables/matrix.hpp>
 #include <tessera/tables/table_files.hpp>
 #include <tessera/tables/training_groups.hpp>
 
