@@ -136,7 +136,9 @@ void to_binary(const Options& options) {
                        schema.name, table.name);
   }
   const std::size_t columns = schema.categorical.size();
+  // Of a list, the most entries; it is padded where a sample has fewer.
   std::vector<std::int64_t> hotness(columns, 1);
+  std::vector<bool> padded(columns);
   std::int64_t samples = 0;
   const TabularBlocks file(
       options.from, schema, options.skip_bad_lines ? BadLines::skip : BadLines::fatal, kBlock,
@@ -152,12 +154,13 @@ void to_binary(const Options& options) {
           begin = block.ends[bag];
           std::int64_t& known = hotness[bag % columns];
           if (samples == 0 && bag < columns) known = length;
-          require<DataError>(length == known && length > 0,
-                             "file '{}', sample {}, column '{}': a list of {} entries, the first "
-                             "has {}; in a folder "
-                             "all samples have as many ids, one at least",
+          if (length != known || length == 0) padded[bag % columns] = true;
+          known = std::max({known, length, std::int64_t{1}});
+          require<DataError>(length <= kMostHotness,
+                             "file '{}', sample {}, column '{}': a list of {} entries; in a folder "
+                             "lists have at most {}",
                              options.from, samples + static_cast<std::int64_t>(bag / columns),
-                             schema.categorical[bag % columns].name, length, known);
+                             schema.categorical[bag % columns].name, length, kMostHotness);
         }
         samples += block.size;
       });
@@ -178,7 +181,7 @@ void to_binary(const Options& options) {
   std::vector<std::int64_t> rows;
   for (const CategoricalColumn& column : schema.categorical)
     rows.push_back(encoder.rows()[column.table]);
-  BinaryDatasetWriter writer(options.to, std::ssize(schema.numeric), rows, hotness);
+  BinaryDatasetWriter writer(options.to, std::ssize(schema.numeric), rows, hotness, padded);
   ClickBatch<std::int32_t> batch;
   const auto encode = [&](std::size_t b, TabularBlock& block) {
     encoder.encode(block, fmt::format("file '{}', after line {}", options.from, file.line(b)));
@@ -271,19 +274,20 @@ void to_csv(const Options& options) {
                            numbers[c].first;
           lines += fmt::format("{}{:.6g}", separator, schema.numeric[c].log1p ? std::expm1(x) : x);
         }
-        std::int64_t begin = 0;
         for (std::size_t c = 0; c < schema.categorical.size(); ++c) {
-          const std::int64_t hotness = data.hotness()[c];
           const std::vector<std::string>& known = texts[schema.categorical[c].table];
+          const std::size_t bag =
+              c * static_cast<std::size_t>(batch.size) + static_cast<std::size_t>(s);
+          const auto begin =
+              batch.offsets.empty() ? static_cast<std::int64_t>(bag) : batch.offsets[bag];
+          const auto end = batch.offsets.empty() ? begin + 1 : batch.offsets[bag + 1];
           std::string field;
-          for (std::int64_t k = 0; k < hotness; ++k) {
-            const auto row = static_cast<std::size_t>(
-                batch.ids[static_cast<std::size_t>(begin + s * hotness + k)]);
-            if (k > 0) field += schema.categorical[c].list;
+          for (std::int64_t k = begin; k < end; ++k) {
+            const auto row = static_cast<std::size_t>(batch.ids[static_cast<std::size_t>(k)]);
+            if (k > begin) field += schema.categorical[c].list;
             if (row < known.size()) field += known[row];
           }
           lines += separator + (field.empty() ? field : in_quotes(field));
-          begin += batch.size * hotness;
         }
         lines += '\n';
       }

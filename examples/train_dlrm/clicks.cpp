@@ -468,11 +468,7 @@ class BinaryFolder final : public Clicks {
         train_(path_, spec_, "train"),
         test_(path_, spec_, "test") {
     shape_.numbers = std::max<std::int64_t>(train_.dense_columns(), 1);
-    for (std::size_t f = 0; f < train_.rows().size(); ++f) {
-      shape_.tables.push_back({train_.names()[f], train_.rows()[f] + options.vocabulary});
-      shape_.features.push_back(
-          {.name = train_.names()[f], .table = f, .list = train_.hotness()[f] != 1});
-    }
+    add_tables();
     require<DataError>(!shape_.features.empty(),
                        "'{}' has no categorical features; this model needs one at least", path_);
     require<DataError>(train_.size() > 0, "'{}' holds no training samples", path_);
@@ -510,6 +506,36 @@ class BinaryFolder final : public Clicks {
   }
 
  private:
+  /// A table for each feature; where `convert_dataset` made the folder, the schema's tables, and
+  /// the widths and poolings that it says.
+  void add_tables() {
+    const std::vector<std::int64_t>& rows = train_.rows();
+    const auto is_list = [&](std::size_t f) {
+      return train_.hotness()[f] != 1 || train_.padded()[f];
+    };
+    const std::filesystem::path path = std::filesystem::path(path_) / "schema.yaml";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      for (std::size_t f = 0; f < rows.size(); ++f) {
+        shape_.tables.push_back({train_.names()[f], rows[f] + with_keys_});
+        shape_.features.push_back({.name = train_.names()[f], .table = f, .list = is_list(f)});
+      }
+      return;
+    }
+    const Schema schema = read_schema(path);
+    require<DataError>(schema.categorical.size() == rows.size(),
+                       "'{}' has {} categorical features, its schema.yaml {}", path_, rows.size(),
+                       schema.categorical.size());
+    for (const TableColumns& table : schema.tables)
+      shape_.tables.push_back({table.name, 0, table.width});
+    for (std::size_t f = 0; f < rows.size(); ++f) {
+      const CategoricalColumn& column = schema.categorical[f];
+      shape_.features.push_back({column.name, column.table, column.pooling, is_list(f)});
+      std::int64_t& most = shape_.tables[column.table].rows;
+      most = std::max(most, rows[f] + with_keys_);
+    }
+  }
+
   /// Of samples at even distances: the files may be larger than memory.
   std::uint64_t checksum_of_training() const {
     constexpr std::int64_t kMost = 1 << 16;

@@ -195,6 +195,10 @@ TEST_CASE("what is wrong with a specification, and where") {
   check_fault(replaced(kSpec, "cardinality: 126", "hotness: x"), "'x' is not a whole number");
   check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, hotness: 2}"),
               "hotness 2 is for features of ids");
+  check_fault(replaced(kSpec, "cardinality: 126", "padding: 0"),
+              "padding must be -1, of a feature");
+  check_fault(replaced(kSpec, "{dtype: float16}", "{dtype: float16, padding: -1}"),
+              "padding must be -1, of a feature of ids");
   for (const char* file : {"/etc/passwd", "../x", "a/../../x", "a/..", "\"\"", "\"a\\x00b\""})
     check_fault(replaced(kSpec, "a/shop", file),
                 "line 33: files must be paths inside the specification's folder, without '..'");

@@ -113,14 +113,18 @@ TEST_CASE(
   };
   write("s.yaml",
         "label: y\nnumeric: [{name: x, transform: [log1p, standardize]}]\n"
-        "categorical: [c, {name: tags, list: '|'}, {name: d, table: c}]\n");
-  std::string in = "c,more,y,x,tags,d\n", expected = "\"y\",\"x\",\"c\",\"tags\",\"d\"\n";
+        "categorical: [c, {name: tags, list: '|'}, {name: d, table: c}, "
+        "{name: r, list: ';', pooling: mean, width: 3}]\n");
+  std::string in = "c,more,y,x,tags,d,r\n", expected = "\"y\",\"x\",\"c\",\"tags\",\"d\",\"r\"\n";
   for (int i = 0; i < 4000; ++i) {
     const std::string c = "\"a, \"\"" + std::to_string(i % 9) + "\"\"\"",
                       tags = "t" + std::to_string(i % 5) + "|t" + std::to_string(i % 4);
-    in += c + ",z," + std::to_string(i % 2) + ",3," + tags + "," + (i % 3 == 0 ? "" : c) + "\n";
-    expected +=
-        std::to_string(i % 2) + ",3," + c + ",\"" + tags + "\"," + (i % 3 == 0 ? "" : c) + "\n";
+    std::string ragged;  // of 0 to 3 entries
+    for (int k = 0; k < i % 4; ++k) ragged += (k == 0 ? "r" : ";r") + std::to_string((i + k) % 7);
+    in += c + ",z," + std::to_string(i % 2) + ",3," + tags + "," + (i % 3 == 0 ? "" : c) + "," +
+          ragged + "\n";
+    expected += std::to_string(i % 2) + ",3," + c + ",\"" + tags + "\"," + (i % 3 == 0 ? "" : c) +
+                (ragged.empty() ? "," : ",\"" + ragged + "\"") + "\n";
   }
   write("in.csv", in);
   Outcome outcome =
@@ -129,7 +133,18 @@ TEST_CASE(
   REQUIRE(outcome.status == 0);
   REQUIRE(run("to-csv " + path("set") + " " + path("out.csv")).status == 0);
   CHECK(text_of(folder.path / "out.csv") == expected);
-  CHECK(results("--data " + path("set") + " --epochs 1" + kSmall).at("train_samples") == 3600);
+  // the folder says 2 ids for each sample of 'tags', at most 3 of 'r'; training has the schema's
+  // tables: 'c' and 'd' share one, that of 'r' has 3 columns
+  const std::string spec = text_of(folder.path / "set" / "feature_spec.yaml");
+  CHECK(spec.find("hotness: 2\n  cat_2.bin") != std::string::npos);
+  CHECK(spec.find("hotness: 3\n    padding: -1\n") != std::string::npos);
+  const nlohmann::json folder_run = results("--data " + path("set") + " --epochs 1" + kSmall),
+                       file_run = results("--data " + path("in.csv") + " --schema " +
+                                          path("s.yaml") + " --epochs 1 --min-count 10" + kSmall);
+  CHECK(folder_run.at("train_samples") == 3600);
+  for (const char* key : {"train_samples", "embedding_parameters", "dense_parameters"})
+    CHECK(folder_run.at(key) == file_run.at(key));
+  CHECK(folder_run.at("embedding_parameters") == (9 + 2) * 8 + (5 + 2) * 8 + (7 + 2) * 3);
   // as many threads as one likes, compressed or not: the same files
   CHECK(std::system(("gzip -c " + path("in.csv") + " >" + path("in.csv.gz")).c_str()) == 0);
   for (const char* other :
@@ -155,8 +170,6 @@ TEST_CASE(
     CHECK(outcome.err.find(part) != std::string::npos);
     CHECK(!std::filesystem::exists(folder.path / "bad" / "feature_spec.yaml"));
   };
-  check_fails("label: y\ncategorical: [{name: t, list: '|'}]", "y,t\n0,a|b\n1,a\n",
-              "sample 1, column 't': a list of 1 entries, the first has 2");
   check_fails("label: y\ncategorical: [t]", "y,t\n0.5,a\n", "the label 0.5 is neither 0 nor 1");
   check_fails("label: y\ncategorical: [{name: t, rows: 9, vocabulary: true}]", "y,t\n0,a\n",
               "remove 'vocabulary'");
@@ -188,6 +201,27 @@ TEST_CASE("a folder whose features have 1 and 3 ids per sample") {
   CHECK(
       results("--data '" + set + "' --epochs 40 --batch-size 64" + kSmall).at("auc").get<double>() >
       0.95);
+  // what stands behind padding, or where none may stand, is no list
+  const auto with_padding = [&](bool padded, const std::string& ids) {
+    const std::filesystem::path bad = folder.path / "bad";
+    BinaryDatasetWriter made(bad, 0, {9}, {3}, {padded});
+    made.finish();
+    for (const char* part : {"train", "test"}) {
+      std::ofstream(bad / part / "label.bin") << std::string(1, '\0');
+      std::ofstream(bad / part / "cat_0.bin") << ids;
+    }
+    BinaryDataset(bad, read_feature_spec(bad), "train").read(0, 1, read);
+    return read.ids;
+  };
+  CHECK(with_padding(true, "\7\2\377") == std::vector<std::int32_t>{7, 2});
+  CHECK(with_padding(true, "\377\377\377").empty());
+  CHECK_THROWS_WITH_AS(with_padding(true, "\7\377\2"),
+                       doctest::Contains("id 2 of feature 'cat_0.bin' is behind padding"),
+                       DataError);
+  CHECK_THROWS_WITH_AS(with_padding(true, "\7\376\377"), doctest::Contains("id -2 of feature"),
+                       DataError);
+  CHECK_THROWS_WITH_AS(with_padding(false, "\7\2\377"), doctest::Contains("id -1 of feature"),
+                       DataError);
   batch.offsets[1] = 0;
   BinaryDatasetWriter other((folder.path / "other").string(), 0, {9, 200}, {1, 3});
   CHECK_THROWS_WITH_AS(other.add("train", batch), doctest::Contains("whose hotness is 1"),

@@ -59,8 +59,9 @@ T load(const std::byte* data, std::int64_t index) {
 
 /// One part ("train", "test") of a dataset in the layout of NVIDIA's DeepLearningExamples
 /// ("split_binary"): a file of ids per categorical feature, one file [samples, numerical features]
-/// of float16 or float32, one file of labels, bool. A feature has `hotness` ids per sample. The files are mapped, so that a
-/// dataset may be larger than memory; they must not shrink meanwhile. Reading is thread-safe.
+/// of float16 or float32, one file of labels, bool. A feature has `hotness` ids per sample, or where
+/// it is padded at most so many. The files are mapped, so that a dataset may be larger than memory;
+/// they must not shrink meanwhile. Reading is thread-safe.
 class BinaryDataset {
  public:
   /// `folder`: what the specification's paths start from. Throws DataError for files that are
@@ -128,7 +129,8 @@ class BinaryDataset {
       names_.push_back(f);
       rows_.push_back(spec.feature(f).cardinality);
       hotness_.push_back(spec.feature(f).hotness);
-      ids_per_sample_ += hotness_.back();
+      padded_.push_back(spec.feature(f).padded);
+      lists_ |= hotness_.back() != 1 || padded_.back();
     }
   }
 
@@ -138,12 +140,14 @@ class BinaryDataset {
   /// Names of the categorical features, and how many rows their tables need.
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<std::int64_t>& rows() const { return rows_; }
-  /// Ids per sample of each.
+  /// Ids per sample of each, and whether they are padded: whether samples may have fewer.
   const std::vector<std::int64_t>& hotness() const { return hotness_; }
+  const std::vector<bool>& padded() const { return padded_; }
 
-  /// Samples [first, first + count), without offsets where every feature has one id. Throws DataError, with file and sample, for an id
-  /// outside its table, a label that is neither 0 nor 1, a number that is not finite;
-  /// InvalidArgument for samples that are not there.
+  /// Samples [first, first + count), without offsets where every feature has one id. Throws
+  /// DataError, with file and sample, for an id outside its table, an id behind padding, a label
+  /// that is neither 0 nor 1, a number that is not finite; InvalidArgument for samples that are not
+  /// there.
   template <IdType Id>
   void read(std::int64_t first, std::int64_t count, ClickBatch<Id>& batch) const {
     require(first >= 0 && count >= 0 && first <= size_ && count <= size_ - first,
@@ -177,24 +181,20 @@ class BinaryDataset {
     batch.dense_columns = dense_columns_;
     batch.labels.resize(static_cast<std::size_t>(count));
     batch.dense.resize(static_cast<std::size_t>(count * dense_columns_));
-    batch.ids.resize(static_cast<std::size_t>(count * ids_per_sample_));
+    batch.ids.clear();
     batch.offsets.clear();
-    if (ids_per_sample_ != batch.features) {
-      batch.offsets.push_back(0);
-      for (const std::int64_t hotness : hotness_)
-        for (std::int64_t i = 0; i < count; ++i)
-          batch.offsets.push_back(batch.offsets.back() + hotness);
-    }
+    if (lists_) batch.offsets.push_back(0);
     fill_labels(count, batch.labels.data(), sample_at);
     if (dense_.type == DatasetType::float16) fill_dense<Half>(count, batch.dense.data(), sample_at);
     if (dense_.type == DatasetType::float32)
       fill_dense<float>(count, batch.dense.data(), sample_at);
-    Id* ids = batch.ids.data();
-    for (std::size_t f = 0; f < categories_.size(); ids += count * hotness_[f++]) {
+    for (std::size_t f = 0; f < categories_.size(); ++f) {
       require(rows_[f] - 1 <= std::numeric_limits<Id>::max(),
               "BinaryDataset: feature '{}': {} rows need 64-bit ids", names_[f], rows_[f]);
-      detail::with_integer_type(categories_[f].type,
-                                [&]<class T>(T) { fill_ids<T>(f, count, ids, sample_at); });
+      detail::with_integer_type(categories_[f].type, [&]<class T>(T) {
+        padded_[f] ? fill_lists<T>(f, count, batch, sample_at)
+                   : fill_ids<T>(f, count, batch, sample_at);
+      });
     }
   }
 
@@ -228,9 +228,13 @@ class BinaryDataset {
   }
 
   template <class T, IdType Id, class SampleAt>
-  void fill_ids(std::size_t f, std::int64_t count, Id* ids, const SampleAt& sample_at) const {
+  void fill_ids(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
+                const SampleAt& sample_at) const {
     const auto rows = static_cast<std::uint64_t>(rows_[f]);
     const std::int64_t hotness = hotness_[f];
+    const std::size_t before = batch.ids.size();
+    batch.ids.resize(before + static_cast<std::size_t>(count * hotness));
+    Id* ids = batch.ids.data() + before;
     bool good = true;
     for (std::int64_t i = 0; i < count; ++i) {
       const std::int64_t begin = sample_at(i) * hotness;
@@ -239,14 +243,40 @@ class BinaryDataset {
         good &= static_cast<std::uint64_t>(id) < rows;
         ids[i * hotness + k] = static_cast<Id>(id);
       }
+      if (lists_) batch.offsets.push_back(batch.offsets.back() + hotness);
     }
-    for (std::int64_t i = 0; !good && i < count * hotness; ++i) {
-      const std::int64_t id =
-          detail::load<T>(categories_[f].data, sample_at(i / hotness) * hotness + i % hotness);
-      require<DataError>(static_cast<std::uint64_t>(id) < rows,
-                         "file '{}', sample {}: id {} of feature '{}' is not in [0, {})",
-                         categories_[f].path, sample_at(i / hotness), id, names_[f], rows);
+    for (std::int64_t i = 0; !good && i < count * hotness; ++i)
+      check_id(
+          f, sample_at(i / hotness),
+          detail::load<T>(categories_[f].data, sample_at(i / hotness) * hotness + i % hotness));
+  }
+
+  /// Of a padded feature.
+  template <class T, IdType Id, class SampleAt>
+  void fill_lists(std::size_t f, std::int64_t count, ClickBatch<Id>& batch,
+                  const SampleAt& sample_at) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t begin = sample_at(i) * hotness_[f];
+      bool ended = false;
+      for (std::int64_t k = 0; k < hotness_[f]; ++k) {
+        const std::int64_t id = detail::load<T>(categories_[f].data, begin + k);
+        if (id != -1) {
+          require<DataError>(!ended,
+                             "file '{}', sample {}: id {} of feature '{}' is behind padding",
+                             categories_[f].path, sample_at(i), id, names_[f]);
+          check_id(f, sample_at(i), id);
+          batch.ids.push_back(static_cast<Id>(id));
+        }
+        ended |= id == -1;
+      }
+      batch.offsets.push_back(std::ssize(batch.ids));
     }
+  }
+
+  void check_id(std::size_t f, std::int64_t sample, std::int64_t id) const {
+    require<DataError>(id >= 0 && id < rows_[f],
+                       "file '{}', sample {}: id {} of feature '{}' is not in [0, {})",
+                       categories_[f].path, sample, id, names_[f], rows_[f]);
   }
 
   std::int64_t size_ = -1;
@@ -255,24 +285,29 @@ class BinaryDataset {
   std::vector<Column> categories_;
   std::vector<std::string> names_;
   std::vector<std::int64_t> rows_, hotness_;
-  std::int64_t ids_per_sample_ = 0;
+  std::vector<bool> padded_;
+  bool lists_ = false;  // some feature has other than one id per sample
 };
 
 /// Writes a dataset in the layout that `make_feature_spec` describes, batch by batch, in constant
 /// memory. The specification is written last: a folder that has one is complete.
 class BinaryDatasetWriter {
  public:
-  /// Creates the folder and its files. `hotness` empty: 1 each. Throws DataError if that can't be done.
+  /// Creates the folder and its files. `hotness` empty: 1 each; samples have as many ids, or of
+  /// features that are `padded` (empty: none) at most as many. Throws DataError if that can't be
+  /// done.
   BinaryDatasetWriter(std::filesystem::path folder, std::int64_t dense_columns,
-                      std::vector<std::int64_t> rows, std::vector<std::int64_t> hotness = {})
+                      std::vector<std::int64_t> rows, std::vector<std::int64_t> hotness = {},
+                      std::vector<bool> padded = {})
       : folder_(std::move(folder)),
         dense_columns_(dense_columns),
         rows_(std::move(rows)),
         hotness_(hotness.empty() ? std::vector<std::int64_t>(rows_.size(), 1) : std::move(hotness)),
-        spec_(make_feature_spec(static_cast<int>(dense_columns), rows_, hotness_)) {
-    require(hotness_.size() == rows_.size(),
-            "BinaryDatasetWriter: {} features have rows, {} a hotness", rows_.size(),
-            hotness_.size());
+        padded_(padded.empty() ? std::vector<bool>(rows_.size()) : std::move(padded)) {
+    require(hotness_.size() == rows_.size() && padded_.size() == rows_.size(),
+            "BinaryDatasetWriter: {} features have rows, {} a hotness, {} a padding", rows_.size(),
+            hotness_.size(), padded_.size());
+    spec_ = make_feature_spec(static_cast<int>(dense_columns), rows_, hotness_, padded_);
     std::error_code error;
     std::filesystem::remove(folder_ / kSpecification, error);
     for (const auto& [source, chunks] : spec_.sources) {
@@ -287,8 +322,9 @@ class BinaryDatasetWriter {
     }
   }
 
-  /// Appends a batch whose bags are as long as the features' hotness to "train" or "test". Throws InvalidArgument for ids outside their
-  /// tables and for numbers beyond float16.
+  /// Appends a batch whose bags are as long as the features' hotness to "train" or "test". Throws
+  /// InvalidArgument for ids outside their tables, bags of other lengths, and numbers beyond
+  /// float16.
   template <IdType Id>
   void add(const std::string& source, const ClickBatch<Id>& batch) {
     require(batch.features == std::ssize(rows_) && batch.dense_columns == dense_columns_,
@@ -304,17 +340,18 @@ class BinaryDatasetWriter {
       append(from_float<Half>(x));
     }
     if (dense_columns_ > 0) write(source + "/numerical.bin");
-    std::int64_t begin = 0;
+    std::size_t at = 0;
     for (std::size_t f = 0; f < rows_.size(); ++f) {
-      check_bags(f, batch);
-      const std::span<const Id> ids(batch.ids.data() + begin,
-                                    static_cast<std::size_t>(batch.size * hotness_[f]));
-      begin += batch.size * hotness_[f];
       detail::with_integer_type(id_type_of(rows_[f]), [&]<class T>(T) {
-        for (const Id id : ids) {
-          require(id >= 0 && id < rows_[f],
-                  "BinaryDatasetWriter: id {} of feature {} is not in [0, {})", id, f, rows_[f]);
-          append(static_cast<T>(id));
+        for (std::int64_t sample = 0; sample < batch.size; ++sample) {
+          const std::int64_t length = length_of(f, sample, batch);
+          for (const std::size_t end = at + static_cast<std::size_t>(length); at < end; ++at) {
+            const Id id = batch.ids[at];
+            require(id >= 0 && id < rows_[f],
+                    "BinaryDatasetWriter: id {} of feature {} is not in [0, {})", id, f, rows_[f]);
+            append(static_cast<T>(id));
+          }
+          for (std::int64_t k = length; k < hotness_[f]; ++k) append(static_cast<T>(-1));
         }
       });
       write(fmt::format("{}/cat_{}.bin", source, f));
@@ -344,16 +381,15 @@ class BinaryDatasetWriter {
   static constexpr const char* kSpecification = "feature_spec.yaml";
 
   template <IdType Id>
-  void check_bags(std::size_t f, const ClickBatch<Id>& batch) const {
-    for (std::int64_t s = 0; s < batch.size; ++s) {
-      const std::size_t bag =
-          f * static_cast<std::size_t>(batch.size) + static_cast<std::size_t>(s);
-      const std::int64_t length =
-          batch.offsets.empty() ? 1 : batch.offsets[bag + 1] - batch.offsets[bag];
-      require(length == hotness_[f],
-              "BinaryDatasetWriter: sample {} has {} ids of feature {}, whose hotness is {}", s,
-              length, f, hotness_[f]);
-    }
+  std::int64_t length_of(std::size_t f, std::int64_t sample, const ClickBatch<Id>& batch) const {
+    const std::size_t bag =
+        f * static_cast<std::size_t>(batch.size) + static_cast<std::size_t>(sample);
+    const std::int64_t length =
+        batch.offsets.empty() ? 1 : batch.offsets[bag + 1] - batch.offsets[bag];
+    require(padded_[f] ? length <= hotness_[f] : length == hotness_[f],
+            "BinaryDatasetWriter: sample {} has {} ids of feature {}, whose hotness is {}{}",
+            sample, length, f, hotness_[f], padded_[f] ? " at most" : "");
+    return length;
   }
 
   template <class T>
@@ -374,6 +410,7 @@ class BinaryDatasetWriter {
   std::filesystem::path folder_;
   std::int64_t dense_columns_;
   std::vector<std::int64_t> rows_, hotness_;
+  std::vector<bool> padded_;
   DatasetSpec spec_;
   std::map<std::string, std::ofstream> files_;
   std::vector<char> scratch_;

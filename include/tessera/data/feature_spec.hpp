@@ -53,10 +53,16 @@ constexpr DatasetType id_type_of(std::int64_t cardinality) {
 static_assert(id_type_of(126) == DatasetType::int8 && id_type_of(127) == DatasetType::int16 &&
               id_type_of(32767) == DatasetType::int32);
 
+/// Ids that a feature may have per sample.
+inline constexpr std::int64_t kMostHotness = 1 << 20;
+
 struct DatasetFeature {
   DatasetType type = DatasetType::float32;
   std::int64_t cardinality = 0;  ///< ids are in [0, cardinality); 0: not given
   std::int64_t hotness = 1;      ///< ids per sample, side by side
+  /// Samples may have fewer ids: the rest of their `hotness` places holds -1 (key `padding: -1`).
+  /// An addition to the specification, which NVIDIA's readers do not know.
+  bool padded = false;
 };
 
 /// Files that hold some features of one part of the data.
@@ -145,8 +151,6 @@ class FeatureSpecParser {
 
  private:
   static constexpr std::size_t kMaxSources = 64;
-  static constexpr std::int64_t kMaxHotness = 1 << 20;
-
   template <class... Args>
   [[noreturn]] void fail(const YamlNode& node, fmt::format_string<Args...> text,
                          Args&&... args) const {
@@ -201,12 +205,17 @@ class FeatureSpecParser {
     }
     if (const YamlNode* given = yaml_.find(node, "hotness")) {
       feature.hotness = number(*given, name, "hotness");
-      if (feature.hotness < 1 || feature.hotness > kMaxHotness)
+      if (feature.hotness < 1 || feature.hotness > kMostHotness)
         fail(*given, "feature '{}': hotness {} is not in 1 .. {}", name, feature.hotness,
-             kMaxHotness);
+             kMostHotness);
       if (feature.hotness != 1 && !is_integer(feature.type))
         fail(*given, "feature '{}': hotness {} is for features of ids; dtype {} has one value",
              name, feature.hotness, type);
+    }
+    if (const YamlNode* given = yaml_.find(node, "padding")) {
+      if (scalar(*given, "padding") != "-1" || !is_integer(feature.type))
+        fail(*given, "feature '{}': padding must be -1, of a feature of ids", name);
+      feature.padded = true;
     }
     return feature;
   }
@@ -309,6 +318,7 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
     if (feature.cardinality != 0) append("\n    cardinality: {}", feature.cardinality);
     append("\n    dtype: {}", name_of(feature.type));
     if (feature.hotness != 1) append("\n    hotness: {}", feature.hotness);
+    if (feature.padded) out += "\n    padding: -1";
   }
   out += "\nmetadata: {}\nsource_spec:";
   if (spec.sources.empty()) out += " {}";
@@ -327,9 +337,11 @@ inline std::string format_feature_spec(const DatasetSpec& spec) {
 }
 
 /// The specification that NVIDIA's tools write by default: features cat_0.bin .., num_0 .., label;
-/// files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test. `hotness` empty: 1 each.
+/// files train/cat_0.bin .., train/numerical.bin, train/label.bin, and the same for test. `hotness`
+/// empty: 1 each. `padded` empty: none is.
 inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t> cardinalities,
-                                     std::span<const std::int64_t> hotness = {}) {
+                                     std::span<const std::int64_t> hotness = {},
+                                     const std::vector<bool>& padded = {}) {
   DatasetSpec spec;
   std::vector<std::string>& label = spec.channels["label"] = {"label"};
   std::vector<std::string>& numbers = spec.channels["numerical"];
@@ -339,7 +351,8 @@ inline DatasetSpec make_feature_spec(int numerical, std::span<const std::int64_t
     spec.features[numbers.emplace_back(fmt::format("num_{}", i))] = {DatasetType::float16};
   for (std::size_t f = 0; f < cardinalities.size(); ++f)
     spec.features[categories.emplace_back(fmt::format("cat_{}.bin", f))] = {
-        id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f]};
+        id_type_of(cardinalities[f]), cardinalities[f], hotness.empty() ? 1 : hotness[f],
+        !padded.empty() && padded[f]};
   for (const char* part : {"train", "test"}) {
     std::vector<DatasetChunk>& chunks = spec.sources[part];
     if (numerical > 0)
