@@ -166,10 +166,10 @@ TEST_CASE("predicted traffic is what a step sends") {
 }
 
 TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicted") {
-  for (const auto& example : {std::pair("tiny", 1024), std::pair("small", 512)}) {
-    const char* const name = example.first;
-    const std::int64_t batch = example.second;
-    const SyntheticModel& model = synthetic_model(name);
+  for (const SyntheticModel& model : synthetic_models) {
+    const std::string name(model.name);
+    const bool large = name == "large" || name == "jumbo" || name == "colossal";
+    const std::int64_t batch = name == "tiny" ? 1024 : large ? 64 : 256;
     std::vector<std::string> names;  // of tables and their first features, then of second ones
     for (int i = 0; i < 2; ++i)
       for (const SyntheticTables& group : model.groups)
@@ -188,13 +188,13 @@ TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicte
     for (const SyntheticTables& group : model.groups)
       for (int t = 0; t < group.tables; ++t) {
         tables.push_back({.name = names[tables.size()],
-                          .rows = scaled_rows(group.rows, 1e-4),
+                          .rows = scaled_rows(group.rows, large ? 1e-6 : 1e-4),
                           .width = group.width});
         add(tables.back(), 1);
         if (group.hotness > 1) add(tables.back(), group.hotness);
       }
     const SyntheticClicks generator(clicks, {.dense_columns = model.numbers, .scatter_ids = false});
-    for (const int ranks : {2, 4}) {
+    for (const int ranks : large ? std::vector{2} : std::vector{2, 4}) {
       CAPTURE(name);
       CAPTURE(ranks);
       const Cluster cluster{.ranks = ranks};
@@ -203,7 +203,7 @@ TEST_CASE("Merlin's synthetic models, scaled down: bytes sent are those predicte
           plan_layout(tables, features, cluster, workload,
                       {.pins = {{names[2], Cut::row_wise}, {names[3], Cut::column_wise}},
                        .forbidden = {Cut::replicated},
-                       .effort = 100'000});
+                       .effort = large ? 10'000 : 100'000});
       REQUIRE(layout.fault.ok());
       const Prediction p = predict(layout, cluster, workload, true);
       std::vector<double> sent(static_cast<std::size_t>(ranks));
