@@ -499,7 +499,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
           "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl, whose rate stays; or "
           "pairs NAME:PATTERN, as in ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first "
           "that matches a table's name counts; frozen: tables that never change")
-          ->type_name("NAME[:PATTERN,...]")
+          ->option_text("NAME[:PATTERN,...] [" + options.optimizer + "]")
           ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",

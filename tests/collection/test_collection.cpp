@@ -5,11 +5,57 @@
 // stages, learning rates.
 #include <collection/collection_bodies.hpp>
 
+#include <tessera/data/tabular_encoder.hpp>
+
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <string>
+#include <vector>
 
 using namespace tessera;
+
+namespace {
+
+/// Rows of four texts, of which training shows one often enough: the others' are `unknown`.
+std::vector<std::int64_t> rows_of_texts() {
+  const Schema schema = parse_schema(
+      "label: y\ncategorical: [{name: a, min_count: 2, unknown: bad_id}]", "schema.yaml");
+  const auto block_of = [&](const char* text) {
+    const auto source = [rest = std::string(text)](std::span<char> to) mutable {
+      const std::size_t n = std::min(to.size(), rest.size());
+      std::memcpy(to.data(), rest.data(), n);
+      rest.erase(0, n);
+      return n;
+    };
+    TabularReader reader(source, "a.csv", schema, ',');
+    TabularBlock block;
+    reader.read(9, block);
+    return block;
+  };
+  TabularStatistics statistics(schema);
+  statistics.add(block_of("y,a\n0,often\n1,often\n1,rare\n"));
+  TabularBlock block = block_of("y,a\n0,often\n1,rare\n0,new\n1,\n");
+  TabularEncoder(statistics).encode(block, "file 'a.csv'");
+  return {block.keys.begin(), block.keys.end()};
+}
+
+/// The sum of A's rows that stand for those texts.
+template <class Policy>
+void expect_rows(const std::vector<int>& rows) {
+  as_a_trainer::on_ranks<Host, Policy>(1, rows_of_texts(), [&](auto& e, const auto& batch, auto&) {
+    const std::vector<float> table = as_a_trainer::table_a(e);
+    const auto pooled = e.forward(batch);
+    CHECK(on_backend::read(e.backend(), pooled.values.data, 4) ==
+          as_a_trainer::rows_of(table, rows));
+    CHECK(e.bad_ids()[0] == 2);
+  });
+}
+
+}  // namespace
 
 TEST_CASE(
     "bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
@@ -17,6 +63,18 @@ TEST_CASE(
 }
 TEST_CASE("bad ids: ZeroVector drops, Clamp and Wrap replace; all count; no row is polluted") {
   as_a_trainer::bad_ids_are_dropped_or_replaced<Host>();
+}
+TEST_CASE("unknown texts of a data file, under each policy of bad ids") {
+  expect_rows<ZeroVector>({2, 0});
+  expect_rows<Clamp>({2, 0, 0, 0});
+  expect_rows<Wrap>({2, 9, 9, 0});
+  on_backend::check_message(
+      [] {
+        as_a_trainer::on_ranks<Host>(1, rows_of_texts(), [](auto& e, const auto& batch, auto&) {
+          on_backend::look_up(e, batch);
+        });
+      },
+      "id -1");
 }
 TEST_CASE("a zero vector still counts in the divisor of a mean; an empty bag is zero") {
   as_a_trainer::a_zero_vector_counts_in_a_mean<Host>();

@@ -39,6 +39,15 @@ inline std::string train_dlrm_path(const std::string& name = "train_dlrm") {
   return path.string();
 }
 
+/// The folder of this repository, above the program. Without it the test ends as skipped.
+inline std::filesystem::path source_folder() {
+  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe");
+  while (folder = folder.parent_path(), folder.has_relative_path())
+    if (std::filesystem::exists(folder / "docs" / "your_own_data.md")) return folder;
+  std::printf("skipped: there is no docs/your_own_data.md above the test\n");
+  std::exit(77);
+}
+
 /// Runs train_dlrm, or a program of another name, with these arguments (as a shell reads them) and
 /// --json; `launcher` is a command before it, as mpirun.
 inline Outcome train_dlrm(const std::string& arguments, bool with_json = true,

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <regex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -208,58 +210,30 @@ TEST_CASE(
   CHECK(train_dlrm(tiny + "row-wise").out.find("predicted step") == std::string::npos);
 }
 
-TEST_CASE("help names every option") {
+TEST_CASE("help names every option, and the default of each that has one") {
   const Outcome outcome = train_dlrm("--help", false);
   CHECK(outcome.status == 0);
-  for (const char* option : {"--data",
-                             "--samples",
-                             "--test-fraction",
-                             "--ranks",
-                             "--threads-per-rank",
-                             "--timeout",
-                             "--plan",
-                             "--backend",
-                             "--overlap",
-                             "--embedding-width",
-                             "--interaction-width",
-                             "--max-rows",
-                             "--min-count",
-                             "--optimizer",
-                             "--dense-optimizer",
-                             "--dense",
-                             "--dense-precision",
-                             "--batch-size",
-                             "--epochs",
-                             "--learning-rate",
-                             "--dense-learning-rate",
-                             "--weight-decay",
-                             "--bottom-mlp",
-                             "--top-mlp",
-                             "--interaction",
-                             "--cross-layers",
-                             "--cross-rank",
-                             "--table-precision",
-                             "--codec",
-                             "--gradient-codec",
-                             "--deduplicate",
-                             "--seed",
-                             "--json",
-                             "--schedule",
-                             "--dense-schedule",
-                             "--accumulate",
-                             "--virtual-ranks",
-                             "--trace",
-                             "--max-steps",
-                             "--mode",
-                             "--evals-per-epoch",
-                             "--eval-batch-size",
-                             "--stop-at-auc",
-                             "--auc",
-                             "--predictions",
-                             "--print-every",
-                             "--feature-check"}) {
-    CAPTURE(option);
-    CHECK(outcome.out.find(option) != std::string::npos);
+  std::set<std::string> shown;
+  const std::regex line("\n  --([a-z0-9-]+)( [^ \n]+)?( \\[[^\n]*\\])?");
+  for (std::sregex_iterator at(outcome.out.begin(), outcome.out.end(), line), end; at != end;
+       ++at) {
+    const std::string value = (*at)[2].str();
+    shown.insert((*at)[1].str());
+    INFO(at->str());
+    CHECK((value.empty() || value.starts_with(" FILE") || value == " DIR" || value == " Needs:" ||
+           value == " Excludes:" || (*at)[3].matched));
+  }
+  // what the source declares, options and flags
+  const std::string source = text_of(source_folder() / "examples" / "train_dlrm" / "options.cpp");
+  const std::regex declared(
+      "\\b(?:add|flag|add_option|add_flag|set_config)\\(\\s*\"--([a-z0-9-]+)\"");
+  std::set<std::string> names;
+  for (std::sregex_iterator at(source.begin(), source.end(), declared), end; at != end; ++at)
+    names.insert((*at)[1].str());
+  CHECK(names.size() > 65);  // not all: some stand in loops
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    CHECK(shown.contains(name));
   }
   for (const std::string& plan : kPlans) CHECK(outcome.out.find(plan) != std::string::npos);
 }

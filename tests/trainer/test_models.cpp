@@ -36,8 +36,8 @@ void check_close(const nlohmann::json& a, const nlohmann::json& b) {
 }
 
 /// A width for each of Criteo's 26 tables, with every kind of width among them.
-const std::string kWidths = "24,8,1,16,3,8,8,8,8,40,8,17,8,8,8,8,8,8,8,130,8,16,8,8,2,8";
-constexpr std::int64_t kOtherWidths = 24 + 1 + 16 + 3 + 40 + 17 + 130 + 2;  // than 8, each once
+const std::string kWidths = "24,8,1,16,3,8,8,8,8,40,8,17,8,8,8,8,8,8,8,1024,8,16,8,8,2,8";
+constexpr std::int64_t kOtherWidths = 24 + 1 + 16 + 3 + 40 + 17 + 1024 + 2;  // than 8, each once
 constexpr std::int64_t kSumOfWidths = kOtherWidths + 16 + 17 * 8;
 
 }  // namespace
@@ -62,7 +62,7 @@ TEST_CASE("cross and concat take tables of any widths as they are") {
                                        "--interaction cross --cross-layers 1 "
                                        "--cross-rank 4");
   CHECK(number(cross, "auc") > 0.74);
-  const std::int64_t columns = 130 + kSumOfWidths, bottom = 13 * 16 + 16 + 16 * 130 + 130,
+  const std::int64_t columns = 1024 + kSumOfWidths, bottom = 13 * 16 + 16 + 16 * 1024 + 1024,
                      top = columns * 32 + 32 + 32 + 1;
   CHECK(cross.at("dense_parameters") == bottom + 2 * columns * 4 + columns + top);
   const nlohmann::json concat = results(options + "--interaction concat");
@@ -90,7 +90,7 @@ TEST_CASE("a checkpoint of several widths: other plans go on with it, and test i
                               kWidths + " --save '" + folder.path.string() + "' ";
   const nlohmann::json trained = results(options + "--ranks 2 --plan row-wise");
   const std::string manifest = text_of(folder.path / "step-000000000029" / "manifest.json");
-  for (const char* name : {"\"projection.1.weight\"", "\"projection.130.weight\""})
+  for (const char* name : {"\"projection.1.weight\"", "\"projection.1024.weight\""})
     CHECK(manifest.find(name) != std::string::npos);
   CHECK(manifest.find("\"projection.8.weight\"") == std::string::npos);
   const nlohmann::json tested =

@@ -18,18 +18,10 @@ namespace {
 
 const std::string kSmall = " --ranks 1 --bottom-mlp 8 --top-mlp 8 --embedding-width 8";
 
-std::string document() {
-  std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe");
-  while (folder = folder.parent_path(), folder.has_relative_path())
-    if (const auto found = folder / "docs" / "your_own_data.md"; std::filesystem::exists(found))
-      return text_of(found);
-  std::printf("skipped: there is no docs/your_own_data.md above the test\n");
-  std::exit(77);
-}
-
 /// The blocks of commands, one after the other.
 std::string commands() {
-  const std::string text = document(), begin = "```bash\n";
+  const std::string text = text_of(source_folder() / "docs" / "your_own_data.md"),
+                    begin = "```bash\n";
   std::string all = "set -e\n";
   for (std::size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
     at += begin.size();
@@ -99,6 +91,33 @@ TEST_CASE("no numbers, lists, few categories: the same learning on any ranks and
   check_fails(" --feature-check", "these data have lists");
   std::ofstream(folder.path / "s.yaml") << "label: z\ncategorical: [c]\n";
   check_fails("", "a.csv', line 1: there is no column 'z'");
+}
+
+TEST_CASE("a list of ten million entries, and a file that changes under the training") {
+  const TemporaryFolder folder;
+  const std::string csv = (folder.path / "a.csv").string();
+  std::ofstream(folder.path / "s.yaml") << kSchema;
+  const std::string data = "--data '" + csv + "' --schema '" + (folder.path / "s.yaml").string() +
+                           "' --min-count 1 --shuffle-window 2048" + kSmall;
+  std::string text = "y,c,tags\n1,c1,t1";
+  for (int i = 1; i < 10'000'000; ++i) text += i % 2 == 0 ? "|t1" : "|t2";
+  for (int i = 0; i < 99; ++i) text += "\n0,c2,t2";
+  std::ofstream(csv) << text << '\n';
+  CHECK(results(data + " --epochs 1").at("train_samples") == 90);
+
+  write_clicks(csv, 6000);
+  const std::string out = (folder.path / "out").string(), err = (folder.path / "err").string();
+  const std::string command = "timeout 120 '" + train_dlrm_path() + "' " + data +
+                              " --epochs 1000000 --print-every 1 >'" + out + "' 2>'" + err +
+                              "' & until grep -q 'step' '" + out +
+                              "' || ! kill -0 $!; do sleep 0.05; "
+                              "done; printf 7 | dd of='" +
+                              csv + "' bs=1 seek=40000 conv=notrunc 2>&-; wait $!";
+  CHECK(WEXITSTATUS(std::system(command.c_str())) == 1);
+  const std::string said = text_of(err);
+  CAPTURE(said);
+  CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+  CHECK(said.find("a.csv' changed while it was read") != std::string::npos);
 }
 
 TEST_CASE(
