@@ -179,6 +179,21 @@ TEST_CASE(
             " --threads 0")
             .status != 0);
 
+  // in the memory of some blocks: a file of 60 MB within 24 MB of data
+  std::ofstream large(folder.path / "large.csv");
+  large << "c,tags,d,r,x,y\n";
+  const std::string padding(120, 'x');
+  for (int i = 0; i < 160'000; ++i)
+    large << 'a' << i % 9 << padding << ",t1|t2," << i % 5 << padding << padding << ",r1;r2,4,"
+          << i % 2 << '\n';
+  large.close();
+  CHECK(std::filesystem::file_size(folder.path / "large.csv") > 60'000'000);
+  outcome = train_dlrm("to-binary " + path("large.csv") + " " + path("large") + " --threads 1" +
+                           " --schema " + path("s.yaml"),
+                       false, "ulimit -d 24000;", "convert_dataset");
+  INFO(outcome.err);
+  CHECK(outcome.out == "144000 training and 16000 test samples in " + path("large") + "\n");
+
   const auto check_fails = [&](const char* schema, const char* text, const char* part) {
     write("s.yaml", schema);
     write("in.csv", text);
