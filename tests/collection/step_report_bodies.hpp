@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -23,22 +24,36 @@ using namespace small_model;  // NOLINT
 
 /// What a step of these batches reads and changes on all ranks together, by the layout.
 struct Expected {
-  std::int64_t read = 0, changed = 0;
+  std::int64_t read = 0, changed = 0, moved = 0, weights = 0;
 
   Expected(const Layout& layout, const std::vector<Batch>& batches) {
+    std::set<std::array<std::int64_t, 4>> weighted;  // table, rank, rows: columns share weights
     for (const Shard& shard : layout.shards) {
       const bool copies = shard.rank == every_rank;
+      const Rectangle& part = shard.rectangle;
+      const bool whole = part.rows() == layout.tables[static_cast<std::size_t>(shard.table)].rows;
+      const bool first =
+          weighted.insert({shard.table, shard.rank, part.row_begin, part.row_end}).second;
       std::set<std::int64_t> rows;
       for (std::size_t f = 0; f < layout.features.size(); ++f) {
         if (layout.feature_table[f] != shard.table) continue;
-        for (const Batch& batch : batches)
-          for (std::int64_t i = batch.offsets[f * static_cast<std::size_t>(batch.samples)];
-               i < batch.offsets[(f + 1) * static_cast<std::size_t>(batch.samples)]; ++i) {
-            const std::int64_t id = batch.ids[static_cast<std::size_t>(i)];
-            if (id < shard.rectangle.row_begin || id >= shard.rectangle.row_end) continue;
-            ++read;
-            rows.insert(id);
+        for (std::size_t rank = 0; rank < batches.size(); ++rank) {
+          const Batch& batch = batches[rank];
+          for (std::int64_t s = 0; s < batch.samples; ++s) {
+            const std::size_t bag =
+                f * static_cast<std::size_t>(batch.samples) + static_cast<std::size_t>(s);
+            bool needed = whole;  // of bags that come whole, empty ones get a vector, too
+            for (std::int64_t i = batch.offsets[bag]; i < batch.offsets[bag + 1]; ++i) {
+              const std::int64_t id = batch.ids[static_cast<std::size_t>(i)];
+              if (id < part.row_begin || id >= part.row_end) continue;
+              ++read;
+              rows.insert(id);
+              needed = true;
+              weights += layout.features[f].weighted && first;
+            }
+            moved += needed && !copies && shard.rank != static_cast<int>(rank);
           }
+        }
       }
       changed += std::ssize(rows) * (copies ? layout.ranks() : 1);
     }
@@ -92,13 +107,23 @@ void reports_are_what_happened() {
           CHECK(mine.seconds() == report.seconds());
           CHECK(mine.step == report.step);
           const Expected expected(layout, all);
-          std::int64_t read = 0, changed = 0;
-          for (const StepReport& other : of_all) {
-            read += other[ReportedStage::lookup].rows;
-            changed += other.merged_rows();
-          }
-          CHECK(read == expected.read);
-          CHECK(changed == expected.changed);
+          const auto rows_of = [&](ReportedStage stage) {
+            std::int64_t rows = 0;
+            for (const StepReport& other : of_all) rows += other[stage].rows;
+            return rows;
+          };
+          CHECK(rows_of(ReportedStage::lookup) == expected.read);
+          CHECK(rows_of(ReportedStage::update) == expected.changed);
+          for (const ReportedStage stage :
+               {ReportedStage::exchange, ReportedStage::assemble, ReportedStage::split,
+                ReportedStage::exchange_gradients})
+            CHECK(rows_of(stage) == expected.moved);
+          CHECK(rows_of(ReportedStage::weight_gradients) == expected.weights);
+          CHECK(report.imbalance == 0);
+          CHECK(mine.imbalance == balance(of_all).imbalance());
+          CHECK(mine.imbalance >= 1);
+          for (const ReportedStage stage : {ReportedStage::route, ReportedStage::update})
+            CHECK(mine[stage].imbalance == balance(of_all, stage).imbalance());
         }
         const std::vector<float> shards = shards_of(e);
         CHECK(same_bits(shards, silent[static_cast<std::size_t>(c.rank())].shards));

@@ -513,7 +513,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   std::vector<int> all_features_;
   GradientGuard<O, Settings::non_finite, Backend> guard_{backend_, store_};
   mutable EqualBatches equal_batches_;
-  Reporter reporter_;
+  Reporter reporter_{routing_};
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_, evaluation_steps_;

@@ -7,6 +7,7 @@
 #include <tessera/op/update.hpp>
 #include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/rank_layout.hpp>
 
 #include <array>
 #include <cstddef>
@@ -20,6 +21,7 @@ namespace tessera::inline v0 {
 template <bool reports, class Comm, class Backend>
 class StepReporter {
  public:
+  explicit StepReporter(const RankLayout&) {}
   using Ranks = Comm;
   using RanksHolder = Comm&;
   struct Timing {
@@ -44,6 +46,7 @@ class StepReporter {
 template <class Comm, class Backend>
 class StepReporter<true, Comm, Backend> {
  public:
+  explicit StepReporter(const RankLayout& routing) : routing_(routing) {}
   /// The collectives of stages are counted.
   using Ranks = CountingCommunicator<Comm>;
   using RanksHolder = CountingCommunicator<Comm>;
@@ -97,7 +100,8 @@ class StepReporter<true, Comm, Backend> {
   Timing time(State& step, ReportedStage stage, const Backend& backend,
               const Ranks* ranks = nullptr, std::int64_t rows = 0) const {
     if (on_ && stage == ReportedStage::route) step.record.clear();
-    return {on_ ? &step.record : nullptr, stage, backend, ranks, rows};
+    return {on_ ? &step.record : nullptr, stage, backend, ranks,
+            on_ ? rows + moved(step, stage) : 0};
   }
   /// The optimizer's step.
   Timing time(const Backend& backend, const Ranks& ranks) {
@@ -152,6 +156,48 @@ class StepReporter<true, Comm, Backend> {
   }
 
  private:
+  /// What a stage moves between ranks: see StageReport.
+  template <class State>
+  std::int64_t moved(const State& step, ReportedStage stage) const {
+    if (stage == ReportedStage::exchange) return of_others(step, Way::vectors);
+    if (stage == ReportedStage::assemble) return of_owners(step, Way::vectors);
+    if (stage == ReportedStage::split) return of_owners(step, Way::gradients);
+    if (stage == ReportedStage::exchange_gradients) return of_others(step, Way::gradients);
+    return stage == ReportedStage::weight_gradients ? weights(step) : 0;
+  }
+  /// Parts of vectors that this rank has for others' samples.
+  template <class State>
+  std::int64_t of_others(const State& step, Way way) const {
+    const auto ranks = static_cast<std::size_t>(routing_.ranks());
+    std::int64_t rows = 0;
+    for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
+      const Slot& slot = routing_.own_slot(k);
+      for (std::size_t r = 0; r < ranks; ++r)
+        if (slot.goes(way) && static_cast<int>(r) != routing_.rank())
+          rows += step.received[k * ranks + r].bags * std::ssize(slot.parts);
+    }
+    return rows;
+  }
+  template <class State>
+  static std::int64_t weights(const State& step) {
+    std::int64_t rows = 0;
+    for (const auto& bags : step.received)
+      if (bags.weights != nullptr && bags.bags != 0)
+        rows += Backend::host_readable ? bags.entries() : bags.entry_bound;
+    return rows;
+  }
+  /// Those that others have for this rank's.
+  template <class State>
+  std::int64_t of_owners(const State& step, Way way) const {
+    std::int64_t rows = 0;
+    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
+      const Slot& slot = routing_.slots()[s];
+      if (slot.goes(way) && slot.rank != routing_.rank())
+        rows += step.sent[s].bags * std::ssize(slot.parts);
+    }
+    return rows;
+  }
+
   void add(Record& record) {
     record.clock.read(report_.spans);
     for (std::size_t i = 0; i < reported_stages.size(); ++i) {
@@ -160,6 +206,7 @@ class StepReporter<true, Comm, Backend> {
     }
   }
 
+  const RankLayout& routing_;
   bool on_ = true, done_ = false, read_ = true;
   std::vector<Record> records_;  ///< of the batches of the step
   std::size_t batches_ = 0;

@@ -42,8 +42,13 @@ struct StageSpan {
 struct StageReport {
   double seconds = 0;
   std::int64_t bytes = 0;  ///< sent to other ranks
-  /// route: ids of this rank's batch; lookup: rows read; update: rows changed; others: 0
+  /// route: ids of this rank's batch; lookup: rows read; exchange, assemble: vectors (parts of
+  /// vectors, where columns are cut) for other ranks, and of them; split, exchange_gradients: their
+  /// gradients, for other ranks and of them; weight_gradients: weights whose gradients this rank
+  /// works out for rows that it owns; update: rows changed
   std::int64_t rows = 0;
+  /// the slowest rank's seconds over the mean of all ranks; 0: not known (gather_reports)
+  double imbalance = 0;
 };
 
 /// What a step of the optimizer took on one rank, over all batches that it accumulated.
@@ -55,6 +60,7 @@ struct StepReport {
   double norm = std::numeric_limits<double>::quiet_NaN();
   /// share of this rank's gradients that clipping made smaller: of elements, or of rows
   double clipped_share = 0;
+  double imbalance = 0;            ///< as of a stage, of the whole step
   std::vector<StageSpan> spans{};  ///< in the order of their ends
 
   const StageReport& operator[](ReportedStage stage) const {
@@ -96,7 +102,15 @@ inline StageBalance balance(std::span<const StepReport> of_ranks, ReportedStage 
   return balance;
 }
 
-/// Every rank's report, on every rank, without spans. Collective.
+/// The same of whole steps.
+inline StageBalance balance(std::span<const StepReport> of_ranks) {
+  std::vector<StepReport> whole(of_ranks.size());
+  for (std::size_t r = 0; r < whole.size(); ++r) whole[r].stages[0].seconds = of_ranks[r].seconds();
+  return balance(whole, static_cast<ReportedStage>(0));
+}
+
+/// Every rank's report, on every rank, without spans, and with what is known of their imbalance.
+/// Collective.
 template <class Comm>
 std::vector<StepReport> gather_reports(Comm& communicator, const StepReport& own) {
   constexpr std::size_t stages = reported_stages.size(), numbers = 3 * stages + 4;
@@ -123,6 +137,15 @@ std::vector<StepReport> gather_reports(Comm& communicator, const StepReport& own
     pack(reports[r], all.data() + r * numbers, [](auto& value, double from) {
       value = static_cast<std::remove_reference_t<decltype(value)>>(from);
     });
+  StepReport imbalances;
+  for (std::size_t i = 0; i < stages; ++i)
+    imbalances.stages[i].imbalance = balance(reports, static_cast<ReportedStage>(i)).imbalance();
+  imbalances.imbalance = balance(reports).imbalance();
+  for (StepReport& report : reports) {
+    report.imbalance = imbalances.imbalance;
+    for (std::size_t i = 0; i < stages; ++i)
+      report.stages[i].imbalance = imbalances.stages[i].imbalance;
+  }
   return reports;
 }
 
