@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Once its batches have been seen, a step of the collection takes no memory: counted in operator
-// new and aligned_alloc, which the backend takes its memory from, on all ranks together.
+// new and aligned_alloc, which the backend takes its memory from, on all ranks together. And what
+// gradients that are accumulated take, by the bytes of aligned_alloc that are not freed.
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -17,6 +21,35 @@
 
 namespace {
 std::atomic<int> allocations{0};
+
+/// Bytes of blocks of aligned_alloc that live, and the most there were, while `on`.
+struct Aligned {
+  bool on = false;
+  struct Block {
+    void* memory;
+    std::size_t bytes;
+  };
+  std::array<Block, 1024> blocks{};
+  std::size_t bytes = 0, most = 0;
+
+  void add(void* memory, std::size_t size) {
+    for (Block& block : blocks)
+      if (block.memory == nullptr) {
+        block = {memory, size};
+        bytes += size;
+        most = std::max(most, bytes);
+        return;
+      }
+    std::abort();
+  }
+  void remove(const void* memory) {
+    for (Block& block : blocks)
+      if (block.memory == memory) {
+        bytes -= block.bytes;
+        block = {};
+      }
+  }
+} aligned;
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && \
@@ -24,8 +57,16 @@ std::atomic<int> allocations{0};
 extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   ++allocations;
-  return __libc_memalign(alignment, bytes);
+  void* const memory = __libc_memalign(alignment, bytes);
+  if (aligned.on && memory != nullptr) aligned.add(memory, bytes);
+  return memory;
 }
+extern "C" void __libc_free(void* memory);
+extern "C" void free(void* memory) noexcept {
+  if (aligned.on && memory != nullptr) aligned.remove(memory);
+  __libc_free(memory);
+}
+#define TESSERA_COUNTS_BYTES 1
 #endif
 
 namespace {
@@ -78,3 +119,41 @@ TEST_CASE("a step allocates nothing once its batches have been seen") {
       });
     }
 }
+
+#if defined(TESSERA_COUNTS_BYTES)
+TEST_CASE(
+    "gradients that are accumulated take the memory of their distinct rows, not of their ids") {
+  constexpr std::int64_t rows = 100'000, width = 32, samples = 20'000, distinct = 1000;
+  SelfCommunicator self;
+  LayoutCollection<Widths<32>, Sgd, Host, SelfCommunicator> e(
+      self, Host{},
+      make_layout({1}, {{"t", rows, width}}, {{"f", "t"}}, {{0, {0, rows, 0, width}, 0}}), {});
+  std::vector<std::int64_t> ids(samples), offsets;
+  for (std::int64_t s = 0; s <= samples; ++s) offsets.push_back(s);
+  const std::vector<float> gradient(samples * width, 0.5f);
+  const MatrixView<const float> view{gradient.data(), samples, width};
+  const auto look_up = [&](int batch) {
+    for (std::int64_t s = 0; s < samples; ++s)
+      ids[static_cast<std::size_t>(s)] = batch * distinct / 2 + s % distinct;
+    return e.forward(KeyedJagged<std::int64_t>{1, samples, ids, offsets, {}});
+  };
+  e.backward(look_up(0), view);  // what a step needs anyway
+  aligned.on = true;
+  constexpr std::size_t row = width * sizeof(float) + sizeof(std::int64_t), slack = 64 << 10;
+  std::size_t before = 0;
+  for (int batch = 0; batch < 6; ++batch) {
+    CAPTURE(batch);
+    const auto pooled = look_up(batch);
+    aligned.most = aligned.bytes;
+    e.accumulate(pooled, view);
+    const std::size_t sum = (distinct + static_cast<std::size_t>(batch) * distinct / 2) * row;
+    CHECK(aligned.bytes >= sum);  // it is counted
+    // beside the rows, what is kept to name them as ids
+    CHECK(aligned.bytes <= sum * 9 / 8 + sum / row * sizeof(std::int64_t) * 5 / 4 + slack);
+    CHECK(aligned.most <= before + sum * 9 / 8 + sum / row * sizeof(std::int64_t) * 5 / 4 + slack);
+    before = aligned.bytes;
+  }
+  aligned.on = false;
+  e.apply();
+}
+#endif

@@ -73,8 +73,9 @@ struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
       auto* rows = backend.scratch_for<std::int64_t>(gpu::ScratchSlot::merged_rows, bound);
       auto* gradients =
           backend.scratch_for<float>(gpu::ScratchSlot::merged_gradients, bound * p.state.width);
-      const std::uint32_t* count =
-          gpu::hand_out<op::dynamic_width>(backend, sorted, p.state.width, rows, gradients);
+      const op::MergedGradients room{bound, rows, gradients};
+      const std::uint32_t* count = gpu::hand_out<op::dynamic_width>(
+          backend, sorted, p.state.width, [&](const std::uint32_t*) { return room; });
       gpu::apply_any_width<T, O>(backend, p.state, p.step, {bound, rows, gradients}, count,
                                  nullptr);
     }
@@ -131,14 +132,16 @@ struct op::Kernel<op::Merge<Id, Width>, Cuda> {
           cudaMemsetAsync(p.merged->rows, 0xff,
                           static_cast<std::size_t>(room) * sizeof(std::int64_t), backend.stream()),
           "clearing rows");
-    const std::uint32_t* count =
-        gpu::hand_out<Width>(backend, sorted, p.width, p.merged->rows, p.merged->gradients);
     p.merged->count = room;
-    if (p.padded) return;
-    std::uint32_t rows = 0;
-    backend.copy(&rows, count, sizeof(rows));
-    backend.synchronize();
-    p.merged->count = rows;
+    gpu::hand_out<Width>(backend, sorted, p.width, [&](const std::uint32_t* count) {
+      if (p.padded) return *p.merged;
+      std::uint32_t rows = 0;
+      backend.copy(&rows, count, sizeof(rows));
+      backend.synchronize();
+      if (p.room != nullptr) *p.merged = p.room->make(rows);
+      p.merged->count = rows;
+      return *p.merged;
+    });
   }
 };
 

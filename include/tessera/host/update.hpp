@@ -342,6 +342,7 @@ struct op::Kernel<op::Merge<Id, Width>, Host> {
     });
     first[0] = 0;
     for (std::size_t b = 0; b < buckets.size(); ++b) first[b + 1] += first[b];
+    if (p.room != nullptr) *p.merged = p.room->make(first[buckets.size()]);
     parallel_for(partition.threads(), std::ssize(buckets), [&](std::int64_t i, int worker) {
       const std::int64_t b = partition.by_size(i);
       const RowBucket& bucket = buckets[static_cast<std::size_t>(b)];

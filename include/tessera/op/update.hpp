@@ -148,6 +148,13 @@ struct MergedGradients {
   float* gradients = nullptr;
 };
 
+/// Makes room for merged gradients when their number is known.
+struct MergedRoom {
+  virtual ~MergedRoom() = default;
+  /// Memory of the backend for this many rows, and gradients of the merge's width.
+  virtual MergedGradients make(std::int64_t count) const = 0;
+};
+
 /// The first half of Update alone: merges gradients by row, in the same order and with the same
 /// bits.
 template <IdType Id, int Width>
@@ -161,6 +168,8 @@ struct Merge {
     /// `count` becomes that room, and row -1 stands in the places that no row takes: so the host
     /// need not wait. For backends whose memory the host cannot read.
     bool padded = false;
+    /// null, or who gives room for as many rows as there are; not of padded results
+    const MergedRoom* room = nullptr;
   };
 };
 

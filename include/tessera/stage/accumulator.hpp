@@ -11,7 +11,6 @@
 #include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -19,13 +18,15 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
 
 /// Gradients of several batches, merged by row, until one optimizer step takes them. A row's sum goes
 /// on from batch to batch, entry by entry: on the host it has the bits of one batch that holds all
-/// of them one after another. Memory: the rows so far and the ids of one batch, twice.
+/// of them one after another. Memory: the distinct rows so far, with an eighth to spare at most; and
+/// while a batch is merged in, the new sums of one arena beside its old ones.
 template <class Store, class Backend, class Comm>
 class Accumulator {
  public:
@@ -55,6 +56,7 @@ class Accumulator {
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+    spare_ = {};
     step.resident.release(false);
     ++batches_;
   }
@@ -166,12 +168,35 @@ class Accumulator {
   }
 
  private:
+  /// Rows and their gradients.
+  struct Sums {
+    Buffer<std::int64_t, Backend> rows;
+    Buffer<float, Backend> gradients;
+  };
   struct PerArena {
     op::MergedGradients merged;
-    std::array<Buffer<std::int64_t, Backend>, 2> rows;
-    std::array<Buffer<float, Backend>, 2> gradients;
-    Buffer<std::int64_t, Backend> ids;
-    int turn = 0;  ///< which of two buffers the next sums go to
+    Sums sums;
+  };
+
+  /// Room that is no larger than it must be, of what an arena had before where that fits.
+  class Room final : public op::MergedRoom {
+   public:
+    Room(const Backend& backend, Sums& spare, int width)
+        : backend_(backend), spare_(spare), width_(static_cast<std::size_t>(width)) {}
+    op::MergedGradients make(std::int64_t count) const override {
+      const auto rows = static_cast<std::size_t>(count);
+      return {count, fit(spare_.rows, rows), fit(spare_.gradients, rows * width_)};
+    }
+
+   private:
+    template <class T>
+    T* fit(Buffer<T, Backend>& buffer, std::size_t count) const {
+      if (buffer.capacity() < count || buffer.capacity() - count > count / 8) buffer = {};
+      return buffer.resize(backend_, count).data();
+    }
+    const Backend& backend_;
+    Sums& spare_;
+    std::size_t width_;
   };
 
   bool trains(std::size_t a) const { return store_.routing().arenas()[a].trains; }
@@ -195,7 +220,7 @@ class Accumulator {
           "ids of 64 bits",
           arena_rows, width, 8 * sizeof(Id));
       Id* const ids = reinterpret_cast<Id*>(
-          arena.ids.resize(backend_, static_cast<std::size_t>(arena.merged.count)).data());
+          ids_.resize(backend_, static_cast<std::size_t>(arena.merged.count)).data());
       if (!check)
         op::run<op::RowsAsIds<Id>>(backend_, {arena.merged.rows, arena.merged.count, ids});
       op::Bags<Id> bags;
@@ -205,18 +230,15 @@ class Accumulator {
     }
     groups.insert(groups.end(), added.begin(), added.end());
     if (check) return op::require_countable<Id, Backend>(groups);
-    std::int64_t entries = 0;
-    for (const op::GradientGroup<Id>& group : groups) entries += group.bags.entry_bound;
-    const auto room = static_cast<std::size_t>(std::min(entries, arena_rows));
-    op::MergedGradients merged{0, arena.rows[arena.turn].resize(backend_, room).data(),
-                               arena.gradients[arena.turn]
-                                   .resize(backend_, room * static_cast<std::size_t>(width))
-                                   .data()};
+    const bool first = arena.merged.count == 0;
+    const Room room(backend_, first ? arena.sums : spare_, width);
+    op::MergedGradients merged;
     Store::with_width(width, [&]<int Width>(std::integral_constant<int, Width>) {
-      op::run<op::Merge<Id, Width>>(backend_, {arena_rows, width, groups, &merged});
+      op::run<op::Merge<Id, Width>>(backend_, {arena_rows, width, groups, &merged, false, &room});
     });
+    if (merged.count == 0) return;
     arena.merged = merged;
-    arena.turn ^= 1;
+    if (!first) std::swap(arena.sums, spare_);
   }
 
   const Backend& backend_;
@@ -224,6 +246,8 @@ class Accumulator {
   const Store& store_;
   Updater<Store, Backend, Comm>& updater_;
   std::vector<PerArena> arenas_;
+  Sums spare_;                         // what the arena had that was merged last, during `add`
+  Buffer<std::int64_t, Backend> ids_;  // of rows so far, for one arena at a time
   Buffer<std::int64_t, Backend> digits_;
   std::unique_ptr<MeanSquareExchange<Backend, Comm>> row_squares_;
   std::int64_t batches_ = 0;

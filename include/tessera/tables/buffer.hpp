@@ -53,6 +53,8 @@ class Buffer {
 
   T* data() const { return data_; }
   std::size_t size() const { return size_; }
+  /// Elements that it has memory for.
+  std::size_t capacity() const { return capacity_; }
   std::span<T> span() const { return {data_, size_}; }
 
  private:
