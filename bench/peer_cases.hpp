@@ -203,9 +203,9 @@ class SequenceCase : public StepCase<Width, Id, Sgd> {
   }
   void run(std::int64_t batch) override {
     const auto found = collection_.forward(
-        KeyedJagged<Id>{1, std::ssize(offsets_) - 1, Base::ids(batch), offsets_, {}});
+        KeyedJagged<Id>{1, std::ssize(offsets_) - 1, Base::ids(batch), offsets_, {}},
+        {{0, {table_.output, table_.batch, Width}}});
     const auto view = found.template sequence<"history">();
-    view.materialize({table_.output, table_.batch, Width});
     collection_.backward(found, {view.per_id({table_.gradient, table_.batch, Width})});
   }
 

@@ -191,7 +191,8 @@ struct OfRank {
 };
 
 /// `bounded`: own samples, with bounds of how many ids a feature has at most.
-enum class Input { own, bounded, model_parallel };
+/// `written`: own samples, vectors are written where they are wanted.
+enum class Input { own, bounded, model_parallel, written };
 
 /// The batch of a step as `input` says.
 template <class E>
@@ -225,11 +226,26 @@ OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give,
     const auto [begin, end] = own_samples(step, ranks, rank);
     const Batch batch(step, begin, end);
     const auto ids = batch_on(embeddings, step, batch, input);
-    const auto found = look_up(embeddings, step, ranks, ids.keyed(), input);
+    std::list<Array<float, Backend>> written;
+    std::vector<SequenceVectors> targets;
+    for (const int f : {0, 3}) {
+      if (input != Input::written) break;
+      const int width = f == 0 ? 16 : 12;
+      const auto at = batch.of_ids.find(f);
+      const std::size_t count = at == batch.of_ids.end() ? 0 : at->second.size();
+      const auto& to = written.emplace_back(backend, std::vector<float>(count));
+      targets.push_back({f, {to.data(), static_cast<std::int64_t>(count) / width, width}});
+    }
+    const auto found = input == Input::written
+                           ? embeddings.forward(ids.keyed(), targets)
+                           : look_up(embeddings, step, ranks, ids.keyed(), input);
     seen.pooled.push_back(read(backend, found.values.data, batch.gradient.size()));
     std::vector<float>& vectors = seen.vectors.emplace_back();
-    for (const char* name : {"history", "users"}) {
-      const std::vector<float> some = vectors_of(backend, found.sequence(name));
+    for (const int f : {0, 3}) {
+      const std::vector<float> some = input != Input::written
+                                          ? vectors_of(backend, found.sequence(f))
+                                      : written.size() == 2 && f == 0 ? written.front().read()
+                                                                      : written.back().read();
       vectors.insert(vectors.end(), some.begin(), some.end());
     }
     const Array<float, Backend> gradient(backend, batch.gradient);
@@ -386,6 +402,16 @@ void the_same_bits_under_every_plan() {
     }
     if (cut == Cut::replicated) continue;
     CHECK(same_bits(other.vectors, whole.vectors));
+  }
+  // vectors that are written where they are wanted, by ranks that have the table and others
+  for (const Cut cut : {Cut::whole, Cut::replicated}) {
+    const Seen packed = cut == Cut::whole ? whole : train<Backend>(ranks, cut, steps),
+               written = train<Backend>(ranks, cut, steps, Give::ids, 0, Input::written);
+    CHECK(same_bits(written.vectors, packed.vectors));
+    CHECK(same_bits(written.pooled, packed.pooled));
+    for (const auto& [name, values] : packed.tables)
+      CHECK(same_bits(written.tables.at(name), values));
+    if (!Backend::host_readable) break;
   }
   // rows that others merged, in double
   const Seen by_row = train<Backend>(ranks, Cut::rows, steps, Give::rows);
@@ -709,6 +735,52 @@ void other_ways_have_the_same_bits() {
                     e.accumulate(found, gradient, fed(found));
                     e.apply();
                   })));
+  // vectors written where they are wanted
+  const auto vectors_as_told = [&](E& e, bool check) {
+    const Array<float, Backend> x(backend, std::vector<float>(3 * 20)),
+        y(backend, std::vector<float>(3 * 12));
+    const MatrixView<float> history(x.data(), 3, 16, 20);
+    std::vector<float> expected_x, expected_y;
+    if (check) {
+      const auto looked_up = e.evaluate(bags.keyed());
+      expected_x = vectors_of(backend, looked_up.sequence(0));
+      expected_y = vectors_of(backend, looked_up.sequence(3));
+    }
+    const auto found = e.forward(bags.keyed(), {{3, {y.data(), 3, 12}}, {0, history}});
+    if (check) {
+      const std::vector<float> seen = x.read();
+      for (std::size_t i = 0; i < 3; ++i)
+        for (std::size_t c = 0; c < 20; ++c)
+          CHECK(seen[20 * i + c] == (c < 16 ? expected_x[16 * i + c] : 0));
+      CHECK(y.read() == expected_y);
+      const auto view = found.sequence(0);
+      CHECK(view.ids() == 3);
+      CHECK(read(backend, view.offsets().data(), 4) == std::vector<std::int64_t>{0, 1, 2, 3});
+      for (const char* call : {"rows", "index", "materialize", "per_row"})
+        check_message(
+            [&] {
+              if (call == std::string("rows")) view.rows();
+              if (call == std::string("index")) view.index();
+              if (call == std::string("materialize")) view.materialize(history);
+              if (call == std::string("per_row")) view.per_row(history);
+            },
+            call + std::string(": the vectors of this sequence are where `forward` was told"));
+    }
+    e.backward(found, gradient, fed(found));
+  };
+  for (const bool check : {false, true})
+    CHECK(same_bits(expected, trained([&](E& e) { vectors_as_told(e, check); })));
+  {
+    E e(alone.communicator, backend, layout(1, Cut::both), {.seed = 7});
+    const MatrixView<float> some(memory.data(), 3, 12);
+    check_message([&] { e.forward(bags.keyed(), {{0, some}}); },
+                  "the vectors of sequence 'history' go to [3, 12], must be [3, 16]: one per id");
+    check_message([&] { e.forward(bags.keyed(), {{3, some}, {3, some}}); },
+                  "vectors of sequence 'users' are asked for twice");
+    check_message([&] { e.forward(bags.keyed(), {{1, some}}); },
+                  "vectors of feature 1 are asked for, which is no sequence");
+    CHECK(e.forward(bags.keyed()).sequence(0).rows().rows > 0);  // what was asked is forgotten
+  }
   typename E::template StepState<std::int64_t> step;
   const Array<float, Backend> output(backend, std::vector<float>(3 * columns));
   const MatrixView<float> values(output.data(), 3, columns);

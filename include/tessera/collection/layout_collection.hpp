@@ -75,8 +75,6 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
         updater_(backend_, counted_, store_),
         report_(backend_, layout_.tables.size(),
                 communicator.size() == 1 ? -1 : communicator.rank()) {
-    for (std::size_t f = 0; f < layout_.features.size(); ++f)
-      all_features_.push_back(static_cast<int>(f));
     detail::require_sound<Settings>(options_, communicator_.size());
     detail::require_offered<Comm>(layout_, routing_, communicator_.size());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
@@ -129,6 +127,15 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     route(step, ids);
     return forward_routed(step, output);
+  }
+
+  /// The first; `vectors` says where those of some sequences are written, one per id (SequenceView).
+  template <IdType Id>
+  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
+    requires(Store::keeps_rows)
+  {
+    std::get<StepState<Id>>(own_steps_).vectors = vectors;
+    return forward(ids);
   }
 
   /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
@@ -327,7 +334,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
-    if constexpr (finds_rows) step.distinct.template merge<Store>(backend_, gradient, sequences);
+    if constexpr (finds_rows)
+      if (step.distinct.template merge<Store>(backend_, gradient, sequences))
+        add_direct_slots(step, routing_, 0);
     vectors_.split(backend_, step, gradient);
     step.stage = StepStage::split;
     return true;
@@ -432,8 +441,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
       require(!options_.check_stages,
               "route: the batch before had no update; call backward once for each forward, and "
-              "evaluate (or end, for a step of your own) where "
-              "none is meant");
+              "evaluate (or end, for a step of your own) where none is meant");
     }
     step.begin(this);
     step.learning_rate = rate;
@@ -455,9 +463,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                         routing_.sizes_needed(fix, deduplicates()));
     if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step, fix);
     if constexpr (finds_rows)
-      if (deduplicates() || routing_.keeps_rows())
-        step.distinct.find(backend, layout_, routing_, step.inputs,
-                           {deduplicates(), Settings::bad_ids, blocks(), step.fixed_sizes()});
+      if (deduplicates() || routing_.keeps_rows() || !step.vectors.empty())
+        step.find_rows(backend, layout_, routing_, {deduplicates(), Settings::bad_ids, blocks()});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
@@ -510,7 +517,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                typename Settings::backward_codecs(options_.backward_codec),
                detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
-  std::vector<int> all_features_;
+  const std::vector<int> all_features_ = routing_.all_features();
   GradientGuard<O, Settings::non_finite, Backend> guard_{backend_, store_};
   mutable EqualBatches equal_batches_;
   Reporter reporter_{routing_};

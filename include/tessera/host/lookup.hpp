@@ -8,6 +8,7 @@
 #include <tessera/op/lookup.hpp>
 
 #include <cstdint>
+#include <cstring>
 
 namespace tessera::inline v0 {
 
@@ -43,6 +44,15 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
  private:
   static constexpr std::int64_t output_distance = 16;  ///< bags ahead
 
+  static void copy_row(float* to, const T* from) {
+    constexpr int lanes = detail::native_lanes;
+    for (int c = 0; c < Width; c += lanes) {
+      detail::Vector<float, lanes> x;
+      detail::load<lanes>(from + c, x);
+      std::memcpy(to + c, &x, sizeof(x));
+    }
+  }
+
   template <bool Weighted>
   static void pool(const Parameters& p, const Group& group, std::int64_t first, std::int64_t last,
                    detail::RowPrefetcher<T, Group>& shared_ahead) {
@@ -55,6 +65,17 @@ struct op::Kernel<op::Lookup<T, Id, Width>, Host> {
     std::int64_t begin = bags.begin(first);
     // a stream is foreseen by the processor, columns of a wider matrix are not
     const bool scattered = group.output_stride != width;
+    constexpr bool copies =
+        !Weighted && Width != op::dynamic_width && Width % detail::native_lanes == 0;
+    if constexpr (copies)
+      if (bags.offsets == nullptr && bags.bag_scale == nullptr && !scattered) {
+        for (std::int64_t bag = first; bag < last; ++bag, output += width) {
+          ahead.template step<Width>();
+          copy_row(output, base + bags.ids[bag] * width);
+        }
+        shared_ahead = ahead;
+        return;
+      }
     for (std::int64_t bag = first; bag < last; ++bag, output += group.output_stride) {
       if (scattered)
         detail::prefetch<true>(output + output_distance * group.output_stride, width * 4);

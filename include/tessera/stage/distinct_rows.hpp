@@ -29,7 +29,9 @@ namespace tessera::inline v0 {
 /// once, as a batch of its own with one id per bag; its row comes back, and is pooled here, in the
 /// order of the bag's ids, or stays as it is (sequences). Backward merges the gradients of each
 /// distinct id here, and one row per id travels. Treats sequences and max pooling, whose tables may
-/// be this rank's own, too, and with duplicate removal all features that travel.
+/// be this rank's own, too, and with duplicate removal all features that travel. Where a sequence's
+/// vectors are asked for and all its rows are at hand, an id reads its own row, and the distinct ids
+/// are found on the way back.
 template <IdType Id, class Backend>
 class DistinctRows {
  public:
@@ -47,6 +49,7 @@ class DistinctRows {
     BadIds bad_ids = BadIds::throw_error;
     std::int64_t blocks = 1;
     bool fixed = false, local = false;
+    SequenceOutputs vectors{};  ///< asked for
   };
   using Job = typename op::DistinctIds<Id>::Job;
 
@@ -79,6 +82,8 @@ class DistinctRows {
       if (feature.active) entries += feature.count();
       if (feature.has_offsets) offsets += static_cast<std::size_t>(feature.bags.bags) + 1;
     }
+    for (const SequenceVectors& asked : wanted.vectors) set_target(asked, routing);
+    later_jobs_.clear();
     // not null, as places are counted from before it
     std::int32_t* index = index_.resize(backend, entries + 1).data();
     std::int64_t* next_offsets = offsets_.resize(backend, offsets).data();
@@ -88,7 +93,9 @@ class DistinctRows {
       feature.index = index;
       feature.offsets = next_offsets;
       if (feature.has_offsets) next_offsets += feature.bags.bags + 1;
-      add_jobs(backend, feature, distinct, wanted.blocks, jobs);
+      if (!feature.later) add_jobs(backend, feature, distinct, wanted.blocks, jobs);
+      if (feature.later && feature.needs_gradients)
+        add_jobs(backend, feature, distinct, wanted.blocks, later_jobs_);
       distinct += feature.count();
       index += feature.count();
     }
@@ -99,12 +106,9 @@ class DistinctRows {
   void take_found(const Backend& backend, std::span<const Job> jobs) {
     const auto cut = [](const Feature& feature) { return feature.blocks > 1; };
     packed_ids_.resize(backend, std::ranges::any_of(features_, cut) ? ids_.size() : 0);
-    Id* packed = packed_ids_.data();
-    for (Feature& feature : features_) {
-      if (feature.blocks == 0) continue;
-      join_blocks(backend, feature, jobs.first(static_cast<std::size_t>(feature.blocks)), packed);
-      jobs = jobs.subspan(static_cast<std::size_t>(feature.blocks));
-    }
+    next_packed_ = packed_ids_.data();
+    for (Feature& feature : features_)
+      if (!feature.later) take(backend, feature, jobs);
     set_offsets(backend);
   }
 
@@ -170,7 +174,10 @@ class DistinctRows {
   /// for ids.
   const op::Bags<std::int32_t>& indices(int feature) const { return features_[feature].indices; }
   /// Rows of an active feature's distinct ids, and their merged gradients: [ids, width].
-  MatrixView<float> rows(int feature) const { return view(rows_, features_[feature]); }
+  MatrixView<float> rows(int feature) const {
+    const Feature& of = features_[feature];
+    return of.later ? of.target : view(rows_, of);
+  }
   MatrixView<const float> gradients(int feature) const { return features_[feature].gradient; }
 
   /// The vectors of a sequence feature (index into Layout::features), once they are assembled.
@@ -185,7 +192,8 @@ class DistinctRows {
             f,
             {rows_.data() + feature.first, feature.rows(), feature.width},
             {feature.index, feature.count()},
-            {feature.offsets, static_cast<std::size_t>(feature.bags.bags) + 1}};
+            {feature.offsets, static_cast<std::size_t>(feature.bags.bags) + 1},
+            !feature.asked};
   }
   SequenceView<Backend> sequence(std::string_view name) const {
     std::size_t f = 0;
@@ -195,11 +203,16 @@ class DistinctRows {
     return sequence(static_cast<int>(f));
   }
 
-  /// Pools the rows into the features' columns of `output`.
+  /// Pools the rows into the features' columns of `output`; writes vectors that were asked for.
   template <class Store>
   void pool(const Backend& backend, MatrixView<float> output) {
     if (!features_.empty()) assembled_by_ = &backend;
     for (const Feature& feature : features_) {
+      if (feature.asked && !feature.later)
+        op::run<op::GatherIndexed>(backend,
+                                   {{rows_.data() + feature.first, feature.rows(), feature.width},
+                                    feature.index,
+                                    feature.target});
       if (!feature.active || feature.is_sequence() || feature.bags.bags == 0) continue;
       const float* const rows = rows_.data() + feature.first;
       if (feature.pooling == Pooling::max) {
@@ -245,10 +258,12 @@ class DistinctRows {
   }
 
   /// Merges gradients by distinct id, in the order of the batch: those of the output, and those of
-  /// sequences, which passed `check`.
+  /// sequences, which passed `check`. Whether `ids` of some features are others now: distinct ones
+  /// that were left for the way back.
   template <class Store>
-  void merge(const Backend& backend, MatrixView<const float> gradient,
+  bool merge(const Backend& backend, MatrixView<const float> gradient,
              SequenceGradients sequences) {
+    const bool found = find_later(backend);
     for (Feature& feature : features_) {
       if (!feature.active) continue;
       feature.gradient = view(gradients_, feature);
@@ -274,6 +289,7 @@ class DistinctRows {
         merge_ids<Store>(backend, feature,
                          {one_each(feature), given.values.data, given.values.stride});
     }
+    return found;
   }
 
  private:
@@ -283,6 +299,9 @@ class DistinctRows {
     bool zero_row = false;        // stands behind the rows
     bool has_offsets = false;     // of its own
     bool fixed = false;
+    bool asked = false;  // its vectors go to `target`
+    bool later = false;  // and are read there: ids are as given until the way back
+    MatrixView<float> target;
     Pooling pooling = Pooling::sum;
     int width = 0;
     int blocks = 0;  // of samples that have ids, each a job
@@ -325,6 +344,45 @@ class DistinctRows {
             "forward: feature '{}' has {} ids on this rank; where rows come to the rank that asks "
             "(sequences, max pooling, Deduplicate) at most 2^31 - 2",
             spec.name, feature.count());
+  }
+
+  void set_target(const SequenceVectors& asked, const RankLayout& routing) {
+    const int f = asked.feature;
+    require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
+            "forward: vectors of feature {} are asked for, which is no sequence; those are {}", f,
+            names());
+    Feature& feature = features_[f];
+    const auto count = static_cast<std::int64_t>(feature.count());
+    const std::string_view name = layout_->features[f].name;
+    require(!feature.asked, "forward: vectors of sequence '{}' are asked for twice", name);
+    require(asked.values.rows == count && asked.values.columns == feature.width,
+            "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
+            name, asked.values.rows, asked.values.columns, count, feature.width);
+    detail::check_view(fmt::format("forward: where vectors of sequence '{}' go", name),
+                       asked.values);
+    feature.asked = true;
+    feature.target = asked.values;
+    feature.later = !feature.zero_row && routing.at_hand(f);
+    if (!feature.later || count == 0) return;
+    feature.ids.ids = feature.bags.ids + feature.bags.first_entry;
+    feature.ids.bags = feature.ids.entry_bound = count;
+  }
+
+  bool find_later(const Backend& backend) {
+    if (later_jobs_.empty()) return false;
+    op::run<op::DistinctIds<Id>>(backend, {later_jobs_});
+    std::span<const Job> jobs = later_jobs_;
+    for (Feature& feature : features_)
+      if (feature.later) take(backend, feature, jobs);
+    later_jobs_.clear();
+    return true;
+  }
+
+  /// Takes a feature's jobs from the first ones.
+  void take(const Backend& backend, Feature& feature, std::span<const Job>& jobs) {
+    const auto count = static_cast<std::size_t>(feature.blocks);
+    if (count != 0) join_blocks(backend, feature, jobs.first(count), next_packed_);
+    jobs = jobs.subspan(count);
   }
 
   /// Whether ids may be -1: the host throws before.
@@ -431,8 +489,9 @@ class DistinctRows {
   const Layout* layout_ = nullptr;
   const Backend* assembled_by_ = nullptr;
   std::vector<Feature> features_;  // of the layout
-  std::vector<Job> jobs_;
+  std::vector<Job> jobs_, later_jobs_;
   Buffer<Id, Backend> ids_, packed_ids_;
+  Id* next_packed_ = nullptr;
   Buffer<std::int32_t, Backend> index_;
   Buffer<std::int64_t, Backend> offsets_;
   Buffer<float, Backend> rows_, gradients_, id_gradients_;

@@ -21,46 +21,71 @@ struct SequenceGradient {
   bool per_row = false;  ///< one for each of rows(), else one for each id
 };
 
+/// Where the vectors of a sequence feature are to be written: [ids, width], in the order of the
+/// batch's ids.
+struct SequenceVectors {
+  int feature = 0;  ///< index into Layout::features
+  MatrixView<float> values;
+};
+
 /// Those of a batch's sequence features, in any order. Refers to the caller's.
-class SequenceGradients {
+template <class T>
+class OfSequences {
  public:
-  SequenceGradients() = default;
-  SequenceGradients(  // NOLINT(google-explicit-constructor): it is an argument
-      std::initializer_list<SequenceGradient> list)
+  OfSequences() = default;
+  OfSequences(std::initializer_list<T> list)  // NOLINT(google-explicit-constructor): an argument
       : all_(list.begin(), list.size()) {}
-  SequenceGradients(  // NOLINT(google-explicit-constructor): likewise
-      const std::vector<SequenceGradient>& all)
+  OfSequences(const std::vector<T>& all)  // NOLINT(google-explicit-constructor): likewise
       : all_(all) {}
 
   auto begin() const { return all_.begin(); }
   auto end() const { return all_.end(); }
+  bool empty() const { return all_.empty(); }
 
  private:
-  std::span<const SequenceGradient> all_;
+  std::span<const T> all_;
 };
+using SequenceGradients = OfSequences<SequenceGradient>;
+using SequenceOutputs = OfSequences<SequenceVectors>;
 
 /// The vectors of a sequence feature: a row of the table for each id of this rank's samples, packed.
-/// Equal ids share a row. All memory is the backend's and lives until the step's next batch.
+/// Equal ids share a row. All memory is the backend's and lives until the step's next batch. Where
+/// `forward` was told where vectors go (SequenceVectors), they are there alone: rows, index,
+/// materialize and per_row throw InvalidArgument.
 template <class Backend>
 class SequenceView {
  public:
+  /// `packed`: rows and index are known.
   SequenceView(const Backend& backend, int feature, MatrixView<const float> rows,
-               std::span<const std::int32_t> index, std::span<const std::int64_t> offsets)
-      : backend_(&backend), feature_(feature), rows_(rows), index_(index), offsets_(offsets) {}
+               std::span<const std::int32_t> index, std::span<const std::int64_t> offsets,
+               bool packed)
+      : backend_(&backend),
+        feature_(feature),
+        rows_(rows),
+        index_(index),
+        offsets_(offsets),
+        packed_(packed) {}
 
   /// How many ids this rank's samples have.
   std::int64_t ids() const { return std::ssize(index_); }
   std::int64_t width() const { return rows_.columns; }
   /// Each row once: [distinct ids, width]. Where ids may be taken out (ZeroVector; on a GPU Throw,
   /// too), a row of zeros stands behind them, which those ids share.
-  MatrixView<const float> rows() const { return rows_; }
+  MatrixView<const float> rows() const {
+    require_packed("rows");
+    return rows_;
+  }
   /// The row of each id, in the order of the batch: [ids].
-  std::span<const std::int32_t> index() const { return index_; }
+  std::span<const std::int32_t> index() const {
+    require_packed("index");
+    return index_;
+  }
   /// Sample s has ids [offsets[s], offsets[s + 1]): [batch + 1], from 0.
   std::span<const std::int64_t> offsets() const { return offsets_; }
 
   /// A vector for each id: `out` [ids, width], any stride. Throws InvalidArgument for another shape.
   void materialize(MatrixView<float> out) const {
+    require_packed("materialize");
     check("materialize: out", out.rows, out.columns, ids());
     op::run<op::GatherIndexed>(*backend_, {rows_, index_.data(), out});
   }
@@ -73,6 +98,7 @@ class SequenceView {
   }
   /// The same of each row: the shape of rows(). What the row of zeros gets is not used.
   SequenceGradient per_row(MatrixView<const float> gradient) const {
+    require_packed("per_row");
     check("per_row: gradient", gradient.rows, gradient.columns, rows_.rows);
     return {feature_, gradient, true};
   }
@@ -82,12 +108,20 @@ class SequenceView {
     require(rows == needed && columns == width(), "{} is [{}, {}], must be [{}, {}]", what, rows,
             columns, needed, width());
   }
+  void require_packed(const char* call) const {
+    require(
+        packed_,
+        "{}: the vectors of this sequence are where `forward` was told to write them; leave the "
+        "feature out there to get its rows",
+        call);
+  }
 
   const Backend* backend_;
   int feature_;
   MatrixView<const float> rows_;
   std::span<const std::int32_t> index_;
   std::span<const std::int64_t> offsets_;
+  bool packed_;
 };
 
 }  // namespace tessera::inline v0

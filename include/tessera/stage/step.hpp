@@ -20,6 +20,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -126,6 +127,8 @@ struct Step {
   /// model parallel: what ranks without a feature's ids are told of its rows
   Buffer<std::int32_t, Backend> told_index_out, told_index_in;
   Buffer<std::int64_t, Backend> told_offsets_out, told_offsets_in;
+  /// where vectors of sequences go; set before `route`, which forgets it
+  SequenceOutputs vectors;
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
   /// of this rank when the batch was routed (TrainingSteps::rates); NaN: ranks do not compare it
@@ -192,6 +195,14 @@ struct Step {
     if (!distinct.active(slot.feature)) return gradient.column_range(part.column, part.width);
     return distinct.gradients(slot.feature)
         .column_range(part.column - distinct.column(slot.feature), part.width);
+  }
+
+  /// Finds the distinct ids of this rank's samples; `vectors` are those asked for.
+  void find_rows(const Backend& backend, const Layout& layout, const RankLayout& routing,
+                 typename DistinctRows<Id, Backend>::Wanted wanted) {
+    wanted.fixed = fixed_sizes();
+    wanted.vectors = std::exchange(vectors, {});
+    distinct.find(backend, layout, routing, inputs, wanted);
   }
 
   /// Whether every rank's messages have the room that this rank's bounds tell: no rank is asked for

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -126,6 +127,15 @@ class RankLayout {
   }
   /// A slot that this rank serves from its own ids and tables, without packing anything.
   bool direct(const Slot& slot) const { return slot.rank == rank_ && slot.whole; }
+  /// Whether a feature reads this rank's own memory alone, and no cache.
+  bool at_hand(int feature) const {
+    return std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+      return slot.feature != feature ||
+             (direct(slot) && std::all_of(slot.parts.begin(), slot.parts.end(), [&](const auto& p) {
+                return arenas_[p.arena].tier == Tier::device && arenas_[p.arena].cache_rows == 0;
+              }));
+    });
+  }
   /// Whether the rows of some feature come to the rank that asks as they are.
   bool keeps_rows() const { return keeps_rows_; }
   /// Whether one rank holds all tables, none of them cut: an id reads one row, which is pooled, and
@@ -158,6 +168,11 @@ class RankLayout {
   /// overlap.
   const std::vector<std::pair<std::int64_t, int>>& summed_columns() const {
     return summed_columns_;
+  }
+  std::vector<int> all_features() const {
+    std::vector<int> all(features_);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
   }
   /// Features that this rank's shards read, ascending.
   const std::vector<int>& local_features() const { return local_features_; }
