@@ -9,11 +9,29 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
 namespace tessera::bench {
+
+/// Cluster::bus_bandwidth: bytes a second that a device reads of rows of `rows` in its host's memory,
+/// in lookups of bags of ten, `batch` of them.
+template <class Run>
+double bus_bandwidth(const Cluster& fitted, std::int64_t rows, std::int64_t batch, Run run) {
+  constexpr int width = 64, bag = 10;
+  const ShardingModel model = make_model("", batch, 0, {{1, rows, width, bag}});
+  Cluster one = fitted;
+  one.ranks = 1;
+  Layout layout = layouts_of(model, one).front().layout;
+  for (Shard& shard : layout.shards) shard.tier = Tier::host;
+  const double ids = static_cast<double>(batch) * bag,
+               seconds = run(layout, model.workload, 10).work.lookup - fitted.launch_seconds -
+                         ids * fitted.lookup_seconds;
+  require<Error>(seconds > 0, "lookups of rows in the host's memory took no longer than a launch");
+  return ids * width * 4 / seconds;
+}
 
 /// Fits `base` to plans on these numbers of ranks, by run(layout, workload, steps), and writes
 /// machine.json and machine.hpp.
@@ -32,6 +50,8 @@ void calibrate_gpus(std::initializer_list<int> ranks, Cluster base, const std::s
   measure_in_turn(cases, run);
   base = fit(observations_of(cases), base);
   print_stages(cases, base);
+  base.bus_bandwidth = bus_bandwidth(base, 4'000'000, 65'536, run);
+  fmt::print("rows in the host's memory: {:.1f} GB/s over the bus\n", base.bus_bandwidth * 1e-9);
   plan::Calibration machine = plan::this_machine();
   machine.processor = "GPUs beside " + machine.processor;
   plan::write_machine(folder, base, machine);

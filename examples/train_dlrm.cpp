@@ -102,6 +102,7 @@ nlohmann::ordered_json to_json(const Options& options, int ranks, const Clicks& 
                            {"written_rows", result.cache.written_rows},
                            {"read_bytes", result.cache.read_bytes},
                            {"written_bytes", result.cache.written_bytes},
+                           {"queue_depth", file_queue_depth()},
                            {"seconds", result.cache.seconds}};
   if (!result.auc_without.empty()) json["auc_without"] = result.auc_without;
   return json;

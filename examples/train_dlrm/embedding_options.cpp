@@ -4,6 +4,7 @@
 // Apart from embeddings.cpp, which takes long to compile and need not know the command line.
 #include "embeddings.hpp"
 #include "options.hpp"
+#include "plans.hpp"
 
 namespace dlrm {
 
@@ -17,7 +18,8 @@ EmbeddingOptions::EmbeddingOptions(const Options& options, tessera::AnyCommunica
       gradient_codec(options.gradient_codec),
       deduplicate(options.deduplicate),
       table_files(options.table_files),
-      host_memory(options.host_memory),
+      memory(options.memory_before_files()),
+      file_queue_depth(options.table_files.empty() ? 0 : dlrm::file_queue_depth()),
       optimizer(options.optimizer),
       learning_rate(options.learning_rate),
       rate_shares(options.rate_shares),

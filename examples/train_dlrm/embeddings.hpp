@@ -41,7 +41,8 @@ struct EmbeddingOptions {
   std::string codec, gradient_codec;
   bool deduplicate;
   std::string table_files;  ///< as Options
-  std::int64_t host_memory;
+  std::int64_t memory;      ///< of a rank for tables, where some are in files
+  int file_queue_depth;
   std::string optimizer;           ///< as optimizers_of takes it
   float learning_rate;             ///< the first one
   std::vector<float> rate_shares;  ///< by optimizer of kOptimizers: of the rate of `backward`

@@ -39,7 +39,9 @@ inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tesse
                                     int rank) {
   if (options.table_files.empty()) return {};
   const std::int64_t others = tessera::bytes_in(layout, {}, rank, tessera::Tier::device);
-  return {.folder = options.table_files, .cache_bytes = options.host_memory - others};
+  return {.folder = options.table_files,
+          .cache_bytes = options.memory - others,
+          .queue_depth = options.file_queue_depth};
 }
 
 /// Embeddings in the memory of a backend, whose operations the including file brings. `routing`:

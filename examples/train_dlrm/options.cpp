@@ -406,11 +406,10 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
          kBackends);
   CLI::Option* named_plan =
       choose(add("--plan", options.plan, "How tables are cut over the ranks"), kPlans);
-  CLI::Option* plan_file =
-      app.add_option("--plan-file", options.plan_file,
-                     "The same as tessera_plan --out wrote it, for these tables and ranks")
-          ->option_text("FILE")
-          ->excludes(named_plan);
+  app.add_option("--plan-file", options.plan_file,
+                 "The same as tessera_plan --out wrote it, for these tables and ranks")
+      ->option_text("FILE")
+      ->excludes(named_plan);
   const auto memory = [&](const char* name, std::int64_t& bytes, const char* what) {
     return add(name, bytes, what)
         ->transform(CLI::AsSizeValue(false))
@@ -419,14 +418,13 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   };
   memory("--device-memory", options.device_memory,
          "Of each rank for tables and their optimizer's state, with --backend cuda; those that do "
-         "not fit stay in the host's memory, where the GPU reads them: 8GiB")
-      ->excludes(plan_file);
+         "not fit stay in the host's memory, where the GPU reads them, or in --table-files: 8GiB");
   memory("--host-memory", options.host_memory,
          "Of each rank for tables and their optimizer's state: with --table-files for all of them, "
          "with --device-memory for those that stay there");
   add("--table-files", options.table_files,
-      "Folder for the tables that do not fit --host-memory, with --backend host: their rows lie in "
-      "files there, behind a cache in what the others leave of it")
+      "Folder for the tables that do not fit --host-memory, with --backend cuda --device-memory: "
+      "their rows lie in files there, behind a cache in what the others leave of it")
       ->option_text("DIR");
   choose(add("--table-precision", options.table_precision,
              "What tables are stored in; rows of 16 bits are rounded stochastically"),
@@ -678,11 +676,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
       options.backend == "cuda" || options.device_memory == 0,
       "--device-memory is for --backend cuda: on the host all tables lie in one memory");
   tessera::require<CLI::ValidationError>(
-      options.backend == "host" || options.table_files.empty(),
-      "--table-files is for --backend host; with cuda, --device-memory keeps tables on the host");
+      options.table_files.empty() || options.memory_before_files() != 0,
+      "--table-files needs {}: how much of the tables is in memory at a time",
+      options.backend == "cuda" ? "--device-memory" : "--host-memory");
   tessera::require<CLI::ValidationError>(
-      options.table_files.empty() || options.host_memory != 0,
-      "--table-files needs --host-memory: how much of the tables is in memory at a time");
+      options.plan_file.empty() || options.device_memory == 0 || !options.table_files.empty(),
+      "--plan-file says which tables stay in the host's memory: leave --device-memory out");
+  tessera::require<CLI::ValidationError>(
+      options.backend == "host" || options.table_files.empty() || options.host_memory == 0,
+      "--backend cuda keeps tables that do not fit --device-memory in files or in the host's "
+      "memory: leave --table-files or --host-memory out");
   tessera::require<CLI::ValidationError>(
       options.host_memory == 0 || !options.table_files.empty() || options.device_memory != 0,
       "--host-memory needs --table-files (where the other rows lie), or --device-memory with "

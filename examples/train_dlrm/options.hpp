@@ -40,7 +40,7 @@ struct Options {
   std::string plan_file;                            ///< of tessera_plan --out; empty: `plan`
   std::int64_t device_memory = 0, host_memory = 0;  ///< bytes of a rank for tables; 0: not given
   std::string table_precision = "fp32";
-  std::string table_files;     ///< folder of tables that do not fit host_memory; empty: none
+  std::string table_files;     ///< folder of tables that do not fit a rank's memory; empty: none
   std::string codec = "fp32";  ///< of pooled vectors on their way between ranks
   std::string gradient_codec;  ///< of their gradients; empty: as `codec`
   bool deduplicate = false;    ///< duplicate ids of a rank's batch do not travel
@@ -96,6 +96,10 @@ struct Options {
   std::string json;
   std::string log, report;  ///< of the run: lines of JSON, and a page; empty: none
 
+  /// Of a rank for tables, where those that do not fit lie in files.
+  std::int64_t memory_before_files() const {
+    return backend == "cuda" ? device_memory : host_memory;
+  }
   /// Whether --log, --report or --trace wants the times of stages.
   bool timed() const { return !log.empty() || !report.empty() || !trace.empty(); }
 

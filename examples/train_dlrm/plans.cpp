@@ -100,9 +100,11 @@ plan::Constants constants_of(const Options& options, int ranks) {
     constants.cluster.ranks_per_node = 0;
     constants.cluster.concurrent_ranks = 1;  // all ranks share one GPU
     constants.cluster.memory_per_rank = options.device_memory;
-    constants.cluster.host_memory_per_rank = options.device_memory == 0 ? 0
-                                             : options.host_memory == 0 ? std::int64_t{1} << 60
-                                                                        : options.host_memory;
+    if (!options.table_files.empty())
+      constants.cluster.file_memory_per_rank = std::int64_t{1} << 60;
+    else if (options.device_memory != 0)
+      constants.cluster.host_memory_per_rank =
+          options.host_memory == 0 ? std::int64_t{1} << 60 : options.host_memory;
     return constants;
   }
   const int cores =
@@ -177,13 +179,20 @@ Layout make_layout(const Options& options, int ranks, const ModelShape& shape) {
   for (Shard& shard : layout.shards) {
     if (shard.tier != Tier::file) continue;
     require(!options.table_files.empty(),
-            "--plan-file {}: table '{}' is in a file; add --table-files DIR --host-memory SIZE",
-            options.plan_file, layout.tables[static_cast<std::size_t>(shard.table)].name);
+            "--plan-file {}: table '{}' is in a file; add --table-files DIR {} SIZE",
+            options.plan_file, layout.tables[static_cast<std::size_t>(shard.table)].name,
+            options.backend == "cuda" ? "--device-memory" : "--host-memory");
     if (options.plan_file.empty()) shard.cache_rows = 0;  // all that is left: see files_of
   }
-  if (!options.table_files.empty()) return keep_on_file(std::move(layout), {}, options.host_memory);
+  if (!options.table_files.empty())
+    return keep_on_file(std::move(layout), {}, options.memory_before_files());
   if (options.device_memory == 0 || options.plan == "auto") return layout;
   return keep_on_host(std::move(layout), {}, options.device_memory, options.host_memory);
+}
+
+int file_queue_depth() {
+  const auto measured = plan::cached_constants();
+  return (measured ? measured->cluster : Cluster{}).file_queue_depth;
 }
 
 std::string explain_plan(const Options& options, const Layout& layout) {

@@ -29,6 +29,10 @@ inline constexpr std::array<std::string_view, 7> kPlans{
 /// tessera::InvalidArgument for an unknown plan.
 tessera::Layout make_layout(const Options& options, int ranks, const ModelShape& shape);
 
+/// Transfers of table files under way at a time: what bench_sharding found best on this machine,
+/// else TableFiles's own.
+int file_queue_depth();
+
 /// Of plan `auto`: why each table is cut as it is, the predicted step by its parts, the next best
 /// plan, and where the constants of the prediction come from. Empty for other plans.
 std::string explain_plan(const Options& options, const tessera::Layout& layout);

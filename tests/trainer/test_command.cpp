@@ -263,8 +263,9 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--table-files x", "--table-files needs --host-memory");
   check_fails("--table-files x --host-memory 0", "--host-memory");
   check_fails("--table-files x --host-memory lots", "--host-memory");
-  check_fails("--table-files x --host-memory 1MiB --backend cuda",
-              "--table-files is for --backend host");
+  check_fails("--table-files x --backend cuda", "--table-files needs --device-memory");
+  check_fails("--table-files x --device-memory 1MiB --host-memory 1MiB --backend cuda",
+              "leave --table-files or --host-memory out");
   check_fails("--interaction sum", "--interaction");
   check_fails("--cross-rank 4", "--cross-rank is for --interaction cross");
   check_fails("--interaction dot --cross-layers 2", "--cross-layers is for --interaction cross");

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -140,6 +141,30 @@ TEST_CASE("tables that do not fit the device stay in the host's memory: the same
   }
   CHECK(loss("--backend cuda --ranks 2 --plan mixed --device-memory 1 --host-memory 100KiB") ==
         loss("--backend cuda --ranks 2 --plan mixed"));
+  const TemporaryFolder rows, saves;
+  const std::string in_files = " --device-memory 200KiB --table-files " + rows.path.string(),
+                    large =
+                        "--samples 900 --max-rows 900 --batch-size 20 --embedding-width 16 "
+                        "--bottom-mlp 16 --top-mlp 32 --backend cuda ";
+  for (const std::string how : {"--ranks 2 --plan mixed --overlap", "--ranks 1 --plan auto"}) {
+    CAPTURE(how);
+    const std::string save = " --save " + (saves.path / how.substr(8, 1)).string();
+    const nlohmann::json files = results_of(large + how + save + in_files);
+    CHECK(files.at("logloss") == results_of(large + how).at("logloss"));
+    CHECK(files.at("table_files").at("fetched_rows") > 500);
+    CHECK(files.at("table_files").at("written_rows") > 100);
+    CHECK(std::filesystem::is_empty(rows.path));
+    const nlohmann::json resumed = results_of(large + how + save + " --resume --mode eval");
+    CHECK(resumed.at("logloss") == files.at("logloss"));
+  }
+  // as many transfers under way as was measured to be best
+  const std::string machine = (saves.path / "machine.json").string();
+  std::ofstream(machine) << R"({"file_queue_depth": 7})";
+  const Outcome measured = train_dlrm(large + "--dense fp32 --ranks 1" + in_files, true,
+                                      "TESSERA_MACHINE=" + machine, "train_dlrm_emulated");
+  INFO(measured.err);
+  REQUIRE(measured.status == 0);
+  CHECK(measured.json.at("table_files").at("queue_depth") == 7);
   const Outcome full =
       train_dlrm(kTiny + "--backend cuda --ranks 2 --device-memory 8KiB --host-memory 4KiB", true,
                  "", "train_dlrm_emulated");
