@@ -14,8 +14,13 @@
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +30,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -128,6 +134,26 @@ TEST_CASE("a file that has become shorter is an error that names it") {
   for (const unsigned depth : {0u, 4u}) {
     TransferQueue queue(depth);
     on_backend::check_message([&] { queue.read({&transfer, 1}); }, "the file has become shorter");
+  }
+}
+
+TEST_CASE("a file that another lets go of in a moment is waited for, even if it is removed then") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path / "rows";
+  for (const bool removed : {false, true}) {
+    const int other = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(::flock(other, LOCK_EX | LOCK_NB) == 0);
+    std::thread owner([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (removed) std::filesystem::remove(path);
+      ::close(other);
+    });
+    {
+      const DirectFile file(path, 4096);
+      owner.join();
+      CHECK(std::filesystem::file_size(path) == 4096);
+    }
+    CHECK(!std::filesystem::exists(path));
   }
 }
 

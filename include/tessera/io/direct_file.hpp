@@ -7,11 +7,13 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +21,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace tessera::inline v0 {
@@ -35,14 +38,8 @@ class DirectFile {
   /// room.
   DirectFile(const std::filesystem::path& path, std::size_t bytes)
       : name_(path.string()), bytes_((bytes + block - 1) / block * block) {
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    require<DataError>(descriptor_ >= 0, "cannot create the table file '{}': {}", name_,
-                       std::strerror(errno));
+    take();
     try {
-      require<DataError>(::flock(descriptor_, LOCK_EX | LOCK_NB) == 0,
-                         "the table file '{}' is in use by another process or collection; give "
-                         "each its own folder",
-                         name_);
       owned_ = true;
       reserve();
     } catch (...) {
@@ -92,6 +89,27 @@ class DirectFile {
   }
 
  private:
+  /// Opens the file and locks it. What a killed process had locked may stay so for a moment after
+  /// it: the kernel ends its io_uring, which holds the file, in the background.
+  void take() {
+    for (int turn = 0;; ++turn) {
+      descriptor_ = ::open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      require<DataError>(descriptor_ >= 0, "cannot create the table file '{}': {}", name_,
+                         std::strerror(errno));
+      struct stat here = {}, named = {};
+      // its owner may have removed it since it was opened
+      if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor_, &here) == 0 &&
+          ::stat(name_.c_str(), &named) == 0 && here.st_dev == named.st_dev &&
+          here.st_ino == named.st_ino)
+        return;
+      ::close(std::exchange(descriptor_, -1));
+      require<DataError>(turn < 100,
+                         "the table file '{}' is in use by another process or collection; give "
+                         "each its own folder",
+                         name_);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
   void reserve() {
     require<DataError>(::ftruncate(descriptor_, 0) == 0, "cannot empty '{}': {}", name_,
                        std::strerror(errno));
