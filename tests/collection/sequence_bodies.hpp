@@ -689,6 +689,34 @@ void policies_go_along() {
   });
 }
 
+/// The vectors of ids beyond the table under each policy.
+template <class Backend>
+void bad_ids_under_every_policy() {
+  Alone<Backend> alone;
+  const Backend& backend = alone.backend;
+  const std::vector<std::int64_t> ids{1, -1, 12, 3}, offsets{0, 3, 4};
+  const BatchOn<std::int64_t, Backend> batch(backend, {1, 2, ids, offsets, {}});
+  const auto first_elements = [&]<class Policy>(Policy) {
+    EmbeddingsOn<Backend, typename Alone<Backend>::Comm, Policy> e(
+        alone.communicator, backend,
+        make_layout({1}, {{"t", 10, 4}}, {{"s", "t", Pooling::none}}, {{0, {0, 10, 0, 4}, 0}}), {});
+    std::vector<float> rows(40);
+    for (std::size_t i = 0; i < 40; ++i) rows[i] = static_cast<float>(i / 4);
+    e.tables().set("t", {rows.data(), 10, 4});
+    const std::vector<float> all = vectors_of(backend, e.evaluate(batch.keyed()).sequence(0));
+    std::vector<float> first;
+    for (std::size_t i = 0; i < all.size(); i += 4) first.push_back(all[i]);
+    return first;
+  };
+  CHECK(first_elements(Clamp{}) == std::vector<float>{1, 0, 9, 3});
+  CHECK(first_elements(Wrap{}) == std::vector<float>{1, 9, 2, 3});
+  CHECK(first_elements(ZeroVector{}) == std::vector<float>{1, 0, 0, 3});
+  const std::string text = message_of([&] { first_elements(Throw{}); });
+  CAPTURE(text);
+  CHECK(text.find("'s'") != std::string::npos);
+  CHECK(text.find("-1") != std::string::npos);
+}
+
 /// Other ways through a step, of the same bits: stages, accumulated gradients, another id type,
 /// without offsets.
 template <class Backend>

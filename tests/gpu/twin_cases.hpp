@@ -220,6 +220,9 @@ TEST_CASE("sequences: a row travels once per rank that asks, its gradient once b
 TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
   sequences::policies_go_along<Cuda>();
 }
+TEST_CASE("sequences: ids beyond the table under every policy") {
+  sequences::bad_ids_under_every_policy<Cuda>();
+}
 TEST_CASE("sequences: stages, accumulated gradients, short ids, no offsets: the same bits") {
   sequences::other_ways_have_the_same_bits<Cuda>();
 }

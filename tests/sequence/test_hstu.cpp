@@ -120,6 +120,9 @@ TEST_CASE("HSTU: value and gradients of sequences over several blocks; any threa
   }
 }
 
+// Forward and backward of any length and number of heads, up to 128 threads: below 64 MiB.
+static_assert(128 * 2 * sizeof(float) * detail::HstuAttention::scratch() <= std::size_t{64} << 20);
+
 TEST_CASE("HSTU: no sequences, and sequences of nothing") {
   Layer layer(kWidth, {.max_length = 4});
   DenseParameters parameters(3, layer);

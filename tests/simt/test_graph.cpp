@@ -6,6 +6,8 @@
 #include <gpu/rank_graph_cases.hpp>
 #include <simt/stream_communicator.hpp>
 
+#include <algorithm>
+
 TEST_CASE("the emulator captures nothing that a replay would not repeat") {
   const gpu::Stream stream, other;
   const Cuda backend({.stream = stream.get()}), second({.stream = other.get()});
@@ -55,6 +57,53 @@ TEST_CASE("steps with sequences and max pooling as graphs: the bits of called st
                                                         false, true, false),
                              doctest::Contains("set Options::equal_batches"), CudaError);
     });
+}
+
+TEST_CASE("sequences with more ids than their bound are reported; those beyond are left alone") {
+  run_ranks(1, [](ThreadCommunicator& threads) {
+    const gpu::Stream stream;
+    const Cuda backend({.stream = stream.get()});
+    simt::StreamCommunicator communicator(threads, stream.get());
+    LayoutCollection<Widths<4, 8>, Sgd, Cuda, simt::StreamCommunicator> e(
+        communicator, backend,
+        make_layout({1}, {{"t", 9, 4}}, {{"h", "t", Pooling::none}, {"m", "t", Pooling::max}},
+                    {{0, {0, 9, 0, 4}, 0}}),
+        {.learning_rate = 1, .equal_batches = true});
+    std::vector<float> rows(36), after(36);
+    for (std::size_t i = 0; i < 36; ++i) rows[i] = static_cast<float>(i);
+    e.tables().set("t", {rows.data(), 9, 4});
+    const auto row = [&](std::size_t id) { return std::span(rows).subspan(4 * id, 4); };
+    const auto equal = [](auto a, auto b) { return std::ranges::equal(a, b); };
+    const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{1, 2, 3, 4, 5, 6});
+    const Array<std::int64_t, Cuda> offsets(backend, std::vector<std::int64_t>{0, 2, 3, 4, 6});
+    const std::vector<std::int64_t> bounds{2, 2};
+    const Array<float, Cuda> output(backend, std::vector<float>(8)),
+        x(backend, std::vector<float>(8));
+    const MatrixView<float> pooled(output.data(), 2, 4), vectors(x.data(), 2, 4);
+    const auto found =
+        e.forward(KeyedJagged<std::int32_t>{2, 2, ids.span(), offsets.span(), {}, bounds}, pooled);
+    const auto view = found.sequence(0);
+    REQUIRE(view.ids() == 2);
+    view.materialize(vectors);
+    std::vector<std::int64_t> found_offsets(3);
+    backend.copy(found_offsets.data(), view.offsets().data(), 3 * sizeof(std::int64_t));
+    backend.synchronize();
+    CHECK((found_offsets == std::vector<std::int64_t>{0, 2, 2}));
+    const std::vector<float> seen = x.read(), maxima = output.read();
+    CHECK(equal(std::span(seen).first(4), row(1)));
+    CHECK(equal(std::span(seen).last(4), row(2)));
+    CHECK(equal(std::span(maxima).first(4), row(4)));
+    CHECK(equal(std::span(maxima).last(4), row(5)));
+    e.backward(found, pooled, {view.per_id(vectors)});
+    CHECK_THROWS_WITH_AS(e.bad_ids(), "KeyedJagged: feature 0 ('h') has 3 ids, more than its bound",
+                         InvalidArgument);
+    e.tables().get("t", {after.data(), 9, 4});
+    for (std::size_t id = 0; id < 9; ++id)
+      for (std::size_t i = 0; i < 4; ++i) {
+        const bool moved = id == 1 || id == 2 || id == 4 || id == 5;
+        CHECK(after[4 * id + i] == (moved ? 0 : rows[4 * id + i]));
+      }
+  });
 }
 
 TEST_CASE(
