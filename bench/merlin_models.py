@@ -18,13 +18,13 @@ import tempfile
 # Scale of the rows, batch and steps: tables of all ranks with Adagrad's state fit 2 GiB, also where
 # each of 4 ranks has a copy; a run takes some seconds.
 MODELS = {
-    "criteo": ("1/1000", 2048, 20),
-    "tiny": ("1/100", 2048, 20),
-    "small": ("1/1000", 2048, 10),
-    "medium": ("1/1000", 512, 10),
-    "large": ("1/10000", 128, 10),
-    "jumbo": ("1/10000", 64, 8),
-    "colossal": ("1/100000", 32, 6),
+    "criteo": ("1/1000", 2048, 8),
+    "tiny": ("1/100", 2048, 10),
+    "small": ("1/1000", 2048, 6),
+    "medium": ("1/1000", 512, 6),
+    "large": ("1/10000", 128, 6),
+    "jumbo": ("1/10000", 64, 4),
+    "colossal": ("1/100000", 32, 3),
 }
 PLANS = ["table-wise", "auto", "replicated"]
 
