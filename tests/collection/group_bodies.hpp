@@ -223,4 +223,28 @@ void losses_of_one_forward_add_up() {
   }
 }
 
+/// Two steps of two batches each, clipped: norms, and this rank's tables and states.
+template <class Comm, class Backend>
+std::vector<float> accumulate_and_clip(Comm& c, const Backend& backend) {
+  using E = LayoutCollection<Widths<>, Four, Backend, Comm, InitializeWith<UniformByRows>>;
+  typename E::Options options;
+  options.learning_rate = rates[1];
+  options.seed = 7;
+  options.optimizer.group_of_table = {1, 0, 2, frozen, 0};  // query, user, genre, word, country
+  E e(c, backend, two_replicated(c.size()), options);
+  std::vector<float> all;
+  for (int step = 0; step < 4; ++step) {
+    const Batch batch(c.rank(), step, samples_of(c.rank(), step), e.columns());
+    const Given given(backend, batch, e.columns());
+    e.accumulate(e.forward(given.keyed()), given.gradient);
+    if (step % 2 == 1) all.push_back(static_cast<float>(e.apply(ClipByGlobalNorm{2})));
+  }
+  Seen seen;
+  see_tables(e, seen);
+  for (const auto* tables : {&seen.weights, &seen.states})
+    for (const std::vector<float>& values : *tables)
+      all.insert(all.end(), values.begin(), values.end());
+  return all;
+}
+
 }  // namespace groups

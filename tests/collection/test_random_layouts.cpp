@@ -12,6 +12,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -146,15 +147,17 @@ struct DecayedL2 : RowWiseAdagradL2 {
   constexpr DecayedL2() { weight_decay = static_cast<float>(reference::l2_decay); }
 };
 
-/// One optimizer step from several batches: the tables, and the norm.
+/// One optimizer step from several batches: the tables, the norm, and how often `apply` talks.
 template <class O, class Id, class Clip>
-std::vector<std::vector<float>> accumulate(const Run& run, const Clip& clip, double& norm) {
+std::vector<std::vector<float>> accumulate(const Run& run, const Clip& clip, double& norm,
+                                           std::array<std::uint64_t, 2>* calls = nullptr) {
   std::vector<std::vector<float>> tables;
   for (const TableSpec& t : run.model.tables)
     tables.emplace_back(static_cast<std::size_t>(t.rows * t.width));
-  run_ranks(run.layout.ranks(), [&](ThreadCommunicator& communicator) {
-    const int ranks = run.layout.ranks(), rank = communicator.rank();
-    LayoutCollection<Widths<4, 16>, O, Host, ThreadCommunicator> embeddings{
+  run_ranks(run.layout.ranks(), [&](ThreadCommunicator& threads) {
+    const int ranks = run.layout.ranks(), rank = threads.rank();
+    CountingCommunicator<ThreadCommunicator> communicator(threads);
+    LayoutCollection<Widths<4, 16>, O, Host, CountingCommunicator<ThreadCommunicator>> embeddings{
         communicator, Host{}, run.layout, {.learning_rate = 0.125f, .seed = 7}};
     std::vector<int> all;
     for (std::size_t f = 0; f < run.model.features.size(); ++f) all.push_back(static_cast<int>(f));
@@ -166,8 +169,11 @@ std::vector<std::vector<float>> accumulate(const Run& run, const Clip& clip, dou
       embeddings.accumulate(embeddings.forward(input.view()),
                             {run.gradients[k].data() + begin * columns, end - begin, columns});
     }
+    communicator.reset();
     const double found = embeddings.apply(clip);
     if (rank == 0) norm = found;
+    if (rank == 0 && calls != nullptr)
+      *calls = {communicator.traffic(Collective::all_reduce).calls, communicator.total().calls};
     for (int turn = 0; turn < ranks; ++turn) {
       if (turn == rank)
         for (std::size_t t = 0; t < tables.size(); ++t)
@@ -217,13 +223,18 @@ void check_accumulation(unsigned seed) {
   const auto row_clipped = accumulate<O, std::int64_t>(run, ClipByRowNorm{0.75f}, none);
   CHECK(row_clipped != clipped);
   for (const Shape shape : {Shape::whole, Shape::columns, Shape::any, Shape::replicated})
-    for (const int ranks : {1, 3}) {
+    for (const int ranks : {1, 2, 3, 4}) {
       const Layout layout = random_layout(random, model, ranks, shape);
       const Run cut{model, layout, run.batches, run.gradients, run.one_hot};
       INFO("seed " << seed << ", shape " << static_cast<int>(shape) << ", ranks " << ranks);
-      const auto found = accumulate<O, std::int32_t>(cut, KeepGradients{}, none);
+      std::array<std::uint64_t, 2> unclipped_calls{}, clipped_calls{};
+      const auto found = accumulate<O, std::int32_t>(cut, KeepGradients{}, none, &unclipped_calls);
       const auto found_clipped =
-          accumulate<O, std::int64_t>(cut, ClipByGlobalNorm{0.5f}, clipped_norm);
+          accumulate<O, std::int64_t>(cut, ClipByGlobalNorm{0.5f}, clipped_norm, &clipped_calls);
+      // the norm takes one all-reduce, and nothing else
+      CHECK(unclipped_calls[0] == 0);
+      CHECK(clipped_calls[0] == (ranks > 1 ? 1 : 0));
+      CHECK(clipped_calls[1] - clipped_calls[0] == unclipped_calls[1]);
       const auto found_rows = accumulate<O, std::int32_t>(cut, ClipByRowNorm{0.75f}, none);
       CHECK(std::isnan(none));
       const bool exact = shape != Shape::replicated || ranks == 1;

@@ -60,9 +60,14 @@ std::vector<float> train_rank(Comm& communicator, const gpu::Stream& stream, boo
                               bool equal_batches = true) {
   const Cuda backend({.stream = stream.get()});
   const Layout layout = rank_layout(communicator.size(), weighted, sequences);
-  LayoutCollection<Widths<4, 8>, O, Cuda, Comm> embeddings(
-      communicator, backend, layout,
-      {.learning_rate = 0.25f, .seed = 5, .equal_batches = captured && equal_batches});
+  using E = LayoutCollection<Widths<4, 8>, O, Cuda, Comm>;
+  typename E::Options options;
+  options.learning_rate = 0.25f;
+  options.seed = 5;
+  options.equal_batches = captured && equal_batches;
+  if constexpr (requires { options.optimizer.group_of_table; })
+    options.optimizer.group_of_table = {1, 0, 1, 0, 2};
+  E embeddings(communicator, backend, layout, options);
   const std::int64_t features = std::ssize(layout.features), bags_in_all = features * rank_samples;
   const std::vector<std::int64_t> bounds(bags ? static_cast<std::size_t>(features) : 0, rank_bound);
   // Room for the largest batch; a called step must be told how many ids it has.

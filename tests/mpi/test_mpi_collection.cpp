@@ -75,19 +75,80 @@ std::vector<float> train(Comm& c) {
   return seen;
 }
 
+/// Three groups, two batches and a second loss to a step, clipped: norms, and this rank's shards.
+template <class Comm>
+std::vector<float> train_groups(Comm& c) {
+  using Embeddings =
+      ts::EmbeddingCollection<Plan, ts::Train<ts::Ftrl, User>, ts::Train<ts::RowWiseAdagrad>,
+                              ts::Frozen<Genre>, ts::Host, Comm>;
+  typename Embeddings::Options options;
+  options.learning_rate = 0.1f;
+  options.seed = 3;
+  Embeddings embeddings(c, ts::Host{}, options);
+  std::vector<float> seen;
+  std::minstd_rand random(static_cast<unsigned>(200 + c.rank()));
+  for (int step = 0; step < 6; ++step) {
+    const std::int64_t batch = 9 + 2 * c.rank();
+    std::vector<std::int64_t> ids, offsets{0};
+    for (const std::int64_t rows : rows_of_features)
+      for (std::int64_t sample = 0; sample < batch; ++sample) {
+        for (unsigned n = random() % 3; n > 0; --n)
+          ids.push_back(static_cast<std::int64_t>(random() % static_cast<unsigned>(rows)));
+        offsets.push_back(static_cast<std::int64_t>(ids.size()));
+      }
+    const auto pooled = embeddings.forward(ts::KeyedJagged<std::int64_t>{
+        .features = 7, .batch = batch, .ids = ids, .offsets = offsets, .weights = {}});
+    std::vector<float> gradient(static_cast<std::size_t>(batch * embeddings.columns()));
+    for (float& g : gradient)
+      g = 0.01f * static_cast<float>(static_cast<int>(random() % 2001) - 1000);
+    std::vector<std::vector<float>> vectors;
+    std::vector<ts::SequenceGradient> of_sequences;
+    for (const char* name : {"history", "friends"}) {
+      const auto view = pooled.sequence(name);
+      vectors.emplace_back(static_cast<std::size_t>(view.ids() * view.width()), 0.25f);
+      of_sequences.push_back(view.per_id({vectors.back().data(), view.ids(), view.width()}));
+    }
+    for (int loss = 0; loss <= step % 2; ++loss)
+      embeddings.accumulate(pooled, {gradient.data(), batch, embeddings.columns()}, of_sequences);
+    if (step % 2 == 0) continue;
+    std::vector<float> dense{3, 4};
+    seen.push_back(static_cast<float>(embeddings.apply(ts::ClipByGlobalNorm{20}, dense)));
+    seen.push_back(dense[0]);
+  }
+  for (const auto& shard : embeddings.tables().local_shards())
+    ts::with_matrix(shard.weights, [&](const auto& weights) {
+      for (std::int64_t row = 0; row < weights.rows; ++row)
+        for (std::int64_t column = 0; column < weights.columns; ++column)
+          seen.push_back(ts::to_float(weights.row(row)[column]));
+    });
+  return seen;
+}
+
 }  // namespace
 
 TEST_CASE("MPI ranks and thread ranks train to the same bits") {
   const ts::MpiEnvironment environment;
   ts::MpiCommunicator c;
-  const std::vector<float> mine = train(c);
-  std::vector<std::vector<float>> threads(static_cast<std::size_t>(c.size()));
-  ts::run_ranks(c.size(), [&](ts::ThreadCommunicator& t) {
-    threads[static_cast<std::size_t>(t.rank())] = train(t);
-  });
-  const std::vector<float>& reference = threads[static_cast<std::size_t>(c.rank())];
-  REQUIRE(mine.size() == reference.size());
-  REQUIRE(mine.size() > 5000);
-  CHECK(std::memcmp(mine.data(), reference.data(), mine.size() * sizeof(float)) == 0);
+  const auto check = [&](const auto& run) {
+    const std::vector<float> mine = run(c);
+    std::vector<std::vector<float>> threads(static_cast<std::size_t>(c.size()));
+    ts::run_ranks(c.size(), [&](ts::ThreadCommunicator& t) {
+      threads[static_cast<std::size_t>(t.rank())] = run(t);
+    });
+    const std::vector<float>& reference = threads[static_cast<std::size_t>(c.rank())];
+    REQUIRE(mine.size() == reference.size());
+    REQUIRE(mine.size() > 1000);
+    CHECK(std::memcmp(mine.data(), reference.data(), mine.size() * sizeof(float)) == 0);
+    return mine;
+  };
+  check([](auto& communicator) { return train(communicator); });
+  // groups, accumulated and clipped: every rank has one norm, and it is above the bound
+  const std::vector<float> groups =
+      check([](auto& communicator) { return train_groups(communicator); });
+  for (std::size_t apply = 0; apply < 3; ++apply) {
+    CHECK(groups[2 * apply] > 20);
+    CHECK(groups[2 * apply + 1] ==
+          3 * static_cast<float>(20 / static_cast<double>(groups[2 * apply])));
+  }
   c.finish();
 }

@@ -7,11 +7,13 @@
 
 #include <nccl/on_ranks.hpp>
 
+#include <collection/group_bodies.hpp>
 #include <collection/sequence_bodies.hpp>
 #include <support/small_model.hpp>
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -88,6 +90,26 @@ TEST_CASE("sequences and max pooling over NCCL, one rank without a history: the 
   });
   for (std::size_t r = 0; r < ranks; ++r) {
     CHECK(over_nccl[r].size() > 1000);
+    CHECK(same_bits(over_nccl[r], over_threads[r]));
+  }
+}
+
+TEST_CASE(
+    "training groups, accumulated and clipped, over NCCL: the same bits, one all-reduce a step") {
+  std::vector<std::vector<float>> over_nccl(ranks), over_threads(ranks);
+  CHECK(on_ranks(ranks, [&](NcclCommunicator& c, auto) {
+          nccl_double::log.clear();
+          over_nccl[static_cast<std::size_t>(c.rank())] = groups::accumulate_and_clip(c, Host{});
+          CHECK(std::ranges::count_if(nccl_double::log, [](const std::string& call) {
+                  return call.find("AllReduce") != std::string::npos;
+                }) == 2);
+        }) == Texts(ranks));
+  run_ranks(ranks, [&](ThreadCommunicator& c) {
+    over_threads[static_cast<std::size_t>(c.rank())] = groups::accumulate_and_clip(c, Host{});
+  });
+  for (std::size_t r = 0; r < ranks; ++r) {
+    CHECK(over_nccl[r].size() > 1000);
+    CHECK(over_nccl[r][0] > 2);
     CHECK(same_bits(over_nccl[r], over_threads[r]));
   }
 }

@@ -106,6 +106,16 @@ TEST_CASE("sequences with more ids than their bound are reported; those beyond a
   });
 }
 
+TEST_CASE("steps of training groups, one of them frozen, as graphs on two ranks") {
+  using Groups = TrainingGroups<Train<Adam>, Train<RowWiseAdagrad>, Frozen<>>;
+  run_ranks(2, [](ThreadCommunicator& threads) {
+    const gpu::Stream stream;
+    simt::StreamCommunicator communicator(threads, stream.get());
+    const std::vector<float> called = train_rank<Groups>(communicator, stream, false, true, true);
+    CHECK((train_rank<Groups>(communicator, stream, true, true, true) == called));
+  });
+}
+
 TEST_CASE(
     "steps of several ranks in streams that do their work late: called, as graphs, and routed "
     "ahead on another stream") {
