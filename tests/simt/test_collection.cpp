@@ -3,6 +3,7 @@
 #include <simt/every_order.hpp>
 
 #include <gpu/collection_cases.hpp>
+#include <gpu/golden_group_cases.hpp>
 
 #include <chrono>
 #include <thread>
