@@ -6,6 +6,8 @@
 // Collections take turns step by step; times are rank 0's medians, ratios are to one group of all
 // tables. two_groups: half of the tables in each of two groups. half_frozen: half of the tables are
 // frozen. two_collections: the same tables in two collections of four.
+// clipping: a step with `backward` in a program whose collection may clip beside one that cannot
+// (unused), and what `accumulate` with `apply()` and with each way to clip costs beside it.
 // reports: what ReportSteps costs, turned on and off, beside a collection without the policy.
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/tessera.hpp>
@@ -20,6 +22,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 using namespace tessera;
@@ -77,10 +80,16 @@ struct Model {
         gradient(static_cast<std::size_t>(kSamples * e.columns()), 1e-3f) {
     for (std::int64_t b = 0; b <= tables * kSamples; ++b) offsets.push_back(b * kBag);
   }
-  void step(std::span<const std::int32_t> ids) {
-    const auto pooled = e.forward(
+  auto look_up(std::span<const std::int32_t> ids) {
+    return e.forward(
         KeyedJagged<std::int32_t>{std::ssize(e.layout().features), kSamples, ids, offsets, {}});
-    e.backward(pooled, {gradient.data(), kSamples, e.columns()});
+  }
+  MatrixView<const float> gradients() const { return {gradient.data(), kSamples, e.columns()}; }
+  void step(std::span<const std::int32_t> ids) { e.backward(look_up(ids), gradients()); }
+  template <class Clip>
+  void step(std::span<const std::int32_t> ids, const Clip& clip) {
+    e.accumulate(look_up(ids), gradients());
+    benchmark::DoNotOptimize(e.apply(clip));
   }
 };
 
@@ -131,6 +140,40 @@ void reports(benchmark::State& state) {
   state.counters["on"] = median_ratio(times[on], times[without]);
   state.counters["off_best"] = best_ratio(off);
   state.counters["on_best"] = best_ratio(on);
+}
+
+/// Of which no collection is asked to clip: its code is compiled apart.
+struct NeverClipped : RowWiseAdagrad {};
+
+void clipping(benchmark::State& state) {
+  enum Kind { never, unused, applied, by_norm, by_value, by_row, kinds };
+  std::array<std::vector<double>, kinds> times;
+  run_ranks(static_cast<int>(state.range(0)), [&](ThreadCommunicator& threads) {
+    Comm c(threads);
+    Model<NeverClipped> plain(c, kTables, {});
+    Model<RowWiseAdagrad> model(c, kTables, {}), other(c, kTables, {});
+    const auto ids = draw(static_cast<unsigned>(c.rank()));
+    for (int s = -kBatches; s < 2 * kSteps; ++s)
+      for (int turn = 0; turn < kinds; ++turn) {
+        const auto kind = static_cast<Kind>((turn + s + kBatches) % kinds);
+        threads.barrier();
+        const auto begin = Clock::now();
+        if (kind == never) plain.step(ids);
+        if (kind == unused) model.step(ids);
+        if (kind == applied) other.step(ids, KeepGradients{});
+        if (kind == by_norm) other.step(ids, ClipByGlobalNorm{1e-3f});
+        if (kind == by_value) other.step(ids, ClipByValue{1e-3f});
+        if (kind == by_row) other.step(ids, ClipByRowNorm{1e-3f});
+        threads.barrier();
+        if (c.rank() == 0 && s >= 0)
+          times[kind].push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      }
+  });
+  for (auto _ : state) state.SetIterationTime(median(times[never]));
+  for (const auto& [kind, name] :
+       {std::pair(unused, "unused"), std::pair(applied, "apply"), std::pair(by_norm, "norm"),
+        std::pair(by_value, "value"), std::pair(by_row, "row_norm")})
+    state.counters[name] = median_ratio(times[kind], times[never]);
 }
 
 void groups(benchmark::State& state) {
@@ -188,6 +231,8 @@ void groups(benchmark::State& state) {
 }  // namespace
 
 BENCHMARK(groups)->ArgName("ranks")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(
+    benchmark::kMillisecond);
+BENCHMARK(clipping)->ArgName("ranks")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(
     benchmark::kMillisecond);
 BENCHMARK(reports)->ArgName("ranks")->Arg(1)->Arg(2)->Iterations(1)->UseManualTime()->Unit(
     benchmark::kMillisecond);

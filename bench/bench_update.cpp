@@ -219,6 +219,8 @@ int main(int argc, char** argv) {
   add<float, 128, Lamb>("fp32", "lamb", {});
   add<float, 128, Ftrl>("fp32", "ftrl", {});
   add<float, 128, RowWiseAdagradL2>("fp32", "rowwise_adagrad_l2", {});
+  add<float, 128, RowWiseAdagradDecoupled>("fp32", "rowwise_adagrad_decoupled", {});
+  add<float, 128, CountedRowWiseAdagrad>("fp32", "rowwise_adagrad_counted", {});
   for (const int tables : {1, 26, 600}) {
     // The same number of ids, and of rows, in one table, in 26 and in 600 small ones.
     const std::int64_t bags = 26 * 8192;

@@ -35,7 +35,7 @@ collection() {
   printf 'using Ranks = BasicSelfCommunicator<%s>;\n' "$([ "$backend" = Cuda ] && echo CudaTransfer || echo HostTransfer)"
   printf 'void step(Ranks& ranks, %s& backend, KeyedJagged<int> batch, MatrixView<const float> gradient) {\n' "$backend"
   printf '  EmbeddingCollection<Plan<%s>, %s, %s, Ranks> tables(ranks, backend, {});\n' "$plan" "$optimizers" "$backend"
-  printf '  tables.backward(tables.forward(batch), gradient);\n}\n'
+  printf '  %s\n}\n' "${step:-tables.backward(tables.forward(batch), gradient);}"
 }
 
 # instantiations LABEL BUDGET BACKEND EXTENSION INCLUDE COMPILER...: the rows of one compiler.
@@ -51,6 +51,12 @@ instantiations() {
   done
   collection "$backend" "$include" 'Train<RowWiseAdagrad>, Train<Adagrad, Table<"t1", 1000, 64>>' 64 64 >"$source"
   instantiation "$most" "$label: two training groups, width 64" "$source" "$@"
+  # clipping that no call asks for is not compiled
+  for widths in '' 'ClipByGlobalNorm{1}'; do
+    step="tables.accumulate(tables.forward(batch), gradient); tables.apply($widths);" collection "$backend" "$include" RowWiseAdagrad 64 >"$source"
+    instantiation "$most" "$label: width 64, accumulate, apply($widths)" "$source" "$@"
+    [ -n "$widths" ] || ! nm -C "$work/object.o" | grep -q 'op::\(AddSquares\|ClipValues\|ClipRows\)' || { echo 'compile_time.sh: clipping is compiled where no call asks for it' >&2; exit 1; }
+  done
 }
 
 if [ "${1:-}" = --instantiations ]; then

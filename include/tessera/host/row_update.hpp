@@ -162,7 +162,18 @@ class RowUpdate {
   [[gnu::always_inline]] op::RowMeans means(std::int64_t row, const float* gradient,
                                             float* buffer) const {
     const int width = static_cast<int>(this->width());
-    if constexpr (op::measures_rows<O>) {
+    if constexpr (MeasuresUpdates<O> && is_float && !narrow_states && Width % block == 0 &&
+                  Width != op::dynamic_width) {
+      // rows of 16-bit elements and those with a tail are copied first
+      typename Math::Operands operands{};
+      operands.weights = state_.arena + row * width;
+      operands.gradient = gradient;
+      for (int k = 0; k < O::element_states; ++k)
+        operands.states[k] = state_.element_state[k] + row * width;
+      Math::measure(step_, operands, width, buffer);
+      return {fast_mean_square(buffer, width),
+              MeasuresWeights<O> ? fast_mean_square(operands.weights, width) : 0.0f};
+    } else if constexpr (op::measures_rows<O>) {
       measure(row, gradient, buffer, buffer + width);
       return {fast_mean_square(MeasuresUpdates<O> ? buffer : gradient, width),
               MeasuresWeights<O> ? fast_mean_square(buffer + width, width) : 0.0f};
