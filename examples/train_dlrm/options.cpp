@@ -494,14 +494,16 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Training");
   CLI::Option* optimizer =
       add("--optimizer", options.optimizer,
-          "Of the embeddings: sgd, adagrad, rowwise-adagrad, adam or ftrl, whose rate stays; or "
+          "Of the embeddings: sgd, momentum, lion, adagrad, rowwise-adagrad, adam, adamw, "
+          "partial-rowwise-adam, lamb, or ftrl, whose rate stays; or "
           "pairs NAME:PATTERN, as in ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first "
           "that matches a table's name counts; frozen: tables that never change")
           ->option_text("NAME[:PATTERN,...] [" + options.optimizer + "]")
           ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
-      "of each optimizer: sgd 10, adagrad and rowwise-adagrad 0.04, adam 0.01, ftrl 0.1");
+      "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad and rowwise-adagrad 0.04, adam, "
+      "adamw and partial-rowwise-adam 0.01, lamb 0.1, ftrl 0.1");
   const CLI::Option* wide[] = {
       choose(add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights"),
              std::span(kOptimizers).first<kFrozen>()),

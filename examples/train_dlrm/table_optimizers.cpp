@@ -93,7 +93,8 @@ std::vector<std::string> optimizer_changes(std::string_view before, std::string_
 }
 
 float standard_rate(int optimizer) {
-  constexpr std::array<float, kOptimizers.size()> rates{10, 0.04f, 0.04f, 0.01f, 0.1f, 0};
+  constexpr std::array<float, kOptimizers.size()> rates{10,    0.04f, 0.04f, 0.01f,  0.1f, 2,
+                                                        0.01f, 0.01f, 0.1f,  0.003f, 0};
   return rates[static_cast<std::size_t>(optimizer)];
 }
 
@@ -105,9 +106,17 @@ float standard_rate(std::string_view text) {
 
 tessera::MemoryCost memory_cost(int optimizer, std::string_view precision) {
   using namespace tessera;
-  constexpr std::array<MemoryCost, kOptimizers.size()> costs{
-      memory_cost_of<Sgd>,  memory_cost_of<Adagrad>, memory_cost_of<RowWiseAdagrad>,
-      memory_cost_of<Adam>, memory_cost_of<Ftrl>,    memory_cost_of<Sgd>};
+  constexpr std::array<MemoryCost, kOptimizers.size()> costs{memory_cost_of<Sgd>,
+                                                             memory_cost_of<Adagrad>,
+                                                             memory_cost_of<RowWiseAdagrad>,
+                                                             memory_cost_of<Adam>,
+                                                             memory_cost_of<Ftrl>,
+                                                             memory_cost_of<Momentum>,
+                                                             memory_cost_of<AdamW>,
+                                                             memory_cost_of<PartialRowWiseAdam>,
+                                                             memory_cost_of<Lamb>,
+                                                             memory_cost_of<Lion>,
+                                                             memory_cost_of<Sgd>};
   MemoryCost cost = costs[static_cast<std::size_t>(optimizer)];
   if (precision != "fp32") cost.per_element -= 2;
   return cost;

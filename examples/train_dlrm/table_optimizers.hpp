@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/optimizer/adamw.hpp>
 #include <tessera/optimizer/ftrl.hpp>
+#include <tessera/optimizer/lion.hpp>
+#include <tessera/optimizer/momentum.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/layout.hpp>
@@ -15,14 +18,19 @@
 
 namespace dlrm {
 
-/// Optimizers of tables by name: the training groups that are compiled in.
-inline constexpr std::array<std::string_view, 6> kOptimizers{"sgd",  "adagrad", "rowwise-adagrad",
-                                                             "adam", "ftrl",    "frozen"};
-using TableOptimizers =
-    tessera::TrainingGroups<tessera::Train<tessera::Sgd>, tessera::Train<tessera::Adagrad>,
-                            tessera::Train<tessera::RowWiseAdagrad>, tessera::Train<tessera::Adam>,
-                            tessera::Train<tessera::Ftrl>, tessera::Frozen<>>;
-inline constexpr int kFtrl = 4, kFrozen = 5;
+/// Optimizers of tables by name: the training groups that are compiled in. Not those that are
+/// row-wise Adagrad but for constants that no option gives (weight decay, counts).
+inline constexpr std::array<std::string_view, 11> kOptimizers{
+    "sgd",  "adagrad",  "rowwise-adagrad", "adam",
+    "ftrl", "momentum", "adamw",           "partial-rowwise-adam",
+    "lamb", "lion",     "frozen"};
+using TableOptimizers = tessera::TrainingGroups<
+    tessera::Train<tessera::Sgd>, tessera::Train<tessera::Adagrad>,
+    tessera::Train<tessera::RowWiseAdagrad>, tessera::Train<tessera::Adam>,
+    tessera::Train<tessera::Ftrl>, tessera::Train<tessera::Momentum>,
+    tessera::Train<tessera::AdamW>, tessera::Train<tessera::PartialRowWiseAdam>,
+    tessera::Train<tessera::Lamb>, tessera::Train<tessera::Lion>, tessera::Frozen<>>;
+inline constexpr int kFtrl = 4, kFrozen = 10;
 
 /// What tables are stored in.
 inline constexpr std::array<std::string_view, 3> kTablePrecisions{"fp32", "bf16", "fp16"};

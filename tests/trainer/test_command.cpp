@@ -38,7 +38,8 @@ void check_close(const nlohmann::json& a, const nlohmann::json& b) {
 
 TEST_CASE("every plan and optimizer learns, and results are complete") {
   for (const std::string optimizer :
-       {"sgd", "adagrad", "rowwise-adagrad", "adam", "'adagrad:C1*,adam:C2,rowwise-adagrad:*'"}) {
+       {"sgd", "adagrad", "rowwise-adagrad", "adam", "'adagrad:C1*,adam:C2,rowwise-adagrad:*'",
+        "'lamb:C1*,momentum:C20,adamw:C2*,partial-rowwise-adam:C3,lion:*'"}) {
     nlohmann::json first;
     for (const std::string& plan : kPlans) {
       CAPTURE(plan);
@@ -275,7 +276,7 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--codec fp8", "--codec");
   check_fails("--gradient-codec 8", "--gradient-codec");
   check_fails("--dense fp16", "--dense");
-  check_fails("--optimizer lion", "there is no optimizer 'lion'");
+  check_fails("--optimizer lars", "there is no optimizer 'lars'");
   check_fails("--optimizer adam,", "there is no optimizer ''");
   check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
   check_fails("--optimizer frozen", "all tables are frozen");

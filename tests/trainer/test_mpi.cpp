@@ -76,6 +76,18 @@ TEST_CASE("buckets, one reader and routing ahead change nothing, on threads and 
   CHECK(without_options(processes.json) == plain);
 }
 
+TEST_CASE("--virtual-ranks: 4 processes give the model of one thread, to the bit") {
+  skip_without_mpi();
+  const std::string options = kOptions + "--virtual-ranks 8 --accumulate 2 --clip-norm 0.5 ";
+  const nlohmann::json one = results(options + "--ranks 1 --plan table-wise");
+  const Outcome processes =
+      train_dlrm(options + "--communicator mpi --plan column-wise", true, mpirun(4));
+  INFO(processes.err);
+  REQUIRE(processes.status == 0);
+  CHECK(processes.json.at("ranks") == 4);
+  for (const char* number : {"auc", "logloss"}) CHECK(processes.json.at(number) == one.at(number));
+}
+
 TEST_CASE("one process without mpirun is one rank") {
   skip_without_mpi();
   const nlohmann::json process = results(kOptions + "--communicator mpi");

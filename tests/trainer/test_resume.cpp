@@ -264,7 +264,7 @@ TEST_CASE(
     int others = 0;
     for (const std::string how :
          {"--ranks 2 --plan mixed", "--ranks 4 --plan row-wise --overlap", "--ranks 8 --plan grid",
-          "--ranks 4 --plan replicated", "--ranks 2 --plan auto"}) {
+          "--ranks 4 --plan replicated", "--ranks 4 --plan column-wise", "--ranks 2 --plan auto"}) {
       if (!extra.empty() && others >= 2) continue;
       CAPTURE(how);
       const std::filesystem::path other = folder.path / std::to_string(++others);
@@ -277,6 +277,23 @@ TEST_CASE(
       results(model + extra + how + " --resume --save " + resumed.string());
       CHECK(difference(one / last, resumed / last) == 0);
     }
+  }
+  // bags of 1 to 10 ids, whose sums over blocks of rows are fixed, too
+  const std::string bags =
+      "--samples 2000 --test-fraction 0.1 --batch-size 100 --synthetic-model tiny --scale 1/10000 "
+      "--virtual-ranks 4 --save-every 9 ";
+  const std::filesystem::path one = folder.path / "bags", last = checkpoint_name(18);
+  const nlohmann::json expected =
+      results(bags + "--ranks 1 --plan table-wise --save " + one.string());
+  for (const std::string how :
+       {"--ranks 4 --plan column-wise", "--ranks 2 --plan row-wise", "--ranks 4 --plan grid"}) {
+    CAPTURE(how);
+    const std::filesystem::path resumed =
+        copy_of(one / checkpoint_name(9), folder.path / "resumed_bags");
+    const nlohmann::json found = results(bags + how + " --resume --save " + resumed.string());
+    CHECK(found.at("auc") == expected.at("auc"));
+    CHECK(found.at("logloss") == expected.at("logloss"));
+    CHECK(difference(one / last, resumed / last) == 0);
   }
   // without it the last bits differ
   const std::string plain = model.substr(0, model.find("--virtual"));
