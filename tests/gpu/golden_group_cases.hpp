@@ -176,9 +176,9 @@ inline void run_case(const GoldenCase& golden, int ranks) {
       }
     }
   });
-  for (const auto& [what, values] : found) {
-    INFO(what, ", ranks ", ranks);
-    CHECK(golden_close(values, golden.file.read<float>(what)));
+  for (const auto& tensor : found) {
+    INFO(tensor.first, ", ranks ", ranks);
+    CHECK(golden_close(tensor.second, golden.file.read<float>(tensor.first)));
   }
   CHECK(found.size() >= golden.tables.size());
 }
