@@ -7,6 +7,7 @@
 #include <tessera/tessera.hpp>
 
 #include <doctest/doctest.h>
+#include <simt/sanitizer.hpp>
 
 #include <algorithm>
 #include <array>
@@ -21,7 +22,10 @@
 
 namespace {
 std::atomic<int> allocations{0};
+}  // namespace
 
+#if !defined(SIMT_ASAN) && !defined(SIMT_TSAN)  // which have an aligned_alloc of their own
+namespace {
 /// Bytes of blocks of aligned_alloc that live, and the most there were, while `on`.
 struct Aligned {
   bool on = false;
@@ -52,8 +56,6 @@ struct Aligned {
 } aligned;
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)  // which have an aligned_alloc of their own
 extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   ++allocations;

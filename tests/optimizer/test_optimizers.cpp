@@ -93,7 +93,8 @@ void check_lanes(const O& optimizer) {
   std::memcpy(&state[0], s[0], sizeof(s[0]));
   std::memcpy(&state[1], s[1], sizeof(s[1]));
   const auto step = optimizer.at(0.1f, 3);
-  float row_state[2] = {0.5f, 0.5f};
+  float row_state[O::row_states + 1];
+  std::fill_n(row_state, O::row_states, 0.5f);
   const auto row = op::shared_by_row<O>(step, row_state, {0.25f, 0.5f});
   if constexpr (MeasuresUpdates<O>) {
     Lanes copies[2] = {state[0], state[1]};
