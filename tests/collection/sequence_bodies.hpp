@@ -624,11 +624,11 @@ void a_row_travels_once_per_rank() {
 
 /// Bad ids, gradients that are NaN, a codec and 16-bit tables at once. Values are small integers,
 /// which all of them keep.
-template <class Backend>
+template <class Backend, Element T = BFloat16>
 void policies_go_along() {
   on_ranks<Backend>(2, [&](CountingOn<Backend>& c, const Backend& backend) {
     LayoutCollection<Widths<>, Sgd, Backend, CountingOn<Backend>, ZeroVector,
-                     RejectNonFiniteGradients, EncodeWith<Bf16>, Storage<BFloat16>, Deduplicate>
+                     RejectNonFiniteGradients, EncodeWith<Bf16>, Storage<T>, Deduplicate>
         e(c, backend,
           make_layout({2}, {{"t", 10, 4}},
                       {{"s", "t", Pooling::none}, {"m", "t", Pooling::max}, {"p", "t"}},

@@ -147,6 +147,7 @@ TEST_CASE("sequences: a row travels once per rank that asks, its gradient once b
 }
 TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
   sequences::policies_go_along<Host>();
+  sequences::policies_go_along<Host, Half>();
 }
 TEST_CASE("sequences: ids beyond the table under every policy") {
   sequences::bad_ids_under_every_policy<Host>();
