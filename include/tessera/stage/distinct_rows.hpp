@@ -129,7 +129,10 @@ class DistinctRows {
   /// Another rank has found these of a feature whose ids are not here.
   void set_found(int feature, const Found& found, std::int32_t* index, std::int64_t* offsets) {
     Feature& of = features_[feature];
-    of.bags = {.offsets = offsets, .bags = found.samples, .entry_bound = found.ids};
+    of.bags = {};
+    of.bags.offsets = offsets;
+    of.bags.bags = found.samples;
+    of.bags.entry_bound = found.ids;
     of.ids.bags = of.ids.entry_bound = found.rows;
     of.index = index;
     of.offsets = offsets;
