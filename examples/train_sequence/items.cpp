@@ -70,9 +70,14 @@ class ItemTable final : public Items {
       ids_.insert(ids_.end(), negatives.begin(), negatives.end());
       offsets_.push_back(std::ssize(ids_));
     }
+    const std::int64_t negative_ids = std::ssize(parts) * std::ssize(negatives),
+                       event_ids = std::ssize(ids_) - negative_ids;
+    const MatrixView<float> of_events = room(event_ids, events_),
+                            of_negatives = room(negative_ids, negatives_);
     found_ = collection_.forward(
-        KeyedJagged<std::int32_t>{2, std::ssize(parts) * (histories + 1), ids_, offsets_, {}});
-    return {materialized(0, events_), materialized(1, negatives_)};
+        KeyedJagged<std::int32_t>{2, std::ssize(parts) * (histories + 1), ids_, offsets_, {}},
+        {{0, of_events}, {1, of_negatives}});
+    return {of_events, of_negatives};
   }
   void update(MatrixView<const float> events, MatrixView<const float> negatives,
               float learning_rate) override {
@@ -89,13 +94,10 @@ class ItemTable final : public Items {
   void add_to(CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
-  MatrixView<const float> materialized(int feature, std::vector<float>& to) {
-    const auto sequence = found_.sequence(feature);
+  MatrixView<float> room(std::int64_t ids, std::vector<float>& memory) const {
     const std::int32_t width = collection_.layout().tables[0].width;
-    to.resize(static_cast<std::size_t>(sequence.ids() * width));
-    const MatrixView<float> matrix(to.data(), sequence.ids(), width);
-    sequence.materialize(matrix);
-    return matrix;
+    memory.resize(static_cast<std::size_t>(ids * width));
+    return {memory.data(), ids, width};
   }
 
   std::int64_t rows_;

@@ -234,6 +234,8 @@ void wrong_calls() {
   check_message([&] { e.forward(KeyedJagged<std::int32_t>{2, 2, ids, {}, {data, 3}}); },
                 "3 weights for 4 ids");
   check_message([&] { e.forward(batch, MatrixView<float>{data, 2, 7}); }, "must be [2, 8]");
+  check_message([&] { e.forward_model_parallel(batch, {}, {{0, {data, 2, 4}}}); },
+                "no feature is a sequence");
   const auto pooled = e.forward(batch);
   check_message([&] { e.backward(pooled, {data, 1, 8}); }, "must be [2, 8]");
   e.backward(pooled, {data, 2, 8});

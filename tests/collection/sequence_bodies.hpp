@@ -191,8 +191,13 @@ struct OfRank {
 };
 
 /// `bounded`: own samples, with bounds of how many ids a feature has at most.
-/// `written`: own samples, vectors are written where they are wanted.
+/// `written`: own samples, vectors are written where they are wanted. `model_parallel`: those of
+/// one sequence are, by turns.
 enum class Input { own, bounded, model_parallel, written };
+inline bool is_written(Input input, int step, int feature) {
+  return input == Input::written ||
+         (input == Input::model_parallel && feature == (step == 0 ? 0 : 3));
+}
 
 /// The batch of a step as `input` says.
 template <class E>
@@ -207,12 +212,13 @@ auto batch_on(const E& embeddings, int step, const Batch& own, Input input) {
 /// What a rank's forward gives for its samples of a step.
 template <class E>
 auto look_up(E& embeddings, int step, int ranks, const KeyedJagged<std::int64_t>& batch,
-             Input input) {
+             Input input, const std::vector<SequenceVectors>& targets) {
+  if (input == Input::written) return embeddings.forward(batch, targets);
   if (input != Input::model_parallel) return embeddings.forward(batch);
-  if (step != 2) return embeddings.forward_model_parallel(batch);
+  if (step != 2) return embeddings.forward_model_parallel(batch, {}, targets);
   std::vector<std::int64_t> begins(static_cast<std::size_t>(ranks));  // the last has all
   begins.push_back(samples);
-  return embeddings.forward_model_parallel(batch, begins);
+  return embeddings.forward_model_parallel(batch, begins, targets);
 }
 
 /// A rank's steps with samples of the global batch, and their gradients.
@@ -226,26 +232,23 @@ OfRank train_rank(E& embeddings, int ranks, int rank, int steps, Give give,
     const auto [begin, end] = own_samples(step, ranks, rank);
     const Batch batch(step, begin, end);
     const auto ids = batch_on(embeddings, step, batch, input);
-    std::list<Array<float, Backend>> written;
+    std::map<int, Array<float, Backend>> written;
     std::vector<SequenceVectors> targets;
     for (const int f : {0, 3}) {
-      if (input != Input::written) break;
+      if (give == Give::rows || !is_written(input, step, f)) continue;
       const int width = f == 0 ? 16 : 12;
       const auto at = batch.of_ids.find(f);
       const std::size_t count = at == batch.of_ids.end() ? 0 : at->second.size();
-      const auto& to = written.emplace_back(backend, std::vector<float>(count));
+      const auto& to = written.try_emplace(f, backend, std::vector<float>(count)).first->second;
       targets.push_back({f, {to.data(), static_cast<std::int64_t>(count) / width, width}});
     }
-    const auto found = input == Input::written
-                           ? embeddings.forward(ids.keyed(), targets)
-                           : look_up(embeddings, step, ranks, ids.keyed(), input);
+    const auto found = look_up(embeddings, step, ranks, ids.keyed(), input, targets);
     seen.pooled.push_back(read(backend, found.values.data, batch.gradient.size()));
     std::vector<float>& vectors = seen.vectors.emplace_back();
     for (const int f : {0, 3}) {
-      const std::vector<float> some = input != Input::written
-                                          ? vectors_of(backend, found.sequence(f))
-                                      : written.size() == 2 && f == 0 ? written.front().read()
-                                                                      : written.back().read();
+      const auto at = written.find(f);
+      const std::vector<float> some =
+          at != written.end() ? at->second.read() : vectors_of(backend, found.sequence(f));
       vectors.insert(vectors.end(), some.begin(), some.end());
     }
     const Array<float, Backend> gradient(backend, batch.gradient);
@@ -717,6 +720,121 @@ void bad_ids_under_every_policy() {
   CHECK(text.find("-1") != std::string::npos);
 }
 
+/// A policy of a user's own: the first rows have a copy on every rank, the others are cut into a
+/// block for each.
+template <std::int64_t HotRows, class... Sources>
+struct HotRowsOnAll {
+  using tables = TableList<Sources...>;
+
+  static constexpr int count(const TableSpec&, const Topology& topology) {
+    return 1 + topology.ranks;
+  }
+  static constexpr ShardRequest shard(const TableSpec& table, const Topology& topology, int i) {
+    if (i == 0) return {{0, HotRows, 0, table.width}, {.kind = Place::Kind::every}};
+    const std::int64_t rest = table.rows - HotRows;
+    return {{HotRows + even_cut(rest, topology.ranks, i - 1),
+             HotRows + even_cut(rest, topology.ranks, i), 0, table.width},
+            {.kind = Place::Kind::rank, .index = i - 1}};
+  }
+};
+
+/// A table for each optimizer of the library, and a feature for each table.
+using EveryOptimizer =
+    TrainingGroups<Train<Sgd>, Train<Adagrad>, Train<RowWiseAdagrad>, Train<Adam>, Train<AdamW>,
+                   Train<PartialRowWiseAdam>, Train<Lamb>, Train<Ftrl>, Train<Lion>,
+                   Train<Momentum>, Train<RowWiseAdagradL2>, Train<RowWiseAdagradDecoupled>,
+                   Train<CountedRowWiseAdagrad>, Train<NarrowStates<Adam>>>;
+template <FixedString... Names>
+struct Models {
+  using Pooled = Plan<TableWise<Table<Names, 40, 8>>...>;
+  using ByRows =
+      Plan<Features<Feature<Names, Names, Sequence>...>, RowWise<Table<Names, 40, 8>...>>;
+  using Hot =
+      Plan<Features<Feature<Names, Names, Sequence>...>, HotRowsOnAll<13, Table<Names, 40, 8>...>>;
+};
+using Fourteen = Models<"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n">;
+
+struct SeenOfModel {
+  std::vector<float> vectors, tables;
+  bool operator==(const SeenOfModel&) const = default;
+};
+
+/// Steps with an id per sample and feature, many of them equal.
+template <class Backend>
+SeenOfModel train_every_optimizer(const Layout& layout, int gradient_blocks) {
+  constexpr std::int64_t all = Backend::host_readable ? 24 : 12, width = 8;
+  constexpr int steps = Backend::host_readable ? 3 : 2;
+  const auto tables = std::ssize(layout.tables);
+  SeenOfModel seen;
+  seen.vectors.resize(static_cast<std::size_t>(steps * tables * all * width));
+  seen.tables.resize(static_cast<std::size_t>(tables * 40 * width));
+  on_ranks<Backend>(layout.ranks(), [&](CountingOn<Backend>& c, const Backend& backend) {
+    using E = LayoutCollection<Widths<>, EveryOptimizer, Backend, CountingOn<Backend>>;
+    typename E::Options options;
+    options.learning_rate = 0.125f;
+    options.seed = 5;
+    options.gradient_blocks = gradient_blocks;
+    for (int t = 0; t < tables; ++t) options.optimizer.group_of_table.push_back(t);
+    E e(c, backend, layout, options);
+    const std::int64_t begin = even_cut(all, c.size(), c.rank()),
+                       samples = even_cut(all, c.size(), c.rank() + 1) - begin;
+    for (int step = 0; step < steps; ++step) {
+      std::vector<std::int32_t> ids;
+      std::vector<std::vector<float>> of_ids(static_cast<std::size_t>(tables));
+      std::vector<float> pooled(static_cast<std::size_t>(samples * tables * width));
+      for (int t = 0; t < tables; ++t)
+        for (std::int64_t s = begin; s < begin + samples; ++s) {
+          const auto key = static_cast<std::uint64_t>((step * 20 + t) * all + s);
+          ids.push_back(static_cast<std::int32_t>(mix64(key) % (s % 3 == 0 ? 40 : 6)) +
+                        10 * (s % 2));
+          ids.back() %= 40;
+          for (int i = 0; i < width; ++i) {
+            const float g = gradient_of(step, t % 8, s + 24 * (t / 8), 0, i);
+            of_ids[static_cast<std::size_t>(t)].push_back(g);
+            pooled[static_cast<std::size_t>(((s - begin) * tables + t) * width + i)] = g;
+          }
+        }
+      const BatchOn<std::int32_t, Backend> batch(backend, {tables, samples, ids, {}, {}});
+      const auto found = e.forward(batch.keyed());
+      const std::vector<float> values =
+          read(backend, found.values.data, static_cast<std::size_t>(samples * layout.columns()));
+      std::list<Array<float, Backend>> memory;
+      std::vector<SequenceGradient> gradients;
+      for (int t = 0; t < tables; ++t) {
+        float* const to = seen.vectors.data() + ((step * tables + t) * all + begin) * width;
+        if (layout.columns() != 0) {
+          for (std::int64_t s = 0; s < samples; ++s)
+            std::copy_n(values.data() + (s * tables + t) * width, width, to + s * width);
+        } else {
+          std::ranges::copy(vectors_of(backend, found.sequence(t)), to);
+          const auto& of_table = memory.emplace_back(backend, of_ids[static_cast<std::size_t>(t)]);
+          gradients.push_back(found.sequence(t).per_id({of_table.data(), samples, width}));
+        }
+      }
+      const Array<float, Backend> of_values(backend, pooled);
+      e.backward(found, {of_values.data(), samples, layout.columns()}, gradients);
+    }
+    for (int rank = 0; rank < c.size(); ++rank, c.barrier())
+      for (int t = 0; rank == c.rank() && t < tables; ++t)
+        e.tables().get(layout.tables[static_cast<std::size_t>(t)].name,
+                       {seen.tables.data() + t * 40 * width, 40, width});
+  });
+  return seen;
+}
+
+template <class Backend>
+void every_optimizer_has_the_same_bits() {
+  const auto train = []<class P>(P, int ranks, int blocks) {
+    return train_every_optimizer<Backend>(P::layout(Topology{ranks}), blocks);
+  };
+  const SeenOfModel pooled = train(Fourteen::Pooled{}, 1, 0);
+  CHECK(train(Fourteen::Hot{}, 1, 0) == pooled);
+  const SeenOfModel two = train(Fourteen::Hot{}, 2, 2);
+  CHECK(train(Fourteen::ByRows{}, 2, 2) == two);
+  if (Backend::host_readable) CHECK(train(Fourteen::Hot{}, 1, 2) == two);
+  CHECK_FALSE(two == pooled);  // sums of ranks are rounded
+}
+
 /// Other ways through a step, of the same bits: stages, accumulated gradients, another id type,
 /// without offsets.
 template <class Backend>
@@ -808,6 +926,9 @@ void other_ways_have_the_same_bits() {
     check_message([&] { e.forward(bags.keyed(), {{1, some}}); },
                   "vectors of feature 1 are asked for, which is no sequence");
     CHECK(e.forward(bags.keyed()).sequence(0).rows().rows > 0);  // what was asked is forgotten
+    check_message([&] { e.forward_model_parallel(bags.keyed(), {}, {{0, some}}); },
+                  "the vectors of sequence 'history' go to [3, 12], must be [3, 16]: one per id");
+    CHECK(e.forward_model_parallel(bags.keyed()).sequence(0).rows().rows > 0);
   }
   typename E::template StepState<std::int64_t> step;
   const Array<float, Backend> output(backend, std::vector<float>(3 * columns));

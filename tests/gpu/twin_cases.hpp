@@ -196,6 +196,10 @@ TEST_CASE("reports: accumulated batches are one step; the share that was clipped
   step_reports::reports_of_accumulated_steps<Cuda>();
 }
 
+TEST_CASE(
+    "sequences beside sums of one id: the same bits with every optimizer, under a user's policy") {
+  sequences::every_optimizer_has_the_same_bits<Cuda>();
+}
 TEST_CASE("sequences and max pooling beside sums, by definition") {
   sequences::by_definition<Cuda>();
 }

@@ -96,8 +96,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// RejectNonFiniteGradients.
   std::uint64_t non_finite_gradients() const { return guard_.counted(); }
   std::uint64_t rejected_steps() const { return guard_.rejected(); }
-  /// Under ReportSteps: of the last step, on this rank; a GPU's host waits. And whether steps are
-  /// reported from now on (at first they are).
+  /// Under ReportSteps: of the last step, on this rank; a GPU's host waits. On from the first step.
   const StepReport& step_report()
     requires(Settings::reports_steps)
   {
@@ -108,8 +107,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   {
     reporter_.turn(on);
   }
-  /// Features (indices into layout().features) whose ids this rank needs in model-parallel input,
-  /// in the order of that batch.
+  /// Whose ids model-parallel input holds on this rank, in this order (indices into the features).
   std::span<const int> local_features() const { return routing_.local_features(); }
 
   // ---- one call per direction ----
@@ -139,17 +137,19 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// Model-parallel input: `ids` are the global batch of local_features(). `sample_begin`: first
-  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The
-  /// result is as from `forward`: this rank's samples, all columns and sequences.
+  /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The result
+  /// is as from `forward`: this rank's samples, all columns and sequences, written as `vectors` says.
   template <IdType Id>
   Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids,
-                                             std::span<const std::int64_t> sample_begin = {}) {
+                                             std::span<const std::int64_t> sample_begin = {},
+                                             SequenceOutputs vectors = {}) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
+    step.vectors = vectors;
     route_model_parallel(step, ids, sample_begin);
     return forward_routed(step, detail::make_matrix(backend_, output_, step.batch, columns()));
   }
 
-  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values, same shape;
+  /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values;
   /// `sequences`: one for each sequence feature that trains, from its view.
   template <IdType Id>
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
@@ -219,9 +219,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// The same with a step and memory of the caller's. On the host, threads that have a step each
-  /// may do so side by side, and beside `route` and `forward_routed` of other steps, but not beside
-  /// anything that changes tables. More than one rank: each thread needs a communicator of its own,
-  /// too.
+  /// may do so side by side (on several ranks with a communicator each), and beside `route` and
+  /// `forward_routed` of other steps, but not beside anything that changes tables.
   template <IdType Id>
   void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output) const {
     evaluate(step, ids, output, communicator_, backend_);
@@ -284,9 +283,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
                         Settings::bad_ids, report_, routing_.sizes_needed(false, false));
     if constexpr (Store::keeps_rows)
-      if (routing_.keeps_rows())
+      if (routing_.keeps_rows() || !step.vectors.empty())
         LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
             .find(step, Settings::bad_ids, blocks());
+    require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.received);
     step.stage = StepStage::routed;

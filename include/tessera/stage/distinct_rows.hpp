@@ -82,7 +82,10 @@ class DistinctRows {
       if (feature.active) entries += feature.count();
       if (feature.has_offsets) offsets += static_cast<std::size_t>(feature.bags.bags) + 1;
     }
-    for (const SequenceVectors& asked : wanted.vectors) set_target(asked, routing);
+    for (const SequenceVectors& asked : wanted.vectors) {
+      set_target(asked);
+      read_in_place(asked.feature, routing);
+    }
     later_jobs_.clear();
     // not null, as places are counted from before it
     std::int32_t* index = index_.resize(backend, entries + 1).data();
@@ -136,6 +139,25 @@ class DistinctRows {
     of.ids.bags = of.ids.entry_bound = found.rows;
     of.index = index;
     of.offsets = offsets;
+  }
+
+  /// Where the vectors of a sequence go. Throws InvalidArgument for other features and shapes.
+  void set_target(const SequenceVectors& asked) {
+    const int f = asked.feature;
+    require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
+            "forward: vectors of feature {} are asked for, which is no sequence; those are {}", f,
+            names());
+    Feature& feature = features_[f];
+    const auto count = static_cast<std::int64_t>(feature.count());
+    const std::string_view name = layout_->features[f].name;
+    require(!feature.asked, "forward: vectors of sequence '{}' are asked for twice", name);
+    require(asked.values.rows == count && asked.values.columns == feature.width,
+            "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
+            name, asked.values.rows, asked.values.columns, count, feature.width);
+    detail::check_view(fmt::format("forward: where vectors of sequence '{}' go", name),
+                       asked.values);
+    feature.asked = true;
+    feature.target = asked.values;
   }
 
   /// Makes room for the rows of what was found.
@@ -349,22 +371,10 @@ class DistinctRows {
             spec.name, feature.count());
   }
 
-  void set_target(const SequenceVectors& asked, const RankLayout& routing) {
-    const int f = asked.feature;
-    require(f >= 0 && f < std::ssize(features_) && features_[f].is_sequence(),
-            "forward: vectors of feature {} are asked for, which is no sequence; those are {}", f,
-            names());
+  /// Vectors that are asked for are read where all their rows are, if these are at hand.
+  void read_in_place(int f, const RankLayout& routing) {
     Feature& feature = features_[f];
     const auto count = static_cast<std::int64_t>(feature.count());
-    const std::string_view name = layout_->features[f].name;
-    require(!feature.asked, "forward: vectors of sequence '{}' are asked for twice", name);
-    require(asked.values.rows == count && asked.values.columns == feature.width,
-            "forward: the vectors of sequence '{}' go to [{}, {}], must be [{}, {}]: one per id",
-            name, asked.values.rows, asked.values.columns, count, feature.width);
-    detail::check_view(fmt::format("forward: where vectors of sequence '{}' go", name),
-                       asked.values);
-    feature.asked = true;
-    feature.target = asked.values;
     feature.later = !feature.zero_row && routing.at_hand(f);
     if (!feature.later || count == 0) return;
     feature.ids.ids = feature.bags.ids + feature.bags.first_entry;

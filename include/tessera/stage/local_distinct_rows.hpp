@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -52,6 +53,8 @@ class LocalDistinctRows {
       compare(step);
       tell(step);
     }
+    for (const SequenceVectors& asked : std::exchange(step.vectors, {}))
+      step.distinct.set_target(asked);
     step.distinct.make_room(backend_);
   }
 
