@@ -22,8 +22,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -34,14 +36,18 @@ using namespace tessera::bench;
 
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
-Measured measure_on_threads(const Layout& layout, const Workload& workload, int steps) {
+Measured measure_on_threads(const Layout& layout, const Workload& workload, int steps,
+                            const TableFiles& files) {
   Measured result;
   run_ranks(layout.ranks(), [&](ThreadCommunicator& communicator) {
-    const Measured m = measure(communicator, layout, workload, steps);
+    const Measured m = measure(communicator, layout, workload, steps, Host{}, files);
     if (communicator.rank() == 0) result = m;
   });
   return result;
 }
+constexpr auto measure_in_memory = [](const Layout& layout, const Workload& workload, int steps) {
+  return measure_on_threads(layout, workload, steps, {});
+};
 
 double seconds_among_threads(int ranks) {
   double result = 0;
@@ -62,7 +68,7 @@ Cluster calibrate() {
   std::vector<Case> cases = cases_of(calibration_models(), {1, 2, 4}, base);
   std::erase_if(
       cases, [](const Case& c) { return c.plan.name == "planned" && c.plan.layout.ranks() > 1; });
-  measure_in_turn(cases, measure_on_threads);
+  measure_in_turn(cases, measure_in_memory);
   base = fit(observations_of(cases), base);
   print_stages(cases, base);
   base.ranks = cores();
@@ -83,7 +89,7 @@ void honesty(const Cluster& constants) {
       make_model("uniform ids, width 128", 2048, 0, {{2, 300'000, 128, 8}, {4, 100'000, 128, 1}}),
       make_model("one large, many small", 4096, 1.1, {{1, 2'000'000, 32, 10}, {20, 2000, 16, 2}})};
   std::vector<Case> cases = cases_of(models, {2, 4}, constants);
-  measure_in_turn(cases, measure_on_threads);
+  measure_in_turn(cases, measure_in_memory);
   struct Step {
     double predicted, measured;
   };
@@ -153,6 +159,19 @@ int main(int argc, char** argv) try {
     else if (kept)
       speed = {kept->cluster.file_bandwidth, kept->cluster.file_queue_depth};
     constants.cluster = want_calibration || !kept ? calibrate() : kept->cluster;
+    if (kept) constants.cluster.directory_seconds = kept->cluster.directory_seconds;
+    if (!files.empty()) {
+      constants.cluster.directory_seconds =
+          directory_seconds(Tier::file, 400'000, 8192,
+                            [&](const Layout& layout, const Workload& workload, int steps) {
+                              return measure_on_threads(layout, workload, steps,
+                                                        {.folder = files + "/tessera_bench_cache"});
+                            });
+      fmt::print("an id of a table behind a cache: {:.1f} ns\n",
+                 1e9 * constants.cluster.directory_seconds);
+      std::error_code error;
+      std::filesystem::remove(files + "/tessera_bench_cache", error);
+    }
     constants.cluster.file_bandwidth = speed.bandwidth;
     constants.cluster.file_queue_depth = speed.queue_depth;
     plan::write_machine(out, constants.cluster, plan::this_machine());
@@ -178,7 +197,7 @@ int main(int argc, char** argv) try {
   if (benchmark::ReportUnrecognizedArguments(count, rest.data())) return 2;
   benchmark::AddCustomContext("constants", constants.source);
   for (const int ranks : {1, 2, 4})
-    register_plans("threads", ranks, constants.cluster, measure_on_threads);
+    register_plans("threads", ranks, constants.cluster, measure_in_memory);
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 } catch (const std::exception& error) {

@@ -52,6 +52,9 @@ void calibrate_gpus(std::initializer_list<int> ranks, Cluster base, const std::s
   print_stages(cases, base);
   base.bus_bandwidth = bus_bandwidth(base, 4'000'000, 65'536, run);
   fmt::print("rows in the host's memory: {:.1f} GB/s over the bus\n", base.bus_bandwidth * 1e-9);
+  base.directory_seconds = directory_seconds(Tier::host, 1'000'000, 65'536, run);
+  fmt::print("an id of a table behind a cache: {:.1f} ns on the host\n",
+             1e9 * base.directory_seconds);
   plan::Calibration machine = plan::this_machine();
   machine.processor = "GPUs beside " + machine.processor;
   plan::write_machine(folder, base, machine);

@@ -109,14 +109,14 @@ class Filled {
 
 /// Collective: every rank of `inner` calls it with the same arguments. The result is the same on
 /// all ranks. On backends other than the host (one rank, then) work is the time until the backend
-/// has done it.
+/// has done it. `files`: of tables in files.
 template <class Inner, class Backend = Host>
 Measured measure(Inner& inner, const Layout& layout, const Workload& workload, int steps,
-                 const Backend& backend = Backend()) {
+                 const Backend& backend = Backend(), const TableFiles& files = {}) {
   using Comm = CountingCommunicator<Inner>;
   using Embeddings = LayoutCollection<Widths<4, 8, 16, 32, 64, 128>, Adagrad, Backend, Comm>;
   Comm communicator(inner);
-  Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f});
+  Embeddings embeddings(communicator, backend, layout, {.learning_rate = 1e-3f, .files = files});
   const std::int64_t n = workload.batch / communicator.size(), first = n * communicator.rank();
   std::vector<SyntheticFeature> features;
   for (std::size_t f = 0; f < layout.features.size(); ++f) {
@@ -292,6 +292,19 @@ inline Measured joined(const std::vector<Measured>& rounds) {
     m.work.*stage = median([&](const Measured& r) { return r.work.*stage; });
   }
   return m;
+}
+
+/// Cluster::directory_seconds, by what route takes longer where all rows of a table are in the cache
+/// before a tier than where they are in the device's memory.
+template <class Run>
+double directory_seconds(Tier tier, std::int64_t rows, std::int64_t batch, Run run) {
+  constexpr int width = 16, bag = 10;
+  const ShardingModel model = make_model("", batch, 1.05, {{1, rows, width, bag}});
+  Layout layout = layouts_of(model, {}).front().layout;
+  const double near = run(layout, model.workload, 20).work.route;
+  for (Shard& shard : layout.shards) shard.tier = tier, shard.cache_rows = rows;
+  const double behind = run(layout, model.workload, 20).work.route;
+  return std::max(0.0, behind - near) / static_cast<double>(batch * bag);
 }
 
 struct Case {

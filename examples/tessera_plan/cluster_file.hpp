@@ -45,6 +45,7 @@ void for_each_member(C& c, F&& f) {
   f("bus_bandwidth", c.bus_bandwidth);
   f("file_bandwidth", c.file_bandwidth);
   f("file_queue_depth", c.file_queue_depth);
+  f("directory_seconds", c.directory_seconds);
   f("lookup_seconds", c.lookup_seconds);
   f("check_seconds", c.check_seconds);
   f("route_seconds", c.route_seconds);
@@ -131,7 +132,8 @@ inline Constants read_constants(const std::string& path) {
       const std::string_view name(member);
       if (given == json.end()) {
         // of no use where no table is OnHost or OnFile
-        if (name != "bus_bandwidth" && name != "host_memory_per_rank" && !name.starts_with("file_"))
+        if (name != "bus_bandwidth" && name != "host_memory_per_rank" &&
+            name != "directory_seconds" && !name.starts_with("file_"))
           missing.push_back(member);
         return;
       }

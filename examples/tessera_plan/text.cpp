@@ -148,7 +148,8 @@ std::string header_of(const Report& report) {
         : cut == Cut::column_wise ? fmt::format("ColumnWiseOn<tessera::OnRanks<{}>, ", list)
                                   : fmt::format("GridOn<tessera::OnNodes<{}>, ", list);
     const std::string adapter =
-        tier == Tier::host   ? "tessera::OnHost<"
+        tier == Tier::host && cache_rows != 0 ? fmt::format("tessera::Cached<{}, ", cache_rows)
+        : tier == Tier::host                  ? "tessera::OnHost<"
         : tier == Tier::file ? fmt::format("tessera::Cached<{}, tessera::OnFile<", cache_rows)
                              : "";
     entries += fmt::format("    {}tessera::{}tessera::Tables<{}>>{},\n", adapter, policy, name,

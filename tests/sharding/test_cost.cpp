@@ -23,6 +23,7 @@
 #include <tessera/planner/auto_plan.hpp>
 #include <tessera/planner/cost.hpp>
 #include <tessera/planner/plan_layout.hpp>
+#include <tessera/tables/row_directory.hpp>
 
 #include <doctest/doctest.h>
 
@@ -109,6 +110,107 @@ TEST_CASE("distinct rows and shares of ids, by formula and by drawing") {
         CHECK(distinct == doctest::Approx(distinct_rows(n, r, 0, r, skew)).epsilon(1e-3));
       }
   CHECK(distinct_rows(0, 100, 0, 100, 1.05) == 0);
+}
+
+namespace {
+
+/// Distinct rows of a batch, and those that a cache lacks: means over batches of a cache that is full.
+struct DrawnCache {
+  double distinct = 0, missed = 0;
+  DrawnCache(std::int64_t rows, double skew, std::int64_t ids, std::int64_t slots, int batches) {
+    RowDirectory directory(slots);
+    const PowerLaw law(rows, skew);
+    std::mt19937_64 random(3);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    std::int64_t filled = 0;
+    for (int counted = 0; counted < batches; counted += filled == slots) {
+      std::vector<std::int64_t> lacking;
+      double used = 0;
+      directory.begin_batch();
+      for (std::int64_t i = 0; i < ids; ++i) {
+        const std::int64_t row = law(uniform(random));
+        if (const auto slot = directory.find(row); slot == RowDirectory::none)
+          lacking.push_back(row);
+        else
+          used += directory.use(slot);
+      }
+      std::sort(lacking.begin(), lacking.end());
+      lacking.erase(std::unique(lacking.begin(), lacking.end()), lacking.end());
+      const auto victims = directory.victims(std::ssize(lacking));
+      REQUIRE(victims.size() == lacking.size());
+      for (std::size_t i = 0; i < victims.size(); ++i) {
+        directory.remove(victims[i]);
+        directory.insert(victims[i], lacking[i]);
+        directory.use(victims[i]);
+      }
+      if (filled == slots) {
+        distinct += (used + static_cast<double>(lacking.size())) / batches;
+        missed += static_cast<double>(lacking.size()) / batches;
+      }
+      filled = std::min(slots, filled + std::ssize(lacking));
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rows that a cache lacks, by formula and by the cache itself") {
+  const std::int64_t rows = 20'000, ids = 1500;
+  const double n = 1500, r = 20'000;
+  for (const double skew : {0.0, 0.6, 1.0, 1.05, 1.3})
+    for (const std::int64_t slots : {3'500, 6'000, 12'000}) {
+      CAPTURE(skew);
+      CAPTURE(slots);
+      const DrawnCache drawn(rows, skew, ids, slots, 60);
+      const double missed = missed_rows(n, static_cast<double>(slots), r, 0, r, skew);
+      CHECK(missed == doctest::Approx(drawn.missed).epsilon(0.03));
+      // The price of misses alone: weights and a row's state go both ways over the bus.
+      Cluster cluster = bench::with_one({}, bench::kConstants.size());
+      cluster.bus_bandwidth = 1, cluster.directory_seconds = 0;
+      Layout layout = uncut_layout(cluster.topology(),
+                                   {{.name = "t", .rows = rows, .width = 32, .skew = skew}});
+      const Workload workload{.batch = ids};
+      const auto predicted = [&](Tier tier, std::int64_t cache) {
+        layout.shards = {{0, {0, rows, 0, 32}, 0, tier, cache}};
+        return predict(layout, cluster, workload).stages;
+      };
+      const StageTimes cached = predicted(Tier::host, slots), bare = predicted(Tier::host, 0);
+      CHECK(cached.route == doctest::Approx(drawn.missed * 2 * (128 + 64)).epsilon(0.03));
+      CHECK(cached.lookup + cached.update == 0);
+      CHECK(bare.lookup == doctest::Approx(n * 128));
+      CHECK(bare.update == doctest::Approx(drawn.distinct * 2 * (128 + 64)).epsilon(0.02));
+      CHECK(predicted(Tier::host, rows).route == 0);
+      cluster.bus_bandwidth = bench::kNever, cluster.file_bandwidth = 1;
+      CHECK(predicted(Tier::file, slots).route ==
+            doctest::Approx(drawn.missed * 3 * (4096 + 132)).epsilon(0.03));
+      cluster.file_bandwidth = bench::kNever, cluster.directory_seconds = 1;
+      CHECK(predicted(Tier::host, slots).route == doctest::Approx(n));
+      CHECK(predicted(Tier::host, 0).route == 0);
+      // Where a cache pays: by steps, and by the hit rate from which on it does.
+      cluster.bus_bandwidth = 1;
+      for (const double directory : {0.0, 100.0, 200.0, 400.0, 1e6}) {
+        CAPTURE(directory);
+        cluster.directory_seconds = directory;
+        const CostModel model(layout.tables, layout.features, layout.feature_table, cluster,
+                              workload);
+        const CacheGain gain = model.cache_gain(0, {0, rows, 0, 32}, false, slots);
+        const double with = n * directory + drawn.missed * 384,
+                     without = n * 128 + drawn.distinct * 384,
+                     pays_from = 1 - (without - n * directory) / (drawn.distinct * 384);
+        CHECK(gain.hit_rate == doctest::Approx(1 - drawn.missed / drawn.distinct).epsilon(0.03));
+        CHECK(gain.seconds == doctest::Approx(with).epsilon(0.03));
+        CHECK(gain.seconds_without == doctest::Approx(without).epsilon(0.03));
+        CHECK(gain.pays_from == doctest::Approx(pays_from).epsilon(0.03));
+        CHECK(gain.pays() == (gain.hit_rate > gain.pays_from));
+        if (std::abs(with - without) > 0.1 * without) CHECK(gain.pays() == (with < without));
+      }
+    }
+  // Blocks of sorted rows: each its own.
+  for (const auto& [begin, end] : {std::pair(0, 5000), std::pair(5000, 20'000)}) {
+    const double first = begin, last = end, slots = 3000;
+    CHECK(missed_rows(300, slots, r, first, last, 1.05) < distinct_rows(300, r, first, last, 1.05));
+    CHECK(missed_rows(300, last - first, r, first, last, 1.05) == 0);
+  }
 }
 
 TEST_CASE("predicted traffic is what a step sends") {

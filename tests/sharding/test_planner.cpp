@@ -506,6 +506,7 @@ TEST_CASE("the compiler plans with policies of the user's") {
 }
 
 TEST_CASE("what does not fit the devices goes to their hosts, the least used first") {
+  int caches_chosen = 0;
   for (unsigned seed = 60; seed < 66; ++seed) {
     CAPTURE(seed);
     const RandomModel model(seed, 14);
@@ -528,14 +529,37 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
                                 cluster.host_memory_per_rank)) == "no fault");
     const CostModel costs(layout.tables, layout.features, layout.feature_table, cluster, workload);
     const Prediction p = predict(layout, costs);
-    std::int64_t device = 0, on_host = 0;
-    for (const Shard& s : layout.shards)
-      (s.tier == Tier::host ? on_host : device) +=
-          workload.memory.of(s.rectangle) * (s.rank == every_rank ? 4 : 1);
+    std::int64_t device = 0, on_host = 0, caches = 0;
+    for (const Shard& s : layout.shards) {
+      const std::int64_t copies = s.rank == every_rank ? 4 : 1;
+      (s.tier == Tier::host ? on_host : device) += workload.memory.of(s.rectangle) * copies;
+      if (s.tier == Tier::host) caches += bytes_in(s, workload.memory, Tier::device) * copies;
+    }
     CHECK(on_host > 0);
     CHECK(device > 0);
-    CHECK(std::accumulate(p.bytes.begin(), p.bytes.end(), std::int64_t{0}) == device);
+    CHECK(std::accumulate(p.bytes.begin(), p.bytes.end(), std::int64_t{0}) == device + caches);
     CHECK(std::accumulate(p.host_bytes.begin(), p.host_bytes.end(), std::int64_t{0}) == on_host);
+    // Caches where the model says that they pay, and it says so in words.
+    std::vector<int> all(layout.tables.size());
+    std::iota(all.begin(), all.end(), 0);
+    for (const CutReason& reason : explain_cuts(layout, costs, constraints, all))
+      CHECK((describe(reason).find("caches of this table ") != std::string::npos) ==
+            !reason.cache.empty());
+    for (const double directory : {0.0, 1.0}) {
+      cluster.directory_seconds = directory;
+      const Layout other = plan();
+      REQUIRE(describe(other.fault) == "no fault");
+      const CostModel prices(other.tables, other.features, other.feature_table, cluster, workload);
+      bool cached = false;
+      for (const Shard& s : other.shards) cached |= s.tier == Tier::host && s.cache_rows != 0;
+      CHECK((directory == 0 || !cached));
+      caches_chosen += cached;
+      Layout changed = other;  // the same without caches: no faster where a look is free
+      for (Shard& s : changed.shards)
+        if (s.tier == Tier::host) s.cache_rows = 0;
+      CHECK(predict(changed, prices).step_seconds >= predict(other, prices).step_seconds);
+    }
+    cluster.directory_seconds = costs.cluster().directory_seconds;
     // All tables on the hosts: the bus makes that slower.
     Layout far = layout;
     for (Shard& s : far.shards) s.tier = Tier::host;
@@ -543,6 +567,7 @@ TEST_CASE("what does not fit the devices goes to their hosts, the least used fir
     cluster.host_memory_per_rank = total / 4 / 3;
     CHECK(plan().fault.kind == PlanFault::Kind::no_plan_fits);
   }
+  CHECK(caches_chosen >= 4);
 }
 
 TEST_CASE("what does not fit the hosts goes to files, behind caches that do") {
@@ -631,8 +656,11 @@ TEST_CASE("a layout's least used tables are kept on the hosts until the others f
   static_assert(keep_on_host(WithPolicies::layout({8}), {4, 4}, 100_MiB).fault.ok());
 }
 
-constexpr Cluster kSmall{
-    .ranks = 8, .ranks_per_node = 4, .memory_per_rank = 512_MiB, .host_memory_per_rank = 16_GiB};
+constexpr Cluster kSmall{.ranks = 8,
+                         .ranks_per_node = 4,
+                         .memory_per_rank = 512_MiB,
+                         .host_memory_per_rank = 16_GiB,
+                         .directory_seconds = 1e-9};
 using Tiered = AutoPlan<Model, kSmall, Workload{.batch = 8192}>;
 static_assert(check_memory(Tiered::layout({8}), {4, 4}, 512_MiB, 16_GiB).ok());
 
@@ -641,7 +669,8 @@ TEST_CASE("the compiler's plan over both memories, in words") {
   const Workload workload{.batch = 8192};
   const CostModel costs(layout.tables, layout.features, layout.feature_table, kSmall, workload);
   const std::vector<CutReason> reasons = explain_cuts(layout, costs, {}, {0, 1, 2, 3});
-  CHECK(describe(reasons[0].cut).find("on the host") != std::string::npos);
+  CHECK(describe(reasons[0].cut).find("on the host, behind a cache") != std::string::npos);
+  CHECK(describe(reasons[0]).find("caches of this table pay ") != std::string::npos);
   CHECK(describe(reasons[3].cut).find("on the host") == std::string::npos);
 }
 

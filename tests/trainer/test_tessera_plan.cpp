@@ -88,13 +88,15 @@ TEST_CASE("a model of one's own: a table, JSON, a page that needs nothing else")
 TEST_CASE("the header compiles, and holds the same rectangles on the same ranks") {
   const fs::path include = bin() / "../../../include";
   if (!fs::exists(include / "tessera")) return;
-  // Every cut there is; tables on the hosts; tables in files.
-  for (const int tiers : {0, 1, 2}) {
+  // Every cut there is; tables on the hosts; tables in files; tables on the hosts behind caches.
+  for (const int tiers : {0, 1, 2, 3}) {
     const std::string other = tiers == 2 ? "file" : "host";
     const Run run("m.json", kModel,
                   tiers ? "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --page "
-                          "page.html --memory 0.25 --" +
-                              other + "-memory 4"
+                          "page.html --" +
+                              other +
+                              (tiers == 3 ? "-memory 16 --memory 1 --optimizer adam"
+                                          : "-memory 4 --memory 0.25")
                         : "--ranks 8 --ranks-per-node 4 --header plan.hpp --json plan.json --pin "
                           "query=grid:2 --pin user=column-wise:4 "
                           "--pin country=replicated --pin 'a \"quoted\" <name>=table-wise@5'");
@@ -102,11 +104,12 @@ TEST_CASE("the header compiles, and holds the same rectangles on the same ranks"
     std::string test =
         "#include \"plan.hpp\"\nconstexpr bool same() {\n  const tessera::Layout l = "
         "planned::Plan::layout({8, 4});\n  int found = 0;\n";
-    int shards = 0, elsewhere = 0;
+    int shards = 0, elsewhere = 0, cached = 0;
     const nlohmann::json json = run.json("plan.json");
     for (const auto& s : json.at("shards")) {
       ++shards;
       elsewhere += s["memory"] == other;
+      cached += s["memory"] == "host" && s["cache_rows"] != 0;
       test += fmt::format(
           "  for (const tessera::Shard& s : l.shards) found += l.tables[s.table].name == {} && "
           "s.rectangle == tessera::Rectangle{{{}, {}, "
@@ -117,13 +120,15 @@ TEST_CASE("the header compiles, and holds the same rectangles on the same ranks"
     }
     if (!tiers) CHECK(shards == 8 + 4 + 1 + 1);
     CHECK((elsewhere > 0) == (tiers > 0));
+    CHECK((cached > 0) == (tiers == 3));
+    CHECK((run.out.find("caches of this table ") != std::string::npos) == (tiers % 2 == 1));
     if (tiers > 0) {
       CHECK(elsewhere < shards);
       CHECK(json["plans"][0]["fits"] == true);
-      CHECK(json["plans"][0]["most_bytes"].get<double>() <= 0.25 * (1 << 30));
+      CHECK(json["plans"][0]["most_bytes"].get<double>() <= (tiers == 3 ? 1 : 0.25) * (1 << 30));
       CHECK(json["plans"][0]["most_" + other + "_bytes"].get<double>() > 0);
       CHECK(text_of(run.folder.path / "page.html")
-                .find(tiers == 1 ? "of the host's memory" : " in a file") != std::string::npos);
+                .find(tiers != 2 ? "of the host's memory" : " in a file") != std::string::npos);
     }
     test += fmt::format(
         "  return l.fault.ok() && found == {0} && l.shards.size() == {0} && l.features.size() == "

@@ -61,7 +61,7 @@ struct StageTimes {
 struct ShardCost {
   /// seconds on its rank; `exchange`: each way
   double route = 0, lookup = 0, exchange = 0, update = 0;
-  double fetch = 0;  ///< between a file and the cache of its rows, while the batch is routed
+  double fetch = 0;  ///< between a cache and where its rows stay, while the batch is routed
   /// seconds on every rank: to cut ids, and to place vectors and cut gradients
   double ask = 0, assemble = 0;
   /// of these, on its own rank, which reads ids and writes vectors in place
@@ -72,6 +72,16 @@ struct ShardCost {
   constexpr double seconds() const { return route + fetch + lookup + 2 * exchange + update; }
   constexpr double shared_seconds() const { return ask + assemble; }
   constexpr double spared_seconds() const { return spared_ask + spared; }
+};
+
+/// Rows in the host's memory, read there or behind a cache: see CostModel::cache_gain.
+struct CacheGain {
+  double hit_rate = 0;         ///< of the distinct rows of a batch, those that are in the cache
+  double seconds = 0;          ///< of a step, to fetch, look up and update, with the cache
+  double seconds_without = 0;  ///< and without
+  /// the hit rate from which on the cache pays; 0 or less: always, above 1: never
+  double pays_from = 0;
+  constexpr bool pays() const { return seconds < seconds_without; }
 };
 
 /// The cost of rectangles, one by one: what both `predict` and the planner add up.
@@ -137,14 +147,14 @@ class CostModel {
   /// Of an element and a row, the table's optimizer included.
   constexpr const MemoryCost& memory(int table) const { return tables_[table].memory; }
 
-  /// Rows in the cache of a rectangle in a file, where nobody says how many: a sixteenth of all, and
-  /// four batches' at least.
+  /// Rows in the cache of a rectangle, where nobody says how many: a sixteenth of all, and four
+  /// batches' at least.
   constexpr std::int64_t cache_rows(int table, const Rectangle& r) const {
     const double least = 4 * distinct_in(tables_[table], r) + 1;
     return std::min(r.rows(), std::max(static_cast<std::int64_t>(least), (r.rows() + 15) / 16));
   }
 
-  /// `cached`: as Shard::cache_rows, 0: `cache_rows`.
+  /// `cached`: as Shard::cache_rows; 0: of a file `cache_rows`, else no cache.
   constexpr ShardCost cost(int table, const Rectangle& r, bool replicated, Tier tier = Tier::device,
                            std::int64_t cached = 0) const {
     const Table& t = tables_[table];
@@ -157,12 +167,33 @@ class CostModel {
       for (const Feature& f : t.features)
         bags += f.bags * (f.hotness == 1 ? share : 1 - constexpr_pow(1 - share, f.hotness));
     }
-    ShardCost c = replicated ? replica(t, r.width(), share, tier)
+    const bool behind = tier != Tier::device && (tier == Tier::file || cached > 0);
+    const Tier read = behind ? Tier::device : tier;
+    ShardCost c = replicated ? replica(t, r.width(), share, read)
                              : shard(t, r.width(), ids, distinct, bags,
-                                     whole ? 1 : t.rows / (end - begin), tier);
-    if (tier == Tier::file)
-      c.fetch = fetch_seconds(t, r, distinct, cached > 0 ? cached : cache_rows(table, r));
+                                     whole ? 1 : t.rows / (end - begin), read);
+    if (behind)
+      c.fetch = (replicated ? ids / ranks_ + distinct : ids) * cluster_.directory_seconds +
+                missed_in(t, r, cached > 0 ? cached : cache_rows(table, r)) *
+                    missed_seconds(t, r.width(), tier);
     return c;
+  }
+
+  /// What a cache of `cached` rows is worth to a rectangle OnHost.
+  constexpr CacheGain cache_gain(int table, const Rectangle& r, bool replicated,
+                                 std::int64_t cached) const {
+    const Table& t = tables_[table];
+    const auto seconds = [](const ShardCost& c) { return c.fetch + c.lookup + c.update; };
+    const double distinct = std::max(1e-30, distinct_in(t, r)),
+                 missed = std::min(distinct, missed_in(t, r, cached)),
+                 each = missed_seconds(t, r.width(), Tier::host);
+    CacheGain gain{.hit_rate = 1 - missed / distinct,
+                   .seconds = seconds(cost(table, r, replicated, Tier::host, cached)),
+                   .seconds_without = seconds(cost(table, r, replicated, Tier::host))};
+    // what may be missed in the time that is saved by hits
+    gain.pays_from =
+        1 - (gain.seconds_without - (gain.seconds - missed * each)) / (distinct * each);
+    return gain;
   }
 
  private:
@@ -204,16 +235,21 @@ class CostModel {
                                   : t.distinct * share_in(t, r);
   }
 
-  /// Rows that are not in the cache are read, and as many go back, into blocks that are read
-  /// first. As if the most frequent rows were those in the cache.
-  constexpr double fetch_seconds(const Table& t, const Rectangle& r, double distinct,
-                                 std::int64_t cached) const {
-    const double frequent = t.rows * static_cast<double>(cached) /
-                            static_cast<double>(std::max<std::int64_t>(1, r.rows()));
-    const double missing = distinct * distinct_rows(t.given, t.rows, frequent, t.rows, t.skew) /
-                           std::max(1e-30, t.distinct);
-    const double record = static_cast<double>(t.memory.of({0, 1, 0, r.width()}));
-    return missing * 3 * (kBlock + record) / cluster_.file_bandwidth;
+  /// Rows of a batch that a cache lacks.
+  constexpr double missed_in(const Table& t, const Rectangle& r, std::int64_t cached) const {
+    const double here = static_cast<double>(std::max<std::int64_t>(1, r.rows())),
+                 slots = static_cast<double>(cached);
+    return workload_.sorted_ids
+               ? missed_rows(t.given, slots, t.rows, static_cast<double>(r.row_begin),
+                             static_cast<double>(r.row_end), t.skew)
+               : here / t.rows *
+                     missed_rows(t.given, slots * t.rows / here, t.rows, 0, t.rows, t.skew);
+  }
+  /// Each is read, and as many go back; of files, into blocks that are read first.
+  constexpr double missed_seconds(const Table& t, int width, Tier tier) const {
+    if (tier == Tier::host) return apply_seconds(t.memory, 1, width, tier);
+    const double record = static_cast<double>(t.memory.of({0, 1, 0, width}));
+    return 3 * (kBlock + record) / cluster_.file_bandwidth;
   }
 
   constexpr double gather_seconds(double ids, double distinct, int width, Tier tier) const {

@@ -93,7 +93,7 @@ struct CutOption {
   double total = 0;  // over all ranks
   int rank = -1;     // pinned
   Tier tier = Tier::device;
-  std::int64_t cache_rows = 0;     // of a part in a file
+  std::int64_t cache_rows = 0;     // of a part that is not in the device's memory
   PlannedPolicy policy{};          // of Cut::own
   std::vector<PartCost> pieces{};  // where parts differ: each; `seconds`, `bytes`: the largest
 
@@ -138,15 +138,17 @@ constexpr CutOption option_of_pieces(const Layout& layout, int t, const CostMode
   return o;
 }
 
+/// `behind`: rows of the tier host are behind a cache; those of files always are.
 constexpr CutOption cut_option(const Layout& layout, int t, const CostModel& model, Cut cut,
-                               int parts, int rank = -1, Tier tier = Tier::device) {
+                               int parts, int rank = -1, Tier tier = Tier::device,
+                               bool behind = false) {
   const TableSpec& table = layout.tables[t];
   const int all = layout.ranks();
   const int blocks = cut == Cut::row_wise ? all
                      : cut == Cut::grid   ? layout.topology.node_size()
                                           : 1;
   const Rectangle part{0, even_cut(table.rows, blocks, 1), 0, table.width / parts};
-  const std::int64_t cached = tier == Tier::file ? model.cache_rows(t, part) : 0;
+  const std::int64_t cached = behind || tier == Tier::file ? model.cache_rows(t, part) : 0;
   // frequent rows stand first
   if ((cut == Cut::row_wise || cut == Cut::grid) && model.workload().sorted_ids)
     return option_of_pieces(layout, t, model,
@@ -180,8 +182,11 @@ constexpr void append_cut_options(const Layout& layout, int t, const CostModel& 
   const auto add = [&](Cut cut, int parts, int rank = -1) {
     options.push_back(cut_option(layout, t, model, cut, parts, rank));
     for (const Tier tier : {Tier::host, Tier::file})
-      if (memory_of(model.cluster(), tier) > 0)
-        options.push_back(cut_option(layout, t, model, cut, parts, rank, tier));
+      for (const bool behind : {false, true})
+        if (memory_of(model.cluster(), tier) > 0 && behind <= (tier == Tier::host)) {
+          options.push_back(cut_option(layout, t, model, cut, parts, rank, tier, behind));
+          if (behind && options.back().cache_bytes >= options.back().bytes) options.pop_back();
+        }
   };
   const TablePin* pin = constraints.pin_of(table.name);
   const auto wanted = [&](Cut cut) {

@@ -130,10 +130,12 @@ class Planner {
     }
     std::vector<int> choice;
     if (has(Tier::host) || has(Tier::file))
-      for (const double fill : {0.95, 0.8, 0.6}) {
-        fill_devices(fill, choice);
-        consider(choice);
-      }
+      for (const double fill : {0.95, 0.8, 0.6})
+        for (const bool caches : {true, false}) {
+          if (!caches && !has(Tier::host)) continue;
+          fill_devices(fill, caches, choice);
+          consider(choice);
+        }
     for (const double time_share : {1e9, 1.0, 0.3, 0.1, 0.5, 0.2})
       for (const double byte_share : {1e9, 1.0, 0.3, 0.1, 0.02, 0.5, 0.05}) {
         if (constraints_.effort < kThorough &&
@@ -167,14 +169,17 @@ class Planner {
   }
 
   /// The tables that gain most per byte on the devices, up to a share of their memory; the others
-  /// on the hosts, or in files. Parts are small beside a rank's memory, where a table has such.
-  constexpr void fill_devices(double share, std::vector<int>& choice) const {
+  /// on the hosts, behind caches where those pay and `caches` are allowed, or in files. Parts are
+  /// small beside a rank's memory, where a table has such.
+  constexpr void fill_devices(double share, bool caches, std::vector<int>& choice) const {
     const Tier farther = has(Tier::host) ? Tier::host : Tier::file;
     const auto cheapest = [&](std::size_t t, Tier tier) {
       int best = -1;
       double least = 1e300;
       for (std::size_t o = first_option_[t]; o < end_option(t); ++o) {
-        if (options_[o].tier != tier) continue;
+        if (options_[o].tier != tier ||
+            (tier == Tier::host && options_[o].cache_rows != 0 && !caches))
+          continue;
         const double excess =
             8 * static_cast<double>(options_[o].bytes) / static_cast<double>(room(tier));
         const double score = excess <= 1 ? options_[o].total : 1e100 * excess;

@@ -4,6 +4,8 @@
 
 #include <tessera/planner/constexpr_math.hpp>
 
+#include <algorithm>
+
 namespace tessera::inline v0 {
 
 // Ids whose frequency falls with a power of their rank: row k (from 0) is drawn as often as x^-skew
@@ -42,6 +44,52 @@ constexpr double distinct_rows(double ids, double rows, double begin, double end
   for (int i = 0; i <= intervals; ++i, x *= grow, touches *= fall)
     sum += x * (1 - constexpr_exp(-touches)) * (i == 0 || i == intervals ? 1 : i % 2 == 1 ? 4 : 2);
   return sum;
+}
+
+/// Expected number of distinct rows among [begin, end) that `ids` draws touch, and that at least as
+/// many draws before them, `before`, did not: the integral of exp(-before p(x)) (1 - exp(-ids
+/// p(x))), by the same rule.
+constexpr double new_rows(double ids, double before, double rows, double begin, double end,
+                          double skew) {
+  if (ids <= 0 || end <= begin) return 0;
+  if (skew < 1e-6)
+    return (end - begin) * constexpr_exp(-before / rows) * (1 - constexpr_exp(-ids / rows));
+  const double mass = power_mass(rows + 1, skew), a = begin + 1, b = end + 1;
+  const auto clamp = [a, b](double x) { return x < a ? a : x > b ? b : x; };
+  // touched before more than 30 times; not 0.001 times in all
+  const double known = clamp(constexpr_exp((constexpr_log(before / mass) - 3.4) / skew));
+  const double rare = clamp(constexpr_exp((constexpr_log((before + ids) / mass) + 6.9) / skew));
+  double sum = b > rare ? ids / mass * (power_mass(b, skew) - power_mass(rare, skew)) : 0;
+  if (rare <= known) return sum;
+  constexpr int intervals = 24;
+  const double first = constexpr_log(known), h = (constexpr_log(rare) - first) / intervals;
+  const double grow = constexpr_exp(h), fall = constexpr_exp(-skew * h);
+  double x = known * h / 3, p = constexpr_exp(-skew * first) / mass;
+  for (int i = 0; i <= intervals; ++i, x *= grow, p *= fall)
+    sum += x * constexpr_exp(-before * p) * (1 - constexpr_exp(-ids * p)) *
+           (i == 0 || i == intervals ? 1
+            : i % 2 == 1             ? 4
+                                     : 2);
+  return sum;
+}
+
+/// Expected number of distinct rows among [begin, end) that a batch of `ids` draws touches and that
+/// a cache of `cached` of those rows lacks, if it gives up first what was used in no batch for
+/// longest (Che's approximation: a row is there if it was drawn since as many draws as touch
+/// `cached` distinct rows). `cached`: those of a batch at least.
+constexpr double missed_rows(double ids, double cached, double rows, double begin, double end,
+                             double skew) {
+  if (cached >= end - begin) return 0;
+  if (skew < 1e-6) return (end - begin - cached) * (1 - constexpr_exp(-ids / rows));
+  // Newton's rule on a concave function, from below: every step falls short.
+  double before = std::max(cached, ids);
+  for (int i = 0; i < 40; ++i) {
+    const double step = (cached - distinct_rows(before, rows, begin, end, skew)) /
+                        std::max(1e-30, new_rows(1, before, rows, begin, end, skew));
+    if (step < 1e-3 * before) break;
+    before += step;
+  }
+  return new_rows(ids, before, rows, begin, end, skew);
 }
 
 }  // namespace tessera::inline v0
