@@ -192,6 +192,7 @@ struct Expected {
       false;             ///< the least bytes cross the bus, whose copy counts in place of the GPU's
   double memory_us = 0;  ///< of a step on an H200, whose copy is taken to move 4.3 TB/s
   double products_us = 0;  ///< of a step
+  double host_us = 0;      ///< that the host works beside it
 
   static constexpr double cache_speed = 5.5e12, h200_copy = 4.3e12;
 
@@ -199,7 +200,8 @@ struct Expected {
   double time(double bytes, double dram_bytes, double copy) const {
     if (share == 0) return memory_us * h200_copy / copy + products_us;
     const double from_memory = dram_bytes / (share * copy);
-    return 1e6 * (from_cache ? std::max(from_memory, bytes / cache_speed) : from_memory);
+    return std::max(1e6 * (from_cache ? std::max(from_memory, bytes / cache_speed) : from_memory),
+                    host_us);
   }
 };
 

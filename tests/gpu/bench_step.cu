@@ -6,6 +6,7 @@
 // nothing. Batches are in device memory before the clock starts, and take turns.
 //   Two of NVIDIA Merlin's synthetic models (distributed-embeddings, config_v3.py: Tiny and Small), Adagrad, MLP in TF32 or bfloat16.
 //   Published on one A100: Tiny 24.4 ms, Small 67.4 ms.
+//   A table of 2 GB alone: in the GPU's memory, in the host's, and there behind caches; batches routed ahead.
 //   DLRM: 26 tables x 1,000,000 rows x 128, one id each; bottom 13-512-256-128, top 1024-1024-512-256-1; SGD; dot in TF32, MLPs in TF32
 //   or bfloat16. Its 13 numbers, and the rows of the others' models, are padded to multiples of 16.
 #include <gpu/bench_gpu.hpp>
@@ -13,6 +14,7 @@
 
 #include <tessera/dense/dense.cuh>
 #include <tessera/interaction/dot.cuh>
+#include <tessera/planner/power_law.hpp>
 
 #include <fmt/format.h>
 
@@ -306,6 +308,89 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
                 train);
 }
 
+/// Where the rows of a table are: in the GPU's memory, in the host's, or there behind a cache of so
+/// many of a hundred rows.
+struct TierCase {
+  const char* name;
+  Tier tier = Tier::device;
+  int cached_percent = 0;
+};
+
+/// BasicSelfCommunicator for a thread of its own: nobody else takes part in its calls.
+struct SecondSelf : One {
+  using One::One;
+  void interrupt(const std::string&) const {}
+};
+
+/// Steps of a table alone, one id per sample, its batches routed ahead on a second stream.
+void tiers(benchmark::State& state, const TierCase& how, double skew) {
+  constexpr int width = 128;
+  constexpr std::size_t many = 40;  // batches: the cache must not know them by heart
+  const std::int64_t rows = size_or(4'000'000, 1'000), batch = batch_size();
+  const std::int64_t cached = rows * how.cached_percent / 100;
+  const gpu::Stream stream, second_stream;
+  const Cuda backend({.stream = stream.get()}), second_backend({.stream = second_stream.get()});
+  One self{CudaTransfer(backend)};
+  SecondSelf second{CudaTransfer(second_backend)};
+  using Embeddings = LayoutCollection<Widths<width>, Sgd, Cuda, One>;
+  Embeddings embeddings{self,
+                        backend,
+                        make_layout({1}, {{"table", rows, width}}, {{"feature", "table"}},
+                                    {{0, {0, rows, 0, width}, 0, how.tier, cached}}),
+                        {}};
+  std::vector<DeviceArray<std::int64_t>> ids;
+  double distinct = 0;
+  for (std::size_t b = 0; b < many; ++b) {
+    ids.emplace_back(backend, static_cast<std::size_t>(batch));
+    distinct +=
+        static_cast<double>(draw(backend, ids.back().data(), batch, {b, rows, skew})) / many;
+  }
+  const DeviceArray<float> output = floats(backend, batch * width),
+                           gradient = drawn_values<float>(backend, batch * width, 3);
+  backend.synchronize();  // ids are read on the other stream
+  const MatrixView<float> out(output.data(), batch, width);
+  const auto keyed = [&](std::size_t b) {
+    return KeyedJagged<std::int64_t>{1, batch, ids[b % many].span(), {}, {}};
+  };
+  RouteAhead<Embeddings, std::int64_t, SecondSelf, Cuda> ahead(embeddings, second, second_backend);
+  std::size_t turn = 0;
+  ahead.start(keyed(turn));
+  const auto step = [&](std::size_t) {
+    const auto pooled = embeddings.forward_routed(ahead.take(), out);
+    ahead.start(keyed(++turn));
+    embeddings.backward(pooled, {gradient.data(), batch, width});
+  };
+  for (int i = 0; i < (small_run() ? 2 : 30); ++i) step(0);  // the cache is full
+  const CacheCounters before = embeddings.tables().cache_counters();
+  const std::size_t first = turn;
+  const double n = static_cast<double>(batch), row = 4.0 * width, table = static_cast<double>(rows);
+  const double missed =
+      cached == 0 ? 0 : missed_rows(n, static_cast<double>(cached), table, 0, table, skew);
+  // Over the bus: rows looked up and, each once, updated; or those that the cache lacks, both ways.
+  // In the GPU's memory: both, and outputs and gradients.
+  const bool bus = how.tier != Tier::device;
+  const double least = !bus          ? 3 * row * distinct + 2 * row * n
+                       : cached == 0 ? row * n + 2 * row * distinct
+                                     : 2 * row * missed;
+  measure(state, backend, 1, bus ? least : 3 * row * n + 2 * row * n, least,
+          {.share = 0.7,
+           .over_bus = bus,
+           .host_us = cached == 0 ? 0 : 1e6 * n * Cluster{}.directory_seconds},
+          step);
+  static_cast<void>(ahead.take());
+  const CacheCounters after = embeddings.tables().cache_counters();
+  const double steps = static_cast<double>(turn - first);
+  if (cached == 0) return;
+  state.counters["hit_rate"] = 1 - static_cast<double>(after.fetched_rows - before.fetched_rows) /
+                                       static_cast<double>(after.rows - before.rows);
+  state.counters["expected_hit_rate"] = 1 - missed / distinct;
+  state.counters["bus_bytes"] = static_cast<double>(after.read_bytes + after.written_bytes -
+                                                    before.read_bytes - before.written_bytes) /
+                                steps;
+  state.counters["waited_ms"] = 1e3 * (after.seconds - before.seconds) / steps;
+  results().back().name += fmt::format(" (hit rate {:.2f})", state.counters["hit_rate"].value);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -325,5 +410,12 @@ int main(int argc, char** argv) {
       add(fmt::format("step/DLRM/{}{}", how.name, graph),
           [how, captured](benchmark::State& state) { dlrm(state, how, captured); });
   }
+  for (const double skew : {0.0, 1.05})
+    for (const TierCase how :
+         {TierCase{"resident"}, TierCase{"on the host", Tier::host},
+          TierCase{"cache of 5 %", Tier::host, 5}, TierCase{"cache of 25 %", Tier::host, 25},
+          TierCase{"cache of 60 %", Tier::host, 60}})
+      add(fmt::format("tiers/{}/{}", how.name, skew == 0 ? "uniform" : "zipf 1.05"),
+          [how, skew](benchmark::State& state) { tiers(state, how, skew); });
   return run_cases(argc, argv, markdown);
 }

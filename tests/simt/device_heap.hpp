@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -237,10 +238,42 @@ class HostPages {
   }
   bool holds(const void* p) {
     const std::lock_guard lock(mutex_);
-    const auto after = blocks_.upper_bound(static_cast<const char*>(p));
-    return after != blocks_.begin() &&
-           static_cast<const char*>(p) < std::prev(after)->first + std::prev(after)->second;
+    return within(blocks_, p) != 0 || within(registered_, p) != 0;
   }
+
+  /// Registers memory of the host; false where less than that is left of `limit` bytes, or it is
+  /// registered.
+  bool lock(void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (locked_ + bytes > limit_ || within(registered_, p) != 0) return false;
+    registered_[static_cast<const char*>(p)] = bytes;
+    locked_ += bytes;
+    return true;
+  }
+  bool unlock(void* p) {
+    const std::lock_guard lock(mutex_);
+    const auto block = registered_.find(static_cast<const char*>(p));
+    if (block == registered_.end()) return false;
+    locked_ -= block->second;
+    registered_.erase(block);
+    return true;
+  }
+  /// Whether some of the bytes, but not all, are in the piece of registered memory of the first.
+  bool crosses(const void* p, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t left = within(registered_, p);
+    return left != 0 && left < bytes;
+  }
+  /// Bytes that are registered, and the most that may be.
+  std::size_t locked() {
+    const std::lock_guard lock(mutex_);
+    return locked_;
+  }
+  void limit(std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limit_ = bytes;
+  }
+
   /// At the end of deferred streams: what has been freed. Ends the process if that was written
   /// since.
   void give_all_back() {
@@ -258,8 +291,20 @@ class HostPages {
   }
 
  private:
+  using Blocks = std::map<const char*, std::size_t>;
+
+  /// Bytes of the block behind p; 0 where it is in none.
+  static std::size_t within(const Blocks& blocks, const void* p) {
+    const auto* const at = static_cast<const char*>(p);
+    const auto after = blocks.upper_bound(at);
+    if (after == blocks.begin()) return 0;
+    const auto& [first, bytes] = *std::prev(after);
+    return at < first + bytes ? static_cast<std::size_t>(first + bytes - at) : 0;
+  }
+
   std::mutex mutex_;
-  std::map<const char*, std::size_t> blocks_;
+  Blocks blocks_, registered_;
+  std::size_t locked_ = 0, limit_ = SIZE_MAX;
   std::vector<std::pair<void*, std::size_t>> freed_;
 };
 

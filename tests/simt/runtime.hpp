@@ -231,8 +231,11 @@ inline cudaError_t cudaSetDevice(int device) {
 }
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrCanUseHostPointerForRegisteredMem = 91,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-  cudaDevAttrMemoryPoolsSupported = 115
+  cudaDevAttrHostRegisterSupported = 99,
+  cudaDevAttrMemoryPoolsSupported = 115,
+  cudaDevAttrHostNumaId = 134
 };
 namespace simt {
 /// Whether the driver has memory pools.
@@ -240,12 +243,25 @@ inline bool& has_memory_pools() {
   static bool has = true;
   return has;
 }
+/// Whether memory of the host can be registered and used by its own pointer, and the memory node
+/// that is nearest to the device; -1: there is but one.
+inline bool& can_register() {
+  static bool can = true;
+  return can;
+}
+inline int& host_numa_node() {
+  static int node = -1;
+  return node;
+}
 }  // namespace simt
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   // Few multiprocessors, so that grids that loop over their work do loop.
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2
-           : attribute == cudaDevAttrMemoryPoolsSupported
-               ? (simt::has_memory_pools() ? 1 : 0)
+  *value = attribute == cudaDevAttrMultiProcessorCount    ? 2
+           : attribute == cudaDevAttrMemoryPoolsSupported ? (simt::has_memory_pools() ? 1 : 0)
+           : attribute == cudaDevAttrHostNumaId           ? simt::host_numa_node()
+           : attribute == cudaDevAttrHostRegisterSupported ||
+                   attribute == cudaDevAttrCanUseHostPointerForRegisteredMem
+               ? (simt::can_register() ? 1 : 0)
                : static_cast<int>(simt::SharedMemory::max_dynamic_bytes);
   return cudaSuccess;
 }
@@ -268,6 +284,14 @@ inline cudaError_t cudaFreeHost(void* p) {
   simt::HostPages::instance().free(p);
   return cudaSuccess;
 }
+constexpr unsigned cudaHostRegisterDefault = 0;
+inline cudaError_t cudaHostRegister(void* p, std::size_t bytes, unsigned) {
+  return simt::noted(simt::HostPages::instance().lock(p, bytes) ? cudaSuccess
+                                                                : cudaErrorMemoryAllocation);
+}
+inline cudaError_t cudaHostUnregister(void* p) {
+  return simt::noted(simt::HostPages::instance().unlock(p) ? cudaSuccess : cudaErrorInvalidValue);
+}
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice = 3, cudaMemcpyDefault = 4 };
 namespace simt {
 /// Memory of the host that is not page-locked: a copy from it reads it before the call returns, a
@@ -280,6 +304,9 @@ inline bool pageable(const void* p) {
 template <class Copy>
 cudaError_t enqueue_copy(cudaStream_t stream, const void* to, const void* from, std::size_t bytes,
                          const Copy& copy) {
+  // CUDA refuses copies that cross the border of registered memory.
+  if (HostPages::instance().crosses(from, bytes) || HostPages::instance().crosses(to, bytes))
+    return noted(cudaErrorInvalidValue);
   const bool reads = pageable(from), writes = pageable(to);
   if (capturing(stream) && (reads || writes)) return noted(cudaErrorStreamCaptureUnsupported);
   if (reads && Streams::instance().deferred()) {

@@ -8,6 +8,9 @@
 #include <tessera/tables/buffer.hpp>
 
 #include <doctest/doctest.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <gpu/graph.hpp>
 
@@ -15,6 +18,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -135,6 +140,136 @@ TEST_CASE("what would grow while a stream is captured throws, and keeps what it 
 
   advises([&] { backend.allocate(8); });
   CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+namespace {
+
+std::vector<std::pair<std::size_t, int>> placed;  // bytes and node of each piece
+long note_place(void*, std::size_t bytes, int node) {
+  placed.emplace_back(bytes, node);
+  return 0;
+}
+/// Whether the address belongs to the process.
+bool mapped(const void* p) {
+  unsigned char in_memory = 0;
+  return mincore(const_cast<void*>(p), 4096, &in_memory) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("page-locked memory in pieces: placed, locked, counted, and given back when one fails") {
+  auto& pages = simt::HostPages::instance();
+  gpu::PageLockedMemory memory({.piece = 8192, .least = 4096, .place = note_place});
+  const auto whole = [&](std::size_t bytes) {
+    void* const p = memory.allocate(bytes);
+    CHECK(pages.holds(p));
+    CHECK(pages.locked() == 0);
+    CHECK(memory.bytes() == 0);
+    memory.deallocate(p);
+    CHECK(!pages.holds(p));
+  };
+  whole(0);
+  whole(4095);
+  placed.clear();
+  for (const int node : {-1, 0, 3}) {
+    simt::host_numa_node() = node;
+    auto* const p = static_cast<std::byte*>(memory.allocate(8192 * 3 + 100));
+    CHECK(memory.bytes() == 8192 * 3 + 4096);
+    CHECK(pages.locked() == memory.bytes());
+    if (node < 0) CHECK(placed.empty());
+    if (node >= 0)
+      CHECK(placed == decltype(placed){{8192, node}, {8192, node}, {8192, node}, {4096, node}});
+    placed.clear();
+    // Across borders CUDA does not copy; the parts do.
+    std::vector<std::byte> there(8192 * 3 + 100), back(there.size());
+    for (std::size_t i = 0; i < there.size(); ++i) there[i] = static_cast<std::byte>(i * 7);
+    CHECK(cudaMemcpyAsync(p, there.data(), there.size(), cudaMemcpyDefault, nullptr) ==
+          cudaErrorInvalidValue);
+    static_cast<void>(cudaGetLastError());
+    std::vector<std::size_t> parts;
+    memory.for_each_part(p + 100, there.data(), 8192 * 2, [&](std::size_t at, std::size_t bytes) {
+      CHECK(cudaMemcpyAsync(p + 100 + at, there.data() + at, bytes, cudaMemcpyDefault, nullptr) ==
+            cudaSuccess);
+      parts.push_back(bytes);
+    });
+    CHECK(parts == std::vector<std::size_t>{8092, 8192, 100});
+    memory.for_each_part(back.data(), p + 100, 8192 * 2, [&](std::size_t at, std::size_t bytes) {
+      CHECK(cudaMemcpyAsync(back.data() + at, p + 100 + at, bytes, cudaMemcpyDefault, nullptr) ==
+            cudaSuccess);
+    });
+    back.resize(8192 * 2), there.resize(back.size());
+    CHECK(back == there);
+    memory.deallocate(p);
+    CHECK(memory.bytes() == 0);
+    CHECK(pages.locked() == 0);
+    CHECK(!mapped(p));
+  }
+  // The third piece cannot be locked.
+  simt::host_numa_node() = 0;
+  pages.limit(20'000);
+  placed.clear();
+  const std::string text = message_of([&] { memory.allocate(8192 * 4); });
+  CHECK(text.find("page-locking 32768 bytes of host memory: 16384 bytes were locked, the next 8192 "
+                  "could not be") != std::string::npos);
+  CHECK(text.find("cudaErrorMemoryAllocation") != std::string::npos);
+  CHECK(placed.size() == 3);
+  CHECK(pages.locked() == 0);
+  CHECK(memory.bytes() == 0);
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+  pages.limit(SIZE_MAX);
+  // Devices that do not read registered memory by the host's pointer.
+  simt::can_register() = false;
+  whole(8192 * 3);
+  simt::can_register() = true;
+  simt::host_numa_node() = -1;
+  CHECK(message_of([&] { memory.configure({.piece = 5000}); }).find("5000") != std::string::npos);
+}
+
+TEST_CASE("a backend's copies are cut at the borders of page-locked pieces") {
+  auto& memory = gpu::PageLockedMemory::of_process();
+  memory.configure({.piece = 4096, .least = 1});
+  const gpu::Stream stream;
+  const Cuda backend({.stream = stream.get()});
+  constexpr std::size_t bytes = 5 * 4096 - 7;
+  auto* const p = static_cast<std::byte*>(Cuda::allocate_host(bytes));
+  auto* const other = static_cast<std::byte*>(Cuda::allocate_host(bytes));
+  CHECK(memory.bytes() == 2 * 5 * 4096);
+  Buffer<std::byte, Cuda> device;
+  device.resize(backend, bytes);
+  std::vector<std::byte> there(bytes), back(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) there[i] = static_cast<std::byte>(i * 11);
+  backend.copy(p, there.data(), bytes);
+  backend.copy(device.data(), p, bytes);
+  backend.copy(other + 1000, device.data(), bytes - 1000);
+  backend.copy(p + 3000, other + 2000, bytes - 3000);  // borders at different places
+  backend.copy(back.data(), p, bytes);
+  backend.synchronize();
+  for (std::size_t i = 3000; i < bytes; ++i) there[i] = static_cast<std::byte>((i - 2000) * 11);
+  CHECK(back == there);
+  Cuda::deallocate_host(other, bytes);
+  Cuda::deallocate_host(p, bytes);
+  memory.configure({});
+}
+
+TEST_CASE("a backend's memory of the host comes from the node that the GPU is nearest to") {
+  simt::host_numa_node() = 0;
+  auto& memory = gpu::PageLockedMemory::of_process();
+  void* const p = Cuda::allocate_host(3 << 20);
+  CHECK(memory.bytes() == 3 << 20);
+  CHECK(simt::HostPages::instance().locked() == 3 << 20);
+  CHECK(message_of([&] { memory.configure({}); }).find("3145728 bytes are locked") !=
+        std::string::npos);
+  int policy = -1;
+  unsigned long nodes[16]{};
+  // Some containers refuse both calls; then the memory is where the system puts it.
+  if (syscall(SYS_get_mempolicy, &policy, nodes, 8 * sizeof(nodes), p, MPOL_F_ADDR) == 0 &&
+      policy != MPOL_DEFAULT) {
+    CHECK(policy == MPOL_PREFERRED);
+    CHECK(nodes[0] == 1);
+  }
+  Cuda::deallocate_host(p, 3 << 20);
+  CHECK(memory.bytes() == 0);
+  simt::host_numa_node() = -1;
 }
 
 TEST_CASE("the driver's pool keeps what is freed, unless somebody chose otherwise") {

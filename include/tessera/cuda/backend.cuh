@@ -63,13 +63,10 @@ class Cuda {
 
   /// Memory of the host that the GPU reads and writes, too, and that copies do not wait for.
   static void* allocate_host(std::size_t bytes) {
-    void* p = nullptr;
-    gpu::check(cudaMallocHost(&p, bytes == 0 ? 1 : bytes),
-               "allocating {} bytes of page-locked host memory", bytes);
-    return p;
+    return gpu::PageLockedMemory::of_process().allocate(bytes);
   }
   static void deallocate_host(void* p, std::size_t) noexcept {
-    gpu::report(cudaFreeHost(p), "freeing page-locked host memory");
+    gpu::PageLockedMemory::of_process().deallocate(p);
   }
 
   /// Between any two memories, in the order of the stream. Memory of the host that is not from

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/cuda/error.cuh>
+#include <tessera/cuda/page_locked.cuh>
 
 #include <array>
 #include <atomic>
@@ -192,7 +193,13 @@ void copy(T* to, const T* from, std::int64_t count, cudaStream_t stream) {
   static_assert(std::is_trivially_copyable_v<T>);
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
   if (count > 0)
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying {} bytes", bytes);
+    PageLockedMemory::of_process().for_each_part(
+        to, from, bytes, [&](std::size_t at, std::size_t part) {
+          check(cudaMemcpyAsync(reinterpret_cast<std::byte*>(to) + at,
+                                reinterpret_cast<const std::byte*>(from) + at, part,
+                                cudaMemcpyDefault, stream),
+                "copying {} bytes", bytes);
+        });
 }
 
 /// Sets `count` elements to zero bytes, in the order of the stream.
