@@ -7,6 +7,7 @@
 
 #include <collection/cache_bodies.hpp>
 #include <gpu/array.hpp>
+#include <support/copy_blocks.hpp>
 #include <support/temporary_folder.hpp>
 
 #include <tessera/checkpoint/async_save.hpp>
@@ -17,7 +18,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 template <>
@@ -68,14 +71,21 @@ inline void checkpoints() {
     train(file, 0, 3);
     const caches::Seen at_3 = tables_of(file);
     {
-      AsyncSave save(c, path("saved"), of_file, 3);
+      std::optional<CopiedBlocks> copied(std::in_place);
+      AsyncSave clones(c, path("cloned"), of_file, 3);
+      CHECK(CopiedBlocks::calls > 0);
+      copied.reset();
+      AsyncSave save(c, path("saved"), of_file, 3);  // as this folder's file system can
       train(file, 3, 6);
+      clones.finish(c);
       save.finish(c);
     }
     save_checkpoint(c, path("saved"), of_file, 6);
-    train(other, 10, 12);
-    load_checkpoint(c, folder.path / "saved" / checkpoint_name(3), of_other);
-    CHECK(caches::same_bits(tables_of(other), at_3));
+    for (const char* const saved : {"cloned", "saved"}) {
+      train(other, 10, 12);
+      load_checkpoint(c, folder.path / saved / checkpoint_name(3), of_other);
+      CHECK(caches::same_bits(tables_of(other), at_3));
+    }
     train(other, 3, 6);
     CHECK(caches::same_bits(tables_of(other), tables_of(file)));
     load_checkpoint(c, folder.path / "saved" / checkpoint_name(6), of_memory);

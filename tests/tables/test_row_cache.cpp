@@ -9,6 +9,7 @@
 #include <tessera/io/safetensors.hpp>
 #include <tessera/tables/row_cache.hpp>
 
+#include <support/copy_blocks.hpp>
 #include <support/on_backend.hpp>
 #include <support/temporary_folder.hpp>
 
@@ -26,6 +27,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -135,6 +137,30 @@ TEST_CASE("a file that has become shorter is an error that names it") {
     TransferQueue queue(depth);
     on_backend::check_message([&] { queue.read({&transfer, 1}); }, "the file has become shorter");
   }
+}
+
+TEST_CASE("a clone is the file as it was, or there is none") {
+  const TemporaryFolder folder;
+  constexpr std::size_t bytes = 4 * DirectFile::block;
+  DirectFile file(folder.path / "rows", bytes);
+  std::fill_n(file.view(), bytes, std::byte{1});
+  const auto as_it_was = [&](const FileClone& clone) {
+    file.view()[5000] = std::byte{2};
+    file.write_view();
+    CHECK(std::all_of(clone.at(file.view()), clone.at(file.view() + bytes),
+                      [](std::byte b) { return b == std::byte{1}; }));
+    file.view()[5000] = std::byte{1};
+  };
+  // This folder's file system may be able to, or not.
+  if (const auto clone = file.clone()) as_it_was(*clone);
+  const CopiedBlocks copied;
+  const auto clone = file.clone();
+  REQUIRE(clone != nullptr);
+  CHECK(CopiedBlocks::calls == 1);
+  as_it_was(*clone);
+  detail::share_blocks = [](int, int) { return -1; };
+  CHECK(file.clone() == nullptr);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
 }
 
 TEST_CASE("a file that another lets go of in a moment is waited for, even if it is removed then") {

@@ -10,6 +10,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/row_marks.hpp>
 #include <tessera/core/row_observer.hpp>
+#include <tessera/io/direct_file.hpp>
 #include <tessera/io/safetensors.hpp>
 
 #include <algorithm>
@@ -61,6 +62,8 @@ struct CheckpointRows {
   std::vector<Part> parts{};
   MemoryCopy copy{};      ///< empty: the host reads and writes the parts itself
   MemoryGather gather{};  ///< of tables that the host cannot read
+  /// of rows in a file: as it is now, where the file system can do that, else null
+  std::function<std::shared_ptr<const FileClone>()> clone{};
 };
 
 /// What a checkpoint holds: the list of tensors, the same on every rank, and where this rank's rows
@@ -108,7 +111,8 @@ class CheckpointContents {
                           .arena = shard.arena,
                           .arena_row = shard.arena_row,
                           .copy = shard.host_memory ? MemoryCopy{} : copy,
-                          .gather = shard.host_memory ? MemoryGather{} : gather};
+                          .gather = shard.host_memory ? MemoryGather{} : gather,
+                          .clone = shard.clone};
       const int t = first[static_cast<std::size_t>(shard.table)];
       with_matrix(shard.weights, [&](const auto& weights) {
         rows.parts.push_back(part(t, column, weights, write));

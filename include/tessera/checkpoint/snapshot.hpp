@@ -26,7 +26,7 @@ namespace tessera::inline v0 {
 /// The rows of a checkpoint as they were when the snapshot was made, while training goes on. A
 /// writer takes the rows block by block; before an update changes a row that the writer has not
 /// reached, the row is copied aside. Small tensors (all but tables), and a GPU's tables, whose updates
-/// nobody tells of, are copied at once. Extra memory of the host: those, one bit for each row, and
+/// nobody tells of, are copied at once; those in files are cloned where the file system can. Extra memory of the host: those, one bit for each row, and
 /// at most about `memory_bytes` of rows: when they are full, updates wait for the writer. Updates
 /// come from one thread, the writer is another.
 class Snapshot {
@@ -41,7 +41,7 @@ class Snapshot {
       const bool written = std::any_of(rows.parts.begin(), rows.parts.end(),
                                        [](const CheckpointRows::Part& part) { return part.write; });
       if (at_once(rows)) {
-        if (written) copy_now(i);
+        if (written && !clone_now(i)) copy_now(i);
         continue;
       }
       Arena& arena = arenas_[{rows.source, rows.arena}];
@@ -80,8 +80,13 @@ class Snapshot {
                                           std::int64_t first, std::int64_t count) {
     blocks_.clear();
     if (at_once(rows)) {
-      const std::byte* copy =
-          copies_.at(static_cast<std::size_t>(&rows - contents_.rows().data())).data();
+      const auto index = static_cast<std::size_t>(&rows - contents_.rows().data());
+      if (const auto clone = clones_.find(index); clone != clones_.end()) {
+        for (const CheckpointRows::Part& part : rows.parts)
+          blocks_.push_back({clone->second->at(part.data) + first * part.stride, part.stride});
+        return blocks_;
+      }
+      const std::byte* copy = copies_.at(index).data();
       for (const std::int64_t n : row_bytes) {
         blocks_.push_back({copy + first * n, n});
         copy += rows.rows * n;
@@ -141,6 +146,13 @@ class Snapshot {
                               contents_.tensors()[static_cast<std::size_t>(part.tensor)].type));
   }
 
+  bool clone_now(std::size_t index) {
+    const CheckpointRows& rows = contents_.rows()[index];
+    auto clone = rows.clone ? rows.clone() : nullptr;
+    if (clone == nullptr) return false;
+    clones_[index] = std::move(clone);
+    return true;
+  }
   void copy_now(std::size_t index) {
     const CheckpointRows& rows = contents_.rows()[index];
     std::int64_t bytes = 0;
@@ -220,6 +232,7 @@ class Snapshot {
   std::deque<Watcher> watchers_;
   bool watching_ = false;
   std::map<std::size_t, std::vector<std::byte>> copies_;  ///< by index into contents.rows()
+  std::map<std::size_t, std::shared_ptr<const FileClone>> clones_;
 
   std::mutex mutex_;  ///< of all below
   std::condition_variable room_;

@@ -5,7 +5,9 @@
 #include <tessera/core/error.hpp>
 
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <new>
 #include <span>
 #include <string>
@@ -25,6 +28,33 @@
 #include <utility>
 
 namespace tessera::inline v0 {
+
+/// A DirectFile as it was at some moment, as memory.
+class FileClone {
+ public:
+  /// `view`: of the file; `memory`: a map of as many bytes, which is given back in the end.
+  FileClone(const std::byte* view, std::byte* memory, std::size_t bytes)
+      : view_(view), memory_(memory), bytes_(bytes) {}
+  FileClone(const FileClone&) = delete;
+  FileClone& operator=(const FileClone&) = delete;
+  ~FileClone() { ::munmap(memory_, bytes_); }
+
+  /// Where the byte is that has this place in the file's view.
+  const std::byte* at(const std::byte* in_view) const { return memory_ + (in_view - view_); }
+
+ private:
+  const std::byte* view_;
+  std::byte* memory_;
+  std::size_t bytes_;
+};
+
+namespace detail {
+/// Makes a file of another's blocks, which stay as they are here when they are changed there. Not 0:
+/// the file system cannot do that. Tests put another way in its place.
+inline int (*share_blocks)(int to, int from) = [](int to, int from) {
+  return ::ioctl(to, FICLONE, from);
+};
+}  // namespace detail
 
 /// A new file of a fixed size, past the page cache where the file system can do that. All its bytes
 /// have a place on the disk from the start, so that no later write finds the disk full. It belongs
@@ -86,6 +116,23 @@ class DirectFile {
     // pages that stay would be invalidated one by one by later transfers
     ::madvise(view_, bytes_, MADV_DONTNEED);
     ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  }
+
+  /// The file as it is now, while nobody writes it: no bytes are copied, later writes do not change
+  /// it, and it needs room on the disk only for what they do change. Null where the file system
+  /// cannot do that (XFS and Btrfs can).
+  std::shared_ptr<const FileClone> clone() {
+    const std::filesystem::path folder = std::filesystem::path(name_).parent_path();
+    // has no name, and so is gone with its last use, whatever ends the process
+    const int copy =
+        ::open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (copy < 0) return nullptr;
+    void* memory = MAP_FAILED;
+    if (detail::share_blocks(copy, descriptor_) == 0)
+      memory = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, copy, 0);
+    ::close(copy);
+    if (memory == MAP_FAILED) return nullptr;
+    return std::make_shared<const FileClone>(view(), static_cast<std::byte*>(memory), bytes_);
   }
 
  private:

@@ -176,6 +176,11 @@ class RowCache {
     return files_ ? files_->view(first) + format_.fields[field].offset
                   : host_data_[field] + first * format_.fields[field].bytes;
   }
+  /// The file of the shard of an arena row as it is now, after a flush; null: see DirectFile.
+  std::shared_ptr<const FileClone> clone(std::int64_t row) {
+    const std::lock_guard moving(moving_);
+    return files_ ? files_->clone(row) : nullptr;
+  }
   std::int64_t stride(std::size_t field) const {
     return files_ ? format_.bytes : format_.fields[field].bytes;
   }

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -96,6 +97,8 @@ class RowFiles {
     Shard& shard = shard_of(row);
     return shard.file.view() + offset_of(shard, row);
   }
+  /// The file of the shard of an arena row: see DirectFile.
+  std::shared_ptr<const FileClone> clone(std::int64_t row) { return shard_of(row).file.clone(); }
   /// What was written to views is seen by exchanges.
   void write_views() {
     for (Shard& shard : shards_) shard.file.write_view();

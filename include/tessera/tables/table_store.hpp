@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <new>
@@ -152,19 +153,18 @@ class TableStore {
   struct LocalShard {
     int table = 0;
     Rectangle rectangle;
-    /// index into arenas()
-    int arena = 0;
-    /// where the first row stands there
-    std::int64_t arena_row = 0;
-    /// every rank has a copy
-    bool replicated = false;
+    int arena = 0;               ///< index into arenas()
+    std::int64_t arena_row = 0;  ///< of the first row
+    bool replicated = false;     ///< every rank has a copy
     /// in memory that the host reads and writes, and the backend does not: a file's
     bool host_memory = false;
+    /// of these: RowCache::clone
+    std::function<std::shared_ptr<const FileClone>()> clone{};
     /// [rows, width]; an AnyMatrix where training groups differ in their element types
-    typename Elements::Matrix weights;
+    typename Elements::Matrix weights{};
     /// [rows, width], then [rows, 1]; as in `states(table)`. An AnyMatrix where an optimizer keeps
     /// narrow states.
-    std::vector<typename Elements::StateMatrix> states;
+    std::vector<typename Elements::StateMatrix> states{};
   };
 
   /// The rectangles that this rank holds, with their memory. Those behind a cache are seen where
@@ -203,9 +203,9 @@ class TableStore {
                          static_cast<int>(a),
                          first,
                          routing_.arenas()[a].replicated,
-                         shard.tier == Tier::file && !Backend::host_readable,
-                         {},
-                         {}};
+                         shard.tier == Tier::file && !Backend::host_readable};
+        if (local.host_memory)
+          local.clone = [cache = caches_[a], first] { return cache->clone(first); };
         Elements::with(routing_.arenas()[a].group, [&]<class E>(std::type_identity<E>) {
           local.weights = matrix(arenas_[a].template weights<E>(), 0, width);
         });
