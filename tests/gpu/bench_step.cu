@@ -343,7 +343,7 @@ void tiers(benchmark::State& state, const TierCase& how, double skew) {
   for (std::size_t b = 0; b < many; ++b) {
     ids.emplace_back(backend, static_cast<std::size_t>(batch));
     distinct +=
-        static_cast<double>(draw(backend, ids.back().data(), batch, {b, rows, skew})) / many;
+        static_cast<double>(draw(backend, ids.back().data(), batch, {b, rows, skew, true})) / many;
   }
   const DeviceArray<float> output = floats(backend, batch * width),
                            gradient = drawn_values<float>(backend, batch * width, 3);

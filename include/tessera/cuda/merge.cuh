@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(merge_threads)
     } else {
       const RowPart<Lanes> sum =
           sum_entries<Lanes>(entries_of(piece), piece.count(), in.aligned, row_lane);
-      store_float_row(partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width,
-                      Sink::width % 4 == 0, row_lane, sum);
+      keep_float_row<Sink::width>(
+          partial.sums + PartialSums::slot(start, piece.begins_row()) * Sink::width, row_lane, sum);
     }
   }
 }
@@ -264,8 +264,8 @@ __global__ void __launch_bounds__(merge_threads)
           auto loaded = sink.load(row, row_lane);
           sink.store(row, start, row_lane, loaded, sum);
         } else {
-          store_float_row(partial.sums + PartialSums::slot(start, begins_row) * Sink::width,
-                          Sink::width % 4 == 0, row_lane, sum);
+          keep_float_row<Sink::width>(
+              partial.sums + PartialSums::slot(start, begins_row) * Sink::width, row_lane, sum);
         }
       }
       for (int i = 0; i < Lanes::groups; ++i) rest &= rest - 1;

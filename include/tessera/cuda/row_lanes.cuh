@@ -160,6 +160,22 @@ __device__ __forceinline__ void store_float_row(float* row, bool aligned, int la
     if (Lanes::has(k, lane)) store_floats(row + Lanes::column(k, lane), aligned, part.x[k]);
 }
 
+/// Into the cache: the next kernel reads it. Rows of whole 16 bytes begin at such.
+template <int Width, class Lanes>
+__device__ __forceinline__ void keep_float_row(float* row, int lane, const RowPart<Lanes>& part) {
+  for (int k = 0; k < Lanes::pieces; ++k) {
+    if (!Lanes::has(k, lane)) continue;
+    float* const to = row + Lanes::column(k, lane);
+    if constexpr (Width % 4 == 0 && Lanes::vector % 4 == 0) {
+      for (int i = 0; i < Lanes::vector; i += 4)
+        *reinterpret_cast<float4*>(to + i) =
+            make_float4(part.x[k][i], part.x[k][i + 1], part.x[k][i + 2], part.x[k][i + 3]);
+    } else {
+      for (int i = 0; i < Lanes::vector; ++i) to[i] = part.x[k][i];
+    }
+  }
+}
+
 template <class Lanes>
 __device__ __forceinline__ void add_row(RowPart<Lanes>& sum, const RowPart<Lanes>& part) {
   for (int k = 0; k < Lanes::pieces; ++k)
