@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/dense_layer.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/sequence_batch.hpp>
 
@@ -23,12 +24,6 @@ namespace tessera::inline v0 {
 template <class L>
 concept HasSequenceWidth = requires(const L& layer) {
   { layer.width() } -> std::same_as<std::int64_t>;
-};
-template <class L>
-concept HasLayerParameters = requires(L& layer, const L& constant, std::span<float> part) {
-  { constant.parameter_count() } -> std::convertible_to<std::int64_t>;
-  layer.bind(part, part);
-  { layer.initialize(std::uint64_t{}, int{}) } -> std::same_as<int>;
 };
 template <class L>
 concept HasSequenceForward =

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/concepts/sequence_layer.hpp>
-#include <tessera/core/random.hpp>
 #include <tessera/laws/faults.hpp>
+#include <tessera/laws/slopes.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -31,9 +31,6 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
   require(options.max_length >= 6, "sequence_layer_laws: max_length is {}, must be at least 6",
           options.max_length);
   Faults faults;
-  const auto number = [](std::uint64_t stream, std::size_t i) {
-    return static_cast<float>(random_word(11, stream, i) >> 40) * 0x1p-23f - 1.0f;
-  };
   using Floats = std::vector<float>;
   using Offsets = std::vector<std::int64_t>;
   const std::int64_t width = layer.width();
@@ -126,17 +123,8 @@ std::vector<std::string> sequence_layer_laws(L& layer, SequenceLayerLawsOptions 
         for (std::size_t i = 0; i < at.size(); ++i) sum += double{at[i]} * dy[i];
         return sum;
       };
-      constexpr float h = 2e-3f;
-      const double slope = (value(h) - value(-h)) / (2 * double{h});
-      double expected = 0, squares = 1e-3;
-      const Floats& gradient = of_input ? dx : found;
-      for (std::size_t i = 0; i < gradient.size(); ++i) {
-        const double part = double{gradient[i]} * number(20 + direction, i);
-        expected += part, squares += part * part;
-      }
-      faults.expect(std::abs(slope - expected) <= options.tolerance * std::sqrt(squares),
-                    "backward: along a direction of the {} the slope is {}, the gradients give {}",
-                    of_input ? "input" : "parameters", slope, expected);
+      expect_slope(faults, of_input ? "input" : "parameters", 20 + direction, of_input ? dx : found,
+                   options.tolerance, 2e-3, value);
     }
   }
 
