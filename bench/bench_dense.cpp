@@ -29,9 +29,10 @@ void bench_mlp(benchmark::State& state, const std::vector<std::int64_t>& sizes, 
                DensePrecision precision) {
   const std::int64_t batch = state.range(0);
   const int threads = static_cast<int>(state.range(1));
-  Mlp<> mlp(sizes, {.precision = precision, .threads = threads});
-  DenseParameters parameters(1, mlp);
-  DenseSgd sgd;
+  const Host host({.threads = threads});
+  Mlp<> mlp(host, sizes, {.precision = precision});
+  DenseParameters parameters(host, 1, mlp);
+  DenseOptimizer sgd(host, Sgd{});
   const auto buffer = [&](std::int64_t columns) {
     return std::vector<float>(static_cast<std::size_t>(batch * columns), 0.01f);
   };
@@ -42,7 +43,7 @@ void bench_mlp(benchmark::State& state, const std::vector<std::int64_t>& sizes, 
   const auto step = [&] {
     mlp.forward(x_view, y_view);
     mlp.backward(dy_view, input_gradient ? dx_view : MatrixView<float>{});
-    sgd.step(parameters, 1e-6f, threads);
+    sgd.step(parameters, 1e-6f);
   };
 
   std::vector<std::vector<float>> activations, weights;

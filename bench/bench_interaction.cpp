@@ -40,6 +40,7 @@ template <class Dot, class T>
 void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width, bool backward) {
   const std::int64_t batch = state.range(0);
   const int threads = static_cast<int>(state.range(1));
+  const Host host({.threads = threads});
   const auto buffer = [&](std::int64_t columns) {
     Buffer<T, Host> made;
     std::ranges::fill(made.resize(Host(), static_cast<std::size_t>(batch * columns)),
@@ -52,9 +53,9 @@ void bench_dot(benchmark::State& state, std::int64_t vectors, std::int64_t width
       dx_view(dx.data(), batch, Dot::input_columns()), z_view(z.data(), batch, Dot::columns());
   const auto run = [&] {
     if (backward) {
-      Dot::backward(x_view, z_view, dx_view, threads);
+      Dot::backward(host, x_view, z_view, dx_view);
     } else {
-      Dot::forward(x_view, z_view, threads);
+      Dot::forward(host, x_view, z_view);
     }
   };
   const double flops =

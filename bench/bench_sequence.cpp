@@ -36,7 +36,8 @@ void block(benchmark::State& state) {
   const std::int64_t sequences = state.range(0), length = state.range(1);
   const int threads = static_cast<int>(state.range(2));
   const std::int64_t rows = sequences * length;
-  HstuLayer<kHeads, kAttention, kHidden> layer(kWidth, {.max_length = length, .threads = threads});
+  HstuLayer<kHeads, kAttention, kHidden> layer(Host({.threads = threads}), kWidth,
+                                               {.max_length = length});
   DenseParameters parameters(1, layer);
   std::vector<std::int64_t> offsets;
   for (std::int64_t s = 0; s <= sequences; ++s) offsets.push_back(s * length);

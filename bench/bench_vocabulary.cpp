@@ -66,9 +66,9 @@ void random_access(benchmark::State& state) {
 /// Every key has its row already.
 void known_keys(benchmark::State& state, bool learn) {
   SelfCommunicator self;
-  Vocabulary vocabulary(self, {.tables = {{.rows = state.range(0) + state.range(0) / 8}},
-                               .feature_table = {},
-                               .threads = static_cast<int>(state.range(2))});
+  Vocabulary<SelfCommunicator> vocabulary(
+      self, Host({.threads = static_cast<int>(state.range(2))}),
+      {.tables = {{.rows = state.range(0) + state.range(0) / 8}}, .feature_table = {}});
   std::vector<std::int32_t> rows(kBatch);
   std::vector<std::int64_t> keys(kBatch);
   for (std::int64_t first = 0; first < state.range(0); first += kBatch) {
@@ -94,10 +94,10 @@ void learn(benchmark::State& state) { known_keys(state, true); }
 /// A full table under a stream of which a tenth is new: rows are taken away all the time.
 void learn_and_evict(benchmark::State& state) {
   SelfCommunicator self;
-  Vocabulary vocabulary(
-      self, {.tables = {{.rows = state.range(0), .admit_after = 2, .eviction = Eviction::oldest}},
-             .feature_table = {},
-             .threads = static_cast<int>(state.range(2))});
+  Vocabulary<SelfCommunicator> vocabulary(
+      self, Host({.threads = static_cast<int>(state.range(2))}),
+      {.tables = {{.rows = state.range(0), .admit_after = 2, .eviction = Eviction::oldest}},
+       .feature_table = {}});
   std::vector<std::int32_t> rows(kBatch);
   std::vector<std::int64_t> keys(kBatch);
   std::int64_t next = 0, reused = 0;

@@ -71,16 +71,17 @@ class DlrmRank {
   DlrmRank(ThreadCommunicator& communicator, int threads, std::int64_t batch, bool large_top,
            DensePrecision precision = DensePrecision::float32)
       : communicator_(communicator),
-        threads_(threads),
+        host_({.threads = threads}),
         global_batch_(batch),
         local_batch_(batch / communicator.size()),
-        embeddings_(communicator, Host({.threads = threads}), {.learning_rate = 1e-3f}),
-        bottom_({13, 512, 256, Width},
-                {.last_relu = true, .precision = precision, .threads = threads}),
-        top_(large_top ? std::vector<std::int64_t>{Dot::columns(), 1024, 1024, 512, 256, 1}
+        embeddings_(communicator, host_, {.learning_rate = 1e-3f}),
+        bottom_(host_, {13, 512, 256, Width}, {.last_relu = true, .precision = precision}),
+        top_(host_,
+             large_top ? std::vector<std::int64_t>{Dot::columns(), 1024, 1024, 512, 256, 1}
                        : std::vector<std::int64_t>{Dot::columns(), 512, 256, 1},
-             {.precision = precision, .threads = threads}),
-        parameters_(1, bottom_, top_),
+             {.precision = precision}),
+        parameters_(host_, 1, bottom_, top_),
+        sgd_(host_, Sgd{}),
         x_(floats(Dot::input_columns())),
         dx_(floats(Dot::input_columns())),
         z_(floats(Dot::columns())),
@@ -110,19 +111,19 @@ class DlrmRank {
     laps.lap(exchange);
     embeddings_.assemble(step_, x.column_range(Width, embedded));
     laps.lap(lookup);
-    Dot::forward(x, z, threads_);
+    Dot::forward(host_, x, z);
     laps.lap(interaction);
     top_.forward(z, y);
     BinaryCrossEntropyWithLogits{.normalizer = global_batch_}.forward_backward(y, batch.labels, dy);
     top_.backward(dy, dz);
     laps.lap(mlp);
-    Dot::backward(x, dz, dx, threads_);
+    Dot::backward(host_, x, dz, dx);
     laps.lap(interaction);
     bottom_.backward(dx.column_range(0, Width));
     laps.lap(mlp);
     communicator_.all_reduce(parameters_.gradients());
     laps.lap(exchange);
-    sgd_.step(parameters_, 1e-3f, threads_);
+    sgd_.step(parameters_, 1e-3f);
     embeddings_.split(step_, dx.column_range(Width, embedded));
     laps.lap(update);
     embeddings_.exchange_gradients(step_);
@@ -156,13 +157,13 @@ class DlrmRank {
   }
 
   ThreadCommunicator& communicator_;
-  int threads_;
+  Host host_;
   std::int64_t global_batch_, local_batch_;
   EmbeddingCollection<TablePlan, Sgd, Host, ThreadCommunicator> embeddings_;
   Step<std::int32_t, Host> step_;
   Mlp<> bottom_, top_;
-  DenseParameters parameters_;
-  DenseSgd sgd_;
+  DenseParameters<> parameters_;
+  DenseOptimizer<Sgd> sgd_;
   Floats x_, dx_, z_, dz_, y_, dy_;
   std::vector<ClickBatch<std::int32_t>> batches_;
 };

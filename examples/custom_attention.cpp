@@ -168,7 +168,7 @@ template <ts::SequenceLayer Layer>
 double trained_accuracy(Layer layer, float rate) {
   std::mt19937 random(1);
   ts::DenseParameters parameters(7, layer);
-  ts::DenseAdam adam;
+  ts::DenseOptimizer<ts::Adam> adam;
   int right = 0, asked = 0;
   for (int step = 0; step < 1'500; ++step) {
     const Batch batch(32, random);
@@ -198,8 +198,8 @@ int main() {
   for (const std::string& fault : faults) fmt::print("{}\n", fault);
   // [laws end]
   const double of_mine = trained_accuracy(SoftmaxAttention(kWidth), 0.01f);
-  const double of_hstu = trained_accuracy(
-      ts::HstuLayer<2, 16, 16>(kWidth, {.max_length = kLength, .threads = 1}), 0.003f);
+  const double of_hstu =
+      trained_accuracy(ts::HstuLayer<2, 16, 16>(kWidth, {.max_length = kLength}), 0.003f);
   fmt::print("signs found again: softmax attention {:.3f}, HSTU block {:.3f}\n", of_mine, of_hstu);
   return faults.empty() && of_mine > 0.95 && of_hstu > 0.95 ? 0 : 1;
 }

@@ -131,9 +131,9 @@ Outcome train(ts::ThreadCommunicator& ranks, std::string_view plan, int steps) {
                          .seed = 3,
                          .initialize = {.standard_deviation = 0.1f},
                          .gradient_blocks = kBlocks});
-  ts::HstuLayer<2, 32, 32> block(kWidth, {.max_length = kLongest, .threads = 1});
+  ts::HstuLayer<2, 32, 32> block(kWidth, {.max_length = kLongest});
   ts::DenseParameters parameters(7, block);
-  ts::DenseAdam adam;
+  ts::DenseOptimizer<ts::Adam> adam;
   const int own_blocks = kBlocks / ranks.size(), per_block = kBatch / kBlocks;
   std::vector<float> gradients(static_cast<std::size_t>(parameters.size() * own_blocks)),
       all_gradients(static_cast<std::size_t>(parameters.size() * kBlocks));

@@ -98,9 +98,9 @@ double train(const std::string& path) {
   // as the plan's: feature i has table i
   ts::Vocabulary vocabulary(ranks, {.tables = {{.rows = 1000}, {.rows = 50}}});
   Embeddings embeddings(ranks, ts::Host(), {.learning_rate = 0.1f, .seed = 1});
-  ts::Mlp<kColumns, 16, 1> mlp;
+  ts::Mlp<ts::Host, kColumns, 16, 1> mlp;
   ts::DenseParameters parameters(1, mlp);
-  ts::DenseAdagrad dense;
+  ts::DenseOptimizer dense(ts::Adagrad{});
   // [model end]
   CsvReader reader(path);
   ts::ClickBatch<std::int64_t> batch;

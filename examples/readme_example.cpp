@@ -37,9 +37,11 @@ using Dot = ts::DotFor<Plan>;  // the dot products of three vectors of 16
 
 // n: samples of each rank per step
 void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int n) {
-  Embeddings embeddings(comm, ts::Host(), {.learning_rate = 0.1f, .seed = 42});
-  ts::Mlp<Dot::columns(), 64, 1> top;
-  ts::DenseParameters parameters(42, top);
+  const ts::Host host;
+  Embeddings embeddings(comm, host, {.learning_rate = 0.1f, .seed = 42});
+  ts::Mlp<ts::Host, Dot::columns(), 64, 1> top(host);
+  ts::DenseParameters parameters(host, 42, top);
+  ts::DenseOptimizer sgd(host, ts::Sgd{});
   // [model end]
   // [buffers]
   ts::Matrix<float> z(n, Dot::columns()), dz(n, Dot::columns()), y(n, 1), dy(n, 1), gradient(n, 48);
@@ -48,13 +50,13 @@ void train(ts::ThreadCommunicator& comm, const ts::SyntheticClicks& clicks, int 
   // [buffers end]
   // [dense]
   const auto model = [&](ts::MatrixView<const float> pooled) -> ts::MatrixView<const float> {
-    Dot::forward(pooled, z.view());
+    Dot::forward(host, pooled, z.view());
     top.forward(z.view(), y.view());
     loss = ts::BinaryCrossEntropyWithLogits{n * comm.size()}.forward_backward(y.view(), batch.labels, dy.view());
     top.backward(dy.view(), dz.view());
-    Dot::backward(pooled, dz.view(), gradient.view());
+    Dot::backward(host, pooled, dz.view(), gradient.view());
     comm.all_reduce(parameters.gradients());
-    ts::DenseSgd().step(parameters, 0.1f);
+    sgd.step(parameters, 0.1f);
     return gradient.view();
   };
   // [dense end]

@@ -34,7 +34,7 @@ namespace ts = tessera;
 // it.
 using User = ts::Table<"user", 2000, 8>;
 using Item = ts::Table<"item", 1000, 8>;
-using Top = ts::Mlp<16, 16, 1>;
+using Top = ts::Mlp<ts::Host, 16, 16, 1>;
 
 template <class Embeddings>
 ts::CheckpointContents contents_of(Embeddings& embeddings, Top& top) {
@@ -75,7 +75,7 @@ struct Model {
   ts::SelfCommunicator ranks;
   Embeddings embeddings;
   Top top;
-  ts::DenseParameters parameters{0, top};
+  ts::DenseParameters<> parameters{0, top};
 };
 
 /// What a thread needs of its own: the memory of a batch, and the layers, which remember the last
@@ -99,7 +99,7 @@ class Scorer {
   const Model& model_;
   Model::Embeddings::StepState<std::int32_t> step_;
   Top top_;
-  ts::DenseParameters parameters_{0, top_};
+  ts::DenseParameters<> parameters_{0, top_};
 };
 // [scorer end]
 
@@ -143,7 +143,7 @@ void train(const std::filesystem::path& directory) {
           {y.data(), kSamples, 1}, batch.labels, {dy.data(), kSamples, 1});
       top.backward({dy.data(), kSamples, 1}, {gradient.data(), kSamples, 16});
       rank.all_reduce(parameters.gradients());
-      ts::DenseSgd().step(parameters, 0.2f);
+      ts::DenseOptimizer<ts::Sgd>().step(parameters, 0.2f);
       embeddings.backward(pooled, {gradient.data(), kSamples, 16});
     }
     ts::save_checkpoint(rank, directory, contents_of(embeddings, top), kSteps);

@@ -39,9 +39,9 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
   Embeddings::Options options{.learning_rate = 0.05f, .seed = 1};
   Embeddings::of<Wide>(options) = {ts::Ftrl{.l1 = 0.01f, .l2 = 0.01f}, 0.1f};
   Embeddings embeddings(rank, ts::Host(), options);
-  ts::Mlp<24, 16, 1> mlp;
+  ts::Mlp<ts::Host, 24, 16, 1> mlp;
   ts::DenseParameters parameters(2, mlp);
-  ts::DenseAdagrad dense;
+  ts::DenseOptimizer dense(ts::Adagrad{});
   // [model end]
   std::vector<float> logits(kSamples), logit_gradients(kSamples), gradients(27 * kSamples);
   const ts::MatrixView<float> dx(gradients.data(), kSamples, 27);

@@ -6,6 +6,9 @@
 
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/core/error.hpp>
+#include <tessera/dense/mlp.hpp>
+
+#include <utility>
 
 namespace dlrm {
 namespace {
@@ -21,7 +24,16 @@ class HostBackend final : public RankBackend {
   AnyCommunicator routing() override { return any(routing_); }
   std::unique_ptr<RankModel> make_model(Communicators& communicators, const Options& options,
                                         const ModelShape& shape, std::int64_t max_batch) override {
-    return std::make_unique<Model>(communicators, options, shape, max_batch);
+    const Host host({.threads = options.threads_per_rank});
+    ModelParts<Host> parts{
+        .backend = host,
+        .gradients = host,
+        .interaction = make_interaction(options, shape, host),
+        .embeddings = make_embeddings(communicators.main,
+                                      model_layout(options, communicators.main.size(), shape),
+                                      EmbeddingOptions(options, communicators.routing))};
+    return std::make_unique<Model<Host>>(communicators, options, shape, max_batch,
+                                         std::move(parts));
   }
 
  private:

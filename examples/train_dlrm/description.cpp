@@ -29,7 +29,8 @@ tessera::ModelDescription describe(const Options& options, const DataShape& data
   } else {
     model.bottom_mlp.clear();
   }
-  model.top_mlp.insert(model.top_mlp.begin(), make_interaction(options, shape)->columns());
+  model.top_mlp.insert(model.top_mlp.begin(),
+                       make_interaction(options, shape, tessera::Host())->columns());
   model.top_mlp.push_back(1);
   model.wide = shape.wide > 0;  // those tables are the same once more
   for (std::size_t t = 0; t < shape.data_tables; ++t) {

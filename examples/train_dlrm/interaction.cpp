@@ -5,7 +5,7 @@
 #include "plans.hpp"
 #include "projection.hpp"
 
-#include <tessera/dense/linear.hpp>
+#include <tessera/dense/mlp.hpp>
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/dot.hpp>
 #include <tessera/interaction/dot_any_shape.hpp>
@@ -19,30 +19,10 @@
 namespace dlrm {
 namespace {
 
-// Padded to whole registers: the products of the top layers like their rows aligned.
-template <int Width>
-class Dot final : public Interaction {
-  using Products = tessera::DotInteraction<kFeatures + 1, Width, 16>;
-
- public:
-  explicit Dot(int threads) : threads_(threads) {}
-  std::int64_t columns() const override { return Products::columns(); }
-  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
-    Products::forward(x, z, threads_);
-  }
-  void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
-                tessera::MatrixView<float> dx) override {
-    Products::backward(x, dz, dx, threads_);
-  }
-
- private:
-  int threads_;
-};
-
-/// The same of any number of vectors, known at run time.
+/// DotOf, of any number of vectors, known at run time.
 class AnyDot final : public Interaction {
  public:
-  AnyDot(int vectors, int width, int threads) : products_(vectors, width, 16, threads) {}
+  AnyDot(const tessera::Host& host, int vectors, int width) : products_(host, vectors, width, 16) {}
   std::int64_t columns() const override { return products_.columns(); }
   void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
     products_.forward(x, z);
@@ -115,27 +95,19 @@ class Concat final : public Interaction {
 
 }  // namespace
 
-std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape) {
-  const int threads = options.threads_per_rank;
-  if (options.interaction == "cross") {
-    const tessera::CrossOptions cross{
-        .layers = options.cross_layers, .rank = options.cross_rank, .threads = threads};
-    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear>>>(shape.columns(),
-                                                                                 cross);
-  }
-  if (options.interaction == "concat") return std::make_unique<Concat>(shape, threads);
+std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape,
+                                              const tessera::Host& host) {
+  if (options.interaction == "cross")
+    return std::make_unique<CrossOf<tessera::CrossInteraction<tessera::Linear<>>>>(
+        host, shape.columns(),
+        tessera::CrossOptions{.layers = options.cross_layers, .rank = options.cross_rank});
+  if (options.interaction == "concat") return std::make_unique<Concat>(shape, host.threads());
   const int vectors = static_cast<int>(std::ssize(shape.deep())) + 1, width = shape.vector_width;
   std::unique_ptr<Interaction> dot;
-  const auto try_width = [&]<int Width>(std::integral_constant<int, Width>) {
-    if (width == Width) dot = std::make_unique<Dot<Width>>(threads);
-  };
-  if (vectors == kFeatures + 1)
-    [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (try_width(std::integral_constant<int, kWidths[I]>{}), ...);
-    }(std::make_index_sequence<kWidths.size()>{});
-  if (!dot) dot = std::make_unique<AnyDot>(vectors, width, threads);
+  if (vectors == kFeatures + 1) dot = make_dot<false>(host, width);
+  if (!dot) dot = std::make_unique<AnyDot>(host, vectors, width);
   if (shape.one_width()) return dot;
-  return std::make_unique<Projected>(std::move(dot), shape, threads);
+  return std::make_unique<Projected>(std::move(dot), shape, host);
 }
 
 }  // namespace dlrm

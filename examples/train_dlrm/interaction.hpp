@@ -4,8 +4,11 @@
 
 #include "model_shape.hpp"
 #include "options.hpp"
+#include "plans.hpp"
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/interaction/dot.hpp>
 
 #include <fmt/format.h>
 
@@ -100,7 +103,40 @@ class CrossOf final : public Interaction {
   std::span<float> values_, gradients_;
 };
 
+/// Dot products, padded to whole registers: the products of the top layers like their rows aligned.
+template <class Backend, int Width, bool Tf32>
+class DotOf final : public Interaction {
+  using Products = tessera::DotInteraction<kFeatures + 1, Width, 16, float, Tf32>;
+
+ public:
+  explicit DotOf(const Backend& backend) : backend_(backend) {}
+  std::int64_t columns() const override { return Products::columns(); }
+  void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override {
+    Products::forward(backend_, x, z);
+  }
+  void backward(tessera::MatrixView<const float> x, tessera::MatrixView<const float> dz,
+                tessera::MatrixView<float> dx) override {
+    Products::backward(backend_, x, dz, dx);
+  }
+
+ private:
+  Backend backend_;
+};
+
+/// Of Criteo's features with vectors of one of kWidths; null for another width.
+template <bool Tf32, class Backend>
+std::unique_ptr<Interaction> make_dot(const Backend& backend, int width) {
+  std::unique_ptr<Interaction> found;
+  [&]<std::size_t... I>(std::index_sequence<I...>) {
+    (void)((width == kWidths[I] &&
+            (found = std::make_unique<DotOf<Backend, kWidths[I], Tf32>>(backend))) ||
+           ...);
+  }(std::make_index_sequence<kWidths.size()>{});
+  return found;
+}
+
 /// What --interaction names, on the host; a dot of vectors of several widths projects them.
-std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape);
+std::unique_ptr<Interaction> make_interaction(const Options& options, const ModelShape& shape,
+                                              const tessera::Host& host);
 
 }  // namespace dlrm

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "batch_memory.hpp"
 #include "dense_contents.hpp"
 #include "embeddings.hpp"
 #include "interaction.hpp"
@@ -15,17 +16,17 @@
 #include <tessera/comm/bucketed_all_reduce.hpp>
 #include <tessera/data/click_batch.hpp>
 #include <tessera/dense/loss.hpp>
-#include <tessera/dense/mlp.hpp>
+#include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
-#include <tessera/host/gradients.hpp>
+#include <tessera/interaction/concat.hpp>
 #include <tessera/tables/buffer.hpp>
+#include <tessera/tables/matrix.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -36,6 +37,15 @@
 
 namespace dlrm {
 
+/// What a Model of a backend is made of besides its layers.
+template <class Backend>
+struct ModelParts {
+  Backend backend;
+  Backend gradients;  ///< the same memory; in whose order gradients are summed over ranks
+  std::unique_ptr<Interaction> interaction;
+  std::unique_ptr<Embeddings> embeddings;
+};
+
 /// One rank's DLRM (Naumov et al. 2019): a bottom MLP for the numbers, embeddings for the
 /// categories, dot products of all pairs of these 27 vectors or cross layers over all of them
 /// (DCNv2, Wang et al. 2021), a top MLP. Linear layers are replicated, embeddings are cut as the
@@ -44,47 +54,43 @@ namespace dlrm {
 ///   numbers -> bottom MLP -> | vector 0 | vectors 1..n | <- embeddings         one buffer [batch, columns]
 ///                                       interaction -> top MLP -> logit
 ///
-/// A Wide & Deep (Cheng et al. 2016) has no bottom MLP: numbers and vectors go to the top MLP as they
-/// are. Its logit is the MLP's and the sum of one weight for each category, which stand behind the
-/// vectors.
+/// A Wide & Deep (Cheng et al. 2016), on the host, has no bottom MLP: numbers and vectors go to the
+/// top MLP as they are. Its logit is the MLP's and the sum of one weight for each category, which
+/// stand behind the vectors. On a GPU the host waits for nothing in a step of one rank.
+template <class Backend>
 class Model final : public RankModel {
  public:
   Model(Communicators& communicators, const Options& options, const ModelShape& shape,
-        std::int64_t max_batch)
+        std::int64_t max_batch, ModelParts<Backend> parts)
       : communicator_(communicators.main),
-        threads_(options.threads_per_rank),
+        backend_(parts.backend),
         first_(shape.first_columns()),
         columns_(shape.columns()),
         wide_(static_cast<std::int64_t>(shape.wide)),
         clip_norm_(options.clip_norm),
         accumulates_(options.accumulate > 1),
-        spans_(options.timed()),
-        virtual_(virtual_ranks(options, tessera::Host({.threads = threads_}), communicator_.rank(),
-                               communicator_.size())),
-        interaction_(make_interaction(options, shape)),
-        bottom_(shape.bottom ? std::make_unique<tessera::Mlp<>>(
-                                   sizes(shape.numbers, options.bottom_mlp, first_),
-                                   tessera::MlpOptions{.last_relu = true,
-                                                       .precision = dense_precision(options),
-                                                       .threads = threads_})
+        // elsewhere a call ends before its work does
+        spans_(Backend::host_readable && options.timed()),
+        virtual_(virtual_ranks(options, backend_, communicator_.rank(), communicator_.size())),
+        interaction_(std::move(parts.interaction)),
+        embeddings_(std::move(parts.embeddings)),
+        bottom_(shape.bottom ? std::make_unique<Mlp>(
+                                   backend_, sizes(shape.numbers, options.bottom_mlp, first_),
+                                   layer_options(options, true))
                              : nullptr),
-        top_(sizes(interaction_->columns(), options.top_mlp, 1),
-             {.precision = dense_precision(options), .threads = threads_}),
+        top_(backend_, sizes(interaction_->columns(), options.top_mlp, 1),
+             layer_options(options, false)),
         parameters_(make_parameters(options.seed)),
         optimizer_(make_optimizer(options)),
-        buckets_(options.bucket_kib == 0
-                     ? nullptr
-                     : std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(),
-                                                 options.bucket_kib * 1024)),
-        embeddings_(make_embeddings(communicator_,
-                                    model_layout(options, communicator_.size(), shape),
-                                    EmbeddingOptions(options, communicators.routing))),
-        vectors_(floats(max_batch * (columns_ + wide_))),
-        vector_gradients_(floats(max_batch * (columns_ + wide_))),
-        products_(floats(max_batch * interaction_->columns())),
-        product_gradients_(floats(max_batch * interaction_->columns())),
-        logits_(floats(max_batch)),
-        logit_gradients_(floats(max_batch)) {}
+        buckets_(make_buckets(communicators, options.bucket_kib, parts.gradients)),
+        samples_(backend_, shape, max_batch),
+        vectors_(backend_, max_batch, columns_ + wide_),
+        vector_gradients_(backend_, max_batch, columns_ + wide_),
+        products_(backend_, max_batch, interaction_->columns()),
+        product_gradients_(backend_, max_batch, interaction_->columns()),
+        logits_(backend_, max_batch, 1),
+        logit_gradients_(backend_, max_batch, 1),
+        losses_(backend_, virtual_ ? virtual_->count() : 1, 1) {}
 
   Embeddings& embeddings() override { return *embeddings_; }
   Spans& spans() override { return spans_; }
@@ -92,18 +98,17 @@ class Model final : public RankModel {
 
   void add_to(tessera::CheckpointContents& contents) override {
     embeddings_->add_to(contents);
-    add_dense(contents, tessera::Host(), bottom_.get(), *interaction_, top_, parameters_,
-              optimizer_);
+    add_dense(contents, backend_, bottom_.get(), *interaction_, top_, parameters_, optimizer_);
   }
 
   bool gradients_finite() const override {
-    const std::span<const float> gradients = parameters_.gradients();
+    const std::span<const float> gradients = on_host(parameters_.gradients(), host_gradients_);
     return std::all_of(gradients.begin(), gradients.end(),
                        [](float g) { return std::isfinite(g); });
   }
 
   void start(const tessera::ClickBatch<std::int32_t>& batch) override {
-    started_ = ids_of(batch);
+    started_ = samples_.ids(batch);
     embeddings_->start(*started_);
   }
   std::span<const float> forward(const tessera::ClickBatch<std::int32_t>& batch,
@@ -111,22 +116,25 @@ class Model final : public RankModel {
     look_up(batch, nullptr, false);
     keep_weights();
     for_each_part(virtual_, global_batch, batch.size,
-                  [&](int, std::int64_t first, std::int64_t n) { run_forward(batch, first, n); });
-    return std::span(logits_.data(), static_cast<std::size_t>(batch.size));
+                  [&](int, std::int64_t first, std::int64_t n) { run_forward(first, n); });
+    return on_host(
+        std::span<const float>(logits_.view().data, static_cast<std::size_t>(batch.size)),
+        host_logits_);
   }
 
   void train(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
              const tessera::ClickBatch<std::int32_t>* next) override {
     look_up(batch, next, true);
+    labels_ = samples_.labels(batch);
     keep_weights();
     for_each_part(virtual_, step.batch, batch.size,
                   [&](int part, std::int64_t first, std::int64_t n) {
-                    run_forward(batch, first, n);
-                    losses_[static_cast<std::size_t>(part)] += run_backward(batch, step, first, n);
+                    run_forward(first, n);
+                    run_backward(step, part, first, n);
                     if (virtual_) virtual_->add(parameters_.gradients());
                   });
     const tessera::MatrixView<float> d_pooled =
-        all(vector_gradients_, 0, batch.size).column_range(first_, columns_ + wide_ - first_);
+        vector_gradients_.first_rows(batch.size).column_range(first_, columns_ + wide_ - first_);
     const bool apart = accumulates_ || clip_norm_ != 0;  // rows wait for `apply`
     if (apart) embeddings_->accumulate(d_pooled);
     // the tree of virtual ranks is that of a batch
@@ -142,21 +150,27 @@ class Model final : public RankModel {
     else
       embeddings_->backward(d_pooled, step.table_rate);
     const auto timing = spans_.time("dense optimizer");
-    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate, threads_); },
-               optimizer_);
+    std::visit([&](auto& optimizer) { optimizer.step(parameters_, step.dense_rate); }, optimizer_);
   }
 
   double take_loss() override {
-    const std::vector<double> own = std::exchange(losses_, std::vector<double>(losses_.size()));
+    std::vector<double> own(static_cast<std::size_t>(losses_.rows()));
+    double* const losses = losses_.view().data;
+    backend_.copy(own.data(), losses, own.size() * sizeof(double));
+    backend_.synchronize();
+    backend_.fill_zero(losses, own.size() * sizeof(double));
     if (virtual_) return virtual_->sum(communicator_, own);
-    double sum = own[0];
-    communicator_.all_reduce(std::span<double>(&sum, 1));
-    return sum;
+    communicator_.all_reduce(std::span<double>(own));
+    return own[0];
   }
 
  private:
+  using Mlp = tessera::Mlp<Backend>;
+  using Matrix = tessera::Matrix<float, Backend>;
   using Buckets = tessera::BucketedAllReduce<tessera::AnyCommunicator>;
-  using DenseOptimizer = std::variant<tessera::DenseSgd, tessera::DenseAdagrad, tessera::DenseAdam>;
+  using DenseOptimizer = std::variant<tessera::DenseOptimizer<tessera::Sgd, Backend>,
+                                      tessera::DenseOptimizer<tessera::Adagrad, Backend>,
+                                      tessera::DenseOptimizer<tessera::Adam, Backend>>;
 
   static std::vector<std::int64_t> sizes(std::int64_t first, std::vector<std::int64_t> hidden,
                                          std::int64_t last) {
@@ -164,21 +178,47 @@ class Model final : public RankModel {
     hidden.push_back(last);
     return hidden;
   }
+  static tessera::MlpOptions layer_options(const Options& options, bool last_relu) {
+    return {.last_relu = last_relu, .precision = dense_precision(options), .tf32 = tf32(options)};
+  }
 
-  static DenseOptimizer make_optimizer(const Options& options) {
-    const tessera::DenseOptimizerOptions settings{.weight_decay = options.weight_decay};
-    if (options.dense_optimizer == "sgd") return tessera::DenseSgd(settings);
-    if (options.dense_optimizer == "adagrad") return tessera::DenseAdagrad(settings);
-    return tessera::DenseAdam(settings);
+  DenseOptimizer make_optimizer(const Options& options) const {
+    const auto with = [&]<class O>(O optimizer) -> DenseOptimizer {
+      return tessera::DenseOptimizer<O, Backend>(backend_, optimizer, options.weight_decay);
+    };
+    if (options.dense_optimizer == "sgd") return with(tessera::Sgd{});
+    if (options.dense_optimizer == "adagrad") return with(tessera::Adagrad{.epsilon = 1e-8f});
+    return with(tessera::Adam{});
+  }
+
+  std::unique_ptr<Buckets> make_buckets(Communicators& communicators, std::int64_t kib,
+                                        const Backend& summing) {
+    if (kib == 0) return nullptr;
+    const std::size_t bytes = static_cast<std::size_t>(kib) * 1024;
+    if constexpr (Backend::host_readable)
+      return std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(), bytes);
+    else
+      return std::make_unique<Buckets>(communicators.gradients, parameters_.gradients(), bytes,
+                                       backend_, summing);
+  }
+
+  /// Numbers of the backend's memory, in `copy` where the host cannot read that.
+  std::span<const float> on_host(std::span<const float> values, std::vector<float>& copy) const {
+    if constexpr (Backend::host_readable) return values;
+    copy.resize(values.size());
+    backend_.copy(copy.data(), values.data(), values.size_bytes());
+    backend_.synchronize();
+    return copy;
   }
 
   /// `next`: null, or the batch to route meanwhile. `train`: this one gets a backward.
   void look_up(const tessera::ClickBatch<std::int32_t>& batch,
                const tessera::ClickBatch<std::int32_t>* next, bool train) {
+    numbers_ = samples_.numbers(batch);
     const tessera::MatrixView<float> pooled =
-        all(vectors_, 0, batch.size).column_range(first_, columns_ + wide_ - first_);
+        vectors_.first_rows(batch.size).column_range(first_, columns_ + wide_ - first_);
     const tessera::KeyedJagged<std::int32_t> ids =
-        started_ ? *std::exchange(started_, std::nullopt) : ids_of(batch);
+        started_ ? *std::exchange(started_, std::nullopt) : samples_.ids(batch);
     train ? embeddings_->forward(ids, pooled) : embeddings_->evaluate(ids, pooled);
     if (next != nullptr) start(*next);
   }
@@ -191,82 +231,65 @@ class Model final : public RankModel {
     top_.keep_weights();
   }
 
-  void run_forward(const tessera::ClickBatch<std::int32_t>& batch, std::int64_t first,
-                   std::int64_t n) {
-    const auto numbers = batch.dense_view().row_range(first, n);
-    const tessera::MatrixView<float> x = all(vectors_, first, n),
-                                     logits = view(logits_, first, n, 1);
+  void run_forward(std::int64_t first, std::int64_t n) {
+    const auto numbers = numbers_.row_range(first, n);
+    const tessera::MatrixView<float> all = vectors_.view().row_range(first, n),
+                                     x = all.column_range(0, columns_),
+                                     z = products_.view().row_range(first, n),
+                                     logits = logits_.view().row_range(first, n);
     if (bottom_) {
       const auto timing = spans_.time("bottom MLP");
       bottom_->forward(numbers, x.column_range(0, first_));
     } else {
-      for (std::int64_t s = 0; s < n; ++s) std::copy_n(numbers.row(s), first_, x.row(s));
+      tessera::op::run<tessera::op::CopyMatrix<float>>(backend_,
+                                                       {numbers, x.column_range(0, first_)});
     }
     {
       const auto timing = spans_.time("interaction");
-      interaction_->forward(vectors(first, n), products(first, n));
+      interaction_->forward(x, z);
     }
     const auto timing = spans_.time("top MLP");
-    top_.forward(products(first, n), logits);
-    for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
-      logits(s, 0) += std::accumulate(&x(s, columns_), &x(s, columns_) + wide_, 0.0f);
+    top_.forward(z, logits);
+    if constexpr (Backend::host_readable)
+      for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
+        logits(s, 0) += std::accumulate(&all(s, columns_), &all(s, columns_) + wide_, 0.0f);
   }
 
-  /// Answers the loss of these samples, over those of the step.
-  double run_backward(const tessera::ClickBatch<std::int32_t>& batch, const OptimizerStep& step,
-                      std::int64_t first, std::int64_t n) {
-    const tessera::MatrixView<float> d_logits = view(logit_gradients_, first, n, 1),
-                                     d_products =
-                                         view(product_gradients_, first, n, products_columns()),
-                                     d_all = all(vector_gradients_, first, n),
-                                     d_vectors = d_all.column_range(0, columns_);
-    const auto ready = [&](std::span<const float> part) {
-      if (buckets_ && !part.empty()) buckets_->ready(part);
+  /// Adds the loss of these samples, over those of the step, to the part's.
+  void run_backward(const OptimizerStep& step, int part, std::int64_t first, std::int64_t n) {
+    const tessera::MatrixView<float> d_logits = logit_gradients_.view().row_range(first, n),
+                                     d_z = product_gradients_.view().row_range(first, n),
+                                     d_all = vector_gradients_.view().row_range(first, n),
+                                     d_x = d_all.column_range(0, columns_);
+    const tessera::MatrixView<const float> x =
+        vectors_.view().row_range(first, n).column_range(0, columns_);
+    const auto ready = [&](std::span<const float> gradients) {
+      if (buckets_ && !gradients.empty()) buckets_->ready(gradients);
     };
-    double loss = 0;
     {
       const auto timing = spans_.time("top MLP, backward");
-      loss = tessera::BinaryCrossEntropyWithLogits{.normalizer = step.samples}.forward_backward(
-          view(logits_, first, n, 1),
-          std::span(batch.labels)
-              .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)),
-          d_logits);
-      top_.backward(d_logits, d_products, ready);
+      tessera::BinaryCrossEntropyWithLogits{.normalizer = step.samples}.forward_backward(
+          backend_, logits_.view().row_range(first, n),
+          labels_.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)), d_logits,
+          losses_.view().data + part);
+      top_.backward(d_logits, d_z, ready);
     }
     {
       const auto timing = spans_.time("interaction, backward");
-      interaction_->backward(vectors(first, n), d_products, d_vectors);
+      interaction_->backward(x, d_z, d_x);
       ready(interaction_->gradients());
     }
-    for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
-      std::fill_n(&d_all(s, columns_), wide_, d_logits(s, 0));
+    if constexpr (Backend::host_readable)
+      for (std::int64_t s = 0; wide_ > 0 && s < n; ++s)
+        std::fill_n(&d_all(s, columns_), wide_, d_logits(s, 0));
     const auto timing = spans_.time("bottom MLP, backward");
-    if (bottom_) bottom_->backward(d_vectors.column_range(0, first_), {}, ready);
-    return loss;
+    if (bottom_) bottom_->backward(d_x.column_range(0, first_), {}, ready);
   }
 
-  /// The batch's, and once more for the wide part. They stay while those of the next batch come.
-  tessera::KeyedJagged<std::int32_t> ids_of(const tessera::ClickBatch<std::int32_t>& batch) {
-    tessera::KeyedJagged<std::int32_t> ids = batch.keyed();
-    if (wide_ == 0) return ids;
-    std::swap(twice_[0], twice_[1]);
-    Twice& twice = twice_[0];
-    const auto repeat = [](auto& to, const auto& from, auto begin, auto add) {
-      to.assign(from.begin(), from.end());
-      std::transform(begin, from.end(), std::back_inserter(to), [add](auto x) { return x + add; });
-    };
-    repeat(twice.ids, batch.ids, batch.ids.begin(), 0);
-    if (!batch.offsets.empty())
-      repeat(twice.offsets, batch.offsets, batch.offsets.begin() + 1, batch.offsets.back());
-    ids.features *= 2;
-    ids.ids = twice.ids;
-    ids.offsets = twice.offsets;
-    return ids;
-  }
-
-  tessera::DenseParameters make_parameters(std::uint64_t seed) {
-    return bottom_ ? tessera::DenseParameters(seed, *bottom_, *interaction_, top_)
-                   : tessera::DenseParameters(seed, *interaction_, top_);
+  tessera::DenseParameters<Backend> make_parameters(std::uint64_t seed) {
+    using Parameters = tessera::DenseParameters<Backend>;
+    return bottom_ ? Parameters(backend_, seed, *bottom_, *interaction_, top_)
+                   : Parameters(backend_, seed, *interaction_, top_);
   }
 
   void sum_over_ranks() {
@@ -277,55 +300,31 @@ class Model final : public RankModel {
       buckets_ ? buckets_->wait() : communicator_.all_reduce(parameters_.gradients());
   }
 
-  // its vectors begin at cache lines, as those of a std::vector may not
-  using Floats = tessera::Buffer<float, tessera::Host>;
-  static Floats floats(std::int64_t count) {
-    Floats buffer;
-    std::ranges::fill(buffer.resize(tessera::Host(), static_cast<std::size_t>(count)), 0.0f);
-    return buffer;
-  }
-  /// Rows [first, first + n) of a matrix of so many columns.
-  static tessera::MatrixView<float> view(const Floats& matrix, std::int64_t first, std::int64_t n,
-                                         std::int64_t columns) {
-    return {matrix.data() + first * columns, n, columns};
-  }
-  tessera::MatrixView<float> vectors(std::int64_t first, std::int64_t n) const {
-    return all(vectors_, first, n).column_range(0, columns_);
-  }
-  /// With the wide part's columns.
-  tessera::MatrixView<float> all(const Floats& matrix, std::int64_t first, std::int64_t n) const {
-    return view(matrix, first, n, columns_ + wide_);
-  }
-  std::int64_t products_columns() const { return interaction_->columns(); }
-  tessera::MatrixView<float> products(std::int64_t first, std::int64_t n) const {
-    return view(products_, first, n, products_columns());
-  }
-
   tessera::AnyCommunicator& communicator_;
-  int threads_;
+  Backend backend_;
   std::int64_t first_, columns_;  ///< what stands before the vectors; with them
   std::int64_t wide_;             ///< columns behind them
   float clip_norm_;               ///< 0: none
   bool accumulates_;              ///< gradients of several batches
   Spans spans_;
-  std::optional<tessera::VirtualRanks<tessera::Host>> virtual_;
+  std::optional<tessera::VirtualRanks<Backend>> virtual_;
   std::unique_ptr<Interaction> interaction_;
-  std::unique_ptr<tessera::Mlp<>> bottom_;
-  tessera::Mlp<> top_;
-  tessera::DenseParameters parameters_;
+  std::unique_ptr<Embeddings> embeddings_;
+  std::unique_ptr<Mlp> bottom_;
+  Mlp top_;
+  tessera::DenseParameters<Backend> parameters_;
   DenseOptimizer optimizer_;
   std::unique_ptr<Buckets> buckets_;
-  std::unique_ptr<Embeddings> embeddings_;
-  Floats vectors_, vector_gradients_;    // [batch, columns and wide]
-  Floats products_, product_gradients_;  // [batch, columns of the interaction]
-  Floats logits_, logit_gradients_;
-  struct Twice {
-    std::vector<std::int32_t> ids;
-    std::vector<std::int64_t> offsets;
-  } twice_[2];
+  BatchMemory<Backend> samples_;
+  Matrix vectors_, vector_gradients_;        ///< [batch, columns and wide]
+  Matrix products_, product_gradients_;      ///< [batch, columns of the interaction]
+  Matrix logits_, logit_gradients_;          ///< [batch, 1]
+  tessera::Matrix<double, Backend> losses_;  ///< by virtual rank
+  // Of the batch that was looked up last:
+  tessera::MatrixView<const float> numbers_;
+  std::span<const float> labels_;
   std::optional<tessera::KeyedJagged<std::int32_t>> started_;
-  std::vector<double> losses_ =
-      std::vector<double>(virtual_ ? static_cast<std::size_t>(virtual_->count()) : 1);
+  mutable std::vector<float> host_logits_, host_gradients_;
 };
 
 }  // namespace dlrm

@@ -21,11 +21,12 @@ MatrixView<float> matrix_of(tessera::Buffer<float, tessera::Host>& floats, std::
 
 }  // namespace
 
-Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape, int threads)
+Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape,
+                     const tessera::Host& host)
     : interaction_(std::move(interaction)),
       width_(shape.vector_width),
       vectors_(std::ssize(shape.deep()) + 1),
-      threads_(threads) {
+      threads_(host.threads()) {
   std::map<std::int64_t, std::vector<Place>> places;
   places[width_].push_back({0, 0});  // the bottom MLP's
   Place next{width_, width_};
@@ -39,10 +40,9 @@ Projected::Projected(std::unique_ptr<Interaction> interaction, const ModelShape&
     groups_.push_back({.width = width,
                        .places = std::move(where),
                        .linear = width == width_ ? nullptr
-                                                 : std::make_unique<tessera::Linear>(
-                                                       width, width_,
-                                                       tessera::LinearOptions{
-                                                           .bias = false, .threads = threads})});
+                                                 : std::make_unique<tessera::Linear<>>(
+                                                       host, width, width_,
+                                                       tessera::LinearOptions{.bias = false})});
 }
 
 /// f(sample, place, row of the group's matrices), on the threads.

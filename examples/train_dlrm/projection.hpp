@@ -6,7 +6,7 @@
 #include "model_shape.hpp"
 
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/dense/linear.hpp>
+#include <tessera/dense/mlp.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/tables/buffer.hpp>
 
@@ -24,7 +24,8 @@ namespace dlrm {
 class Projected final : public Interaction {
  public:
   /// `interaction`: of vectors of shape.vector_width, without parameters.
-  Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape, int threads);
+  Projected(std::unique_ptr<Interaction> interaction, const ModelShape& shape,
+            const tessera::Host& host);
 
   std::int64_t columns() const override { return interaction_->columns(); }
   void forward(tessera::MatrixView<const float> x, tessera::MatrixView<float> z) override;
@@ -49,8 +50,8 @@ class Projected final : public Interaction {
   struct Group {
     std::int64_t width;
     std::vector<Place> places;
-    std::unique_ptr<tessera::Linear> linear;  ///< null: of vector_width, copied
-    Floats in{}, out{}, d_in{}, d_out{};      ///< [batch * places, width or vector_width]
+    std::unique_ptr<tessera::Linear<>> linear;  ///< null: of vector_width, copied
+    Floats in{}, out{}, d_in{}, d_out{};        ///< [batch * places, width or vector_width]
   };
 
   template <class F>

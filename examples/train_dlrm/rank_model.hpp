@@ -26,6 +26,9 @@ inline tessera::DensePrecision dense_precision(const Options& options) {
                                            : tessera::DensePrecision::float32;
 }
 
+/// Whether products of floats may be on a GPU's tensor cores.
+inline bool tf32(const Options& options) { return options.dense_precision != "fp32"; }
+
 /// f(part, first, n): the samples [first, first + n) of this rank are a batch of the linear layers.
 template <class Backend, class F>
 void for_each_part(const std::optional<tessera::VirtualRanks<Backend>>& parts,

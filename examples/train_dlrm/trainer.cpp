@@ -70,7 +70,8 @@ class Rank {
             "--feature-check exchanges single ids between samples; these data have lists: leave it "
             "out");
     if (options.vocabulary)
-      vocabulary_.emplace(communicators.main, vocabulary_options(options, clicks.shape()));
+      vocabulary_.emplace(communicators.main, Host({.threads = options.threads_per_rank}),
+                          vocabulary_options(options, clicks.shape()));
   }
 
   void run(Result& result) {
@@ -116,10 +117,7 @@ class Rank {
     const Eviction eviction = options.eviction == "none"     ? Eviction::none
                               : options.eviction == "oldest" ? Eviction::oldest
                                                              : Eviction::least_frequent;
-    VocabularyOptions made{.tables = {},
-                           .feature_table = {},
-                           .seed = options.seed,
-                           .threads = options.threads_per_rank};
+    VocabularyOptions made{.tables = {}, .feature_table = {}, .seed = options.seed};
     const auto admit_after =
         static_cast<std::uint32_t>(std::min<std::int64_t>(options.min_count, 1 << 30));
     for (const DataShape::Table& table : shape.tables)

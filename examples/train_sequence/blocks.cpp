@@ -19,7 +19,7 @@ template <int Heads, int Columns>
 class BlockOf final : public Block {
  public:
   BlockOf(std::int64_t max_length, int threads)
-      : layer_(Heads * Columns, {.max_length = max_length, .threads = threads}) {}
+      : layer_(Host({.threads = threads}), Heads * Columns, {.max_length = max_length}) {}
 
   std::int64_t width() const override { return layer_.width(); }
   std::int64_t parameter_count() const override { return layer_.parameter_count(); }

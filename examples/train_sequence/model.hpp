@@ -10,8 +10,8 @@
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/data/histories.hpp>
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
+#include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 #include <tessera/dense/parameters.hpp>
 #include <tessera/host/backend.hpp>
@@ -61,7 +61,7 @@ class Model {
         label_(1, options.width, false),
         encoder_(options.blocks, options.width, options.heads, longest_, options.threads_per_rank,
                  options.dropout),
-        head_(options.width, 1, {.threads = options.threads_per_rank}),
+        head_(tessera::Host({.threads = options.threads_per_rank}), options.width, 1),
         parameters_(options.seed, places_, label_, encoder_, head_),
         table_(make_items(ranks, options.plan, items, options.width, options.threads_per_rank,
                           options.seed, options.virtual_ranks)) {
@@ -337,7 +337,7 @@ class Model {
     else
       ranks_.all_reduce(parameters_.gradients());
     table_->update(events, negatives, rate);
-    adam_.step(parameters_, rate, options_.threads_per_rank);
+    adam_.step(parameters_, rate);
   }
 
   tessera::ThreadCommunicator& ranks_;
@@ -345,9 +345,9 @@ class Model {
   std::int64_t longest_;
   Vectors places_, label_;
   Encoder encoder_;
-  tessera::Linear head_;
-  tessera::DenseParameters parameters_;
-  tessera::DenseAdam adam_;
+  tessera::Linear<> head_;
+  tessera::DenseParameters<> parameters_;
+  tessera::DenseOptimizer<tessera::Adam> adam_;
   std::unique_ptr<Items> table_;
   std::optional<tessera::VirtualRanks<tessera::Host>> virtual_;
   std::vector<Asked> asked_;

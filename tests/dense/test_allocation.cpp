@@ -4,7 +4,6 @@
 // After the first steps of each batch size a training step takes no memory for data: counted in
 // operator new and in posix_memalign, which oneDNN takes its memory from (on processors with
 // AVX-512). Small blocks are not counted: oneDNN makes a table of arguments (under 1 KiB) per call.
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -61,12 +60,12 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
   constexpr std::int64_t most = 1300;
   for (const DensePrecision precision : {DensePrecision::float32, DensePrecision::bfloat16}) {
     if (!supported(precision)) continue;
-    const MlpOptions options{.precision = precision, .threads = 2};
-    Mlp<> bottom({13, 64, 16}, {.last_relu = true, .precision = precision, .threads = 2}),
-        top({Dot::columns(), 64, 1}, options);
-    CrossInteraction<Linear> cross(Dot::columns(), {.layers = 2, .rank = 8, .threads = 2});
-    DenseParameters parameters(1, bottom, cross, top);
-    DenseSgd sgd;
+    const Host host({.threads = 2});
+    Mlp<> bottom(host, {13, 64, 16}, {.last_relu = true, .precision = precision}),
+        top(host, {Dot::columns(), 64, 1}, {.precision = precision});
+    CrossInteraction<Linear<>> cross(host, Dot::columns(), {.layers = 2, .rank = 8});
+    DenseParameters parameters(host, 1, bottom, cross, top);
+    DenseOptimizer sgd(host, Sgd{});
     const Matrix<float> dense(most, 13, 0, 1);
     const std::vector<float> labels(most, 1.0f);
     Matrix<float> x(most, Dot::input_columns(), 0, 2), dx(most, Dot::input_columns(), 0),
@@ -75,14 +74,14 @@ TEST_CASE("a training step allocates nothing once its batch sizes have been seen
     const auto step = [&](std::int64_t batch) {
       const auto rows = [&](auto& matrix) { return matrix.view().row_range(0, batch); };
       bottom.forward(rows(dense), rows(x).column_range(0, 16));
-      Dot::forward(rows(x), rows(z), 2);
+      Dot::forward(host, rows(x), rows(z));
       cross.forward(rows(z), rows(c));
       top.forward(rows(c), rows(y));
       BinaryCrossEntropyWithLogits{}.forward_backward(
           rows(y), std::span<const float>(labels).first(static_cast<std::size_t>(batch)), rows(dy));
       top.backward(rows(dy), rows(dc));
       cross.backward(rows(dc), rows(dz));
-      Dot::backward(rows(x), rows(dz), rows(dx), 2);
+      Dot::backward(host, rows(x), rows(dz), rows(dx));
       bottom.backward(rows(dx).column_range(0, 16));
       sgd.step(parameters, 0.01f);
     };

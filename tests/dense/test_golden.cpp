@@ -3,7 +3,6 @@
 //
 // Dense layers, interactions, loss and SGD against whole training steps of PyTorch in float64.
 // Embeddings are one-hot and updated by plain loops here: they have tests of their own.
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -46,7 +45,7 @@ void for_mlp(const std::string& name, Mlp<>& mlp, const F& f) {
 }
 
 template <class F>
-void for_cross(CrossInteraction<Linear>& cross, const F& f) {
+void for_cross(CrossInteraction<Linear<>>& cross, const F& f) {
   for (int l = 0; l < cross.layers(); ++l) {
     const std::string name = "cross." + std::to_string(l);
     f(name + ".v", cross.v(l).values());
@@ -71,7 +70,7 @@ void check_near(const std::string& name, std::span<const float> actual,
 template <class Interact, class InteractBack, class ForParameters>
 void check_steps(const SafetensorsReader& file, const std::vector<double>& losses,
                  float learning_rate, int tables, std::int64_t columns, Mlp<>& bottom, Mlp<>& top,
-                 DenseParameters& parameters, const Interact& interact,
+                 DenseParameters<>& parameters, const Interact& interact,
                  const InteractBack& interact_back, const ForParameters& for_parameters) {
   for_parameters([&](const std::string& name, std::span<float> values) {
     const std::vector<float> initial = file.read<float>(name + ".initial");
@@ -85,7 +84,7 @@ void check_steps(const SafetensorsReader& file, const std::vector<double>& losse
   const std::int64_t width = (tables + 1) * kWidth;
   Matrix<float> x(kBatch, width, 0), z(kBatch, columns, 0), dz(kBatch, columns, 0),
       dx(kBatch, width, 0), y(kBatch, 1, 0), dy(kBatch, 1, 0);
-  DenseSgd sgd;
+  DenseOptimizer<Sgd> sgd;
   for (int step = 0; step < kSteps; ++step) {
     const std::string prefix = "step" + std::to_string(step) + ".";
     const std::vector<float> dense = file.read<float>(prefix + "dense"),
@@ -142,14 +141,15 @@ TEST_CASE("four DLRM steps") {
   const SafetensorsReader file(golden("dlrm.safetensors"));
   using Dot = DotInteraction<5, kWidth>;
   for (const int threads : {1, 2}) {
-    Mlp<> bottom({kDense, 16, kWidth}, {.last_relu = true, .threads = threads}),
-        top({Dot::columns(), 16, 8, 1}, {.threads = threads});
+    const Host host({.threads = threads});
+    Mlp<> bottom(host, {kDense, 16, kWidth}, {.last_relu = true}),
+        top(host, {Dot::columns(), 16, 8, 1});
     DenseParameters parameters(1, bottom, top);
     check_steps(
         file, {0.9248688287663205, 0.7254870006711298, 0.9716110505535358, 0.7395367177684335},
         0.1f, 4, Dot::columns(), bottom, top, parameters,
-        [&](auto x, auto z) { Dot::forward(x, z, threads); },
-        [&](auto x, auto dz, auto dx) { Dot::backward(x, dz, dx, threads); },
+        [&](auto x, auto z) { Dot::forward(host, x, z); },
+        [&](auto x, auto dz, auto dx) { Dot::backward(host, x, dz, dx); },
         [&](const auto& f) {
           for_mlp("bottom", bottom, f);
           for_mlp("top", top, f);
@@ -161,9 +161,10 @@ TEST_CASE("four DCNv2 steps") {
   if (skip("dcnv2.safetensors")) return;
   const SafetensorsReader file(golden("dcnv2.safetensors"));
   for (const int threads : {1, 2}) {
-    Mlp<kDense, 16, kWidth> bottom({.last_relu = true, .threads = threads});
-    Mlp<32, 16, 1> top({.threads = threads});
-    CrossInteraction<Linear> cross(32, {.layers = 3, .rank = 4, .threads = threads});
+    const Host host({.threads = threads});
+    Mlp<Host, kDense, 16, kWidth> bottom(host, {.last_relu = true});
+    Mlp<Host, 32, 16, 1> top(host);
+    CrossInteraction<Linear<>> cross(host, 32, {.layers = 3, .rank = 4});
     DenseParameters parameters(1, bottom, cross, top);
     check_steps(
         file, {0.7181290074351243, 0.674956112734831, 0.6805771908246535, 0.693489045160534}, 0.05f,

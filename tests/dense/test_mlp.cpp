@@ -3,7 +3,6 @@
 //
 // Stacks of linear layers against plain loops in double (forward, all gradients) and central
 // differences of the forward loop.
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/parameters.hpp>
 
@@ -139,13 +138,13 @@ void check_mlp(Mlp<>& mlp, MlpOptions options, std::int64_t batch, double tolera
 }
 
 void check_shape(const Sizes& sizes, MlpOptions options,
-                 std::initializer_list<std::int64_t> batches, double tolerance) {
+                 std::initializer_list<std::int64_t> batches, double tolerance, int threads = 1) {
   CAPTURE(sizes.size());
   CAPTURE(sizes.front());
   CAPTURE(sizes.back());
-  CAPTURE(options.threads);
+  CAPTURE(threads);
   CAPTURE(options.last_relu);
-  Mlp<> mlp(sizes, options);
+  Mlp<> mlp(Host({.threads = threads}), sizes, options);
   DenseParameters parameters(42, mlp);
   for (const std::int64_t batch : batches) check_mlp(mlp, options, batch, tolerance);
 }
@@ -166,14 +165,14 @@ TEST_CASE("any batch, any sizes, one object after another batch") {
 
 TEST_CASE("several chunks, several threads") {
   for (const int threads : {1, 2, 3})
-    check_shape({13, 40, 24, 1}, {.threads = threads}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat);
+    check_shape({13, 40, 24, 1}, {}, {2100, 1024, 33, 5, 1, 0, 2100}, kFloat, threads);
 }
 
 TEST_CASE("a sample's output does not depend on its batch, to the last bit") {
   const std::int64_t batch = 700;
   for (const std::vector<std::int64_t>& sizes :
        {std::vector<std::int64_t>{13, 512, 16}, {368, 64, 1}, {16, 16}, {40, 1}}) {
-    Mlp<> mlp(sizes, {.threads = 1});
+    Mlp<> mlp(sizes);
     const DenseParameters parameters(3, mlp);
     const std::int64_t in = sizes.front(), out = sizes.back();
     std::vector<float> x(static_cast<std::size_t>(batch * in)),
@@ -192,8 +191,9 @@ TEST_CASE("a sample's output does not depend on its batch, to the last bit") {
 }
 
 TEST_CASE("weights that are kept are packed again when that is said again") {
-  const MlpOptions options{.last_relu = true, .threads = 2};
-  Mlp<> kept({13, 64, 16}, options), plain({13, 64, 16}, options);
+  const Host host({.threads = 2});
+  const MlpOptions options{.last_relu = true};
+  Mlp<> kept(host, {13, 64, 16}, options), plain(host, {13, 64, 16}, options);
   const DenseParameters of_kept(4, kept), of_plain(4, plain);
   const std::int64_t batch = 100;
   const Matrix<float> x(batch, 13, 0, 11), dy(batch, 16, 0, 12);
@@ -220,7 +220,7 @@ TEST_CASE("weights that are kept are packed again when that is said again") {
 
 TEST_CASE("layers whose weights' gradients are several products") {
   for (const int threads : {1, 2})
-    check_shape({7, 384, 256, 130, 1}, {.threads = threads}, {33, 1030}, kFloat);
+    check_shape({7, 384, 256, 130, 1}, {}, {33, 1030}, kFloat, threads);
 }
 
 TEST_CASE("gradients are announced from the last layer to the first, when they are final") {
@@ -229,7 +229,7 @@ TEST_CASE("gradients are announced from the last layer to the first, when they a
        {std::pair<std::int64_t, int>{40, 1}, {1100, 1}, {200, 2}, {0, 1}}) {
     const std::int64_t samples = batch;  // clang captures no structured binding
     CAPTURE(samples);
-    Mlp<> mlp({5, 7, 3}, {.threads = threads});
+    Mlp<> mlp(Host({.threads = threads}), {5, 7, 3});
     DenseParameters parameters(1, mlp);
     std::vector<float> x(static_cast<std::size_t>(batch * 5)),
         y(static_cast<std::size_t>(batch * 3)), dy(y.size());
@@ -252,8 +252,8 @@ TEST_CASE("gradients are announced from the last layer to the first, when they a
 }
 
 TEST_CASE("sizes at compile time") {
-  Mlp<13, 32, 8> mlp{{.last_relu = true}};
-  static_assert(Mlp<13, 32, 8>::kSizes.back() == 8);
+  Mlp<Host, 13, 32, 8> mlp{{.last_relu = true}};
+  static_assert(Mlp<Host, 13, 32, 8>::kSizes.back() == 8);
   DenseParameters parameters(1, mlp);
   CHECK(parameters.size() == 13 * 32 + 32 + 32 * 8 + 8);
   check_mlp(mlp, {.last_relu = true}, 20, kFloat);
@@ -275,11 +275,9 @@ TEST_CASE("bfloat16 activations and products") {
     return;
   }
   for (const int threads : {1, 2}) {
-    check_shape({13, 64, 32, 16},
-                {.last_relu = true, .precision = DensePrecision::bfloat16, .threads = threads},
-                {0, 1, 5, 33, 1100}, kBFloat16);
-    check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16, .threads = threads}, {5, 33},
-                kBFloat16);
+    check_shape({13, 64, 32, 16}, {.last_relu = true, .precision = DensePrecision::bfloat16},
+                {0, 1, 5, 33, 1100}, kBFloat16, threads);
+    check_shape({33, 17, 1}, {.precision = DensePrecision::bfloat16}, {5, 33}, kBFloat16, threads);
   }
 }
 
@@ -338,14 +336,14 @@ TEST_CASE("what cannot work says so") {
   CHECK_THROWS_WITH_AS(Mlp<>({3}), "Mlp: needs an input and at least one layer, got 1 sizes",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(Mlp<>({3, 0}), "Mlp: sizes must be positive, got 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Mlp<>({3, 2}, {.threads = 0}), "Mlp: threads must be at least 1, is 0",
+  CHECK_THROWS_WITH_AS(Mlp<>(Host({.threads = 0}), {3, 2}), "Host: 0 threads; give at least 1",
                        InvalidArgument);
   Mlp<> mlp({3, 2});
   Matrix<float> x(4, 3, 0, 1), y(4, 2, 0, 1), other(4, 5, 0, 1);
-  CHECK_THROWS_WITH_AS(mlp.forward(x.view(), y.view()),
-                       "Mlp: has no parameters yet; construct DenseParameters or "
-                       "CudaDenseParameters with it, or call bind",
-                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(
+      mlp.forward(x.view(), y.view()),
+      "Mlp: has no parameters yet; construct DenseParameters with it, or call bind",
+      InvalidArgument);
   DenseParameters parameters(1, mlp);
   CHECK_THROWS_WITH_AS(mlp.forward(other.view(), y.view()),
                        "Mlp: input has 5 columns, the first layer takes 3", InvalidArgument);

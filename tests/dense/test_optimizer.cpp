@@ -3,7 +3,7 @@
 //
 // Dense optimizers against their formulas in double, over several steps with a changing learning
 // rate.
-#include <tessera/dense/linear.hpp>
+#include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
 
 #include <doctest/doctest.h>
@@ -58,7 +58,7 @@ TEST_CASE("gradients of several batches are summed, and then taken once") {
 
 TEST_CASE("SGD, with and without weight decay") {
   for (const float decay : {0.0f, 0.3f})
-    check_optimizer(DenseSgd({.weight_decay = decay}),
+    check_optimizer(DenseOptimizer(Sgd{}, decay),
                     [&](double w, double g, double rate, int, std::size_t) {
                       return w - rate * (g + decay * w);
                     });
@@ -66,7 +66,7 @@ TEST_CASE("SGD, with and without weight decay") {
 
 TEST_CASE("Adagrad") {
   std::vector<double> sums(147, 0.1);
-  check_optimizer(DenseAdagrad({.epsilon = 1e-6f, .initial_accumulator = 0.1f}),
+  check_optimizer(DenseOptimizer(Adagrad{.epsilon = 1e-6f, .initial_accumulator = 0.1f}),
                   [&](double w, double g, double rate, int, std::size_t i) {
                     sums[i] += g * g;
                     return w - rate * g / (std::sqrt(sums[i]) + 1e-6);
@@ -75,7 +75,7 @@ TEST_CASE("Adagrad") {
 
 TEST_CASE("Adam") {
   std::vector<double> m(147), v(147);
-  check_optimizer(DenseAdam({.weight_decay = 0.01f, .beta1 = 0.8f, .beta2 = 0.95f}),
+  check_optimizer(DenseOptimizer(Adam{.beta1 = 0.8f, .beta2 = 0.95f}, 0.01f),
                   [&](double w, double g, double rate, int step, std::size_t i) {
                     g += static_cast<double>(0.01f) * w;
                     m[i] = 0.8 * m[i] + 0.2 * g;

@@ -36,9 +36,9 @@ int run_hstu(int argc, char** argv, std::int64_t width, ts::HstuOptions options)
   const ts::SafetensorsReader file(argv[1]);
   Tally tally;
   for (const int threads : {1, 3}) {
-    options.threads = threads;
     tally.run(fmt::format("{} threads", threads), [&](Verdict& verdict) {
-      ts::HstuLayer<Heads, AttentionDim, HiddenDim> layer(width, options);
+      ts::HstuLayer<Heads, AttentionDim, HiddenDim> layer(ts::Host({.threads = threads}), width,
+                                                          options);
       ts::DenseParameters parameters(1, layer);
       const std::vector<std::string> names{"norm.weight",  "norm.bias",          "uvqk.weight",
                                            "uvqk.bias",    "output_norm.weight", "output_norm.bias",

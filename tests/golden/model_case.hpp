@@ -5,7 +5,6 @@
 #include "compare.hpp"
 #include "plans.hpp"
 
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/loss.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/dense/optimizer.hpp>
@@ -40,10 +39,10 @@ class Dot {
   int initialize(std::uint64_t, int layer) { return layer; }
   void forward(ts::MatrixView<const float> x, ts::MatrixView<float> z) {
     x_ = x;
-    Op::forward(x, z);
+    Op::forward(ts::Host(), x, z);
   }
   void backward(ts::MatrixView<const float> dz, ts::MatrixView<float> dx) {
-    Op::backward(x_, dz, dx);
+    Op::backward(ts::Host(), x_, dz, dx);
   }
   template <class Visit>
   void parameters(Visit&&) {}
@@ -54,7 +53,7 @@ class Dot {
 
 /// DCNv2's cross layers.
 template <int Columns, int Layers, int Rank>
-class Cross : public ts::CrossInteraction<ts::Linear> {
+class Cross : public ts::CrossInteraction<ts::Linear<>> {
  public:
   Cross() : CrossInteraction(Columns, {.layers = Layers, .rank = Rank}) {}
   static std::int64_t columns() { return Columns; }
@@ -145,7 +144,7 @@ class ModelRun {
                       initial.size(), values.size());
           std::copy(initial.begin(), initial.end(), values.begin());
         });
-    ts::DenseSgd optimizer;
+    ts::DenseOptimizer<ts::Sgd> optimizer;
 
     const std::int64_t begin = ts::even_cut(model_.batch, communicator.size(), communicator.rank());
     const std::int64_t count =

@@ -76,7 +76,7 @@ class WideDeepRun {
     for_each_parameter(mlp, [&](const std::string& name, std::span<float> values) {
       std::ranges::copy(floats(file_, name + ".initial"), values.begin());
     });
-    ts::DenseSgd optimizer;
+    ts::DenseOptimizer<ts::Sgd> optimizer;
     const std::int64_t begin = ts::even_cut(model_.batch, communicator.size(), communicator.rank());
     const std::int64_t count =
         ts::even_cut(model_.batch, communicator.size(), communicator.rank() + 1) - begin;

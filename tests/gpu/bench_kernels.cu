@@ -139,7 +139,7 @@ void update(benchmark::State& state, Shape s) {
 
 template <class T, bool Tf32, bool Backward>
 void dot(benchmark::State& state, double share) {
-  using Dot = CudaDotInteraction<27, 128, 32, T, Tf32>;
+  using Dot = DotInteraction<27, 128, 32, T, Tf32>;
   const Cuda backend;
   const std::int64_t batch = size_or(65536, 8);
   const DeviceArray<T> x = drawn_values<T>(backend, 2 * batch * Dot::input_columns(), 1),

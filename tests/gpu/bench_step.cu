@@ -189,12 +189,12 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
   std::vector<std::int64_t> sizes = layers(model.mlp);
   sizes.insert(sizes.begin(), columns);
   sizes.push_back(1);
-  CudaMlp mlp(backend, sizes,
-              {.precision = precision,
-               .tf32 = precision == DensePrecision::float32,
-               .candidates = candidates});
-  const CudaDenseParameters parameters(backend, 1, mlp);
-  CudaDenseOptimizer<Adagrad> dense(backend, adagrad);
+  Mlp<Cuda> mlp(backend, sizes,
+                {.precision = precision,
+                 .tf32 = precision == DensePrecision::float32,
+                 .candidates = candidates});
+  DenseParameters parameters(backend, 1, mlp);
+  DenseOptimizer dense(backend, adagrad);
 
   std::vector<std::int64_t> bounds;
   for (const Source& source : sources) bounds.push_back(batch_size() * source.hotness);
@@ -216,8 +216,9 @@ void merlin(benchmark::State& state, const SyntheticModel& model, DensePrecision
     input.bounds = bounds;
     const auto pooled = embeddings.forward(input, vectors);
     mlp.forward({x.data(), batch, columns}, {logits.data(), batch, 1});
-    CudaBinaryCrossEntropy{}.forward_backward(backend, {logits.data(), batch, 1}, labels.span(),
-                                              {d_logits.data(), batch, 1}, loss.data());
+    BinaryCrossEntropyWithLogits{}.forward_backward(backend, {logits.data(), batch, 1},
+                                                    labels.span(), {d_logits.data(), batch, 1},
+                                                    loss.data());
     mlp.backward({d_logits.data(), batch, 1}, d_x);
     dense.step(parameters, 0.001f);
     embeddings.backward(pooled, d_x.column_range(0, embeddings.columns()));
@@ -240,7 +241,7 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   constexpr int width = 128, tables = 26, numbers_in = 16;  // 13 numbers, padded
   const std::int64_t batch = batch_size(), rows = size_or(1'000'000, 50);
   constexpr std::int64_t columns = (tables + 1) * std::int64_t{width};
-  using Dot = CudaDotInteraction<tables + 1, width, 32, float, true>;
+  using Dot = DotInteraction<tables + 1, width, 32, float, true>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
@@ -256,20 +257,20 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
   }
   LayoutCollection<Widths<width>, Sgd, Cuda, One> embeddings{
       self, backend, make_layout({1}, specs, features, shards), {}};
-  const CudaMlpOptions options{.precision = how.precision,
-                               .tf32 = how.precision == DensePrecision::float32,
-                               .gradient_epilogues = how.gradient_epilogues,
-                               .candidates = candidates};
-  CudaMlpOptions of_bottom = options;
+  const MlpOptions options{.precision = how.precision,
+                           .tf32 = how.precision == DensePrecision::float32,
+                           .gradient_epilogues = how.gradient_epilogues,
+                           .candidates = candidates};
+  MlpOptions of_bottom = options;
   of_bottom.last_relu = true;
   std::vector<std::int64_t> of_top = layers({1024, 1024, 512, 256, 1}), sizes = layers({512, 256});
   sizes.insert(sizes.begin(), numbers_in);
   sizes.push_back(width);
   of_top.insert(of_top.begin(), Dot::columns());
-  CudaMlp bottom(backend, sizes, of_bottom);
-  CudaMlp top(backend, of_top, options);
-  const CudaDenseParameters parameters(backend, 1, bottom, top);
-  CudaDenseOptimizer<Sgd> dense(backend);
+  Mlp<Cuda> bottom(backend, sizes, of_bottom);
+  Mlp<Cuda> top(backend, of_top, options);
+  DenseParameters parameters(backend, 1, bottom, top);
+  DenseOptimizer dense(backend, Sgd{});
 
   const Batches& drawn = Batches::of("DLRM", std::vector<Source>(tables, {1, rows, width}));
   const DeviceArray<float> numbers_of = drawn_values<float>(backend, batch * numbers_in, 7),
@@ -290,7 +291,8 @@ void dlrm(benchmark::State& state, const DlrmCase& how, bool captured) {
                            vectors.column_range(width, tables * width));
     Dot::forward(backend, vectors, products);
     top.forward(products, out);
-    CudaBinaryCrossEntropy{}.forward_backward(backend, out, labels.span(), d_out, loss.data());
+    BinaryCrossEntropyWithLogits{}.forward_backward(backend, out, labels.span(), d_out,
+                                                    loss.data());
     top.backward(d_out, d_products);
     Dot::backward(backend, vectors, d_products, d_vectors);
     bottom.backward(d_vectors.column_range(0, width), {});

@@ -9,6 +9,9 @@
 #include <tessera/dense/dense.cuh>
 #include <tessera/interaction/cross.cuh>
 #include <tessera/interaction/cross.hpp>
+#include <tessera/interaction/dot.cuh>
+#include <tessera/laws/dense_layer_laws.hpp>
+#include <tessera/laws/interaction_laws.hpp>
 #include <tessera/optimizer/optimizers.hpp>
 
 #include <doctest/doctest.h>
@@ -20,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -115,8 +119,8 @@ std::vector<float> columns(const std::vector<float>& matrix, std::int64_t width,
 
 /// A plain linear layer with the library's first values.
 struct FirstValues : cross_reference::PlainLinear {
-  FirstValues(std::int64_t in, std::int64_t out, Options options)
-      : PlainLinear(in, out, options), shape(in, out, options.bias) {}
+  FirstValues(const Host& backend, std::int64_t in, std::int64_t out, Options options)
+      : PlainLinear(backend, in, out, options), shape(in, out, options.bias) {}
   void bind(std::span<float> values, std::span<float> gradients) {
     PlainLinear::bind(values, gradients);
     all = values;
@@ -132,20 +136,20 @@ struct FirstValues : cross_reference::PlainLinear {
   std::span<float> all;
 };
 
-/// What a CudaCross gives, its inputs and outputs being columns of matrices that are wider by
+/// What CrossInteraction<Linear<Cuda>> gives, its inputs and outputs being columns of matrices that are wider by
 /// `padding`.
 struct CrossRun {
   std::int64_t batch, width;
-  CudaCrossOptions options;
+  CrossOptions options;
   std::int64_t padding;
   std::vector<float> values, x, dy, y, dx, gradients;
 
-  explicit CrossRun(std::int64_t batch_, std::int64_t width_, CudaCrossOptions options_,
+  explicit CrossRun(std::int64_t batch_, std::int64_t width_, CrossOptions options_,
                     std::int64_t padding_ = 0)
       : batch(batch_), width(width_), options(options_), padding(padding_) {
     const Cuda backend;
-    CudaCross cross(backend, width, options);
-    const CudaDenseParameters parameters(backend, 5, cross);
+    CrossInteraction<Linear<Cuda>> cross(backend, width, options);
+    DenseParameters parameters(backend, 5, cross);
     const std::int64_t stride = width + padding;
     Random random(3);
     x = random_elements<float>(random, batch * width);
@@ -185,11 +189,11 @@ TEST_CASE(
     const std::vector<std::int64_t> sizes{13, 40, 7, 3};
     constexpr std::int64_t batch = 700, padding = 5;
     const Cuda backend;
-    CudaMlp mlp(backend, sizes,
-                {.last_relu = last_relu,
-                 .precision = bfloat16 ? DensePrecision::bfloat16 : DensePrecision::float32,
-                 .gradient_epilogues = epilogues});
-    const CudaDenseParameters parameters(backend, 5, mlp);
+    Mlp<Cuda> mlp(backend, sizes,
+                  {.last_relu = last_relu,
+                   .precision = bfloat16 ? DensePrecision::bfloat16 : DensePrecision::float32,
+                   .gradient_epilogues = epilogues});
+    DenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const std::vector<float> x = random_elements<float>(random, batch * 13),
                              dy = random_elements<float>(random, batch * (3 + padding));
@@ -225,17 +229,60 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("dense layers and the dot interaction keep the laws") {
+  const Cuda backend;
+  static_assert(DenseLayer<Mlp<Cuda>> && DenseLayer<Mlp<Cuda, 5, 3>> &&
+                DenseLayer<CrossInteraction<Linear<Cuda>>>);
+  Mlp<Cuda> mlp(backend, {5, 9, 4, 2});
+  Linear<Cuda> linear(backend, 4, 6, {.relu = true});
+  CrossInteraction<Linear<Cuda>> cross(backend, 6, {.layers = 2, .rank = 2});
+  const auto none = [](const std::vector<std::string>& faults) {
+    for (const std::string& fault : faults) MESSAGE(fault);
+    return faults.empty();
+  };
+  CHECK(none(laws::dense_layer_laws(backend, mlp)));
+  CHECK(none(laws::dense_layer_laws(backend, linear)));
+  CHECK(none(laws::dense_layer_laws(backend, cross)));
+  CHECK(none(laws::interaction_laws(backend, DotInteraction<27, 16, 8>())));
+}
+
+TEST_CASE("mlp: parameters that are kept are copied again when that is said again") {
+  const Cuda backend;
+  Mlp<Cuda> mlp(backend, {4, 3, 2}, {.precision = DensePrecision::bfloat16});
+  DenseParameters parameters(backend, 5, mlp);
+  const OnGpu<float> x(backend, std::vector<float>(4, 1.0f)), y(backend, std::vector<float>(2));
+  const auto forward = [&] {
+    mlp.forward({x.data(), 1, 4}, {y.data(), 1, 2});
+    return y.read();
+  };
+  const auto set = [&](float value) {
+    const std::vector<float> values(static_cast<std::size_t>(parameters.size()), value);
+    backend.copy(parameters.values().data(), values.data(), values.size() * sizeof(float));
+    backend.synchronize();
+  };
+  set(1);
+  mlp.keep_weights();
+  CHECK(forward() == std::vector<float>(2, 16.0f));  // 3 hidden numbers of 4 + 1, and 1
+  set(2);
+  CHECK(forward()[0] == doctest::Approx(17));  // the last layer's bias is read in its place
+  mlp.keep_weights();
+  CHECK(forward() == std::vector<float>(2, 62.0f));
+  mlp.keep_weights(false);
+  set(1);
+  CHECK(forward() == std::vector<float>(2, 16.0f));
+}
+
 TEST_CASE("mlp: an empty batch leaves zero gradients; wrong shapes are named") {
   const Cuda backend;
-  CudaMlp mlp(backend, {4, 2});
+  Mlp<Cuda> mlp(backend, {4, 2});
   float* const none = nullptr;
   CHECK_THROWS_AS(mlp.forward({none, 0, 4}, {none, 0, 2}), InvalidArgument);  // no parameters yet
-  const CudaDenseParameters parameters(backend, 5, mlp);
+  DenseParameters parameters(backend, 5, mlp);
   mlp.forward({none, 0, 4}, {none, 0, 2});
   mlp.backward({none, 0, 2});
   CHECK_THROWS_AS(mlp.forward({none, 2, 5}, {none, 2, 2}), InvalidArgument);
   CHECK_THROWS_AS(mlp.backward({none, 1, 2}), InvalidArgument);
-  CHECK_THROWS_AS(CudaMlp(backend, {4}), InvalidArgument);
+  CHECK_THROWS_AS(Mlp<Cuda>(backend, {4}), InvalidArgument);
 }
 
 TEST_CASE(
@@ -243,8 +290,8 @@ TEST_CASE(
     "empty batch, too") {
   for (const std::int64_t batch : {70, 0}) {
     const Cuda backend;
-    CudaMlp mlp(backend, {5, 8, 3, 2});
-    const CudaDenseParameters parameters(backend, 5, mlp);
+    Mlp<Cuda> mlp(backend, {5, 8, 3, 2});
+    DenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const OnGpu<float> x(backend, random_elements<float>(random, batch * 5)),
         dy(backend, random_elements<float>(random, batch * 2)),
@@ -286,8 +333,8 @@ TEST_CASE(
         BasicThreadCommunicator<CudaTransfer> communicator(host.group(), host.rank(),
                                                            CudaTransfer(backend)),
             second(background, host.rank(), CudaTransfer(summing));
-        CudaMlp mlp(backend, {5, 8, 3, 2});
-        const CudaDenseParameters parameters(backend, 5, mlp);
+        Mlp<Cuda> mlp(backend, {5, 8, 3, 2});
+        DenseParameters parameters(backend, 5, mlp);
         BucketedAllReduce buckets(second, parameters.gradients(), bucket, backend,
                                   Cuda({.stream = summing_stream.get()}));
         Random random(static_cast<unsigned>(host.rank()) + 3);
@@ -379,27 +426,28 @@ TEST_CASE("cross layers: an empty batch leaves zero gradients; wrong shapes are 
   const CrossRun empty(0, 4, {.rank = 2});
   CHECK(empty.gradients == std::vector<float>(3 * (2 * 4 + 4 * 2 + 4)));
   const Cuda backend;
-  CudaCross cross(backend, 4);
+  CrossInteraction<Linear<Cuda>> cross(backend, 4);
   float* const none = nullptr;
   CHECK_THROWS_WITH_AS(
       cross.forward({none, 0, 4}, {none, 0, 4}),
-      "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind",
+      "CrossInteraction: has no parameters yet; construct DenseParameters with it, or call bind",
       InvalidArgument);
-  const CudaDenseParameters parameters(backend, 5, cross);
+  DenseParameters parameters(backend, 5, cross);
   CHECK_THROWS_WITH_AS(cross.forward({none, 2, 5}, {none, 2, 4}),
-                       "CudaCross: input is 2 x 5, must be 2 x 4", InvalidArgument);
+                       "CrossInteraction: input is 2 x 5, must be 2 x 4", InvalidArgument);
   cross.forward({none, 0, 4}, {none, 0, 4});
   CHECK_THROWS_WITH_AS(cross.backward({none, 1, 4}, {none, 0, 4}),
-                       "CudaCross: output gradient is 1 x 4, must be 0 x 4", InvalidArgument);
-  CHECK_THROWS_WITH_AS(CudaCross(backend, 4, {.rank = -1}),
-                       "CudaCross: rank must not be negative (0 is full rank), is -1",
+                       "CrossInteraction: output gradient is 1 x 4, must be 0 x 4",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(CrossInteraction<Linear<Cuda>>(backend, 4, {.rank = -1}),
+                       "CrossInteraction: rank must not be negative (0 is full rank), is -1",
                        InvalidArgument);
 }
 
 TEST_CASE("dense gradients of several batches are summed, and then taken once") {
   const Cuda backend;
-  CudaMlp mlp(backend, {3, 2});
-  CudaDenseParameters parameters(backend, 5, mlp);
+  Mlp<Cuda> mlp(backend, {3, 2});
+  DenseParameters parameters(backend, 5, mlp);
   const auto count = static_cast<std::size_t>(parameters.size());
   const auto set = [&](float x) {
     const std::vector<float> values(count, x);
@@ -412,13 +460,13 @@ TEST_CASE("dense gradients of several batches are summed, and then taken once") 
     backend.synchronize();
     return values;
   };
-  for (const float x : {1.0f, 10.0f}) set(x), parameters.accumulate(backend);
+  for (const float x : {1.0f, 10.0f}) set(x), parameters.accumulate();
   set(1000);
-  parameters.take_accumulated(backend);
+  parameters.take_accumulated();
   CHECK(get() == std::vector<float>(count, 11));
-  CHECK_THROWS_AS(parameters.take_accumulated(backend), InvalidArgument);
-  set(7), parameters.accumulate(backend);
-  parameters.take_accumulated(backend);
+  CHECK_THROWS_AS(parameters.take_accumulated(), InvalidArgument);
+  set(7), parameters.accumulate();
+  parameters.take_accumulated();
   CHECK(get() == std::vector<float>(count, 7));
 }
 
@@ -441,7 +489,7 @@ TEST_CASE("loss: value and gradient; large logits") {
     const OnGpu<float> device_logits(backend, logits), device_labels(backend, labels),
         gradient(backend, std::vector<float>(batch));
     const OnGpu<double> loss(backend, {1.0});
-    CudaBinaryCrossEntropy{1000}.forward_backward(
+    BinaryCrossEntropyWithLogits{1000}.forward_backward(
         backend, {device_logits.data(), batch, 1},
         {device_labels.data(), static_cast<std::size_t>(batch)}, {gradient.data(), batch, 1},
         loss.data());
@@ -450,8 +498,8 @@ TEST_CASE("loss: value and gradient; large logits") {
     for (const float label : {-0.5f, 2.0f}) {
       const OnGpu<float> bad_label(backend, {label});
       const OnGpu<double> bad_loss(backend, {1.0});
-      CudaBinaryCrossEntropy{}.forward_backward(backend, {device_logits.data(), 1, 1},
-                                                {bad_label.data(), 1}, {}, bad_loss.data());
+      BinaryCrossEntropyWithLogits{}.forward(backend, {device_logits.data(), 1, 1},
+                                             {bad_label.data(), 1}, bad_loss.data());
       CHECK(std::isnan(bad_loss.read()[0]));
     }
   });
@@ -459,8 +507,8 @@ TEST_CASE("loss: value and gradient; large logits") {
 
 TEST_CASE("dense optimizers: the formulas, with weight decay") {
   const Cuda backend;
-  CudaMlp mlp(backend, {3, 2});
-  const CudaDenseParameters parameters(backend, 5, mlp);
+  Mlp<Cuda> mlp(backend, {3, 2});
+  DenseParameters parameters(backend, 5, mlp);
   Random random(9);
   const auto count = static_cast<std::size_t>(parameters.size());
   const std::vector<float> first = random_elements<float>(random, 8),
@@ -468,7 +516,7 @@ TEST_CASE("dense optimizers: the formulas, with weight decay") {
   const auto run = [&](auto optimizer) {
     backend.copy(parameters.values().data(), first.data(), count * sizeof(float));
     backend.copy(parameters.gradients().data(), gradients.data(), count * sizeof(float));
-    CudaDenseOptimizer steps(backend, optimizer, 0.5f);
+    DenseOptimizer steps(backend, optimizer, 0.5f);
     steps.step(parameters, 0.25f);
     steps.step(parameters, 0.25f);
     std::vector<float> values(count);

@@ -33,7 +33,7 @@ template <int Vectors, int Width, int PadTo, class T, bool Tf32 = false>
 void check_dot(std::int64_t batch, int shift, int padding) {
   INFO("vectors ", Vectors, ", width ", Width, ", bytes per element ", sizeof(T), ", shift ", shift,
        ", padding ", padding);
-  using Dot = CudaDotInteraction<Vectors, Width, PadTo, T, Tf32>;
+  using Dot = DotInteraction<Vectors, Width, PadTo, T, Tf32>;
   Random random(Vectors * 1000 + Width);
   const std::int64_t in_stride = Dot::input_columns() + padding,
                      out_stride = Dot::columns() + padding;
@@ -148,9 +148,9 @@ TEST_CASE(
   };
   std::vector<float> x = integers(kBatch * HostDot::input_columns()),
                      dz = integers(kBatch * HostDot::columns()), z(dz.size()), dx(x.size());
-  HostDot::forward({x.data(), kBatch, HostDot::input_columns()},
+  HostDot::forward(Host(), {x.data(), kBatch, HostDot::input_columns()},
                    {z.data(), kBatch, HostDot::columns()});
-  HostDot::backward({x.data(), kBatch, HostDot::input_columns()},
+  HostDot::backward(Host(), {x.data(), kBatch, HostDot::input_columns()},
                     {dz.data(), kBatch, HostDot::columns()},
                     {dx.data(), kBatch, HostDot::input_columns()});
 
@@ -159,17 +159,17 @@ TEST_CASE(
       device_z(backend, std::vector<float>(dz.size(), -77.0f)),
       device_dx(backend, std::vector<float>(x.size(), -77.0f));
   const MatrixView<const float> x_view(device_x.data(), kBatch, HostDot::input_columns());
-  CudaDotInteraction<27, 16, 8>::forward(backend, x_view,
-                                         {device_z.data(), kBatch, HostDot::columns()});
-  CudaDotInteraction<27, 16, 8>::backward(backend, x_view,
-                                          {device_dz.data(), kBatch, HostDot::columns()},
-                                          {device_dx.data(), kBatch, HostDot::input_columns()});
+  DotInteraction<27, 16, 8>::forward(backend, x_view,
+                                     {device_z.data(), kBatch, HostDot::columns()});
+  DotInteraction<27, 16, 8>::backward(backend, x_view,
+                                      {device_dz.data(), kBatch, HostDot::columns()},
+                                      {device_dx.data(), kBatch, HostDot::input_columns()});
   CHECK(device_z.read() == z);
   CHECK(device_dx.read() == dx);
 }
 
 TEST_CASE("dot interaction: an empty batch, and matrices of the wrong shape") {
-  using Dot = CudaDotInteraction<3, 4>;
+  using Dot = DotInteraction<3, 4>;
   const Cuda backend;
   float* const none = nullptr;
   Dot::forward(backend, {none, 0, 12}, {none, 0, 7});
@@ -199,8 +199,8 @@ TEST_CASE(
     back.push_back({gradients[p].data(), batch, columns[p], strides[p]});
   }
   const MatrixView<float> y{whole.data(), batch, 21, whole_stride};
-  CudaConcat::forward<float>(backend, from, y);
-  CudaConcat::backward<float>(backend, y, back);
+  Concat::forward<float>(backend, from, y);
+  Concat::backward<float>(backend, y, back);
   const std::vector<float> got = whole.read();
   std::int64_t first = 0;
   for (std::size_t p = 0; p < 3; first += columns[p++]) {
@@ -218,10 +218,10 @@ TEST_CASE(
       CHECK(got[static_cast<std::size_t>(row * whole_stride + c)] == -7.0f);
 
   from.pop_back();
-  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y),
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(backend, from, y),
                        "Concat: the parts have 4 columns together, the whole has 21",
                        InvalidArgument);
   from.push_back({on_device[2].data(), 4, 17, 20});
-  CHECK_THROWS_WITH_AS(CudaConcat::forward<float>(backend, from, y),
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(backend, from, y),
                        "Concat: part 2 has 4 rows, the whole has 5", InvalidArgument);
 }

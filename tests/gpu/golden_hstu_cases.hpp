@@ -41,14 +41,15 @@ template <int Heads, int AttentionDim, int HiddenDim>
 void run(const SafetensorsReader& file, const nlohmann::json& block) {
   const Cuda backend;
   const std::int64_t width = block["width"];
-  CudaHstuLayer<Heads, AttentionDim, HiddenDim> layer(backend, width,
-                                                      {.max_length = block["max_seq_len"],
-                                                       .alpha = block["alpha"],
-                                                       .norm_epsilon = block["norm_eps"],
-                                                       .silu_all = block["silu"] == "uvqk",
-                                                       .concat_ux = block["concat_ux"],
-                                                       .attention_window = block["max_attn_len"]});
-  const CudaDenseParameters parameters(backend, 1, layer);
+  HstuLayer<Heads, AttentionDim, HiddenDim, Cuda> layer(
+      backend, width,
+      {.max_length = block["max_seq_len"],
+       .alpha = block["alpha"],
+       .norm_epsilon = block["norm_eps"],
+       .silu_all = block["silu"] == "uvqk",
+       .concat_ux = block["concat_ux"],
+       .attention_window = block["max_attn_len"]});
+  DenseParameters parameters(backend, 1, layer);
   const std::vector<std::string> names{"norm.weight",  "norm.bias",          "uvqk.weight",
                                        "uvqk.bias",    "output_norm.weight", "output_norm.bias",
                                        "output.weight"};

@@ -14,7 +14,7 @@ namespace {
 
 /// DLRM's interaction as a layer without parameters, of the golden case's shape.
 class GoldenDot {
-  using Dot = CudaDotInteraction<5, 8>;
+  using Dot = DotInteraction<5, 8>;
 
  public:
   GoldenDot(const Cuda& backend, const GoldenCase& golden) : backend_(backend) {
@@ -39,11 +39,12 @@ class GoldenDot {
 };
 
 /// DCNv2's cross layers, of the golden case's shape.
-struct GoldenCross : CudaCross {
+struct GoldenCross : CrossInteraction<Linear<Cuda>> {
   GoldenCross(const Cuda& backend, const GoldenCase& golden)
-      : CudaCross(backend, golden_columns(golden),
-                  {.layers = golden.json["cross"]["layers"].get<int>(),
-                   .rank = golden.json["cross"]["rank"].get<std::int64_t>()}) {}
+      : CrossInteraction<Linear<Cuda>>(backend, golden_columns(golden),
+                                       {.layers = golden.json["cross"]["layers"].get<int>(),
+                                        .rank = golden.json["cross"]["rank"].get<std::int64_t>()}) {
+  }
   static std::int64_t golden_columns(const GoldenCase& golden) {
     std::int64_t columns = golden.json["bottom_mlp"].back().get<std::int64_t>();
     for (const TableSpec& t : golden.tables) columns += t.width;
@@ -98,16 +99,16 @@ void run_golden_model(const GoldenCase& golden, int ranks) {
           golden.file.read<float>("table." + std::string(t.name) + ".initial");
       embeddings.tables().set(t.name, {initial.data(), t.rows, t.width});
     }
-    CudaMlp bottom(backend, golden_sizes(dense_features, golden.json["bottom_mlp"]),
-                   {.last_relu = true});
+    Mlp<Cuda> bottom(backend, golden_sizes(dense_features, golden.json["bottom_mlp"]),
+                     {.last_relu = true});
     Interaction interaction(backend, golden);
-    CudaMlp top(backend, golden_sizes(interaction.width(), golden.json["top_mlp"]));
-    const CudaDenseParameters parameters(backend, 1, bottom, interaction, top);
+    Mlp<Cuda> top(backend, golden_sizes(interaction.width(), golden.json["top_mlp"]));
+    DenseParameters parameters(backend, 1, bottom, interaction, top);
     const std::vector<float> first = golden_parameters(golden, "initial");
     require(std::ssize(first) == parameters.size(), "{} parameters, the model has {}", first.size(),
             parameters.size());
     backend.copy(parameters.values().data(), first.data(), first.size() * sizeof(float));
-    CudaDenseOptimizer optimizer(backend, Sgd{});
+    DenseOptimizer optimizer(backend, Sgd{});
 
     const std::int64_t begin = even_cut(batch, ranks, host.rank()),
                        count = even_cut(batch, ranks, host.rank() + 1) - begin;
@@ -155,8 +156,8 @@ void run_golden_model(const GoldenCase& golden, int ranks) {
       check(prefix + "logit", logit, 1);
       const double zero = 0;
       const GoldenArray<double> loss(backend, {&zero, 1});
-      CudaBinaryCrossEntropy{batch}.forward_backward(backend, view(logit, 1), labels.span(),
-                                                     view(dlogit, 1), loss.span().data());
+      BinaryCrossEntropyWithLogits{batch}.forward_backward(backend, view(logit, 1), labels.span(),
+                                                           view(dlogit, 1), loss.span().data());
       double sum = 0;
       backend.copy(&sum, loss.span().data(), sizeof(sum));
       backend.synchronize();

@@ -84,17 +84,17 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   constexpr int vectors = 3, steps = 4;
   constexpr bool weighted = std::is_same_v<Small, WithWeights>;
   using One = BasicSelfCommunicator<CudaTransfer>;
-  using Dot = CudaDotInteraction<vectors, width>;
+  using Dot = DotInteraction<vectors, width>;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
   EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, CountNonFiniteGradients> embeddings{
       self, backend, {.learning_rate = 0.5f, .seed = 3}};
-  CudaMlp bottom(backend, {numbers, 16, width},
-                 {.last_relu = true, .gradient_epilogues = epilogues}),
+  Mlp<Cuda> bottom(backend, {numbers, 16, width},
+                   {.last_relu = true, .gradient_epilogues = epilogues}),
       top(backend, {Dot::columns(), 12, 1}, {.gradient_epilogues = epilogues});
-  const CudaDenseParameters parameters(backend, 5, bottom, top);
-  CudaDenseOptimizer dense(backend, Adagrad{});
+  DenseParameters parameters(backend, 5, bottom, top);
+  DenseOptimizer dense(backend, Adagrad{});
 
   const std::vector<std::int64_t> bounds{3 * samples, 2 * samples};
   const std::int64_t capacity = batches == Batches::bounded   ? bounds[0] + bounds[1]
@@ -126,8 +126,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
     const auto pooled = embeddings.forward(batch, all.column_range(width, 2 * width));
     Dot::forward(backend, all, products);
     top.forward(products, logits);
-    CudaBinaryCrossEntropy{}.forward_backward(backend, logits, labels.span(), d_logits,
-                                              loss.data());
+    BinaryCrossEntropyWithLogits{}.forward_backward(backend, logits, labels.span(), d_logits,
+                                                    loss.data());
     top.backward(d_logits, d_products);
     Dot::backward(backend, all, d_products, d_all);
     bottom.backward(d_all.column_range(0, width));
@@ -209,9 +209,9 @@ Counted count_steps(bool captured, int steps) {
   One self{CudaTransfer(backend)};
   EmbeddingCollection<Plan<TableWise<Table<"a", 10, width>>>, O, Cuda, One, Storage<BFloat16>>
       embeddings{self, backend, {.learning_rate = 0.01f, .seed = 3}};
-  CudaMlp layer(backend, {3, 2});
-  const CudaDenseParameters parameters(backend, 5, layer);
-  CudaDenseOptimizer dense(backend, Adam{});
+  Mlp<Cuda> layer(backend, {3, 2});
+  DenseParameters parameters(backend, 5, layer);
+  DenseOptimizer dense(backend, Adam{});
   dense.set_learning_rate(0.01f);
   const Array<std::int32_t, Cuda> ids(backend, std::vector<std::int32_t>{0, 3, 3, 7, 9, 1});
   const Array<float, Cuda> output(backend, std::vector<float>(batch * width));

@@ -26,7 +26,7 @@ namespace hstu_cases {
 using namespace tessera;
 
 constexpr int heads = 2, attention_dim = 4, hidden_dim = 3, width = 5;
-using Layer = CudaHstuLayer<heads, attention_dim, hidden_dim>;
+using Layer = HstuLayer<heads, attention_dim, hidden_dim, Cuda>;
 using Plain = PlainHstu<heads, attention_dim, hidden_dim, width>;
 
 /// First values as every backend has them.
@@ -83,7 +83,6 @@ inline void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
   options.max_length = 80;
   options.alpha = 0.6f;
   options.norm_epsilon = 1e-3f;
-  options.threads = 1;
   const std::int64_t rows = offsets.back();
   const auto y_bytes = static_cast<std::size_t>(rows * width) * sizeof(float);
   Random random(7);
@@ -103,7 +102,7 @@ inline void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
     const gpu::Stream stream;
     const Cuda backend({.stream = stream.get()});
     Layer layer(backend, width, options);
-    const CudaDenseParameters parameters(backend, 3, layer);
+    DenseParameters parameters(backend, 3, layer);
     backend.copy(parameters.values().data(), values.data(), parameters.values().size_bytes());
     const OnGpu<float> on_x(backend, x), on_dy(backend, dy), on_y(backend, x), on_dx(backend, x);
     const OnGpu<std::int64_t> on_offsets(backend, offsets), on_targets(backend, targets);
@@ -147,7 +146,7 @@ inline void check_edges() {
   Layer layer(backend, width, {.max_length = 4});
   CHECK(message([&] { layer.forward({nullptr, 0, width}, {}, {nullptr, 0, width}); }) ==
         "HstuLayer: has no parameters yet; construct DenseParameters with it, or call bind");
-  const CudaDenseParameters parameters(backend, 3, layer);
+  DenseParameters parameters(backend, 3, layer);
   std::vector<float> values(parameters.values().size());
   backend.copy(values.data(), parameters.values().data(), parameters.values().size_bytes());
   backend.synchronize();

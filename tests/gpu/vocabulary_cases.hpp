@@ -97,7 +97,7 @@ class Both {
 
  public:
   Vocabulary<ThreadCommunicator> host;
-  CudaVocabulary<BasicThreadCommunicator<CudaTransfer>> device;
+  Vocabulary<BasicThreadCommunicator<CudaTransfer>, Cuda> device;
   std::size_t reused_rows = 0;
 };
 

@@ -31,11 +31,11 @@ ALLOWED = {
     "op": VOCABULARY,
     "host": VOCABULARY | {"op"},
     "cuda": VOCABULARY | {"op"},
-    # features: what both backends have in .hpp, what only nvcc reads beside it in .cuh
-    "interaction": VOCABULARY | {"op"},
-    "dense": VOCABULARY | {"op"},
-    "vocabulary": VOCABULARY | {"op"},
-    "sequence": VOCABULARY | {"op", "dense"},
+    # features: the class of all backends and the host's kernels in .hpp, those of Cuda beside them in .cuh
+    "interaction": VOCABULARY | {"op", "host"},
+    "dense": VOCABULARY | {"op", "host", "optimizer", "tables"},
+    "vocabulary": VOCABULARY | {"op", "host"},
+    "sequence": VOCABULARY | {"op", "host", "dense"},
     "jagged": VOCABULARY | {"op"},
     # what is built from operations
     "tables": VOCABULARY | {"io", "op", "sharding"},

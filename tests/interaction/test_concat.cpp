@@ -17,7 +17,7 @@ TEST_CASE("parts side by side, and their gradients back") {
     const Matrix<float> a(batch, 3, 2, 1), b(batch, 1, 0, 2), c(batch, 0, 1, 3), d(batch, 17, 3, 4);
     Matrix<float> y(batch, 21, 4);
     const std::array<MatrixView<const float>, 4> parts{a.view(), b.view(), c.view(), d.view()};
-    Concat::forward<float>(parts, y.view());
+    Concat::forward<float>(Host(), parts, y.view());
     for (std::int64_t i = 0; i < batch; ++i)
       for (std::int64_t j = 0; j < 21; ++j)
         CHECK(y(i, j) == (j < 3 ? a(i, j) : j < 4 ? b(i, 0) : d(i, j - 4)));
@@ -25,7 +25,7 @@ TEST_CASE("parts side by side, and their gradients back") {
 
     Matrix<float> da(batch, 3, 2), db(batch, 1, 0), dc(batch, 0, 1), dd(batch, 17, 3);
     const std::array<MatrixView<float>, 4> gradients{da.view(), db.view(), dc.view(), dd.view()};
-    Concat::backward<float>(y.view(), gradients);
+    Concat::backward<float>(Host(), y.view(), gradients);
     for (std::int64_t i = 0; i < batch; ++i) {
       for (std::int64_t j = 0; j < 3; ++j) CHECK(da(i, j) == a(i, j));
       CHECK(db(i, 0) == b(i, 0));
@@ -39,9 +39,9 @@ TEST_CASE("parts that do not fit") {
   const Matrix<float> a(2, 3, 0, 1), b(1, 4, 0, 2);
   Matrix<float> y(2, 7, 0), narrow(2, 6, 0);
   const std::array<MatrixView<const float>, 2> uneven{a.view(), b.view()}, even{a.view(), a.view()};
-  CHECK_THROWS_WITH_AS(Concat::forward<float>(uneven, y.view()),
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(Host(), uneven, y.view()),
                        "Concat: part 1 has 1 rows, the whole has 2", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Concat::forward<float>(even, y.view()),
+  CHECK_THROWS_WITH_AS(Concat::forward<float>(Host(), even, y.view()),
                        "Concat: the parts have 6 columns together, the whole has 7",
                        InvalidArgument);
 }

@@ -27,7 +27,8 @@ void check_cross(std::int64_t batch, std::int64_t n, int layers, std::int64_t ra
   CAPTURE(n);
   CAPTURE(layers);
   CAPTURE(rank);
-  CrossInteraction<PlainLinear> cross(n, {.layers = layers, .rank = rank, .threads = threads});
+  CrossInteraction<PlainLinear> cross(Host({.threads = threads}), n,
+                                      {.layers = layers, .rank = rank});
   const std::int64_t count = cross.parameter_count();
   REQUIRE(count == layers * (rank > 0 ? 2 * rank * n + n : n * n + n));
   Matrix<float> values(1, count, 0, 7), gradients(1, count, 0);
@@ -112,8 +113,8 @@ TEST_CASE("options and views of the wrong shape") {
   CHECK_THROWS_WITH_AS(Cross(0), "CrossInteraction: width must be positive, is 0", InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.layers = 0}), "CrossInteraction: needs at least one layer, got 0",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(Cross(4, {.threads = 0}),
-                       "CrossInteraction: threads must be at least 1, is 0", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Cross(Host({.threads = 0}), 4), "Host: 0 threads; give at least 1",
+                       InvalidArgument);
   CHECK_THROWS_WITH_AS(Cross(4, {.rank = -1}),
                        "CrossInteraction: rank must not be negative (0 is full rank), is -1",
                        InvalidArgument);

@@ -59,8 +59,9 @@ void check_dot(std::int64_t batch, int threads) {
   // Views into wider buffers: a stride that is no multiple of anything.
   const Matrix<T> x(batch, Dot::input_columns(), 5, 1), dz(batch, Dot::columns(), 3, 2);
   Matrix<T> z(batch, Dot::columns(), 7), dx(batch, Dot::input_columns(), 1);
-  Dot::forward(x.view(), z.view(), threads);
-  Dot::backward(x.view(), dz.view(), dx.view(), threads);
+  const Host host({.threads = threads});
+  Dot::forward(host, x.view(), z.view());
+  Dot::backward(host, x.view(), dz.view(), dx.view());
 
   double worst_z = 0.0, worst_dx = 0.0;
   for (std::int64_t s = 0; s < batch; ++s) {
@@ -160,8 +161,8 @@ TEST_CASE("every sample has the same bits whatever the batch and the threads") {
   using Dot = DotInteraction<27, 100>;
   const Matrix<float> x(9, Dot::input_columns(), 0, 1);
   Matrix<float> whole(9, Dot::columns(), 0), single(1, Dot::columns(), 0);
-  Dot::forward(x.view(), whole.view(), 3);
-  Dot::forward(x.view().row_range(4, 1), single.view());
+  Dot::forward(Host({.threads = 3}), x.view(), whole.view());
+  Dot::forward(Host(), x.view().row_range(4, 1), single.view());
   for (std::int64_t c = 0; c < Dot::columns(); ++c) CHECK(whole(4, c) == single(0, c));
 }
 
@@ -171,18 +172,18 @@ TEST_CASE("views of the wrong shape") {
   static_assert(DotInteraction<27, 128, 32>::columns() == 480 &&
                 DotInteraction<1, 5>::columns() == 5);
   Matrix<float> x(2, 12, 0), z(2, 7, 0), narrow(2, 6, 0), shorter(1, 7, 0);
-  CHECK_THROWS_WITH_AS(Dot::forward(z.view(), z.view()),
+  CHECK_THROWS_WITH_AS(Dot::forward(Host(), z.view(), z.view()),
                        "DotInteraction<3, 4>: input is 2 x 7, must be 2 x 12", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), narrow.view()),
+  CHECK_THROWS_WITH_AS(Dot::forward(Host(), x.view(), narrow.view()),
                        "DotInteraction<3, 4>: output is 2 x 6, must be 2 x 7", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), shorter.view()),
+  CHECK_THROWS_WITH_AS(Dot::forward(Host(), x.view(), shorter.view()),
                        "DotInteraction<3, 4>: output is 1 x 7, must be 2 x 7", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), narrow.view(), x.view()),
+  CHECK_THROWS_WITH_AS(Dot::backward(Host(), x.view(), narrow.view(), x.view()),
                        "DotInteraction<3, 4>: output gradient is 2 x 6, must be 2 x 7",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::forward(x.view(), z.view(), 0),
-                       "DotInteraction: threads must be at least 1, is 0", InvalidArgument);
-  CHECK_THROWS_WITH_AS(Dot::backward(x.view(), z.view(), z.view()),
+  CHECK_THROWS_WITH_AS(Dot::forward(Host({.threads = 0}), x.view(), z.view()),
+                       "Host: 0 threads; give at least 1", InvalidArgument);
+  CHECK_THROWS_WITH_AS(Dot::backward(Host(), x.view(), z.view(), z.view()),
                        "DotInteraction<3, 4>: input gradient is 2 x 7, must be 2 x 12",
                        InvalidArgument);
 }

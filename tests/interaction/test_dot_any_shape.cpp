@@ -22,13 +22,13 @@ void check_shape(std::int64_t batch, int threads) {
   using Dot = DotInteraction<Vectors, Width, PadTo>;
   CAPTURE(Vectors);
   CAPTURE(Width);
-  AnyDotInteraction any(Vectors, Width, PadTo, threads);
+  AnyDotInteraction any(Host({.threads = threads}), Vectors, Width, PadTo);
   REQUIRE(any.columns() == Dot::columns());
   const Matrix<float> x(batch, Dot::input_columns(), 5, 1), dz(batch, Dot::columns(), 3, 2);
   Matrix<float> z(batch, Dot::columns(), 7), dx(batch, Dot::input_columns(), 1), any_z = z,
                                                                                  any_dx = dx;
-  Dot::forward(x.view(), z.view());
-  Dot::backward(x.view(), dz.view(), dx.view());
+  Dot::forward(Host(), x.view(), z.view());
+  Dot::backward(Host(), x.view(), dz.view(), dx.view());
   any.forward(x.view(), any_z.view());
   any.backward(x.view(), dz.view(), any_dx.view());
   std::int64_t different = 0;
@@ -55,8 +55,8 @@ TEST_CASE("shapes known at run time give the same products") {
     check_shape<1, 12, 1>(2, threads);
     check_shape<5, 4, 1>(0, threads);
   }
-  CHECK_THROWS_AS(AnyDotInteraction(0, 8), InvalidArgument);
-  AnyDotInteraction any(3, 8);
+  CHECK_THROWS_AS(AnyDotInteraction(Host(), 0, 8), InvalidArgument);
+  AnyDotInteraction any(Host(), 3, 8);
   Matrix<float> x(2, 24, 0, 1), z(2, 12, 0);
   CHECK_THROWS_WITH_AS(any.forward(x.view(), z.view()), doctest::Contains("output is 2 x 12"),
                        InvalidArgument);

@@ -57,13 +57,13 @@ void train(const O& optimizer, std::vector<std::uint32_t>& bits) {
   for (int s = 0; s < O::element_states; ++s) append(bits, states[s], count);
 }
 
-template <class D>
+template <class O>
 void train_dense(std::vector<std::uint32_t>& bits) {
   Mlp<> mlp({7, 5});
   DenseParameters parameters(1, mlp);
   for (std::size_t i = 0; i < parameters.values().size(); ++i)
     parameters.values()[i] = 0.1f * static_cast<float>(i) / 3.0f;
-  D optimizer({.weight_decay = 0.013f});
+  DenseOptimizer optimizer(O{}, 0.013f);
   for (int t = 1; t <= steps; ++t) {
     for (std::size_t i = 0; i < parameters.gradients().size(); ++i)
       parameters.gradients()[i] = gradient_of(t, static_cast<int>(i));
@@ -91,6 +91,6 @@ std::vector<std::uint32_t> TESSERA_TEST_TRAINED() {
   train<float>(l2, bits), train<Lanes>(l2, bits);
   train<float>(decoupled, bits), train<Lanes>(decoupled, bits);
   train<float>(CountedRowWiseAdagrad{.half_life = 3, .weight_decay = 0.1f}, bits);
-  train_dense<DenseSgd>(bits), train_dense<DenseAdagrad>(bits), train_dense<DenseAdam>(bits);
+  train_dense<Sgd>(bits), train_dense<Adagrad>(bits), train_dense<Adam>(bits);
   return bits;
 }

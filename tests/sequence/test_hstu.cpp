@@ -30,7 +30,7 @@ struct Run {
   std::vector<float> y, dx, gradients;
 };
 
-Run run(Layer& layer, DenseParameters& parameters, const std::vector<float>& x,
+Run run(Layer& layer, DenseParameters<>& parameters, const std::vector<float>& x,
         const std::vector<float>& dy, const SequenceBatch& batch) {
   const std::int64_t rows = std::ssize(x) / kWidth;
   Run result{std::vector<float>(x.size()), std::vector<float>(x.size()), {}};
@@ -47,7 +47,6 @@ void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
   options.max_length = 700;
   options.alpha = 0.6f;
   options.norm_epsilon = 1e-3f;
-  options.threads = 1;
   Layer layer(kWidth, options);
   DenseParameters parameters(3, layer);
   for (std::size_t i = 0; i < parameters.values().size(); ++i)
@@ -97,8 +96,7 @@ void check(HstuOptions options, const std::vector<std::int64_t>& lengths,
   }
 
   for (const int threads : {2, 5}) {
-    options.threads = threads;
-    Layer again(kWidth, options);
+    Layer again(Host({.threads = threads}), kWidth, options);
     DenseParameters same(3, again);
     std::copy(parameters.values().begin(), parameters.values().end(), same.values().begin());
     const Run other = run(again, same, x, dy, batch);

@@ -50,7 +50,7 @@ struct Saved {
       while (std::ssize(to) < count)
         to.push_back(static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f);
     };
-    AnyHstuLayer block({kHeads, kDim, kDim}, kWidth, {.max_length = 1});
+    AnyHstuLayer block(Host(), {kHeads, kDim, kDim}, kWidth, {.max_length = 1});
     draw(table, kItems * kWidth);
     draw(dense, (kLength + 2) * kWidth + kBlocks * block.parameter_count() + kWidth + 1 + more);
     KeyList keys;
@@ -79,7 +79,7 @@ struct Saved {
         plain.x.push_back(double{table[history[r] * kWidth + c]} + dense[r * kWidth + c] +
                           numbers[r] * dense[(kLength + 1) * kWidth + c]);
     const float* at = dense.data() + (kLength + 2) * kWidth;
-    AnyHstuLayer block({kHeads, kDim, kDim}, kWidth, {.max_length = 1});
+    AnyHstuLayer block(Host(), {kHeads, kDim, kDim}, kWidth, {.max_length = 1});
     for (int b = 0; b < kBlocks; ++b, at += block.parameter_count()) {
       plain.p.assign(at, at + block.parameter_count());
       plain.x = plain.output();

@@ -67,7 +67,7 @@ TEST_CASE("histories that have been as long allocate nothing, but for oneDNN's l
   const saved_history::Saved saved(saved_history::description(true));
   const FrozenModel model(saved.checkpoint);
   const saved_history::Samples samples(2, 64, 2);
-  Linear head(saved_history::kWidth, 1, {.threads = 1});
+  Linear head(saved_history::kWidth, 1);
   std::vector<float> parameters(static_cast<std::size_t>(head.parameter_count())), x(64 * 16),
       y(64);
   head.bind(parameters, parameters);

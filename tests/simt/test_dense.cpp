@@ -51,9 +51,9 @@ TEST_CASE(
       ThreadCommunicator summing_threads(background, host.rank());
       simt::StreamCommunicator communicator(host, stream.get()),
           second(summing_threads, summing_stream.get());
-      CudaMlp mlp(backend, {5, 8, 3, 2});
-      const CudaDenseParameters parameters(backend, 5, mlp);
-      CudaDenseOptimizer optimizer(backend, Sgd{});
+      Mlp<Cuda> mlp(backend, {5, 8, 3, 2});
+      DenseParameters parameters(backend, 5, mlp);
+      DenseOptimizer optimizer(backend, Sgd{});
       BucketedAllReduce buckets(second, parameters.gradients(), 40 * sizeof(float), backend,
                                 Cuda({.stream = summing_stream.get()}));
       Random random(static_cast<unsigned>(host.rank()) + 3);
@@ -108,21 +108,22 @@ TEST_CASE(
   const std::size_t others = simt::DeviceHeap::instance().count();
   {
     const Cuda backend({.memory = counting});
-    CudaMlp mlp(backend, {width, 16, 12, 1}),
+    Mlp<Cuda> mlp(backend, {width, 16, 12, 1}),
         epilogues(backend, {width, 16, 12, 1}, {.gradient_epilogues = true}),
         narrow(backend, {width, 16, 12, 1}, {.precision = DensePrecision::bfloat16});
-    CudaCross cross(backend, width, {.layers = 2});
-    const CudaDenseParameters parameters(backend, 5, mlp, epilogues, narrow, cross);
-    CudaDenseOptimizer optimizer(backend, Adam{});
+    CrossInteraction<Linear<Cuda>> cross(backend, width, {.layers = 2});
+    DenseParameters parameters(backend, 5, mlp, epilogues, narrow, cross);
+    DenseOptimizer optimizer(backend, Adam{});
     const MatrixView<float> all(x.data(), batch, width), crossed(z.data(), batch, width),
         one(y.data(), batch, 1);
-    for (CudaMlp* layers : {&mlp, &epilogues, &narrow}) {
+    for (Mlp<Cuda>* layers : {&mlp, &epilogues, &narrow}) {
       layers->forward(all, one);
       layers->backward(one, all);
     }
     cross.forward(all, crossed);
     cross.backward(crossed, all);
-    CudaBinaryCrossEntropy{}.forward_backward(backend, one, {y.data(), batch}, one, loss.data());
+    BinaryCrossEntropyWithLogits{}.forward_backward(backend, one, {y.data(), batch}, one,
+                                                    loss.data());
     optimizer.step(parameters, 0.1f);
     CHECK(counting.live > 12);
     CHECK(simt::DeviceHeap::instance().count() == others + counting.live);
@@ -136,13 +137,13 @@ TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, l
   const std::vector<std::int64_t> sizes{8, 16, 7, 24, 8, 3};
   struct Run {
     std::vector<float> y, dx, gradients;
-    std::vector<CudaMlp::Epilogues> epilogues;
+    std::vector<Mlp<Cuda>::Epilogues> epilogues;
   };
   const auto run = [&](bool epilogues, int multiple, DensePrecision precision) {
     simt::gradient_epilogue_multiple = multiple;
     const Cuda backend;
-    CudaMlp mlp(backend, sizes, {.precision = precision, .gradient_epilogues = epilogues});
-    const CudaDenseParameters parameters(backend, 5, mlp);
+    Mlp<Cuda> mlp(backend, sizes, {.precision = precision, .gradient_epilogues = epilogues});
+    DenseParameters parameters(backend, 5, mlp);
     std::vector<float> values;
     for (int i = 0; i < batch * 8; ++i) values.push_back(static_cast<float>(i % 13) * 0.25f - 1.5f);
     const OnGpu<float> x(backend, values), dx(backend, values), y(backend, values);
@@ -173,7 +174,7 @@ TEST_CASE("mlp: where cuBLASLt has no epilogue for a layer, kernels take over, l
       CHECK(close(other->gradients, kernels.gradients, tolerance));
     }
     // widths 16, 7, 24, 8, 3 come out of the layers, 8, 16, 7, 24, 8 go in
-    using E = CudaMlp::Epilogues;
+    using E = Mlp<Cuda>::Epilogues;
     CHECK((kernels.epilogues == std::vector<E>(5)));
     CHECK((some.epilogues == std::vector<E>{{true, true, true},
                                             {false, false, false},
@@ -195,8 +196,8 @@ TEST_CASE("mlp: all products have strides of whole 16 bytes, whatever the hidden
     const Cuda backend;
     // The input's and the output's rows are the caller's; 16-bit copies of them are not.
     const std::int64_t in = narrows ? 13 : 12, batch = 5;
-    CudaMlp mlp(backend, {in, 39, 7, 9, 4}, {.precision = precision});
-    const CudaDenseParameters parameters(backend, 5, mlp);
+    Mlp<Cuda> mlp(backend, {in, 39, 7, 9, 4}, {.precision = precision});
+    DenseParameters parameters(backend, 5, mlp);
     Random random(3);
     const OnGpu<float> x(backend, random_elements<float>(random, batch * in)),
         dy(backend, random_elements<float>(random, batch * 4)),
@@ -213,21 +214,21 @@ TEST_CASE("mlp: candidates are timed in the first step, and the results are the 
   constexpr std::int64_t batch = 5;
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
-  CudaMlp plain(backend, {8, 16, 4}), timed(backend, {8, 16, 4}, {.candidates = 4});
+  Mlp<Cuda> plain(backend, {8, 16, 4}), timed(backend, {8, 16, 4}, {.candidates = 4});
   Random random(3);
   const OnGpu<float> x(backend, random_elements<float>(random, batch * 8)),
       y(backend, std::vector<float>(batch * 4));
-  const auto outputs = [&](CudaMlp& mlp, int products) {
+  const auto outputs = [&](Mlp<Cuda>& mlp, int products) {
     const int before = simt::products;
     mlp.forward({x.data(), batch, 8}, {y.data(), batch, 4});
     CHECK(simt::products == before + products);
     return y.read();
   };
-  const CudaDenseParameters of_plain(backend, 5, plain), of_timed(backend, 5, timed);
+  const DenseParameters of_plain(backend, 5, plain), of_timed(backend, 5, timed);
   const std::vector<float> expected = outputs(plain, 2);
   // The double offers three; each is done once and then three times.
   CHECK(outputs(timed, 2 * (3 * 4 + 1)) == expected);
   CHECK(outputs(timed, 2) == expected);
-  CHECK_THROWS_AS(CudaMlp(backend, {8, 4}, {.candidates = 0}), InvalidArgument);
-  CHECK_THROWS_AS(CudaMlp(backend, {8, 4}, {.candidates = 17}), InvalidArgument);
+  CHECK_THROWS_AS(Mlp<Cuda>(backend, {8, 4}, {.candidates = 0}), InvalidArgument);
+  CHECK_THROWS_AS(Mlp<Cuda>(backend, {8, 4}, {.candidates = 17}), InvalidArgument);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,10 +22,9 @@ class PlainLinear {
  public:
   struct Options {
     bool bias = true;
-    int threads = 1;
   };
 
-  PlainLinear(std::int64_t in, std::int64_t out, Options options)
+  PlainLinear(const Host&, std::int64_t in, std::int64_t out, Options options)
       : in_(in), out_(out), bias_(options.bias) {}
 
   std::int64_t parameter_count() const { return in_ * out_ + (bias_ ? out_ : 0); }

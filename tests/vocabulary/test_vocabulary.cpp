@@ -155,14 +155,14 @@ using Records = std::vector<std::vector<VocabularyRecords>>;  // by table, rank
 
 /// Runs batches [begin, end). Starts from `records` if there are any, and leaves its own there.
 Seen run(int ranks, VocabularyOptions options, std::int64_t features, int begin, int end,
-         const auto& batch_at, Records* records = nullptr) {
+         const auto& batch_at, Records* records = nullptr, int threads = 1) {
   Seen seen{std::vector<Keys>(static_cast<std::size_t>(end - begin)), {}};
   std::vector<std::vector<Keys>> parts(static_cast<std::size_t>(end - begin),
                                        std::vector<Keys>(static_cast<std::size_t>(ranks)));
   Records saved(options.tables.size(),
                 std::vector<VocabularyRecords>(static_cast<std::size_t>(ranks)));
   run_ranks(ranks, [&](ThreadCommunicator& communicator) {
-    Vocabulary vocabulary(communicator, options);
+    Vocabulary vocabulary(communicator, Host({.threads = threads}), options);
     if (records != nullptr && !records->empty()) {
       for (int t = 0; t < vocabulary.tables(); ++t)
         vocabulary.import_records(t, (*records)[static_cast<std::size_t>(t)]);
@@ -218,9 +218,9 @@ TEST_CASE("rows, admission and eviction follow the rules, on any number of ranks
       CHECK((evictions > 100) == (eviction != Eviction::none));
       for (const auto& [ranks, threads] :
            {std::pair(1, 1), std::pair(2, 1), std::pair(3, 2), std::pair(5, 1)}) {
-        const VocabularyOptions options{
-            .tables = {{kRows, admit_after, eviction}}, .feature_table = {}, .threads = threads};
-        CHECK(run(ranks, options, 1, 0, kSteps, batch_at) == expected);
+        const VocabularyOptions options{.tables = {{kRows, admit_after, eviction}},
+                                        .feature_table = {}};
+        CHECK(run(ranks, options, 1, 0, kSteps, batch_at, nullptr, threads) == expected);
       }
     }
 }
@@ -245,11 +245,8 @@ TEST_CASE(
       rows.insert(row);
     }
   CHECK(rows.size() == row_of.size());
-  for (const int ranks : {2, 3, 7}) {
-    VocabularyOptions other = options;
-    other.threads = ranks == 3 ? 2 : 1;
-    CHECK(run(ranks, other, 4, 0, 12, batch_at) == one);
-  }
+  for (const int ranks : {2, 3, 7})
+    CHECK(run(ranks, options, 4, 0, 12, batch_at, nullptr, ranks == 3 ? 2 : 1) == one);
 }
 
 TEST_CASE("saved on some ranks, restored on others: goes on as if nothing had happened") {

@@ -4,6 +4,8 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/op/kernel.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +15,41 @@
 
 namespace tessera::inline v0 {
 
+namespace op {
+
+/// Adds scale * sum(max(x, 0) - x*y + log(1 + exp(-|x|))) to `loss`; gradient becomes scale *
+/// (sigmoid(x) - y).
+struct BinaryCrossEntropy {
+  struct Parameters {
+    MatrixView<const float> logits;  ///< [batch, 1], not empty
+    const float* labels = nullptr;   ///< [batch]
+    MatrixView<float> gradient;      ///< [batch, 1], or empty
+    double scale = 1;
+    double* loss = nullptr;
+  };
+};
+
+template <>
+struct Kernel<BinaryCrossEntropy, Host> {
+  static void run(const Host&, const BinaryCrossEntropy::Parameters& p) {
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < p.logits.rows; ++i) {
+      const double x = p.logits(i, 0), y = p.labels[i];
+      require(y >= 0.0 && y <= 1.0,
+              "BinaryCrossEntropyWithLogits: the label of sample {} is {}; labels are in [0, 1]", i,
+              y);
+      const double small = std::exp(-std::abs(x));
+      sum += std::max(x, 0.0) - x * y + std::log1p(small);
+      if (p.gradient.data)
+        p.gradient(i, 0) =
+            static_cast<float>(((x >= 0.0 ? 1.0 : small) / (1.0 + small) - y) * p.scale);
+    }
+    *p.loss += sum * p.scale;
+  }
+};
+
+}  // namespace op
+
 /// Binary cross entropy of logits [batch, 1] against labels in [0, 1]: max(x, 0) - x*y + log(1 +
 /// exp(-|x|)), which never overflows. Divided by `normalizer`, or by the batch where that is 0: a
 /// rank that holds a part of a global batch gives the global batch, so that gradients and losses of
@@ -20,24 +57,43 @@ namespace tessera::inline v0 {
 struct BinaryCrossEntropyWithLogits {
   std::int64_t normalizer = 0;
 
-  /// The loss alone: of these rows, divided by `normalizer`. On one of several ranks that is its
-  /// share; the loss is the ranks' sum.
-  double forward(MatrixView<const float> logits, std::span<const float> labels) const {
-    return run(logits, labels, {});
+  /// Adds the loss of these rows, divided by `normalizer`, to `loss`; everything is in the
+  /// backend's memory, so that the host need not wait. On one of several ranks that is its share;
+  /// the loss is the ranks' sum. A label outside [0, 1] is an InvalidArgument on Host and makes the
+  /// loss NaN on Cuda.
+  template <class Backend>
+  void forward(const Backend& backend, MatrixView<const float> logits,
+               std::span<const float> labels, double* loss) const {
+    run(backend, logits, labels, {}, loss);
   }
-
-  /// The loss; `gradient` [batch, 1] becomes (sigmoid(x) - y) / normalizer.
-  double forward_backward(MatrixView<const float> logits, std::span<const float> labels,
-                          MatrixView<float> gradient) const {
+  /// The same; `gradient` [batch, 1] becomes (sigmoid(x) - y) / normalizer.
+  template <class Backend>
+  void forward_backward(const Backend& backend, MatrixView<const float> logits,
+                        std::span<const float> labels, MatrixView<float> gradient,
+                        double* loss) const {
     require(gradient.rows == logits.rows && gradient.columns == 1,
             "BinaryCrossEntropyWithLogits: gradient is {} x {}, needs {} x 1", gradient.rows,
             gradient.columns, logits.rows);
-    return run(logits, labels, gradient);
+    run(backend, logits, labels, gradient, loss);
+  }
+
+  /// On the host: return the loss.
+  double forward(MatrixView<const float> logits, std::span<const float> labels) const {
+    double loss = 0;
+    forward(Host(), logits, labels, &loss);
+    return loss;
+  }
+  double forward_backward(MatrixView<const float> logits, std::span<const float> labels,
+                          MatrixView<float> gradient) const {
+    double loss = 0;
+    forward_backward(Host(), logits, labels, gradient, &loss);
+    return loss;
   }
 
  private:
-  double run(MatrixView<const float> logits, std::span<const float> labels,
-             MatrixView<float> gradient) const {
+  template <class Backend>
+  void run(const Backend& backend, MatrixView<const float> logits, std::span<const float> labels,
+           MatrixView<float> gradient, double* loss) const {
     require(normalizer >= 0,
             "BinaryCrossEntropyWithLogits: normalizer is {}; give the global batch, or 0 for the "
             "rows given",
@@ -46,20 +102,9 @@ struct BinaryCrossEntropyWithLogits {
             logits.columns);
     require(static_cast<std::int64_t>(labels.size()) == logits.rows,
             "BinaryCrossEntropyWithLogits: {} labels for {} logits", labels.size(), logits.rows);
-    if (logits.rows == 0) return 0.0;
+    if (logits.rows == 0) return;
     const double scale = 1.0 / static_cast<double>(normalizer > 0 ? normalizer : logits.rows);
-    double sum = 0.0;
-    for (std::int64_t i = 0; i < logits.rows; ++i) {
-      const double x = logits(i, 0), y = labels[static_cast<std::size_t>(i)];
-      require(y >= 0.0 && y <= 1.0,
-              "BinaryCrossEntropyWithLogits: the label of sample {} is {}; labels are in [0, 1]", i,
-              y);
-      const double small = std::exp(-std::abs(x));
-      sum += std::max(x, 0.0) - x * y + std::log1p(small);
-      if (gradient.data)
-        gradient(i, 0) = static_cast<float>(((x >= 0.0 ? 1.0 : small) / (1.0 + small) - y) * scale);
-    }
-    return sum * scale;
+    op::run<op::BinaryCrossEntropy>(backend, {logits, labels.data(), gradient, scale, loss});
   }
 };
 

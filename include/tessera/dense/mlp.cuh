@@ -18,31 +18,18 @@
 
 namespace tessera::inline v0 {
 
-struct CudaMlpOptions {
-  bool last_relu = false;  ///< ReLU after the last layer too
-  bool bias = true;
-  /// bfloat16: hidden activations and their gradients in 16 bits, products of these and of 16-bit
-  /// copies of the input, of the weights and of hidden layers' biases, on the tensor cores.
-  DensePrecision precision = DensePrecision::float32;
-  bool tf32 = false;  ///< products of floats rounded to 10 bits of mantissa, on the tensor cores
-  /// Gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of kernels of
-  /// this library. Not every version has them for every shape: where it has none, the kernels take
-  /// over, layer by layer (`epilogues`).
-  bool gradient_epilogues = false;
-  /// How many of cuBLASLt's algorithms the first step times for each product, to keep the fastest;
-  /// 1: the one that cuBLASLt thinks best, and so the same bits in every run.
-  int candidates = 1;
-};
-
 /// Mlp on a GPU: a stack of fully connected layers, y = x W^T + b, ReLU between them, in device
 /// memory; the same parameters in the same order and with the same first values. Bias and ReLU are
-/// epilogues of cuBLASLt's products. One object serves one caller at a time.
-class CudaMlp : public MlpLayers {
+/// epilogues of cuBLASLt's products. In bfloat16 hidden activations and their gradients have 16
+/// bits, and so have copies of the input, of the weights and of hidden layers' biases. One object
+/// serves one caller at a time.
+template <>
+class Mlp<Cuda> : public MlpLayers {
  public:
   /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
   /// there are two or more, all positive.
-  CudaMlp(const Cuda& backend, std::vector<std::int64_t> sizes, CudaMlpOptions options = {})
-      : MlpLayers("CudaMlp", std::move(sizes), options.bias),
+  Mlp(const Cuda& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
+      : MlpLayers("Mlp", std::move(sizes), options.bias),
         backend_(backend),
         options_(options),
         gemm_(backend, options.tf32, options.candidates) {
@@ -72,6 +59,13 @@ class CudaMlp : public MlpLayers {
   };
   const Epilogues& epilogues(int layer) const {
     return epilogues_.at(static_cast<std::size_t>(layer));
+  }
+
+  /// The bound parameters do not change from here on, until this is called again: where products
+  /// read copies of them, the next forward makes these, and later ones do not.
+  void keep_weights(bool keep = true) {
+    constant_ = keep;
+    copied_ = false;
   }
 
   /// y [batch, output_size()] from x [batch, input_size()]; both may be columns of wider matrices.
@@ -274,7 +268,8 @@ class CudaMlp : public MlpLayers {
   template <class T>
   void copy_parameters() {
     const std::int64_t count = copy_offset<T>(layers());
-    if (count == 0) return;
+    if (count == 0 || (constant_ && copied_)) return;
+    copied_ = true;
     parameter_copies_.reserve_discard(count * static_cast<std::int64_t>(sizeof(T)));
     for (int l = 0; l < layers(); ++l) {
       if (!copies<T>(l)) continue;
@@ -332,7 +327,7 @@ class CudaMlp : public MlpLayers {
   }
 
   Cuda backend_;
-  CudaMlpOptions options_;
+  MlpOptions options_;
   gpu::Gemm gemm_;
   std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
   /// with gradient_epilogues: of their ReLUs
@@ -340,6 +335,7 @@ class CudaMlp : public MlpLayers {
   std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
   gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
                                             backend_.buffer<std::byte>(0)};
+  bool constant_ = false, copied_ = false;  ///< parameters stay; they are in parameter_copies_
   gpu::DeviceBuffer<std::byte> parameter_copies_ = backend_.buffer<std::byte>(0);
   gpu::DeviceBuffer<float> weight_gradient_ = backend_.buffer<float>(0);
   gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0);  ///< in bfloat16 alone

@@ -8,6 +8,7 @@
 #include <tessera/dense/matmul.hpp>
 #include <tessera/dense/mlp_layers.hpp>
 #include <tessera/dense/parameters.hpp>
+#include <tessera/host/backend.hpp>
 
 #include <algorithm>
 #include <array>
@@ -22,34 +23,27 @@
 
 namespace tessera::inline v0 {
 
-struct MlpOptions {
-  bool last_relu = false;  ///< ReLU after the last layer too
-  bool bias = true;
-  DensePrecision precision = DensePrecision::float32;
-  int threads = 1;  ///< samples are divided over this many OpenMP threads
-};
-
-template <int... Sizes>
-class Mlp;
-
 /// A stack of fully connected layers, y = x W^T + b with W [out, in], ReLU between them; sizes
 /// known at run time. Each thread takes its samples through all layers in blocks small enough for
 /// its cache, so that a block's activations, their masks and bias gradients are served from there.
 /// One object serves one caller at a time.
 template <>
-class Mlp<> : public MlpLayers {
+class Mlp<Host> : public MlpLayers {
  public:
-  /// `sizes`: the input's width, then every layer's output width. Throws InvalidArgument unless
-  /// there are two or more, all positive.
-  explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {})
-      : MlpLayers("Mlp", std::move(sizes), options.bias), options_(options) {
-    require(options_.threads >= 1, "Mlp: threads must be at least 1, is {}", options_.threads);
+  /// `sizes`: the input's width, then every layer's output width. Samples are divided over the
+  /// backend's threads. Throws InvalidArgument unless there are two or more sizes, all positive.
+  Mlp(const Host& backend, std::vector<std::int64_t> sizes, MlpOptions options = {})
+      : MlpLayers("Mlp", std::move(sizes), options.bias),
+        threads_(backend.threads()),
+        options_(options) {
     require(supported(options_.precision),
             "Mlp: oneDNN multiplies no bfloat16 on this processor (it needs AVX-512); use "
             "DensePrecision::float32");
     activations_.resize(static_cast<std::size_t>(layers() - 1));
-    for (int i = 0; i < options_.threads; ++i) workers_.push_back(std::make_unique<Worker>());
+    for (int i = 0; i < threads_; ++i) workers_.push_back(std::make_unique<Worker>());
   }
+  explicit Mlp(std::vector<std::int64_t> sizes, MlpOptions options = {})
+      : Mlp(Host(), std::move(sizes), options) {}
 
   /// Takes the gradients of one layer, weights and biases.
   using Ready = std::function<void(std::span<const float>)>;
@@ -75,7 +69,7 @@ class Mlp<> : public MlpLayers {
   void forward(MatrixView<const float> x, MatrixView<float> y) {
     start_forward(x, y);
     if (x.rows == 0) return;
-    const Division division(x.rows, options_.threads);
+    const Division division(x.rows, threads_);
     for (int l = 1; l < layers(); ++l)
       activations_[static_cast<std::size_t>(l - 1)].reserve(
           static_cast<std::size_t>(x.rows * size(l)) * element_bytes());
@@ -100,7 +94,7 @@ class Mlp<> : public MlpLayers {
       announce_all(ready);
       return;
     }
-    const Division division(dy.rows, options_.threads);
+    const Division division(dy.rows, threads_);
     dx_ = dx;
     for (int w = 1; w < division.workers; ++w)
       workers_[static_cast<std::size_t>(w)]->gradients.resize(
@@ -333,7 +327,7 @@ class Mlp<> : public MlpLayers {
   /// be missing). `done`: how many of them hold weights that are kept.
   void pack(std::vector<detail::PackedMatrix>& packed, int& done) {
     const bool forward = &packed == &forward_weights_;
-    const int count = static_cast<int>(packed.size()), threads = std::min(options_.threads, count);
+    const int count = static_cast<int>(packed.size()), threads = std::min(threads_, count);
     if (done == count) return;
     if (constant_) done = count;
     detail::for_each_worker(threads, [&](int w) {
@@ -482,6 +476,7 @@ class Mlp<> : public MlpLayers {
     });
   }
 
+  int threads_;
   MlpOptions options_;
   bool constant_ = false;  ///< parameters that were packed stay
   struct {
@@ -492,18 +487,6 @@ class Mlp<> : public MlpLayers {
   std::vector<detail::DenseBuffer> activations_;
   std::vector<detail::PackedMatrix> forward_weights_, backward_weights_;
   std::vector<std::unique_ptr<Worker>> workers_;
-};
-
-/// The same with sizes known at compile time: `Mlp<13, 512, 256, 16> bottom{{.last_relu = true}};`
-template <int... Sizes>
-class Mlp : public Mlp<> {
-  static_assert(sizeof...(Sizes) >= 2, "Mlp: need the input's width and at least one layer's");
-  static_assert(((Sizes > 0) && ...), "Mlp: sizes must be positive");
-
- public:
-  static constexpr std::array<int, sizeof...(Sizes)> kSizes{Sizes...};
-
-  explicit Mlp(MlpOptions options = {}) : Mlp<>({Sizes...}, options) {}
 };
 
 }  // namespace tessera::inline v0

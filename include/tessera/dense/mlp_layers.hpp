@@ -6,6 +6,7 @@
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/normal.hpp>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,8 @@
 #include <vector>
 
 namespace tessera::inline v0 {
+
+class Host;
 
 /// What hidden activations and the products' copies of weights are stored in. Parameters, their
 /// gradients, a network's input and output are always float, and every product is summed in float.
@@ -123,9 +126,7 @@ class MlpLayers {
 
   void require_bound() const {
     require(values_.size() == static_cast<std::size_t>(parameter_count()),
-            "{}: has no parameters yet; construct DenseParameters or CudaDenseParameters with it, "
-            "or call bind",
-            name_);
+            "{}: has no parameters yet; construct DenseParameters with it, or call bind", name_);
   }
   /// Remembers the views of a forward pass for backward.
   void start_forward(MatrixView<const float> x, MatrixView<float> y) {
@@ -156,6 +157,68 @@ class MlpLayers {
   std::string_view name_;
   std::vector<std::int64_t> sizes_;
   bool bias_;
+};
+
+/// Of an Mlp on any backend.
+struct MlpOptions {
+  bool last_relu = false;  ///< ReLU after the last layer too
+  bool bias = true;
+  DensePrecision precision = DensePrecision::float32;
+  /// Products of floats may round them to 10 bits of mantissa, for the tensor cores. A backend
+  /// without such products multiplies the floats as they are.
+  bool tf32 = false;
+  /// On Cuda: gradients of bias and ReLU as epilogues of cuBLASLt's products, too, instead of
+  /// kernels of this library. Not every version has them for every shape: where it has none, the
+  /// kernels take over, layer by layer (`epilogues`).
+  bool gradient_epilogues = false;
+  /// On Cuda: how many of cuBLASLt's algorithms the first step times for each product, to keep the
+  /// fastest; 1: the one that cuBLASLt thinks best, and so the same bits in every run.
+  int candidates = 1;
+};
+
+/// A stack of fully connected layers on a backend. `Mlp<Backend>` takes its sizes at run time:
+/// dense/mlp.hpp has that of Host, dense/mlp.cuh that of Cuda. With sizes in the type:
+/// `Mlp<Host, 13, 512, 256, 16> bottom(host, {.last_relu = true});`
+template <class Backend = Host, int... Sizes>
+class Mlp : public Mlp<Backend> {
+  static_assert(sizeof...(Sizes) >= 2, "Mlp: need the input's width and at least one layer's");
+  static_assert(((Sizes > 0) && ...), "Mlp: sizes must be positive");
+
+ public:
+  static constexpr std::array<int, sizeof...(Sizes)> kSizes{Sizes...};
+
+  explicit Mlp(const Backend& backend, MlpOptions options = {})
+      : Mlp<Backend>(backend, {Sizes...}, options) {}
+  explicit Mlp(MlpOptions options = {}) : Mlp(Backend(), options) {}
+};
+
+template <class Backend>
+class Mlp<Backend> {
+  static_assert(sizeof(Backend) == 0,
+                "Mlp: include tessera/dense/mlp.hpp for Host, tessera/dense/mlp.cuh for Cuda");
+};
+
+struct LinearOptions {
+  bool bias = true;
+  bool relu = false;
+  DensePrecision precision = DensePrecision::float32;
+  bool tf32 = false;  ///< as MlpOptions'
+};
+
+/// One fully connected layer, y = x W^T + b with W [out, in], optionally ReLU of it.
+template <class Backend = Host>
+class Linear : public Mlp<Backend> {
+ public:
+  using Options = LinearOptions;
+
+  Linear(const Backend& backend, std::int64_t in, std::int64_t out, LinearOptions options = {})
+      : Mlp<Backend>(backend, {in, out},
+                     {.last_relu = options.relu,
+                      .bias = options.bias,
+                      .precision = options.precision,
+                      .tf32 = options.tf32}) {}
+  Linear(std::int64_t in, std::int64_t out, LinearOptions options = {})
+      : Linear(Backend(), in, out, options) {}
 };
 
 }  // namespace tessera::inline v0

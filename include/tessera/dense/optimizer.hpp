@@ -2,131 +2,175 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <tessera/concepts/optimizer.hpp>
 #include <tessera/core/math.hpp>
 #include <tessera/dense/parameters.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/lanes.hpp>
+#include <tessera/op/kernel.hpp>
+#include <tessera/op/step_counter.hpp>
+#include <tessera/optimizer/optimizers.hpp>
+#include <tessera/tables/buffer.hpp>
 
-#include <cmath>
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
-/// Options of the dense optimizers. `weight_decay` is added to the gradient as weight_decay * w, as
-/// PyTorch does.
-struct DenseOptimizerOptions {
-  float weight_decay = 0.0f;
-  float epsilon = 1e-8f;             ///< Adagrad, Adam
-  float beta1 = 0.9f;                ///< Adam
-  float beta2 = 0.999f;              ///< Adam
-  float initial_accumulator = 0.0f;  ///< Adagrad
+namespace op {
+
+/// An optimizer's formula for each of `count` parameters; the gradient is gradients[i] +
+/// weight_decay * values[i].
+template <Optimizer O>
+struct UpdateParameters {
+  struct Parameters {
+    float* values = nullptr;
+    const float* gradients = nullptr;
+    float* states = nullptr;  ///< [element_states, count]
+    std::int64_t count = 0;
+    float weight_decay = 0;
+    typename O::Step step;
+    /// null, or in the backend's memory and in place of `step`: a recorded step has new values in
+    /// every replay
+    const StepValues<O>* now = nullptr;
+  };
 };
 
-namespace detail {
+template <Optimizer O>
+struct Kernel<UpdateParameters<O>, Host> {
+  using Parameters = typename UpdateParameters<O>::Parameters;
 
-/// Calls f(i) for all i, divided over `threads` OpenMP threads in contiguous parts.
-template <class F>
-void for_each_parameter(std::size_t count, int threads, const F& f) {
-  if (threads <= 1) {
-    for (std::size_t i = 0; i < count; ++i) f(i);
-    return;
-  }
+  static void run(const Host& backend, const Parameters& p) {
+    constexpr std::int64_t block = 4096;  // floats: what a thread takes at a time
+    const std::int64_t blocks = (p.count + block - 1) / block;
+    const int threads = static_cast<int>(std::min<std::int64_t>(backend.threads(), blocks));
+    if (threads <= 1) return update(p, 0, p.count);
 #pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::size_t i = 0; i < count; ++i) f(i);
-}
-
-}  // namespace detail
-
-/// w -= lr * g over all dense parameters of a model.
-class DenseSgd {
- public:
-  explicit DenseSgd(DenseOptimizerOptions options = {}) : options_(options) {}
-
-  /// What a checkpoint must hold beside the parameters. The spans stay valid as long as the
-  /// optimizer stays where it is.
-  std::vector<DenseState> states(const DenseParameters&) { return {}; }
-
-  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
-    float* __restrict w = parameters.values().data();
-    const float* __restrict g = parameters.gradients().data();
-    const auto count = static_cast<std::size_t>(parameters.size());
-    const float decay = options_.weight_decay;
-    detail::for_each_parameter(count, threads, [=](std::size_t i) {
-      w[i] = multiply_add(-learning_rate, multiply_add(decay, w[i], g[i]), w[i]);
-    });
+    for (std::int64_t b = 0; b < blocks; ++b)
+      update(p, b * block, std::min(p.count, (b + 1) * block));
   }
 
  private:
-  DenseOptimizerOptions options_;
+  static void update(const Parameters& p, std::int64_t begin, std::int64_t end) {
+    std::int64_t i = begin;
+    if constexpr (requires(Lanes x, Lanes* s, typename O::Step::Row row) {
+                    { p.step.element(x, x, s, row) } -> std::same_as<Lanes>;
+                  })
+      for (; i + Lanes::count <= end; i += Lanes::count) update_at<Lanes>(p, i);
+    for (; i < end; ++i) update_at<float>(p, i);
+  }
+
+  template <class V>
+  [[gnu::always_inline]] static void update_at(const Parameters& p, std::int64_t i) {
+    const typename O::Step::Row row = p.step.row(nullptr, 0.0f);
+    V weight, gradient, state[std::max(1, O::element_states)];
+    std::memcpy(&weight, p.values + i, sizeof(V));
+    std::memcpy(&gradient, p.gradients + i, sizeof(V));
+    for (int s = 0; s < O::element_states; ++s)
+      std::memcpy(&state[s], p.states + s * p.count + i, sizeof(V));
+    gradient = multiply_add(p.weight_decay, weight, gradient);
+    weight = p.step.element(weight, gradient, state, row);
+    std::memcpy(p.values + i, &weight, sizeof(V));
+    for (int s = 0; s < O::element_states; ++s)
+      std::memcpy(p.states + s * p.count + i, &state[s], sizeof(V));
+  }
 };
 
-/// sum += g^2; w -= lr * g / (sqrt(sum) + epsilon).
-class DenseAdagrad {
+}  // namespace op
+
+/// Updates all dense parameters of a model by the formula of an optimizer without states per row:
+/// Sgd, Adagrad, Adam, ... `weight_decay` is added to the gradient as weight_decay * w, as PyTorch
+/// does.
+template <Optimizer O, class Backend = Host>
+class DenseOptimizer {
+  static_assert(O::row_states == 0 && !O::needs_mean_square,
+                "DenseOptimizer: dense parameters have no rows; use Sgd, Adagrad or Adam");
+  static_assert(std::is_same_v<StateElement<O>, float>,
+                "DenseOptimizer: states of dense parameters are floats, not NarrowStates");
+
  public:
-  explicit DenseAdagrad(DenseOptimizerOptions options = {}) : options_(options) {}
+  explicit DenseOptimizer(const Backend& backend, O optimizer = {}, float weight_decay = 0)
+      : backend_(backend), optimizer_(optimizer), weight_decay_(weight_decay) {}
+  explicit DenseOptimizer(O optimizer = {}, float weight_decay = 0)
+      : DenseOptimizer(Backend(), optimizer, weight_decay) {}
 
-  std::vector<DenseState> states(const DenseParameters& parameters) {
-    sum_.resize(static_cast<std::size_t>(parameters.size()), options_.initial_accumulator);
-    return {{"sum", sum_}};
-  }
-
-  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
-    float* __restrict w = parameters.values().data();
-    const float* __restrict g = parameters.gradients().data();
+  /// What a checkpoint must hold beside the parameters, in the backend's memory. The spans stay
+  /// valid as long as the optimizer does.
+  std::vector<DenseState> states(const DenseParameters<Backend>& parameters) {
+    make_states(parameters.size());
+    std::vector<DenseState> states;
     const auto count = static_cast<std::size_t>(parameters.size());
-    sum_.resize(count, options_.initial_accumulator);
-    float* __restrict sum = sum_.data();
-    detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
-      const float gradient = multiply_add(o.weight_decay, w[i], g[i]);
-      sum[i] = multiply_add(gradient, gradient, sum[i]);
-      w[i] -= learning_rate * gradient / (std::sqrt(sum[i]) + o.epsilon);
-    });
+    for (const std::string_view name : O::state_names)
+      states.push_back({name, states_.span().subspan(states.size() * count, count)});
+    return states;
+  }
+  /// Updates so far: part of the state of Adam and its like, which correct moments by it. What is
+  /// written there counts from the next call of this or of `step` on. Once a step was captured in
+  /// a CUDA graph the host waits, for only the GPU knows how often the graph ran.
+  std::int64_t& steps()
+    requires requires(O optimizer) { optimizer.beta1; }
+  {
+    tell_steps();
+    step_ = told_ = counter_.all();
+    return step_;
+  }
+  /// Of later steps, of a graph's replays too.
+  void set_learning_rate(float rate) { counter_.set_learning_rate(rate); }
+
+  /// A step that is captured takes this learning rate in every replay.
+  void step(DenseParameters<Backend>& parameters, float learning_rate) {
+    set_learning_rate(learning_rate);
+    step(parameters);
+  }
+  /// With the learning rate that was set last: one that is captured takes what is set before a
+  /// replay.
+  void step(DenseParameters<Backend>& parameters) {
+    make_states(parameters.size());
+    tell_steps();
+    const op::StepValues<O>* const now = counter_.advance(optimizer_, 0);
+    step_ = told_ = counter_.called();
+    op::run<op::UpdateParameters<O>>(backend_,
+                                     {.values = parameters.values().data(),
+                                      .gradients = parameters.gradients().data(),
+                                      .states = states_.data(),
+                                      .count = parameters.size(),
+                                      .weight_decay = weight_decay_,
+                                      .step = optimizer_.at(counter_.learning_rate(), step_),
+                                      .now = now});
   }
 
  private:
-  DenseOptimizerOptions options_;
-  std::vector<float> sum_;
-};
-
-/// Adam: m and v as usual, bias correction by the step; w -= lr * sqrt(1-b2^t)/(1-b1^t) * m /
-/// (sqrt(v) + epsilon).
-class DenseAdam {
- public:
-  explicit DenseAdam(DenseOptimizerOptions options = {}) : options_(options) {}
-
-  std::vector<DenseState> states(const DenseParameters& parameters) {
-    m_.resize(static_cast<std::size_t>(parameters.size()));
-    v_.resize(static_cast<std::size_t>(parameters.size()));
-    return {{"m", m_}, {"v", v_}};
+  /// What was written to steps().
+  void tell_steps() {
+    if (step_ != told_) counter_.set(step_);
+    told_ = step_;
   }
-  /// Updates so far: part of the state, too.
-  std::int64_t& steps() { return step_; }
-
-  void step(DenseParameters& parameters, float learning_rate, int threads = 1) {
-    float* __restrict w = parameters.values().data();
-    const float* __restrict g = parameters.gradients().data();
-    const auto count = static_cast<std::size_t>(parameters.size());
-    m_.resize(count);
-    v_.resize(count);
-    ++step_;
-    const double t = static_cast<double>(step_);
-    const float rate =
-        static_cast<float>(learning_rate * std::sqrt(1.0 - std::pow(options_.beta2, t)) /
-                           (1.0 - std::pow(options_.beta1, t)));
-    float* __restrict m = m_.data(), * __restrict v = v_.data();
-    detail::for_each_parameter(count, threads, [=, o = options_](std::size_t i) {
-      const float gradient = multiply_add(o.weight_decay, w[i], g[i]);
-      m[i] = multiply_add(o.beta1, m[i], (1.0f - o.beta1) * gradient);
-      v[i] = multiply_add(o.beta2, v[i], (1.0f - o.beta2) * (gradient * gradient));
-      w[i] -= rate * m[i] / (std::sqrt(v[i]) + o.epsilon);
-    });
+  void make_states(std::int64_t count) {
+    if (count == count_) return;
+    count_ = count;
+    std::vector<float> first;
+    for (int s = 0; s < O::element_states; ++s)
+      first.insert(first.end(), static_cast<std::size_t>(count), optimizer_.initial_state(s));
+    states_.resize(backend_, first.size());
+    backend_.copy(states_.data(), first.data(), first.size() * sizeof(float));
+    backend_.synchronize();
   }
 
- private:
-  DenseOptimizerOptions options_;
-  std::vector<float> m_, v_;
-  std::int64_t step_ = 0;
+  Backend backend_;
+  O optimizer_;
+  float weight_decay_;
+  Buffer<float, Backend> states_;
+  std::int64_t count_ = 0;            ///< of parameters that states_ is of
+  std::int64_t step_ = 0, told_ = 0;  ///< told_: as counter_ knows it
+  StepCounter<O, Backend> counter_{backend_, 0.0f};
 };
 
 }  // namespace tessera::inline v0

@@ -4,6 +4,7 @@
 
 #include <tessera/dense/gemm.cuh>
 #include <tessera/dense/mlp_layers.hpp>
+#include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/cross_kernels.cuh>
 #include <tessera/interaction/cross_layers.hpp>
 
@@ -14,22 +15,14 @@
 
 namespace tessera::inline v0 {
 
-struct CudaCrossOptions {
-  int layers = 3;
-  std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
-  /// products of inputs rounded to 10 bits of mantissa, on the tensor cores
-  bool tf32 = false;
-};
-
 /// CrossInteraction on a GPU: DCNv2's cross layers, floats in device memory; the same parameters in
 /// the same order and with the same first values. What is not a product is one kernel per layer and
 /// direction. One object serves one caller at a time.
-class CudaCross : public CrossLayers {
+template <>
+class CrossInteraction<Linear<Cuda>> : public CrossLayers {
  public:
-  CudaCross(const Cuda& backend, std::int64_t width, CudaCrossOptions options = {})
-      : CrossLayers("CudaCross", width, options.layers, options.rank),
-        backend_(backend),
-        gemm_(backend, options.tf32) {
+  CrossInteraction(const Cuda& backend, std::int64_t width, CrossOptions options = {})
+      : CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
     const auto none = [&] { return backend.buffer<float>(0); };
     for (int l = 0; l < options.layers; ++l) {
       scales_.push_back(none());
@@ -40,12 +33,12 @@ class CudaCross : public CrossLayers {
       *buffer = none();
   }
 
-  /// Uses these spans of device memory (parameter_count() floats each) from now on;
-  /// CudaDenseParameters calls it.
+  /// Uses these spans of device memory (parameter_count() floats each) from now on; DenseParameters
+  /// calls it.
   void bind(std::span<float> values, std::span<float> gradients) {
     const auto count = static_cast<std::size_t>(parameter_count());
     require(values.size() == count && gradients.size() == count,
-            "CudaCross: bind needs {} parameters, got {} values and {} gradients", count,
+            "CrossInteraction: bind needs {} parameters, got {} values and {} gradients", count,
             values.size(), gradients.size());
     values_ = values;
     gradients_ = gradients;
@@ -57,7 +50,7 @@ class CudaCross : public CrossLayers {
     std::vector<float> values(values_.size());
     std::span<float> rest = values;
     const auto next = [&](std::int64_t in, std::int64_t out, bool bias) {
-      const Linear linear(in, out, bias);
+      const FirstValues linear(in, out, bias);
       const auto count = static_cast<std::size_t>(linear.parameter_count());
       linear.first_values(rest.first(count), seed, first_layer++);
       rest = rest.subspan(count);
@@ -70,6 +63,9 @@ class CudaCross : public CrossLayers {
     backend_.synchronize();
     return first_layer;
   }
+
+  /// As Mlp's. Products read the parameters in their place, so nothing is kept.
+  void keep_weights(bool = true) {}
 
   /// y [batch, width] from x [batch, width]; both may be columns of wider matrices. Remembers x,
   /// which must stay as it is until backward. y may not overlap x.
@@ -146,16 +142,16 @@ class CudaCross : public CrossLayers {
 
  private:
   /// First values of one linear layer.
-  struct Linear : MlpLayers {
-    Linear(std::int64_t in, std::int64_t out, bool bias)
-        : MlpLayers("CudaCross", {in, out}, bias) {}
+  struct FirstValues : MlpLayers {
+    FirstValues(std::int64_t in, std::int64_t out, bool bias)
+        : MlpLayers("CrossInteraction", {in, out}, bias) {}
     using MlpLayers::first_values;
   };
 
   void require_bound() const {
-    require(
-        values_.size() == static_cast<std::size_t>(parameter_count()),
-        "CudaCross: has no parameters yet; construct CudaDenseParameters with it, or call bind");
+    require(values_.size() == static_cast<std::size_t>(parameter_count()),
+            "CrossInteraction: has no parameters yet; construct DenseParameters with it, or call "
+            "bind");
   }
 
   // Places of a layer's parameters, or of their gradients.

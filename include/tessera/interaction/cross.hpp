@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/interaction/cross_layers.hpp>
 
 #include <cstddef>
@@ -13,33 +14,26 @@
 
 namespace tessera::inline v0 {
 
-struct CrossOptions {
-  int layers = 3;
-  std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
-  int threads = 1;
-};
-
 /// DCNv2's cross layers over `width` numbers per sample: x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) +
 /// x_l, where V_l is [rank, width] and U_l [width, rank]; with rank 0 U_l is [width, width] and
-/// there is no V_l. `LinearLayer` makes the products (tessera::Linear): constructed from (in, out,
-/// Options with `bias` and `threads`), with forward(x, y) and backward(dy, dx). Parameters per
-/// layer: V, then U, then b.
+/// there is no V_l. `LinearLayer` makes the products: `Linear<Host>`, or a type of your own,
+/// constructed from (backend, in, out, Options with `bias`), with forward(x, y) and backward(dy,
+/// dx). Parameters per layer: V, then U, then b. `CrossInteraction<Linear<Cuda>>` is in
+/// interaction/cross.cuh.
 template <class LinearLayer>
 class CrossInteraction : public CrossLayers {
   using LinearOptions = typename LinearLayer::Options;
 
  public:
-  explicit CrossInteraction(std::int64_t width, CrossOptions options = {})
-      : CrossLayers("CrossInteraction", width, options.layers, options.rank), options_(options) {
-    require(options.threads >= 1, "CrossInteraction: threads must be at least 1, is {}",
-            options.threads);
+  CrossInteraction(const Host& backend, std::int64_t width, CrossOptions options = {})
+      : CrossLayers(width, options), threads_(backend.threads()) {
     for (int l = 0; l < options.layers; ++l) {
-      if (low_rank())
-        v_.emplace_back(width, options.rank,
-                        LinearOptions{.bias = false, .threads = options.threads});
-      u_.emplace_back(inner(), width, LinearOptions{.bias = true, .threads = options.threads});
+      if (low_rank()) v_.emplace_back(backend, width, options.rank, LinearOptions{.bias = false});
+      u_.emplace_back(backend, inner(), width, LinearOptions{.bias = true});
     }
   }
+  explicit CrossInteraction(std::int64_t width, CrossOptions options = {})
+      : CrossInteraction(Host(), width, options) {}
 
   LinearLayer& v(int layer) { return v_[static_cast<std::size_t>(layer)]; }
   LinearLayer& u(int layer) { return u_[static_cast<std::size_t>(layer)]; }
@@ -89,9 +83,9 @@ class CrossInteraction : public CrossLayers {
       const auto i = static_cast<std::size_t>(l);
       grow(scaled_[i], size);
       if (l + 1 < layers()) grow(states_[i], size);
-      grow(narrow_[i], static_cast<std::size_t>(x.rows * options_.rank));
+      grow(narrow_[i], static_cast<std::size_t>(x.rows * rank()));
       const MatrixView<float> scale(scaled_[i].data(), x.rows, width()),
-          t(narrow_[i].data(), x.rows, options_.rank);
+          t(narrow_[i].data(), x.rows, rank());
       const MatrixView<float> next =
           l + 1 < layers() ? MatrixView<float>(states_[i].data(), x.rows, width()) : y;
       if (low_rank()) v(l).forward(state, t);
@@ -116,10 +110,10 @@ class CrossInteraction : public CrossLayers {
     grow(gradient_, size);
     grow(scale_gradient_, size);
     grow(product_, size);
-    grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * options_.rank));
+    grow(narrow_gradient_, static_cast<std::size_t>(x_.rows * rank()));
     const MatrixView<float> g(gradient_.data(), x_.rows, width()),
         ds(scale_gradient_.data(), x_.rows, width()), product(product_.data(), x_.rows, width()),
-        dt(narrow_gradient_.data(), x_.rows, options_.rank);
+        dt(narrow_gradient_.data(), x_.rows, rank());
     for (int l = layers() - 1; l >= 0; --l) {
       const bool last = l + 1 == layers();
       const MatrixView<const float> above = last ? dy : MatrixView<const float>(g);
@@ -159,15 +153,15 @@ class CrossInteraction : public CrossLayers {
   template <class F>
   void rows(const F& f) const {
     const std::int64_t count = x_.rows;
-    if (options_.threads == 1) {
+    if (threads_ == 1) {
       for (std::int64_t r = 0; r < count; ++r) f(r);
       return;
     }
-#pragma omp parallel for num_threads(options_.threads) schedule(static)
+#pragma omp parallel for num_threads(threads_) schedule(static)
     for (std::int64_t r = 0; r < count; ++r) f(r);
   }
 
-  CrossOptions options_;
+  int threads_;
   std::vector<LinearLayer> v_, u_;
   MatrixView<const float> x_;
   /// per layer: U V x + b, the layer's output, V x

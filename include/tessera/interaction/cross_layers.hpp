@@ -6,9 +6,15 @@
 #include <tessera/core/matrix_view.hpp>
 
 #include <cstdint>
-#include <string_view>
 
 namespace tessera::inline v0 {
+
+/// Of a CrossInteraction on any backend.
+struct CrossOptions {
+  int layers = 3;
+  std::int64_t rank = 0;  ///< 0: full, U_l [width, width] alone
+  bool tf32 = false;      ///< as MlpOptions'
+};
 
 /// What DCNv2's cross layers, x_{l+1} = x_0 * (U_l (V_l x_l) + b_l) + x_l, are on every backend:
 /// sizes, the order of their parameters (V_0 [rank, width], U_0 [width, rank], b_0 [width], V_1,
@@ -17,18 +23,20 @@ namespace tessera::inline v0 {
 class CrossLayers {
  public:
   std::int64_t width() const { return width_; }
+  std::int64_t input_size() const { return width_; }
+  std::int64_t output_size() const { return width_; }
   int layers() const { return layers_; }
   std::int64_t rank() const { return rank_; }
   bool low_rank() const { return rank_ > 0; }
   std::int64_t parameter_count() const { return layers_ * layer_parameters(); }
 
  protected:
-  /// `name`: of the class, for errors.
-  CrossLayers(std::string_view name, std::int64_t width, int layers, std::int64_t rank)
-      : name_(name), width_(width), layers_(layers), rank_(rank) {
-    require(width > 0, "{}: width must be positive, is {}", name, width);
-    require(layers >= 1, "{}: needs at least one layer, got {}", name, layers);
-    require(rank >= 0, "{}: rank must not be negative (0 is full rank), is {}", name, rank);
+  CrossLayers(std::int64_t width, CrossOptions options)
+      : width_(width), layers_(options.layers), rank_(options.rank) {
+    require(width > 0, "CrossInteraction: width must be positive, is {}", width);
+    require(layers_ >= 1, "CrossInteraction: needs at least one layer, got {}", layers_);
+    require(rank_ >= 0, "CrossInteraction: rank must not be negative (0 is full rank), is {}",
+            rank_);
   }
 
   /// What U_l takes.
@@ -39,13 +47,12 @@ class CrossLayers {
 
   template <class View>
   void check(const char* what, const View& view, std::int64_t rows) const {
-    require(view.rows == rows && view.columns == width_, "{}: {} is {} x {}, must be {} x {}",
-            name_, what, view.rows, view.columns, rows, width_);
+    require(view.rows == rows && view.columns == width_,
+            "CrossInteraction: {} is {} x {}, must be {} x {}", what, view.rows, view.columns, rows,
+            width_);
   }
-  std::string_view name() const { return name_; }
 
  private:
-  std::string_view name_;
   std::int64_t width_;
   int layers_;
   std::int64_t rank_;

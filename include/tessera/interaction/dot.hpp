@@ -5,7 +5,9 @@
 #include <tessera/core/element.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/interaction/lanes.hpp>
+#include <tessera/op/kernel.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -50,7 +52,6 @@ class LocalFloats {
 /// thread, on the caller.
 template <class F>
 void over_samples(std::int64_t count, int threads, const F& f) {
-  require(threads >= 1, "DotInteraction: threads must be at least 1, is {}", threads);
   if (threads == 1 || count <= 1) {
     f(std::int64_t{0}, count);
     return;
@@ -59,45 +60,13 @@ void over_samples(std::int64_t count, int threads, const F& f) {
   for (int t = 0; t < threads; ++t) f(count * t / threads, count * (t + 1) / threads);
 }
 
-}  // namespace detail
-
-/// DLRM's interaction of `Vectors` vectors of `Width` numbers per sample, side by side in a row of
-/// x (vector 0 is the bottom MLP's output): z = vector 0, then the dot products of the strictly
-/// lower triangle row by row, (1,0), (2,0), (2,1), ..., then zeros up to a multiple of `PadTo`
-/// columns. Storage float or 16 bits; arithmetic in float. Stateless.
-template <int Vectors, int Width, int PadTo = 1, Element T = float>
-class DotInteraction {
-  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1,
-                "DotInteraction: Vectors, Width and PadTo must be at least 1");
-
+/// DotInteraction on the host, samples [begin, end).
+template <int Vectors, int Width, int PadTo, Element T>
+class HostDot {
  public:
   static constexpr std::int64_t kPairs = std::int64_t{Vectors} * (Vectors - 1) / 2;
-
   static constexpr std::int64_t input_columns() { return std::int64_t{Vectors} * Width; }
-  /// Columns of z: what the top MLP takes.
   static constexpr std::int64_t columns() { return (Width + kPairs + PadTo - 1) / PadTo * PadTo; }
-
-  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
-  /// Samples are divided over `threads`.
-  static void forward(MatrixView<const T> x, MatrixView<T> z, int threads = 1) {
-    check("input", x.rows, x.columns, x.rows, input_columns());
-    check("output", z.rows, z.columns, x.rows, columns());
-    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) {
-      forward_range(x, z, begin, end);
-    });
-  }
-
-  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not
-  /// overlap x or dz.
-  static void backward(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx,
-                       int threads = 1) {
-    check("input", x.rows, x.columns, x.rows, input_columns());
-    check("output gradient", dz.rows, dz.columns, x.rows, columns());
-    check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
-    detail::over_samples(x.rows, threads, [&](std::int64_t begin, std::int64_t end) {
-      backward_range(x, dz, dx, begin, end);
-    });
-  }
 
  private:
   /// Narrow vectors take narrower registers; otherwise rows are padded with zeros to whole
@@ -107,13 +76,6 @@ class DotInteraction {
   static constexpr int kStride = (Width + kLanes - 1) / kLanes * kLanes;
   static constexpr bool kInPlace = std::is_same_v<T, float> && kStride == Width;
   using Lanes = detail::Floats<kLanes>;
-
-  static void check(const char* what, std::int64_t rows, std::int64_t columns,
-                    std::int64_t need_rows, std::int64_t need_columns) {
-    require(rows == need_rows && columns == need_columns,
-            "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what, rows,
-            columns, need_rows, need_columns);
-  }
 
   static constexpr std::int64_t triangle_row(std::int64_t i) { return i * (i - 1) / 2; }
 
@@ -257,8 +219,9 @@ class DotInteraction {
     }
   }
 
-  static void forward_range(MatrixView<const T> x, MatrixView<T> z, std::int64_t begin,
-                            std::int64_t end) {
+ public:
+  static void forward(MatrixView<const T> x, MatrixView<T> z, std::int64_t begin,
+                      std::int64_t end) {
     detail::LocalFloats<std::size_t{Vectors} * kStride> local;
     detail::LocalFloats<std::is_same_v<T, float> ? 0 : static_cast<std::size_t>(kPairs)> dots;
     for (std::int64_t sample = begin; sample < end; ++sample) {
@@ -277,6 +240,7 @@ class DotInteraction {
     }
   }
 
+ private:
   // Backward: dx_i = sum over j of s_ij x_j, where s is dz's triangle made symmetric, with a zero
   // diagonal: a product of a small square matrix and the sample's vectors. A tile of rows x
   // registers of dx stays in registers over the sum.
@@ -314,8 +278,9 @@ class DotInteraction {
                                  dx + (kRegisters - kTail) * kLanes);
   }
 
-  static void backward_range(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx,
-                             std::int64_t begin, std::int64_t end) {
+ public:
+  static void backward(MatrixView<const T> x, MatrixView<const T> dz, MatrixView<T> dx,
+                       std::int64_t begin, std::int64_t end) {
     detail::LocalFloats<kInPlace ? 0 : std::size_t{Vectors} * kStride> local, gradient;
     detail::LocalFloats<std::size_t{Vectors} * Vectors> symmetric;
     float* s = symmetric.data();
@@ -350,15 +315,105 @@ class DotInteraction {
   }
 };
 
+}  // namespace detail
+
+namespace op {
+
+/// z from x: of each row the vectors' products, as DotInteraction puts them.
+template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
+struct DotForward {
+  struct Parameters {
+    MatrixView<const T> x;
+    MatrixView<T> z;
+  };
+};
+
+/// dx (overwritten) from x and dz.
+template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
+struct DotBackward {
+  struct Parameters {
+    MatrixView<const T> x, dz;
+    MatrixView<T> dx;
+  };
+};
+
+template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
+struct Kernel<DotForward<Vectors, Width, PadTo, T, Tf32>, Host> {
+  static void run(const Host& backend, const auto& p) {
+    detail::over_samples(p.x.rows, backend.threads(), [&](std::int64_t begin, std::int64_t end) {
+      detail::HostDot<Vectors, Width, PadTo, T>::forward(p.x, p.z, begin, end);
+    });
+  }
+};
+
+template <int Vectors, int Width, int PadTo, Element T, bool Tf32>
+struct Kernel<DotBackward<Vectors, Width, PadTo, T, Tf32>, Host> {
+  static void run(const Host& backend, const auto& p) {
+    detail::over_samples(p.x.rows, backend.threads(), [&](std::int64_t begin, std::int64_t end) {
+      detail::HostDot<Vectors, Width, PadTo, T>::backward(p.x, p.dz, p.dx, begin, end);
+    });
+  }
+};
+
+}  // namespace op
+
+/// DLRM's interaction of `Vectors` vectors of `Width` numbers per sample, side by side in a row of
+/// x (vector 0 is the bottom MLP's output): z = vector 0, then the dot products of the strictly
+/// lower triangle row by row, (1,0), (2,0), (2,1), ..., then zeros up to a multiple of `PadTo`
+/// columns. Storage float or 16 bits; arithmetic in float. With `Tf32` a backend may round floats
+/// to 10 bits of mantissa before it multiplies them (Cuda does, on the tensor cores). Stateless;
+/// matrices are in the backend's memory.
+template <int Vectors, int Width, int PadTo = 1, Element T = float, bool Tf32 = false>
+class DotInteraction {
+  static_assert(Vectors >= 1 && Width >= 1 && PadTo >= 1,
+                "DotInteraction: Vectors, Width and PadTo must be at least 1");
+  static_assert(!Tf32 || std::is_same_v<T, float>, "DotInteraction: Tf32 is for floats");
+
+ public:
+  static constexpr std::int64_t input_columns() { return std::int64_t{Vectors} * Width; }
+  /// Columns of z: what the top MLP takes.
+  static constexpr std::int64_t columns() {
+    return (Width + std::int64_t{Vectors} * (Vectors - 1) / 2 + PadTo - 1) / PadTo * PadTo;
+  }
+
+  /// z [batch, columns()] from x [batch, input_columns()]; both may be columns of wider matrices.
+  template <class Backend>
+  static void forward(const Backend& backend, MatrixView<const T> x, MatrixView<T> z) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output", z.rows, z.columns, x.rows, columns());
+    op::run<op::DotForward<Vectors, Width, PadTo, T, Tf32>>(backend, {x, z});
+  }
+
+  /// dx (overwritten) from dz, including what passes straight through to vector 0. dx may not
+  /// overlap x or dz.
+  template <class Backend>
+  static void backward(const Backend& backend, MatrixView<const T> x, MatrixView<const T> dz,
+                       MatrixView<T> dx) {
+    check("input", x.rows, x.columns, x.rows, input_columns());
+    check("output gradient", dz.rows, dz.columns, x.rows, columns());
+    check("input gradient", dx.rows, dx.columns, x.rows, input_columns());
+    op::run<op::DotBackward<Vectors, Width, PadTo, T, Tf32>>(backend, {x, dz, dx});
+  }
+
+ private:
+  static void check(const char* what, std::int64_t rows, std::int64_t columns,
+                    std::int64_t need_rows, std::int64_t need_columns) {
+    require(rows == need_rows && columns == need_columns,
+            "DotInteraction<{}, {}>: {} is {} x {}, must be {} x {}", Vectors, Width, what, rows,
+            columns, need_rows, need_columns);
+  }
+};
+
 namespace detail {
 
-template <class PlanT, int Others, int PadTo, class T>
+template <class PlanT, int Others, int PadTo, class T, bool Tf32>
 struct DotOfPlan {
   static constexpr int width = PlanT::feature_shape.width;
   static_assert(width > 0,
                 "DotFor: the features of the plan have different widths; a dot product needs one "
                 "(docs/concepts/interaction.md)");
-  using type = DotInteraction<PlanT::feature_shape.count + Others, std::max(width, 1), PadTo, T>;
+  using type =
+      DotInteraction<PlanT::feature_shape.count + Others, std::max(width, 1), PadTo, T, Tf32>;
 };
 
 }  // namespace detail
@@ -366,7 +421,7 @@ struct DotOfPlan {
 /// The interaction of a plan's features, which must have one width, behind `Others` further vectors
 /// of that width: `DotFor<Plan>` takes what an EmbeddingCollection gives, `DotFor<Plan, 1>` the
 /// output of a bottom MLP before it.
-template <class PlanT, int Others = 0, int PadTo = 1, Element T = float>
-using DotFor = typename detail::DotOfPlan<PlanT, Others, PadTo, T>::type;
+template <class PlanT, int Others = 0, int PadTo = 1, Element T = float, bool Tf32 = false>
+using DotFor = typename detail::DotOfPlan<PlanT, Others, PadTo, T, Tf32>::type;
 
 }  // namespace tessera::inline v0

@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/interaction/lanes.hpp>
 
 #include <algorithm>
@@ -21,18 +22,17 @@ namespace tessera::inline v0 {
 class AnyDotInteraction {
  public:
   /// Throws InvalidArgument unless all are at least 1.
-  AnyDotInteraction(std::int64_t vectors, std::int64_t width, std::int64_t pad_to = 1,
-                    int threads = 1)
-      : vectors_(vectors), width_(width), pad_to_(pad_to), threads_(threads) {
-    require(vectors >= 1 && width >= 1 && pad_to >= 1 && threads >= 1,
-            "AnyDotInteraction: vectors ({}), width ({}), pad_to ({}) and threads ({}) must be at "
-            "least 1",
-            vectors, width, pad_to, threads);
+  AnyDotInteraction(const Host& backend, std::int64_t vectors, std::int64_t width,
+                    std::int64_t pad_to = 1)
+      : vectors_(vectors), width_(width), pad_to_(pad_to), threads_(backend.threads()) {
+    require(vectors >= 1 && width >= 1 && pad_to >= 1,
+            "AnyDotInteraction: vectors ({}), width ({}) and pad_to ({}) must be at least 1",
+            vectors, width, pad_to);
     lanes_ = static_cast<int>(std::clamp<std::int64_t>(
         static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(width))), 4,
         detail::native_lanes));
     stride_ = (width + lanes_ - 1) / lanes_ * lanes_;
-    if (stride_ != width) copies_.resize(static_cast<std::size_t>(threads * vectors * stride_));
+    if (stride_ != width) copies_.resize(static_cast<std::size_t>(threads_ * vectors * stride_));
   }
 
   std::int64_t input_columns() const { return vectors_ * width_; }

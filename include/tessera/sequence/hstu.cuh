@@ -15,12 +15,13 @@
 
 namespace tessera::inline v0 {
 
-/// HstuLayer on a GPU: the same block, floats in device memory; the same parameters in the same
+/// HSTU on a GPU: the same block, floats in device memory; the same parameters in the same
 /// order and with the same first values. Attention in tiles of 32 positions, or fewer where heads
 /// are wide, in float; no memory depends on the square of a length. Sums are always added in the
 /// same order: the same bits in every run. One object serves one caller at a time.
 template <int Heads, int AttentionDim, int HiddenDim>
-class CudaHstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
+class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
+    : public HstuParameters<Heads, AttentionDim, HiddenDim> {
   using Base = HstuParameters<Heads, AttentionDim, HiddenDim>;
   using Base::gated_width, Base::activated, Base::uvqk_offset, Base::uvqk_bias_offset;
   using Base::hidden_columns, Base::uvqk_columns, Base::v_column, Base::q_column, Base::k_column;
@@ -30,7 +31,7 @@ class CudaHstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
 
  public:
   /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
-  CudaHstuLayer(const Cuda& backend, std::int64_t width, HstuOptions options)
+  HstuLayer(const Cuda& backend, std::int64_t width, HstuOptions options)
       : Base(width, options), backend_(backend), gemm_(backend, options.tf32) {
     for (Floats* const buffer : {&normed_, &z_, &uvqk_, &attention_, &gated_, &d_gated_, &d_uvqk_,
                                  &d_attention_, &d_normal_, &d_normed_, &products_})
@@ -39,7 +40,7 @@ class CudaHstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
     output_moments_ = backend.buffer<gpu::RowMoments>(0);
   }
 
-  /// As HstuLayer's, to the bit. Returns the next layer's number.
+  /// As on the host, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
     this->require_bound();
     std::vector<float> values(values_.size());
@@ -48,6 +49,9 @@ class CudaHstuLayer : public HstuParameters<Heads, AttentionDim, HiddenDim> {
     backend_.synchronize();
     return first_layer + 2;
   }
+
+  /// As on the host. Products read the parameters in their place, so nothing is kept.
+  void keep_weights(bool = true) {}
 
   /// x, y: [positions, width]; both, and what `batch` names, stay unchanged in their place until
   /// backward. The batch's spans are in device memory, where the host does not read them: positions

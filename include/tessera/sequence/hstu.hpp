@@ -5,6 +5,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/sequence_batch.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/sequence/hstu_attention.hpp>
 #include <tessera/sequence/hstu_parameters.hpp>
 #include <tessera/sequence/layer_norm.hpp>
@@ -29,9 +30,10 @@ namespace tessera::inline v0 {
 /// [width, Heads HiddenDim, or 3 times that with concat_ux]. On the host, in float.
 class AnyHstuLayer : public AnyHstuParameters {
  public:
-  /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
-  AnyHstuLayer(HstuHeads heads, std::int64_t width, HstuOptions options)
-      : AnyHstuParameters(heads, width, options) {}
+  /// `width`: of x and y. Results do not depend on the backend's threads. Throws InvalidArgument for
+  /// sizes that are not positive.
+  AnyHstuLayer(const Host& backend, HstuHeads heads, std::int64_t width, HstuOptions options)
+      : AnyHstuParameters(heads, width, options), threads_(backend.threads()) {}
 
   /// First values: norms 1 and 0, matrices Glorot normal, biases 0; from (seed, layer number,
   /// index). Returns the number of the next layer.
@@ -192,8 +194,6 @@ class AnyHstuLayer : public AnyHstuParameters {
  private:
   static constexpr std::int64_t chunk_rows = 256;  ///< fixed, so that sums do not depend on threads
 
-  int threads() const { return options_.threads > 0 ? options_.threads : omp_get_max_threads(); }
-
   static void size(std::vector<float>& v, std::int64_t rows, std::int64_t columns) {
     v.resize(static_cast<std::size_t>(rows * columns));
   }
@@ -210,7 +210,7 @@ class AnyHstuLayer : public AnyHstuParameters {
   /// Calls f(first, count) for chunks of rows, on all threads.
   template <class F>
   void each_chunk(std::int64_t rows, const F& f) const {
-    const int workers = threads();
+    const int workers = threads_;
     detail::for_each_worker(workers, [&](int worker) {
       for (std::int64_t first = worker * chunk_rows; first < rows; first += workers * chunk_rows)
         f(first, std::min(chunk_rows, rows - first));
@@ -226,7 +226,7 @@ class AnyHstuLayer : public AnyHstuParameters {
       for (int head = 0; head < heads_.heads; ++head)
         for (std::int64_t first = 0; first < offsets_[s + 1] - offsets_[s]; first += block)
           tasks_.push_back({s, head, first});
-    const int workers = threads();
+    const int workers = threads_;
     size(scratch_, workers, 2 * detail::HstuAttention::scratch());
     std::size_t next = 0;
     detail::for_each_worker(workers, [&](int worker) {
@@ -263,7 +263,7 @@ class AnyHstuLayer : public AnyHstuParameters {
                        std::int64_t offset) {
     constexpr std::int64_t slice = 64;
     if (rows == 0) return;
-    const int workers = threads();  // before OpenMP regions of one thread begin
+    const int workers = threads_;  // before OpenMP regions of one thread begin
     detail::for_each_worker(workers, [&](int worker) {
       for (std::int64_t first = worker * slice; first < out; first += workers * slice)
         detail::gemm(true, false, std::min(slice, out - first), in, rows, 1, g + first, g_stride, x,
@@ -285,6 +285,7 @@ class AnyHstuLayer : public AnyHstuParameters {
     std::int64_t first;
   };
 
+  int threads_;
   std::vector<std::int64_t> offsets_, targets_;
   std::vector<Task> tasks_;
   bool weights_kept_ = false, weights_ready_ = false;
@@ -297,13 +298,14 @@ class AnyHstuLayer : public AnyHstuParameters {
 
 /// The same with heads that are known to the compiler.
 template <int Heads, int AttentionDim, int HiddenDim>
-class HstuLayer : public AnyHstuLayer {
+class HstuLayer<Heads, AttentionDim, HiddenDim, Host> : public AnyHstuLayer {
   static_assert(Heads > 0 && AttentionDim > 0 && HiddenDim > 0,
                 "HstuLayer: Heads, AttentionDim and HiddenDim must be positive");
 
  public:
-  HstuLayer(std::int64_t width, HstuOptions options)
-      : AnyHstuLayer({Heads, AttentionDim, HiddenDim}, width, options) {}
+  HstuLayer(const Host& backend, std::int64_t width, HstuOptions options)
+      : AnyHstuLayer(backend, {Heads, AttentionDim, HiddenDim}, width, options) {}
+  HstuLayer(std::int64_t width, HstuOptions options) : HstuLayer(Host(), width, options) {}
 };
 
 }  // namespace tessera::inline v0

@@ -23,11 +23,14 @@ struct HstuOptions {
   bool silu_all = true;
   bool concat_ux = false;             ///< the output product reads U and the attention, too
   std::int64_t attention_window = 0;  ///< how much of the history a position sees; 0: all
-  /// On the host; 0: as many as OpenMP would use. Results do not depend on it.
-  int threads = 0;
-  /// On a GPU: products of floats rounded to 10 bits of mantissa, on the tensor cores.
-  bool tf32 = false;
+  bool tf32 = false;                  ///< as MlpOptions'
 };
+
+class Host;
+
+/// An HSTU block on a backend: sequence/hstu.hpp has that of Host, sequence/hstu.cuh that of Cuda.
+template <int Heads, int AttentionDim, int HiddenDim, class Backend = Host>
+class HstuLayer;
 
 /// Heads of an HSTU block, and the columns of each: of queries and keys, of values.
 struct HstuHeads {

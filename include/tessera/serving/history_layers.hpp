@@ -6,7 +6,7 @@
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/core/sequence_batch.hpp>
-#include <tessera/dense/linear.hpp>
+#include <tessera/dense/mlp.hpp>
 #include <tessera/sequence/hstu.hpp>
 #include <tessera/serving/model_description.hpp>
 
@@ -29,7 +29,7 @@ class HistoryScratch {
 
   /// `dense`: the tensor of that name; layers only read it.
   HistoryScratch(const ModelDescription& model, std::span<float> dense)
-      : layers_(*model.history), width_(model.vector_width), head_(width_, 1, {.threads = 1}) {
+      : layers_(*model.history), width_(model.vector_width), head_(width_, 1) {
     std::size_t at = 0;
     const auto take = [&](std::int64_t count) {
       const auto size = static_cast<std::size_t>(count);
@@ -44,10 +44,9 @@ class HistoryScratch {
     const auto columns = static_cast<int>(width_ / layers_.heads);
     for (std::int64_t b = 0; b < layers_.blocks; ++b) {
       blocks_.push_back(std::make_unique<AnyHstuLayer>(
-          HstuHeads{static_cast<int>(layers_.heads), columns, columns}, width_,
+          Host(), HstuHeads{static_cast<int>(layers_.heads), columns, columns}, width_,
           HstuOptions{.max_length = layers_.max_length + kCandidates,
-                      .attention_length = layers_.attention_length,
-                      .threads = 1}));
+                      .attention_length = layers_.attention_length}));
       const std::span<float> values = take(blocks_.back()->parameter_count());
       blocks_.back()->bind(values, values);  // no backward: nothing writes gradients
       blocks_.back()->keep_weights();
@@ -127,7 +126,7 @@ class HistoryScratch {
   std::int64_t width_;
   std::span<const float> places_, number_;
   std::vector<std::unique_ptr<AnyHstuLayer>> blocks_;
-  Linear head_;
+  Linear<> head_;
   /// Of each position: its row, what its number is, its place in the history.
   std::vector<std::int64_t> items_, places_of_;
   std::vector<float> inputs_;

@@ -5,7 +5,6 @@
 #include <tessera/checkpoint/reader.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
-#include <tessera/dense/linear.hpp>
 #include <tessera/dense/mlp.hpp>
 #include <tessera/host/backend.hpp>
 #include <tessera/interaction/cross.hpp>
@@ -99,7 +98,7 @@ class ModelScratch {
       bind(*cross_, tensors.cross);
       cross_->keep_weights();
     } else if (model.interaction == "dot") {
-      dot_.emplace(std::ssize(model.features) + 1, width_, 16);
+      dot_.emplace(Host(), std::ssize(model.features) + 1, width_, 16);
       given = dot_->columns();
       if (!tensors.projections.empty()) project(model, tensors);
     }
@@ -163,7 +162,7 @@ class ModelScratch {
   struct Projection {
     std::int64_t width;
     std::vector<Place> places{};
-    std::optional<Linear> layer{};
+    std::optional<Linear<>> layer{};
     Floats in{}, out{};  ///< [samples * places, width or width_]
   };
 
@@ -221,7 +220,7 @@ class ModelScratch {
   std::int64_t vectors_of_one_width_ = 0;  ///< columns
   std::optional<Mlp<>> bottom_;
   Mlp<> top_;
-  std::optional<CrossInteraction<Linear>> cross_;
+  std::optional<CrossInteraction<Linear<>>> cross_;
   std::optional<AnyDotInteraction> dot_;  ///< neither: vectors side by side
   std::vector<Projection> projections_;   ///< by width; empty where all have one
   Floats vectors_, products_, numbers_, logits_, scales_, row_, projected_;

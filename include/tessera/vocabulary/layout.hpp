@@ -36,13 +36,24 @@ struct VocabularyTable {
   Eviction eviction = Eviction::least_frequent;
 };
 
+class Host;
+
+/// Maps raw keys to rows of tables on a backend: vocabulary/vocabulary.hpp has that of Host,
+/// vocabulary/vocabulary.cuh that of Cuda.
+template <class Comm, class Backend = Host>
+class Vocabulary;
+
 struct VocabularyOptions {
   std::vector<VocabularyTable> tables{};
   /// whose keys each feature holds; empty: feature i has table i
   std::vector<int> feature_table{};
   std::uint64_t seed = 0;  ///< of the hash that gives keys to blocks of rows
-  int threads = 1;         ///< of each rank; on the host
 };
+
+template <class Comm>
+Vocabulary(Comm&, VocabularyOptions) -> Vocabulary<Comm, Host>;
+template <class Comm, class Backend>
+Vocabulary(Comm&, const Backend&, VocabularyOptions) -> Vocabulary<Comm, Backend>;
 
 /// A row that now stands for another key than before: its weights and state belong to the old one.
 struct ReusedRow {

@@ -36,7 +36,7 @@ class VocabularyStore {
                        table.eviction == Eviction::least_frequent});
       own_rows_ += block.rows;
     }
-    require(own_rows_ < no_entry, "CudaVocabulary: {} rows on one rank; 2^32-2 are the most",
+    require(own_rows_ < no_entry, "Vocabulary: {} rows on one rank; 2^32-2 are the most",
             own_rows_);
     put(backend_, infos_, infos);
     room(backend_, row_owners_, own_rows_);
@@ -52,7 +52,7 @@ class VocabularyStore {
 
   /// Room for a batch; its keys, blocks and sources are to be written.
   VocabularyBatch batch_of(std::int64_t count) {
-    require(count < INT32_MAX, "CudaVocabulary: {} keys for one rank; 2^31-2 are the most", count);
+    require(count < INT32_MAX, "Vocabulary: {} keys for one rank; 2^31-2 are the most", count);
     return {.keys = room(backend_, keys_, count),
             .blocks = room(backend_, blocks_, count),
             .sources = room(backend_, sources_, count),
@@ -298,7 +298,7 @@ class VocabularyStore {
     if (blocks.empty()) return;
     const auto count = static_cast<std::uint32_t>(blocks.size());
     blocks.push_back({.block = 0, .first = rows, .eligible_first = 0, .victims = 0});
-    require(rows < INT32_MAX, "CudaVocabulary: {} rows in full blocks; 2^31-2 are the most", rows);
+    require(rows < INT32_MAX, "Vocabulary: {} rows in full blocks; 2^31-2 are the most", rows);
     const ShortBlock* on_device = put(backend_, short_blocks_, blocks);
     SortBuffers<std::uint32_t> places = sort_buffers(rows);
     for (int pass = 0; pass < 3; ++pass) {
@@ -401,7 +401,7 @@ class VocabularyStore {
   /// are to be indexed again.
   void relocate(std::int64_t capacity, std::uint32_t drop_begin, std::uint32_t drop_end) {
     require(capacity < std::int64_t{1} << 31,
-            "CudaVocabulary: {} keys on one rank; 2^31-1 are the most", capacity);
+            "Vocabulary: {} keys on one rank; 2^31-1 are the most", capacity);
     const cudaStream_t stream = backend_.stream();
     const MemoryResourceRef memory = backend_.memory();
     Entries made{.keys = {capacity, stream, memory},

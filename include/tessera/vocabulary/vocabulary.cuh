@@ -27,12 +27,12 @@ namespace tessera::inline v0 {
 /// moves device and host memory (CudaTransfer). The host waits for what it decides: once in `learn`,
 /// more often where rows are taken away or keys forgotten.
 template <class Comm>
-class CudaVocabulary {
+class Vocabulary<Comm, Cuda> {
  public:
   static constexpr std::int64_t kSharedRow = 0;
 
   /// Throws InvalidArgument for tables without a row besides the shared one.
-  CudaVocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options)
+  Vocabulary(Comm& communicator, const Cuda& backend, VocabularyOptions options)
       : communicator_(communicator),
         backend_(backend),
         layout_(std::move(options), communicator.size(), communicator.rank()),
@@ -53,8 +53,8 @@ class CudaVocabulary {
     gpu::put(backend_, owners_, owners);
     gpu::put(backend_, locals_, locals);
   }
-  CudaVocabulary(const CudaVocabulary&) = delete;
-  CudaVocabulary& operator=(const CudaVocabulary&) = delete;
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
 
   /// As Vocabulary::learn. The rows that changed hands are in host memory.
   template <IdType Id>
@@ -121,7 +121,7 @@ class CudaVocabulary {
       require(layout_.options.tables[static_cast<std::size_t>(t)].rows - 1 <=
                   std::numeric_limits<Id>::max(),
               "Vocabulary: rows need 64-bit ids");
-    require(count < INT32_MAX, "CudaVocabulary: {} keys in one batch; 2^31-2 are the most", count);
+    require(count < INT32_MAX, "Vocabulary: {} keys in one batch; 2^31-2 are the most", count);
     std::vector<std::int64_t> begin(features + 1);
     for (std::size_t f = 0; f <= features; ++f)
       begin[f] = static_cast<std::int64_t>(f) * keys.batch;

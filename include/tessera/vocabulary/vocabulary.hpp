@@ -5,6 +5,7 @@
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 #include <tessera/core/jagged.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/vocabulary/block.hpp>
 #include <tessera/vocabulary/layout.hpp>
 
@@ -32,17 +33,21 @@ namespace tessera::inline v0 {
 /// ranks or threads, and see keys in the order (feature, global sample, position): so, given the
 /// same global batches, every key has the same row for any number of ranks and threads.
 template <class Comm>
-class Vocabulary {
+class Vocabulary<Comm, Host> {
  public:
   static constexpr std::int64_t kSharedRow = 0;
 
-  /// Throws InvalidArgument for tables without a row besides the shared one.
-  Vocabulary(Comm& communicator, VocabularyOptions options)
+  /// Blocks are divided over the backend's threads. Throws InvalidArgument for tables without a row
+  /// besides the shared one.
+  Vocabulary(Comm& communicator, const Host& backend, VocabularyOptions options)
       : communicator_(communicator),
+        threads_(backend.threads()),
         layout_(std::move(options), communicator.size(), communicator.rank()) {
     for (const VocabularyLayout::Block& block : layout_.own)
       own_.push_back({block.table, block.begin, new_block(block), {}, nullptr});
   }
+  Vocabulary(Comm& communicator, VocabularyOptions options)
+      : Vocabulary(communicator, Host(), std::move(options)) {}
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
@@ -307,8 +312,8 @@ class Vocabulary {
         block.error = std::current_exception();  // must not leave a thread
       }
     };
-    if (layout_.options.threads > 1) {
-#pragma omp parallel for schedule(dynamic, 1) num_threads(layout_.options.threads)
+    if (threads_ > 1) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_)
       for (std::int64_t b = 0; b < blocks; ++b) decide_block(b);
     } else {
       for (std::int64_t b = 0; b < blocks; ++b) decide_block(b);
@@ -318,6 +323,7 @@ class Vocabulary {
   }
 
   Comm& communicator_;
+  int threads_;
   VocabularyLayout layout_;
   std::vector<OwnBlock> own_;
   std::int64_t step_ = 0;
