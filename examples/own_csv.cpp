@@ -105,7 +105,8 @@ double train(const std::string& path) {
   CsvReader reader(path);
   ts::ClickBatch<std::int64_t> batch;
   std::vector<std::int64_t> rows;
-  std::vector<float> x(kSamples * kColumns), dx(x), y(kSamples), dy(kSamples);
+  ts::Matrix<float> inputs(kSamples, kColumns), gradients(kSamples, kColumns), y(kSamples, 1),
+      dy(kSamples, 1);
   ts::Auc auc;
   for (int step = 0; reader.read(kSamples, batch); ++step) {
     const std::int64_t n = batch.size;
@@ -119,16 +120,16 @@ double train(const std::string& path) {
 
     // Price stands in column 0 of the MLP's input; the vectors are looked up straight into the
     // columns after it.
-    const ts::MatrixView<float> input(x.data(), n, kColumns), gradient(dx.data(), n, kColumns);
-    for (int s = 0; s < n; ++s) input(s, 0) = batch.dense[s];
-    const auto pooled = embeddings.forward(ids, input.column_range(1, 16));
-    mlp.forward(input, {y.data(), n, 1});
-    if (step >= 60) auc.add(std::span(y.data(), n), batch.labels);
-    ts::BinaryCrossEntropyWithLogits{}.forward_backward({y.data(), n, 1}, batch.labels,
-                                                        {dy.data(), n, 1});
-    mlp.backward({dy.data(), n, 1}, gradient);
+    const auto x = inputs.first_rows(n), dx = gradients.first_rows(n);
+    const auto logits = y.first_rows(n), d_logits = dy.first_rows(n);
+    for (int s = 0; s < n; ++s) x(s, 0) = batch.dense[s];
+    const auto pooled = embeddings.forward(ids, x.column_range(1, 16));
+    mlp.forward(x, logits);
+    if (step >= 60) auc.add(std::span(logits.data, n), batch.labels);
+    ts::BinaryCrossEntropyWithLogits{}.forward_backward(logits, batch.labels, d_logits);
+    mlp.backward(d_logits, dx);
     dense.step(parameters, 0.05f);
-    embeddings.backward(pooled, gradient.column_range(1, 16));
+    embeddings.backward(pooled, dx.column_range(1, 16));
     // [step end]
   }
   return auc.value();

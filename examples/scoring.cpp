@@ -88,10 +88,11 @@ class Scorer {
 
   /// Probabilities of a click.
   std::vector<float> score(const ts::KeyedJagged<std::int32_t>& ids) {
-    std::vector<float> pooled(16 * ids.batch), p(ids.batch);
-    model_.embeddings.evaluate(step_, ids, {pooled.data(), ids.batch, 16});
-    top_.forward({pooled.data(), ids.batch, 16}, {p.data(), ids.batch, 1});
-    for (float& value : p) value = 1 / (1 + std::exp(-value));
+    ts::Matrix<float> pooled(ids.batch, 16), logits(ids.batch, 1);
+    model_.embeddings.evaluate(step_, ids, pooled.view());
+    top_.forward(pooled.view(), logits.view());
+    std::vector<float> p;
+    for (int s = 0; s < ids.batch; ++s) p.push_back(1 / (1 + std::exp(-logits.view()(s, 0))));
     return p;
   }
 
@@ -108,18 +109,20 @@ class Scorer {
 /// twice where several programs serve one model. The largest difference from `pooled`, which the
 /// collection looked up in floats.
 float frozen_difference(const std::filesystem::path& checkpoint, const std::filesystem::path& file,
-                        const ts::KeyedJagged<std::int32_t>& ids, std::span<const float> pooled) {
+                        const ts::KeyedJagged<std::int32_t>& ids,
+                        ts::MatrixView<const float> pooled) {
   ts::freeze_checkpoint(checkpoint, file,
                         {.tables = {"user", "item"}, .format = ts::RowFormat::int8});
   const ts::FrozenTables tables(file);
   ts::FrozenLookup<std::int32_t> lookup(  // one per thread
       tables, std::vector<ts::FrozenFeature>{{.name = "user", .table = "user"},
                                              {.name = "item", .table = "item"}});
-  std::vector<float> quantized(pooled.size());
-  lookup.pool(ids, {quantized.data(), ids.batch, lookup.columns()});
+  ts::Matrix<float> quantized(ids.batch, lookup.columns());
+  lookup.pool(ids, quantized.view());
   float most = 0;
-  for (std::size_t i = 0; i < pooled.size(); ++i)
-    most = std::max(most, std::abs(quantized[i] - pooled[i]));
+  for (int s = 0; s < ids.batch; ++s)
+    for (int c = 0; c < lookup.columns(); ++c)
+      most = std::max(most, std::abs(quantized.view()(s, c) - pooled(s, c)));
   return most;
 }
 // [frozen end]
@@ -133,18 +136,19 @@ void train(const std::filesystem::path& directory) {
     Top top;
     ts::DenseParameters parameters(1, top);
     constexpr int kSamples = 64, kSteps = 300;
-    std::vector<float> y(kSamples), dy(kSamples), gradient(16 * kSamples);
+    ts::Matrix<float> y(kSamples, 1), dy(kSamples, 1), gradient(kSamples, 16);
+    ts::DenseOptimizer sgd(ts::Sgd{});
     ts::ClickBatch<std::int32_t> batch;
     for (int step = 0; step < kSteps; ++step) {
       clicks().generate((step * rank.size() + rank.rank()) * kSamples, kSamples, batch);
       const auto pooled = embeddings.forward(batch.keyed());
-      top.forward(pooled.values, {y.data(), kSamples, 1});
+      top.forward(pooled.values, y.view());
       ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
-          {y.data(), kSamples, 1}, batch.labels, {dy.data(), kSamples, 1});
-      top.backward({dy.data(), kSamples, 1}, {gradient.data(), kSamples, 16});
+          y.view(), batch.labels, dy.view());
+      top.backward(dy.view(), gradient.view());
       rank.all_reduce(parameters.gradients());
-      ts::DenseOptimizer<ts::Sgd>().step(parameters, 0.2f);
-      embeddings.backward(pooled, {gradient.data(), kSamples, 16});
+      sgd.step(parameters, 0.2f);
+      embeddings.backward(pooled, gradient.view());
     }
     ts::save_checkpoint(rank, directory, contents_of(embeddings, top), kSteps);
   });
@@ -160,12 +164,13 @@ bool score(const std::filesystem::path& directory) {
   p = Scorer(model).score(batch.keyed());
   second.join();
   Model::Embeddings::StepState<std::int32_t> step;
-  std::vector<float> pooled(16 * batch.size);
-  model.embeddings.evaluate(step, batch.keyed(), {pooled.data(), batch.size, 16});
+  ts::Matrix<float> pooled(batch.size, 16);
+  model.embeddings.evaluate(step, batch.keyed(), pooled.view());
   const float difference = frozen_difference(*ts::latest_checkpoint(directory),
-                                             directory / "frozen", batch.keyed(), pooled);
-  const float largest = std::abs(*std::ranges::max_element(
-      pooled, [](float a, float b) { return std::abs(a) < std::abs(b); }));
+                                             directory / "frozen", batch.keyed(), pooled.view());
+  const float largest = std::abs(
+      *std::ranges::max_element(std::span(pooled.view().data, 16 * batch.size),
+                                [](float a, float b) { return std::abs(a) < std::abs(b); }));
   fmt::print("elements up to {:.3f}; in eight bits {:.5f} from that at most\n", largest,
              difference);
   double sum[2] = {0, 0}, count[2] = {0, 0};

@@ -95,7 +95,7 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
   std::mt19937 random(static_cast<unsigned>(rank.rank()));
   Batch batch;
   std::vector<double> losses;
-  std::vector<float> logits(kSamples), dlogits(kSamples), x, dx, dshown;
+  ts::Matrix<float> logits(kSamples, 1), dlogits(kSamples, 1);
   std::vector<std::vector<float>> scores(kSamples), p(kSamples);
   for (int step = 0; step < steps; ++step) {
     batch.draw(kSamples, random);
@@ -103,9 +103,9 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
     const auto found =
         items.forward(ts::KeyedJagged<std::int32_t>{2, kSamples, batch.ids, batch.offsets, {}});
     const auto history = found.sequence<"history">();
-    x.resize(history.ids() * kWidth), dx.assign(x.size(), 0.0f);
-    const ts::MatrixView<float> vectors(x.data(), history.ids(), kWidth),
-        d(dx.data(), history.ids(), kWidth);
+    ts::Matrix<float> x(history.ids(), kWidth), dx(history.ids(), kWidth),
+        dshown(kSamples, kWidth);  // zeros at first
+    const ts::MatrixView<float> vectors = x.view(), d = dx.view(), y = logits.view();
     history.materialize(vectors);  // [ids, width]; rows() and index() are the same, packed
     const auto of = [&](auto matrix, int s) {
       const auto offsets = history.offsets();
@@ -113,15 +113,14 @@ std::vector<double> train(ts::ThreadCommunicator& rank, int steps) {
     };
 
     for (int s = 0; s < kSamples; ++s)
-      logits[s] = attend(found.values.row(s), of(vectors, s), scores[s], p[s]);
+      y(s, 0) = attend(found.values.row(s), of(vectors, s), scores[s], p[s]);
     double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
-        {logits.data(), kSamples, 1}, batch.labels, {dlogits.data(), kSamples, 1});
-    dshown.assign(kSamples * kWidth, 0.0f);
+        y, batch.labels, dlogits.view());
     for (int s = 0; s < kSamples; ++s)
-      attend_backward(found.values.row(s), of(vectors, s), scores[s], p[s], logits[s], dlogits[s],
-                      dshown.data() + s * kWidth, of(d, s));
+      attend_backward(found.values.row(s), of(vectors, s), scores[s], p[s], y(s, 0),
+                      dlogits.view()(s, 0), dshown.view().row(s), of(d, s));
     // one update per row: of the shown items' gradients and those of all positions of a history
-    items.backward(found, {dshown.data(), kSamples, kWidth}, {history.per_id(d)});
+    items.backward(found, dshown.view(), {history.per_id(d)});
     // [step end]
     rank.all_reduce(std::span(&loss, 1));
     losses.push_back(loss);

@@ -43,10 +43,8 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
   ts::DenseParameters parameters(2, mlp);
   ts::DenseOptimizer dense(ts::Adagrad{});
   // [model end]
-  std::vector<float> logits(kSamples), logit_gradients(kSamples), gradients(27 * kSamples);
-  const ts::MatrixView<float> dx(gradients.data(), kSamples, 27);
-  const ts::MatrixView<float> y(logits.data(), kSamples, 1),
-      dy(logit_gradients.data(), kSamples, 1);
+  ts::Matrix<float> logits(kSamples, 1), logit_gradients(kSamples, 1), gradients(kSamples, 27);
+  const ts::MatrixView<float> y = logits.view(), dy = logit_gradients.view(), dx = gradients.view();
   std::vector<double> losses;
   ts::ClickBatch<std::int32_t> batch;
   for (int step = 0; step < steps; ++step) {
@@ -57,7 +55,7 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
     const auto x = embeddings.forward(ts::KeyedJagged<std::int32_t>{6, kSamples, ids, {}, {}});
     mlp.forward(x.values.column_range(3, 24), y);
     for (int s = 0; s < kSamples; ++s)
-      for (int f = 0; f < 3; ++f) logits[s] += x.values(s, f);  // the wide logit
+      for (int f = 0; f < 3; ++f) y(s, 0) += x.values(s, f);  // the wide logit
 
     // The share of this rank in the mean over the global batch: the ranks' sum is the loss.
     double loss = ts::BinaryCrossEntropyWithLogits{kSamples * rank.size()}.forward_backward(
@@ -66,7 +64,7 @@ std::vector<double> train(ts::ThreadCommunicator& rank, const ts::SyntheticClick
     losses.push_back(loss);
 
     for (int s = 0; s < kSamples; ++s)
-      for (int f = 0; f < 3; ++f) dx(s, f) = logit_gradients[s];  // each was added to the logit
+      for (int f = 0; f < 3; ++f) dx(s, f) = dy(s, 0);  // each was added to the logit
     mlp.backward(dy, dx.column_range(3, 24));
     rank.all_reduce(parameters.gradients());
     dense.step(parameters, 0.05f);
