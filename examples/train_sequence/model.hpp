@@ -203,8 +203,8 @@ class Model {
     }
     if (!log_q_of_items.empty())
       for (const std::int32_t item : negatives) negative_log_q_.push_back(log_q_of_items[item]);
-    tessera::SampledSoftmax softmax(
-        {.normalizer = global_targets, .threads = options_.threads_per_rank});
+    tessera::SampledSoftmax softmax(tessera::Host({.threads = options_.threads_per_rank}),
+                                    {.normalizer = global_targets});
     const double loss = softmax.forward_backward(
         tessera::SampledSoftmaxBatch<std::int32_t>{matrix(queries_), matrix(positives_),
                                                    negative_vectors, positive_ids_, negatives,

@@ -67,7 +67,7 @@ struct Case {
   Result run(int threads = 1) const {
     Result r{0, std::vector<float>(q.size(), 9.0f), std::vector<float>(p.size(), 9.0f),
              std::vector<float>(v.size(), 9.0f)};
-    SampledSoftmax softmax({.scale = scale, .normalizer = normalizer, .threads = threads});
+    SampledSoftmax softmax(Host({.threads = threads}), {.scale = scale, .normalizer = normalizer});
     r.loss = softmax.forward_backward(SampledSoftmaxBatch<std::int32_t>{{q.data(), n, width},
                                                                         {p.data(), n, width},
                                                                         {v.data(), m, width},

@@ -6,10 +6,9 @@
 #include <tessera/core/jagged.hpp>
 #include <tessera/core/matrix_view.hpp>
 #include <tessera/dense/matmul.hpp>
+#include <tessera/host/backend.hpp>
 #include <tessera/sequence/hstu_attention.hpp>
 #include <tessera/sequence/sigmoid.hpp>
-
-#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +23,6 @@ namespace tessera::inline v0 {
 struct SampledSoftmaxOptions {
   float scale = 1;              ///< of the products: 1 / temperature
   std::int64_t normalizer = 0;  ///< that the loss is divided by; 0: the rows given
-  int threads = 1;              ///< 0: as OpenMP has it; results do not depend on it
 };
 
 /// What one softmax is taken over: for each of n queries its positive and the m negatives that all
@@ -46,13 +44,15 @@ struct SampledSoftmaxBatch {
 /// negatives this is the whole softmax. On the host, in float; sums of the loss in double.
 class SampledSoftmax {
  public:
-  explicit SampledSoftmax(SampledSoftmaxOptions options = {}) : options_(options) {
+  /// Results do not depend on the backend's threads.
+  explicit SampledSoftmax(const Host& backend, SampledSoftmaxOptions options = {})
+      : threads_(backend.threads()), options_(options) {
     require(std::isfinite(options.scale) && options.scale > 0,
             "SampledSoftmax: scale is {}; must be positive", options.scale);
-    require(options.normalizer >= 0 && options.threads >= 0,
-            "SampledSoftmax: normalizer ({}) and threads ({}) must not be negative",
-            options.normalizer, options.threads);
+    require(options.normalizer >= 0, "SampledSoftmax: normalizer is {}; must not be negative",
+            options.normalizer);
   }
+  explicit SampledSoftmax(SampledSoftmaxOptions options = {}) : SampledSoftmax(Host(), options) {}
 
   /// The loss of these rows, divided by `normalizer`: its share, on one of several ranks. The
   /// gradients, of the shapes of the vectors, are overwritten. Throws InvalidArgument for shapes
@@ -67,7 +67,7 @@ class SampledSoftmax {
     if (n == 0) return 0;
     const double share =
         1.0 / static_cast<double>(options_.normalizer > 0 ? options_.normalizer : n);
-    const int workers = options_.threads > 0 ? options_.threads : omp_get_max_threads();
+    const int workers = threads_;
     logits_.resize(
         static_cast<std::size_t>(std::min(n, block_rows) * std::max<std::int64_t>(m, 1)));
     losses_.assign(static_cast<std::size_t>((n + chunk_rows - 1) / chunk_rows), 0.0);
@@ -188,6 +188,7 @@ class SampledSoftmax {
     return loss;
   }
 
+  int threads_;
   SampledSoftmaxOptions options_;
   std::vector<float> logits_;
   std::vector<double> losses_;
