@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/dense_layer.hpp>
+#include <tessera/core/error.hpp>
 #include <tessera/laws/backend_floats.hpp>
 #include <tessera/laws/faults.hpp>
 #include <tessera/laws/slopes.hpp>

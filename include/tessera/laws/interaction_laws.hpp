@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/interaction.hpp>
+#include <tessera/core/matrix_view.hpp>
 #include <tessera/laws/dense_layer_laws.hpp>
 
 #include <cstdint>
