@@ -62,6 +62,7 @@ concept CountsSteps = requires(const Backend& backend) {
 
 /// The number of steps, and the learning rate of the next, of one optimizer. On a backend that
 /// replays recorded steps both lie in its memory and every replay counts; elsewhere on the host.
+/// Operations are named by std::decay_t<O>: see Updater.
 template <Optimizer O, class Backend>
 class StepCounter {
  public:
@@ -71,7 +72,7 @@ class StepCounter {
       : backend_(backend), learning_rate_(learning_rate) {
     if constexpr (on_backend) {
       clock_ = {static_cast<Clock*>(backend_.allocate(sizeof(Clock))), Free{backend_}};
-      op::run<op::SetClock<O>>(backend_, {clock_.get(), 0, learning_rate});
+      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), 0, learning_rate});
     }
   }
 
@@ -90,7 +91,8 @@ class StepCounter {
   }
   void set(std::int64_t steps) {
     steps_ = steps;
-    if constexpr (on_backend) op::run<op::SetClock<O>>(backend_, {clock_.get(), steps});
+    if constexpr (on_backend)
+      op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), steps});
   }
   float learning_rate() const { return learning_rate_; }
   /// Of later steps, replayed ones too. While a step is recorded this is recorded, too, and sets
@@ -100,7 +102,7 @@ class StepCounter {
     if constexpr (on_backend) {
       const bool recording = backend_.recording();
       if (rate != in_memory_ || recording)
-        op::run<op::SetClock<O>>(backend_, {clock_.get(), -1, rate});
+        op::run<op::SetClock<std::decay_t<O>>>(backend_, {clock_.get(), -1, rate});
       // after a recording a replay may change it at any time
       in_memory_ = recording ? std::numeric_limits<float>::quiet_NaN() : rate;
     }
@@ -114,7 +116,7 @@ class StepCounter {
         recorded_ = true;
       else
         ++steps_;
-      op::run<op::AdvanceClock<O>>(backend_, {clock_.get(), optimizer, seed});
+      op::run<op::AdvanceClock<std::decay_t<O>>>(backend_, {clock_.get(), optimizer, seed});
       return &clock_->now;
     } else {
       ++steps_;

@@ -240,10 +240,12 @@ class Updater {
     });
   }
 
+  // Operations are named by std::decay_t: nvcc writes the way to a type into the names of kernels,
+  // and cannot where it leads over names of tables (Train<O, Table<"name">>).
   template <int I, int Width, IdType Id>
   void run_update(std::size_t a, const Now& now,
                   const std::vector<op::GradientGroup<Id>>& groups) const {
-    op::run<op::Update<T<I>, Id, Width, O<I>>>(
+    op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>>>(
         backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), groups, merged_row_counter_});
   }
@@ -303,7 +305,7 @@ class Updater {
         using Measuring = O<group()>;
         if constexpr (op::measures_rows<Measuring>) {
           constexpr bool updates = MeasuresUpdates<Measuring>, weights = MeasuresWeights<Measuring>;
-          op::run<op::Measure<T<group()>, Measuring>>(
+          op::run<op::Measure<std::decay_t<T<group()>>, std::decay_t<Measuring>>>(
               backend_, {store_.template state<group()>(a, now.number),
                          std::get<group()>(now.functors), placed(a, merged_[a]),
                          updates ? room(measured_) : nullptr, weights ? room(weights_) : nullptr});
@@ -316,7 +318,7 @@ class Updater {
   template <int I, int Width>
   void apply_split(std::size_t a, const Now& now) {
     split_rows_ += merged_[a].count;
-    op::run<op::Apply<T<I>, Width, O<I>>>(
+    op::run<op::Apply<std::decay_t<T<I>>, Width, std::decay_t<O<I>>>>(
         backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
                    std::get<I>(now.functors), placed(a, merged_[a]), row_mean_squares_[a],
                    MeasuresWeights<O<I>> ? row_weight_mean_squares_[a] : nullptr});
