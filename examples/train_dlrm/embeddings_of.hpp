@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -60,15 +61,14 @@ class EmbeddingsOf final : public Embeddings {
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout,
                const EmbeddingOptions& options, const Backend& backend, const Backend& routing,
                int first_group = 0)
-      : collection_(
-            communicator, backend, layout,
-            {.seed = options.seed,
-             .optimizer = {.group_of_table = groups_of(options.optimizer, layout, first_group)},
-             .initialize = {options.initial_bound},
-             .forward_codec = options.codec,
-             .backward_codec = options.gradient_codec,
-             .deduplicate = options.deduplicate,
-             .files = files_of(options, layout, communicator.rank())}) {
+      : collection_(communicator, backend, layout,
+                    {.seed = options.seed,
+                     .optimizer = groups_of(options.optimizer, layout, first_group),
+                     .initialize = {options.initial_bound},
+                     .forward_codec = options.codec,
+                     .backward_codec = options.gradient_codec,
+                     .deduplicate = options.deduplicate,
+                     .files = files_of(options, layout, communicator.rank())}) {
     collection_.report_steps(options.report);
     std::set<int> seen{kFrozen};
     const std::vector<int> optimizers = optimizers_of(options.optimizer, layout);
@@ -123,10 +123,18 @@ class EmbeddingsOf final : public Embeddings {
   void add_to(tessera::CheckpointContents& contents) override { contents.add(collection_); }
 
  private:
-  static std::vector<int> groups_of(std::string_view text, const tessera::Layout& layout,
-                                    int first) {
-    std::vector<int> groups = optimizers_of(text, layout);
-    for (int& group : groups) group += first;
+  static Optimizers groups_of(std::string_view text, const tessera::Layout& layout, int first) {
+    Optimizers groups;
+    groups.group_of_table = optimizers_of(text, layout);
+    for (int& group : groups.group_of_table) group += first;
+    for (const OptimizerOfTables& pair : parse_optimizers(text))
+      std::apply(
+          [&, i = 0](auto&... group) mutable {
+            ((i++ == first + pair.optimizer ? set_constants(group.optimizer, pair.constants)
+                                            : void()),
+             ...);
+          },
+          groups.groups);
     return groups;
   }
   void set_rates(float learning_rate) {

@@ -208,10 +208,10 @@ std::string config_of(const CLI::App& app, const Texts& texts) {
 void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
   const float standard = standard_rate(options.optimizer);
   if (!rate_given) options.learning_rate = standard;
-  for (int o = 0; o < std::ssize(kOptimizers); ++o)
-    options.rate_shares.push_back(rate_given ? 1.0f : standard_rate(o) / standard);
+  for (const float rate : standard_rates(options.optimizer))
+    options.rate_shares.push_back(rate_given ? 1.0f : rate / standard);
   if (options.model != "wide-deep") return;
-  const int wide = parse_optimizers(options.wide_optimizer)[0].optimizer;
+  const int wide = parse_optimizer(options.wide_optimizer).optimizer;
   const std::vector<OptimizerOfTables> deep = parse_optimizers(options.optimizer);
   const bool shared =
       std::ranges::any_of(deep, [wide](const auto& pair) { return pair.optimizer == wide; });
@@ -223,11 +223,14 @@ void set_rates(Options& options, bool rate_given, bool wide_rate_given) {
   tessera::require<CLI::ValidationError>(
       shared || options.learning_rate > 0,
       "--learning-rate 0 stops the wide part, too, whose rate follows it; give a small one");
-  if (!wide_rate_given) options.wide_learning_rate = standard_rate(wide);
+  if (!wide_rate_given) options.wide_learning_rate = standard_rate(options.wide_optimizer);
   float& share = options.rate_shares[static_cast<std::size_t>(wide)];
   if (!shared) share = options.wide_learning_rate / options.learning_rate;
   options.wide_learning_rate = share * options.learning_rate;
   options.optimizer = fmt::format("{}:wide.*,{}", options.wide_optimizer, options.optimizer);
+  const std::string fault = error_of<parse_optimizers>(options.optimizer);
+  tessera::require<CLI::ValidationError>(fault.empty(), "--wide-optimizer and --optimizer: {}",
+                                         fault);
 }
 
 std::vector<std::string_view> names_of_synthetic_models() {
@@ -494,19 +497,23 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   app.option_defaults()->group("Training");
   CLI::Option* optimizer =
       add("--optimizer", options.optimizer,
-          "Of the embeddings: sgd, momentum, lion, adagrad, rowwise-adagrad, adam, adamw, "
-          "partial-rowwise-adam, lamb, or ftrl, whose rate stays; or "
-          "pairs NAME:PATTERN, as in ftrl:C1*,frozen:C26,rowwise-adagrad:*, of which the first "
-          "that matches a table's name counts; frozen: tables that never change")
-          ->option_text("NAME[:PATTERN,...] [" + options.optimizer + "]")
+          "Of the embeddings: sgd, momentum, lion, adagrad, rowwise-adagrad, the same with "
+          "weight decay, -l2 or -decoupled, or with rates by how often a row occurs, -counted, "
+          "adam, adamw, partial-rowwise-adam, lamb, or ftrl, whose rate stays; with constants as "
+          "in 'rowwise-adagrad-l2(weight_decay=1e-5)'; or pairs NAME:PATTERN, as in "
+          "'ftrl(l1=0.1):C1*,frozen:C26,rowwise-adagrad:*', of which the first that matches a "
+          "table's name counts; frozen: tables that never change")
+          ->option_text("NAME[(KEY=VALUE,...)][:PATTERN],... [" + options.optimizer + "]")
           ->check(error_of<parse_optimizers>);
   const CLI::Option* rate = limit(
       add("--learning-rate", options.learning_rate, "Of the embeddings"), 0.0f, kMostRate, "R",
-      "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad and rowwise-adagrad 0.04, adam, "
-      "adamw and partial-rowwise-adam 0.01, lamb 0.1, ftrl 0.1");
+      "of each optimizer: sgd 10, momentum 2, lion 0.003, adagrad, rowwise-adagrad and -l2 and "
+      "-decoupled 0.04, -counted 10, or 0.04 where its `rate` is faster or slower, adam, adamw and "
+      "partial-rowwise-adam 0.01, lamb 0.1, ftrl 0.1");
   const CLI::Option* wide[] = {
-      choose(add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights"),
-             std::span(kOptimizers).first<kFrozen>()),
+      add("--wide-optimizer", options.wide_optimizer, "Of the wide part's weights, as above")
+          ->option_text("NAME[(KEY=VALUE,...)] [" + options.wide_optimizer + "]")
+          ->check(error_of<parse_optimizer>),
       limit(add("--wide-learning-rate", options.wide_learning_rate, "Of the wide part"), 0.0f,
             kMostRate, "R", "its optimizer's, as above")};
   const CLI::Option* dense_optimizer = choose(

@@ -39,7 +39,10 @@ void check_close(const nlohmann::json& a, const nlohmann::json& b) {
 TEST_CASE("every plan and optimizer learns, and results are complete") {
   for (const std::string optimizer :
        {"sgd", "adagrad", "rowwise-adagrad", "adam", "'adagrad:C1*,adam:C2,rowwise-adagrad:*'",
-        "'lamb:C1*,momentum:C20,adamw:C2*,partial-rowwise-adam:C3,lion:*'"}) {
+        "'lamb:C1*,momentum:C20,adamw:C2*,partial-rowwise-adam:C3,"
+        "rowwise-adagrad-l2(weight_decay=1e-5):C4,"
+        "rowwise-adagrad-decoupled(weight_decay=1e-3,epsilon=1e-7):C5,"
+        "rowwise-adagrad-counted(rate=faster,power=0.5,most=100):C6,lion:*'"}) {
     nlohmann::json first;
     for (const std::string& plan : kPlans) {
       CAPTURE(plan);
@@ -59,6 +62,26 @@ TEST_CASE("every plan and optimizer learns, and results are complete") {
       check_close(first, json);
     }
   }
+}
+
+TEST_CASE("constants of optimizers: those that change nothing, and those that do") {
+  const auto loss = [](const std::string& optimizer) {
+    return number(results(kTiny + "--ranks 2 --max-steps 40 --optimizer '" + optimizer + "'"),
+                  "logloss");
+  };
+  const double adagrad = loss("rowwise-adagrad");
+  CHECK(loss("rowwise-adagrad(initial_accumulator=0)") == adagrad);
+  CHECK(loss("rowwise-adagrad(initial_accumulator=1)") != adagrad);
+  CHECK(loss("rowwise-adagrad-l2(weight_decay=0)") == adagrad);
+  CHECK(loss("rowwise-adagrad-l2(weight_decay=0.1)") != adagrad);
+  CHECK(loss("rowwise-adagrad-decoupled") == adagrad);
+  CHECK(loss("rowwise-adagrad-decoupled(weight_decay=1)") != adagrad);
+  CHECK(loss("rowwise-adagrad-counted(rate=slower,threshold=1e9)") == adagrad);
+  CHECK(loss("rowwise-adagrad-counted(rate=slower,most=1e3):C1,rowwise-adagrad:*") != adagrad);
+  const double adam = loss("adam");
+  CHECK(loss("adam(beta2=0.999,beta1=0.9):C1,adam(beta1=0.9,beta2=0.999):*") == adam);
+  CHECK(loss("adam(beta1=0.5)") != adam);
+  CHECK(loss("momentum(nesterov=true)") != loss("momentum"));
 }
 
 TEST_CASE("--clip-norm: a bound that no step reaches changes nothing, a small one holds it back") {
@@ -280,6 +303,24 @@ TEST_CASE("bad options are one clear line") {
   check_fails("--optimizer adam,", "there is no optimizer ''");
   check_fails("--optimizer ftrl:,adam", "'ftrl:' has no pattern");
   check_fails("--optimizer frozen", "all tables are frozen");
+  check_fails("--optimizer 'adam(beta3=1)'",
+              "optimizer adam has no constant 'beta3'; it has beta1, beta2, epsilon");
+  check_fails("--optimizer 'sgd(momentum=0.9)'", "optimizer sgd has no constants");
+  check_fails("--optimizer 'adam(beta1=1)'",
+              "optimizer adam: beta1 is '1'; give a number from 0 to below 1");
+  check_fails("--optimizer 'adam(epsilon=1e-8x)'", "epsilon is '1e-8x'; give a number from 0 on");
+  check_fails("--optimizer 'adam(epsilon)'", "epsilon is ''");
+  check_fails("--optimizer 'adam()'", "optimizer adam has no constant ''");
+  check_fails("--optimizer 'ftrl(l1=nan)'", "l1 is 'nan'");
+  check_fails("--optimizer 'momentum(nesterov=1)'", "nesterov is '1'; give true or false");
+  check_fails("--optimizer 'rowwise-adagrad-counted(rate=fast)'",
+              "rate is 'fast'; give faster, slower or by-count");
+  check_fails("--optimizer 'rowwise-adagrad-counted(first_step=1.5)'", "first_step is '1.5'");
+  check_fails("--optimizer 'rowwise-adagrad-counted(half_life=-2)'", "half_life is '-2'");
+  check_fails("--optimizer 'adam(beta1=0.5,beta1=0.6)'", "beta1 is given twice");
+  check_fails("--optimizer 'adam(beta1=0.5:C1,adam'", "has no ')'");
+  check_fails("--optimizer 'adam(beta1=0.5)C1'", "goes on behind its constants");
+  check_fails("--optimizer 'adam(beta1=0.5):C1,adam:*'", "adam has two sets of constants");
   check_fails("--clip-norm 0", "--clip-norm");
   check_fails("--accumulate 0", "--accumulate");
   check_fails("--virtual-ranks 6 --ranks 2", "powers of two");

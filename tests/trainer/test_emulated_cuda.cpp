@@ -47,8 +47,9 @@ TEST_CASE(
         "--ranks 2 --plan row-wise --codec bf16 --deduplicate",
         "--ranks 3 --optimizer adam --plan column-wise --codec int8 --gradient-codec fp16 "
         "--overlap",
-        "--ranks 2 --optimizer 'adagrad:C1*,frozen:C3,ftrl:C2*,rowwise-adagrad:*' --plan "
-        "replicated "
+        "--ranks 2 --optimizer 'adagrad:C1*,frozen:C3,ftrl(l2=0.1):C2*,"
+        "rowwise-adagrad-l2(weight_decay=0.1):C4,rowwise-adagrad-decoupled(weight_decay=1):C5,"
+        "rowwise-adagrad-counted(rate=slower,most=1e3):C6,rowwise-adagrad:*' --plan replicated "
         "--dense-optimizer adagrad",
         "--ranks 4 --plan grid --loader first-rank",
         "--ranks 2 --plan table-wise --weight-decay 0.001 --clip-norm 0.5", "--ranks 2 --plan auto",

@@ -135,6 +135,9 @@ TEST_CASE("Wide & Deep: both parts learn, on any ranks and plan; its wide tables
               "--wide-learning-rate: deep tables have --wide-optimizer ftrl, too");
   check_fails("--model wide-deep --learning-rate 0", "--learning-rate 0 stops the wide part");
   check_fails("--model wide-deep --wide-optimizer frozen", "--wide-optimizer");
+  check_fails("--model wide-deep --wide-optimizer ftrl:C1", "give one optimizer");
+  check_fails("--model wide-deep --wide-optimizer 'ftrl(l1=1)' --optimizer ftrl",
+              "--wide-optimizer and --optimizer: optimizer ftrl has two sets of constants");
   check_fails("--model wide-deep --backend cuda", "--model wide-deep is for --backend host");
 
   const std::string data =
@@ -150,6 +153,10 @@ TEST_CASE("Wide & Deep: both parts learn, on any ranks and plan; its wide tables
   for (const char* plan : {"table-wise", "row-wise", "column-wise", "grid", "mixed", "replicated"})
     check_close(one, results(tiny + "--ranks 3 --plan " + plan));
   check_close(one, results(tiny + "--ranks 2 --overlap --loader first-rank"));
+  // an l1 that no sum of gradients exceeds: all wide weights stay 0
+  const nlohmann::json none = results(tiny + "--ranks 1 --wide-optimizer 'ftrl(l1=1e6)'");
+  CHECK(none.at("optimizer") == "ftrl(l1=1e6):wide.*,rowwise-adagrad");
+  CHECK(none.at("logloss") != one.at("logloss"));
   // the deep part stands still: the wide part alone learns, and less
   const nlohmann::json wide = results(data +
                                       "--ranks 2 --learning-rate 1e-20 --wide-learning-rate "
