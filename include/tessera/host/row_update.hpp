@@ -188,17 +188,23 @@ class RowUpdate {
 
   /// Applies the step to `count` distinct rows, `Most` at most: row_of(i), with the merged gradient
   /// at gradient_of(i) and its op::RowMeans means_of(i). ask(i) is called before a row is read
-  /// and written: the place for prefetches, behind the arithmetic that needs the gradients only.
+  /// and written: the place for prefetches, behind the arithmetic that needs the gradients only. An
+  /// optimizer that measures rows reads them in means_of: asked after it, L2's update took a fifth
+  /// longer.
   template <int Most, class RowOf, class GradientOf, class MeansOf, class Ask>
   [[gnu::always_inline]] void apply(int count, const RowOf& row_of, const GradientOf& gradient_of,
                                     const MeansOf& means_of, const Ask& ask) {
     const std::int64_t width = this->width();
     typename Math::Operands rows[Most] = {};
+    const auto ask_unless_measured = [&](int i) __attribute__((always_inline)) {
+      if constexpr (!op::measures_rows<O>) ask(i);
+    };
     for (int i = 0; i < count; ++i) {
       const std::int64_t row = row_of(i);
       typename Math::Operands& operands = rows[i];
       if constexpr (is_float) operands.weights = state_.arena + row * width;
       operands.gradient = gradient_of(i);
+      if constexpr (op::measures_rows<O>) ask(i);
       if constexpr (!narrow_states)
         for (int k = 0; k < O::element_states; ++k)
           operands.states[k] = state_.element_state[k] + row * width;
@@ -210,11 +216,11 @@ class RowUpdate {
       const std::int64_t whole = width / block * block;
       if constexpr (wide) {
         for (int i = 0; i < count; ++i) {
-          ask(i);
+          ask_unless_measured(i);
           Math::elements(step_, rows + i, 1, whole);
         }
       } else {
-        for (int i = 0; i < count; ++i) ask(i);
+        for (int i = 0; i < count; ++i) ask_unless_measured(i);
         if (whole != 0) Math::elements(step_, rows, count, whole);
       }
       if (whole != width)
@@ -223,7 +229,7 @@ class RowUpdate {
                          Width <= panel) {
       float widened[Most * Width];
       for (int i = 0; i < count; ++i) {
-        ask(i);
+        ask_unless_measured(i);
         rows[i].weights = widened + i * Width;
         widen(state_.arena + row_of(i) * width, width, rows[i].weights);
       }
@@ -234,7 +240,7 @@ class RowUpdate {
       }
     } else {
       for (int i = 0; i < count; ++i) {
-        ask(i);
+        ask_unless_measured(i);
         apply_in_panels(row_of(i), rows[i]);
       }
     }

@@ -125,7 +125,7 @@ struct CountedStep {
 /// the row: w = (1 - lr weight_decay half_life / counter) w - rate g, where half_life is positive.
 /// FBGEMM's rowwise_adagrad_with_counter: TAIL_ID_LR_INCREASE, TAIL_ID_LR_DECREASE, COUNTER_SGD,
 /// and CounterWeightDecayMode.DECOUPLE; max_counter, which FBGEMM counts anew every thousand
-/// steps, is the constant `most`.
+/// steps, is the constant `most`. FBGEMM's CowClip and CounterWeightDecayMode.ADAGRADW are not here.
 struct CountedRowWiseAdagrad {
   using Rate = CountedRate;
   float epsilon = 1e-8f;
