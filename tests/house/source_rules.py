@@ -51,10 +51,10 @@ ALLOWED = {
 # What the .cuh files of a folder may include besides.
 ALLOWED_CUDA = {
     "comm": {"cuda"},
-    "interaction": {"cuda", "dense"},
+    "interaction": {"cuda", "dense", "tables"},
     "dense": {"cuda"},
     "vocabulary": {"cuda"},
-    "sequence": {"cuda"},
+    "sequence": {"cuda", "tables"},
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}
 UMBRELLAS = {"tessera.hpp", "tessera.cuh"}

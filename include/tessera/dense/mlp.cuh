@@ -6,6 +6,7 @@
 #include <tessera/dense/dense_kernels.cuh>
 #include <tessera/dense/gemm.cuh>
 #include <tessera/dense/mlp_layers.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -32,12 +33,9 @@ class Mlp<Cuda> : public MlpLayers {
       : MlpLayers("Mlp", std::move(sizes), options.bias),
         backend_(backend),
         options_(options),
-        gemm_(backend, options.tf32, options.candidates) {
-    for (int l = 1; l < layers(); ++l) {
-      activations_.push_back(backend.buffer<std::byte>(0));
-      masks_.push_back(backend.buffer<std::byte>(0));
-    }
-  }
+        gemm_(backend, options.tf32, options.candidates),
+        activations_(static_cast<std::size_t>(layers() - 1)),
+        masks_(activations_.size()) {}
 
   /// As Mlp's, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
@@ -97,14 +95,14 @@ class Mlp<Cuda> : public MlpLayers {
   void forward_in() {
     const std::int64_t rows = x_.rows;
     for (int l = 1; l < layers(); ++l) {
-      activations_[static_cast<std::size_t>(l - 1)].reserve_discard(
-          rows * stride_of<T>(size(l)) * static_cast<std::int64_t>(sizeof(T)));
+      activations_[static_cast<std::size_t>(l - 1)].resize(
+          backend_, rows * stride_of<T>(size(l)) * static_cast<std::int64_t>(sizeof(T)));
       if (options_.gradient_epilogues)
-        masks_[static_cast<std::size_t>(l - 1)].reserve_discard(rows * gpu::mask_row_bits(size(l)) /
-                                                                8);
+        masks_[static_cast<std::size_t>(l - 1)].resize(backend_,
+                                                       rows * gpu::mask_row_bits(size(l)) / 8);
     }
     if constexpr (!std::is_same_v<T, float>) {
-      narrow_input_.reserve_discard(rows * stride_of<T>(input_size()));
+      narrow_input_.resize(backend_, rows * stride_of<T>(input_size()));
       gpu::narrow(
           backend_, x_,
           MatrixView<T>(narrow_input_.data(), rows, input_size(), stride_of<T>(input_size())));
@@ -140,7 +138,8 @@ class Mlp<Cuda> : public MlpLayers {
   void backward_in(MatrixView<const float> dy, MatrixView<float> dx, const Ready& ready) {
     const std::int64_t widest = *std::max_element(sizes().begin() + 1, sizes().end());
     for (auto& buffer : gradient_)
-      buffer.reserve_discard(dy.rows * stride_of<T>(widest) * static_cast<std::int64_t>(sizeof(T)));
+      buffer.resize(backend_,
+                    dy.rows * stride_of<T>(widest) * static_cast<std::int64_t>(sizeof(T)));
     const int last = layers() - 1;
     backward_layer<T>(last, dy, MatrixView<const float>(y_), dx, ready);
     for (int l = last - 1; l >= 0; --l)
@@ -165,7 +164,7 @@ class Mlp<Cuda> : public MlpLayers {
     MatrixView<float> weights = given;
     if (!aligned(given)) {
       weights.stride = stride_of<float>(size(l));
-      weight_gradient_.reserve_discard(weights.rows * weights.stride);
+      weight_gradient_.resize(backend_, weights.rows * weights.stride);
       weights.data = weight_gradient_.data();
     }
     gpu::GemmShape product{.rows = size(l + 1),
@@ -270,7 +269,7 @@ class Mlp<Cuda> : public MlpLayers {
     const std::int64_t count = copy_offset<T>(layers());
     if (count == 0 || (constant_ && copied_)) return;
     copied_ = true;
-    parameter_copies_.reserve_discard(count * static_cast<std::int64_t>(sizeof(T)));
+    parameter_copies_.resize(backend_, count * static_cast<std::int64_t>(sizeof(T)));
     for (int l = 0; l < layers(); ++l) {
       if (!copies<T>(l)) continue;
       const MatrixView<const float> from = weights_in(values_, l);
@@ -329,16 +328,15 @@ class Mlp<Cuda> : public MlpLayers {
   Cuda backend_;
   MlpOptions options_;
   gpu::Gemm gemm_;
-  std::vector<gpu::DeviceBuffer<std::byte>> activations_;  ///< outputs of all layers but the last
+  std::vector<Buffer<std::byte, Cuda>> activations_;  ///< outputs of all layers but the last
   /// with gradient_epilogues: of their ReLUs
-  std::vector<gpu::DeviceBuffer<std::byte>> masks_;
+  std::vector<Buffer<std::byte, Cuda>> masks_;
   std::vector<Epilogues> epilogues_ = std::vector<Epilogues>(static_cast<std::size_t>(layers()));
-  gpu::DeviceBuffer<std::byte> gradient_[2]{backend_.buffer<std::byte>(0),
-                                            backend_.buffer<std::byte>(0)};
+  Buffer<std::byte, Cuda> gradient_[2];
   bool constant_ = false, copied_ = false;  ///< parameters stay; they are in parameter_copies_
-  gpu::DeviceBuffer<std::byte> parameter_copies_ = backend_.buffer<std::byte>(0);
-  gpu::DeviceBuffer<float> weight_gradient_ = backend_.buffer<float>(0);
-  gpu::DeviceBuffer<BFloat16> narrow_input_ = backend_.buffer<BFloat16>(0);  ///< in bfloat16 alone
+  Buffer<std::byte, Cuda> parameter_copies_;
+  Buffer<float, Cuda> weight_gradient_;
+  Buffer<BFloat16, Cuda> narrow_input_;  ///< in bfloat16 alone
 };
 
 }  // namespace tessera::inline v0

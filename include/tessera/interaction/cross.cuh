@@ -7,6 +7,7 @@
 #include <tessera/interaction/cross.hpp>
 #include <tessera/interaction/cross_kernels.cuh>
 #include <tessera/interaction/cross_layers.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -23,14 +24,8 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
  public:
   CrossInteraction(const Cuda& backend, std::int64_t width, CrossOptions options = {})
       : CrossLayers(width, options), backend_(backend), gemm_(backend, options.tf32) {
-    const auto none = [&] { return backend.buffer<float>(0); };
-    for (int l = 0; l < options.layers; ++l) {
-      scales_.push_back(none());
-      narrow_.push_back(none());
-      if (l > 0) states_.push_back(none());
-    }
-    for (gpu::DeviceBuffer<float>* buffer : {&gradient_, &scale_gradient_, &narrow_gradient_})
-      *buffer = none();
+    for (std::vector<Floats>* const buffers : {&scales_, &states_, &narrow_})
+      buffers->resize(static_cast<std::size_t>(layers()));
   }
 
   /// Uses these spans of device memory (parameter_count() floats each) from now on; DenseParameters
@@ -76,9 +71,9 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
     x_ = x;
     for (int l = 0; l < layers(); ++l) {
       const auto i = static_cast<std::size_t>(l);
-      scales_[i].reserve_discard(x.rows * width());
-      narrow_[i].reserve_discard(x.rows * rank());
-      if (l + 1 < layers()) states_[i].reserve_discard(x.rows * width());
+      scales_[i].resize(backend_, x.rows * width());
+      narrow_[i].resize(backend_, x.rows * rank());
+      if (l + 1 < layers()) states_[i].resize(backend_, x.rows * width());
       const MatrixView<const float> before = state(l);
       if (low_rank())
         gemm_.run({.rows = x.rows,
@@ -116,9 +111,9 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
     check("input gradient", dx, x_.rows);
     const std::int64_t batch = x_.rows;
     if (batch == 0) return backend_.fill_zero(gradients_.data(), gradients_.size_bytes());
-    gradient_.reserve_discard(batch * width());
-    scale_gradient_.reserve_discard(batch * width());
-    narrow_gradient_.reserve_discard(batch * rank());
+    gradient_.resize(backend_, batch * width());
+    scale_gradient_.resize(backend_, batch * width());
+    narrow_gradient_.resize(backend_, batch * rank());
     const MatrixView<float> ds(scale_gradient_.data(), batch, width()),
         dt(narrow_gradient_.data(), batch, rank());
     MatrixView<const float> above = dy;
@@ -141,6 +136,8 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
   }
 
  private:
+  using Floats = Buffer<float, Cuda>;
+
   /// First values of one linear layer.
   struct FirstValues : MlpLayers {
     FirstValues(std::int64_t in, std::int64_t out, bool bias)
@@ -219,8 +216,8 @@ class CrossInteraction<Linear<Cuda>> : public CrossLayers {
   std::span<float> values_, gradients_;
   MatrixView<const float> x_;
   /// per layer: U V x + b, the layer's output (but the last's), V x
-  std::vector<gpu::DeviceBuffer<float>> scales_, states_, narrow_;
-  gpu::DeviceBuffer<float> gradient_, scale_gradient_, narrow_gradient_;
+  std::vector<Floats> scales_, states_, narrow_;
+  Floats gradient_, scale_gradient_, narrow_gradient_;
 };
 
 }  // namespace tessera::inline v0

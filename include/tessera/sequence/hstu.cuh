@@ -7,6 +7,7 @@
 #include <tessera/dense/gemm.cuh>
 #include <tessera/sequence/hstu_kernels.cuh>
 #include <tessera/sequence/hstu_parameters.hpp>
+#include <tessera/tables/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +33,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
  public:
   /// `width`: of x and y. Throws InvalidArgument for sizes that are not positive.
   HstuLayer(const Cuda& backend, std::int64_t width, HstuOptions options)
-      : Base(width, options), backend_(backend), gemm_(backend, options.tf32) {
-    for (Floats* const buffer : {&normed_, &z_, &uvqk_, &attention_, &gated_, &d_gated_, &d_uvqk_,
-                                 &d_attention_, &d_normal_, &d_normed_, &products_})
-      *buffer = backend.buffer<float>(0);
-    moments_ = backend.buffer<gpu::RowMoments>(0);
-    output_moments_ = backend.buffer<gpu::RowMoments>(0);
-  }
+      : Base(width, options), backend_(backend), gemm_(backend, options.tf32) {}
 
   /// As on the host, to the bit. Returns the next layer's number.
   int initialize(std::uint64_t seed, int first_layer = 0) {
@@ -159,7 +154,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   }
 
  private:
-  using Floats = gpu::DeviceBuffer<float>;
+  using Floats = Buffer<float, Cuda>;
 
   MatrixView<float> view(const Floats& buffer, std::int64_t columns) const {
     return {buffer.data(), x_.rows, columns};
@@ -173,15 +168,16 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
 
   void resize(std::int64_t rows) {
     const std::int64_t wider = width_ > hidden_columns ? width_ : hidden_columns;
-    for (Floats* const buffer : {&normed_, &d_normed_}) buffer->reserve_discard(rows * width_);
+    for (Floats* const buffer : {&normed_, &d_normed_}) buffer->resize(backend_, rows * width_);
     for (Floats* const buffer : {&z_, &uvqk_, &d_uvqk_})
-      buffer->reserve_discard(rows * uvqk_columns);
+      buffer->resize(backend_, rows * uvqk_columns);
     for (Floats* const buffer : {&attention_, &d_attention_, &d_normal_})
-      buffer->reserve_discard(rows * hidden_columns);
-    for (Floats* const buffer : {&gated_, &d_gated_}) buffer->reserve_discard(rows * gated_width());
-    products_.reserve_discard(rows * wider);
-    moments_.reserve_discard(rows);
-    output_moments_.reserve_discard(rows);
+      buffer->resize(backend_, rows * hidden_columns);
+    for (Floats* const buffer : {&gated_, &d_gated_})
+      buffer->resize(backend_, rows * gated_width());
+    products_.resize(backend_, rows * wider);
+    moments_.resize(backend_, rows);
+    output_moments_.resize(backend_, rows);
   }
 
   /// A warp per row.
@@ -249,7 +245,7 @@ class HstuLayer<Heads, AttentionDim, HiddenDim, Cuda>
   SequenceBatch batch_;
   Floats normed_, z_, uvqk_, attention_, gated_;  ///< of forward
   Floats d_gated_, d_uvqk_, d_attention_, d_normal_, d_normed_, products_;
-  gpu::DeviceBuffer<gpu::RowMoments> moments_, output_moments_;
+  Buffer<gpu::RowMoments, Cuda> moments_, output_moments_;
 };
 
 }  // namespace tessera::inline v0
