@@ -53,7 +53,7 @@ ALLOWED_CUDA = {
     "comm": {"cuda"},
     "interaction": {"cuda", "dense", "tables"},
     "dense": {"cuda"},
-    "vocabulary": {"cuda"},
+    "vocabulary": {"cuda", "tables"},
     "sequence": {"cuda", "tables"},
 }
 BASE_HEADERS = {"version.hpp", "config.hpp"}

@@ -3,7 +3,6 @@
 
 // TESSERA_CUDA_CHECK, growth while a stream is captured, and the driver's memory: with pools, and
 // on a driver without them, which is what the default resource meets in this program.
-#include <tessera/cuda/arrays.cuh>
 #include <tessera/cuda/backend.cuh>
 #include <tessera/tables/buffer.hpp>
 
@@ -131,7 +130,6 @@ TEST_CASE("what would grow while a stream is captured throws, and keeps what it 
   auto device = backend.buffer<float>(10);
   const float* const floats = device.data();
   advises([&] { device.reserve_discard(11); });
-  advises([&] { gpu::room(backend, device, 11); });
   CHECK((device.data() == floats && device.size() == 10));
   device.reserve_discard(9);
   CHECK(device.data() == floats);

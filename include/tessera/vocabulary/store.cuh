@@ -3,8 +3,8 @@
 #pragma once
 
 #include <tessera/core/error.hpp>
-#include <tessera/cuda/arrays.cuh>
 #include <tessera/cuda/sort.cuh>
+#include <tessera/vocabulary/arrays.cuh>
 #include <tessera/vocabulary/kernels.cuh>
 #include <tessera/vocabulary/layout.hpp>
 
@@ -38,12 +38,12 @@ class VocabularyStore {
     }
     require(own_rows_ < no_entry, "Vocabulary: {} rows on one rank; 2^32-2 are the most",
             own_rows_);
-    put(backend_, infos_, infos);
-    room(backend_, row_owners_, own_rows_);
-    room(backend_, free_rows_, own_rows_);
-    room(backend_, tallies_, std::ssize(own_));
-    room(backend_, least_, std::ssize(own_));
-    backend_.fill_zero(least_.data(), least_.bytes());
+    upload(backend_, infos_, infos);
+    grow(backend_, row_owners_, own_rows_);
+    grow(backend_, free_rows_, own_rows_);
+    grow(backend_, tallies_, std::ssize(own_));
+    grow(backend_, least_, std::ssize(own_));
+    backend_.fill_zero(least_.data(), least_.span().size_bytes());
     relocate(kLeastEntries, 0, 0);
     reindex();
   }
@@ -53,13 +53,13 @@ class VocabularyStore {
   /// Room for a batch; its keys, blocks and sources are to be written.
   VocabularyBatch batch_of(std::int64_t count) {
     require(count < INT32_MAX, "Vocabulary: {} keys for one rank; 2^31-2 are the most", count);
-    return {.keys = room(backend_, keys_, count),
-            .blocks = room(backend_, blocks_, count),
-            .sources = room(backend_, sources_, count),
-            .answers = room(backend_, answers_, count),
-            .entries = room(backend_, batch_entries_, count),
-            .slots = room(backend_, slots_, count),
-            .ranks = room(backend_, ranks_, count + 1),
+    return {.keys = grow(backend_, keys_, count),
+            .blocks = grow(backend_, blocks_, count),
+            .sources = grow(backend_, sources_, count),
+            .answers = grow(backend_, answers_, count),
+            .entries = grow(backend_, batch_entries_, count),
+            .slots = grow(backend_, slots_, count),
+            .ranks = grow(backend_, ranks_, count + 1),
             .count = static_cast<std::uint32_t>(count),
             .known = static_cast<std::uint32_t>(size_),
             .step = 0};
@@ -83,7 +83,7 @@ class VocabularyStore {
     const auto add_up = [&](std::uint32_t* values, std::int64_t count) {
       exclusive_sum(backend_, values, static_cast<int>(count));
     };
-    backend_.fill_zero(tallies_.data(), tallies_.bytes());
+    backend_.fill_zero(tallies_.data(), tallies_.span().size_bytes());
     run("vocabulary_find", n, vocabulary_find<>, s, batch);
     run("vocabulary_claim", n, vocabulary_claim<>, s, batch);
     run("vocabulary_mark_new", n + 1, vocabulary_mark_new<>, s, batch);
@@ -96,7 +96,7 @@ class VocabularyStore {
     SortBuffers<std::uint32_t> newcomers = sort_buffers(n);
     run("vocabulary_list_newcomers", n, vocabulary_list_newcomers<>, batch, newcomers.values);
 
-    std::vector<VocabularyTally> tallies = read(backend_, tallies_, std::ssize(own_));
+    std::vector<VocabularyTally> tallies = download(backend_, tallies_, std::ssize(own_));
     std::int64_t newcomer_count = 0;
     for (std::size_t b = 0; b < own_.size(); ++b) {
       size_ += tallies[b].added;
@@ -105,7 +105,7 @@ class VocabularyStore {
     }
     if (newcomer_count > 0) {
       // The rows' search sorts, too: newcomers wait elsewhere.
-      backend_.copy(room(backend_, newcomers_, newcomer_count), newcomers.values,
+      backend_.copy(grow(backend_, newcomers_, newcomer_count), newcomers.values,
                     static_cast<std::size_t>(newcomer_count) * sizeof(std::uint32_t));
       make_room(tallies, batch.step);
       admit(tallies, static_cast<int>(newcomer_count), reused);
@@ -115,12 +115,14 @@ class VocabularyStore {
   }
 
   /// Before steps that may be lower than those seen so far.
-  void forget_steps() { backend_.fill_zero(entries_.first.data(), entries_.first.bytes()); }
+  void forget_steps() {
+    backend_.fill_zero(entries_.first.data(), entries_.first.span().size_bytes());
+  }
 
   /// In which some key was last seen, or 0. Waits.
   std::int64_t last_step() const {
     std::int64_t last = 0;
-    for (const std::uint32_t step : read(backend_, entries_.steps, size_))
+    for (const std::uint32_t step : download(backend_, entries_.steps, size_))
       last = std::max<std::int64_t>(last, step);
     return last;
   }
@@ -134,11 +136,11 @@ class VocabularyStore {
 
   /// What this rank knows of a table, keys ascending. Waits.
   VocabularyRecords export_records(int table) const {
-    const std::vector<std::int64_t> keys = read(backend_, entries_.keys, size_);
-    const std::vector<std::uint32_t> blocks = read(backend_, entries_.blocks, size_),
-                                     counts = read(backend_, entries_.counts, size_),
-                                     steps = read(backend_, entries_.steps, size_);
-    const std::vector<std::int32_t> rows = read(backend_, entries_.rows, size_);
+    const std::vector<std::int64_t> keys = download(backend_, entries_.keys, size_);
+    const std::vector<std::uint32_t> blocks = download(backend_, entries_.blocks, size_),
+                                     counts = download(backend_, entries_.counts, size_),
+                                     steps = download(backend_, entries_.steps, size_);
+    const std::vector<std::int32_t> rows = download(backend_, entries_.rows, size_);
     std::vector<std::size_t> order;
     for (std::size_t e = 0; e < keys.size(); ++e)
       if (layout_.own[blocks[e]].table == table) order.push_back(e);
@@ -229,10 +231,10 @@ class VocabularyStore {
   };
 
   struct Entries {
-    DeviceBuffer<std::int64_t> keys;
-    DeviceBuffer<std::uint32_t> blocks, counts, steps, seen;
-    DeviceBuffer<std::int32_t> rows;
-    DeviceBuffer<unsigned long long> first;
+    Buffer<std::int64_t, Cuda> keys;
+    Buffer<std::uint32_t, Cuda> blocks, counts, steps, seen;
+    Buffer<std::int32_t, Cuda> rows;
+    Buffer<unsigned long long, Cuda> first;
   };
 
   template <class Kernel, class... Arguments>
@@ -242,9 +244,9 @@ class VocabularyStore {
                     arguments...);
   }
   template <class T>
-  void fill_ones(DeviceBuffer<T>& buffer) const {
+  void fill_ones(Buffer<T, Cuda>& buffer) const {
     if (buffer.size() > 0)
-      check(cudaMemsetAsync(buffer.data(), 0xff, buffer.bytes(), backend_.stream()),
+      check(cudaMemsetAsync(buffer.data(), 0xff, buffer.span().size_bytes(), backend_.stream()),
             "clearing a vocabulary");
   }
   template <class Of>
@@ -286,7 +288,7 @@ class VocabularyStore {
       const Eviction eviction = layout_.options_of(layout_.own[b]).eviction;
       if (tallies[b].newcomers <= vacant(b) || eviction == Eviction::none || own_[b].used == 0)
         continue;
-      if (least.empty()) least = read(backend_, least_, std::ssize(own_));
+      if (least.empty()) least = download(backend_, least_, std::ssize(own_));
       // nobody was seen less often
       if (eviction == Eviction::least_frequent && tallies[b].most <= least[b]) continue;
       blocks.push_back({.block = static_cast<std::uint32_t>(b),
@@ -299,7 +301,7 @@ class VocabularyStore {
     const auto count = static_cast<std::uint32_t>(blocks.size());
     blocks.push_back({.block = 0, .first = rows, .eligible_first = 0, .victims = 0});
     require(rows < INT32_MAX, "Vocabulary: {} rows in full blocks; 2^31-2 are the most", rows);
-    const ShortBlock* on_device = put(backend_, short_blocks_, blocks);
+    const ShortBlock* on_device = upload(backend_, short_blocks_, blocks);
     SortBuffers<std::uint32_t> places = sort_buffers(rows);
     for (int pass = 0; pass < 3; ++pass) {
       run("vocabulary_victim_keys", rows, vocabulary_victim_keys<>, state(), on_device, count, step,
@@ -307,7 +309,7 @@ class VocabularyStore {
       places = sort_pairs(backend_, places, static_cast<int>(rows),
                           pass < 2 ? 32 : std::bit_width(count));
     }
-    const std::vector<VocabularyTally> found = read(backend_, tallies_, std::ssize(own_));
+    const std::vector<VocabularyTally> found = download(backend_, tallies_, std::ssize(own_));
     std::uint32_t eligible = 0;
     for (ShortBlock& block : std::span(blocks).first(count)) {
       OwnBlock& own = own_[block.block];
@@ -321,10 +323,10 @@ class VocabularyStore {
       own.free_at = 0;
       own.candidates += block.victims;
     }
-    put(backend_, short_blocks_, blocks);
+    upload(backend_, short_blocks_, blocks);
     run("vocabulary_evict", eligible, vocabulary_evict<>, state(), on_device, count, places.values,
         eligible);
-    std::uint32_t* ranks = room(backend_, row_ranks_, std::int64_t{rows} + 1);
+    std::uint32_t* ranks = grow(backend_, row_ranks_, std::int64_t{rows} + 1);
     run("vocabulary_mark_free", std::int64_t{rows} + 1, vocabulary_mark_free<>, state(), on_device,
         count, ranks);
     exclusive_sum(backend_, ranks, static_cast<int>(rows + 1));
@@ -357,7 +359,7 @@ class VocabularyStore {
       own.candidates -= granted;
       first_row += static_cast<std::uint32_t>(layout_.own[b].rows);
     }
-    const VocabularyGrant* on_device = put(backend_, grants_, grants);
+    const VocabularyGrant* on_device = upload(backend_, grants_, grants);
     SortBuffers<std::uint32_t> sorted = sort_buffers(count);
     backend_.copy(sorted.values, newcomers_.data(),
                   static_cast<std::size_t>(count) * sizeof(std::uint32_t));
@@ -368,8 +370,8 @@ class VocabularyStore {
       sorted = sort_pairs(backend_, sorted, count, by_block ? std::bit_width(own_.size()) : 32);
     }
     run("vocabulary_grant", count, vocabulary_grant<>, state(), on_device, sorted.values,
-        static_cast<std::uint32_t>(count), room(backend_, reused_, reused));
-    const std::vector<ReusedRow> taken = read(backend_, reused_, reused);
+        static_cast<std::uint32_t>(count), grow(backend_, reused_, reused));
+    const std::vector<ReusedRow> taken = download(backend_, reused_, reused);
     reused_rows.insert(reused_rows.end(), taken.begin(), taken.end());
   }
 
@@ -383,10 +385,10 @@ class VocabularyStore {
     for (std::size_t b = 0; b < own_.size(); ++b) chosen[b] = own_[b].candidates > most(b);
     if (std::find(chosen.begin(), chosen.end(), 1) == chosen.end()) return;
     while (std::find(chosen.begin(), chosen.end(), 1) != chosen.end()) {
-      backend_.fill_zero(tallies_.data(), tallies_.bytes());
+      backend_.fill_zero(tallies_.data(), tallies_.span().size_bytes());
       run("vocabulary_halve", size_, vocabulary_halve<>, state(), static_cast<std::uint32_t>(size_),
-          put(backend_, forgetful_, chosen));
-      const std::vector<VocabularyTally> tallies = read(backend_, tallies_, std::ssize(own_));
+          upload(backend_, forgetful_, chosen));
+      const std::vector<VocabularyTally> tallies = download(backend_, tallies_, std::ssize(own_));
       for (std::size_t b = 0; b < own_.size(); ++b) {
         if (chosen[b] == 0) continue;
         own_[b].candidates = tallies[b].left;
@@ -402,17 +404,15 @@ class VocabularyStore {
   void relocate(std::int64_t capacity, std::uint32_t drop_begin, std::uint32_t drop_end) {
     require(capacity < std::int64_t{1} << 31,
             "Vocabulary: {} keys on one rank; 2^31-1 are the most", capacity);
-    const cudaStream_t stream = backend_.stream();
-    const MemoryResourceRef memory = backend_.memory();
-    Entries made{.keys = {capacity, stream, memory},
-                 .blocks = {capacity, stream, memory},
-                 .counts = {capacity, stream, memory},
-                 .steps = {capacity, stream, memory},
-                 .seen = {capacity, stream, memory},
-                 .rows = {capacity, stream, memory},
-                 .first = {capacity, stream, memory}};
+    Entries made;
+    grow(backend_, made.keys, capacity);
+    for (Buffer<std::uint32_t, Cuda>* const each :
+         {&made.blocks, &made.counts, &made.steps, &made.seen})
+      grow(backend_, *each, capacity);
+    grow(backend_, made.rows, capacity);
+    grow(backend_, made.first, capacity);
     if (size_ > 0) {
-      std::uint32_t* ranks = room(backend_, row_ranks_, size_ + 1);
+      std::uint32_t* ranks = grow(backend_, row_ranks_, size_ + 1);
       const auto count = static_cast<std::uint32_t>(size_);
       run("vocabulary_mark_kept", size_ + 1, vocabulary_mark_kept<>, state(), count, drop_begin,
           drop_end, ranks);
@@ -424,8 +424,8 @@ class VocabularyStore {
       backend_.synchronize();
       size_ = kept;
     }
-    backend_.fill_zero(made.seen.data(), made.seen.bytes());
-    backend_.fill_zero(made.first.data(), made.first.bytes());
+    backend_.fill_zero(made.seen.data(), made.seen.span().size_bytes());
+    backend_.fill_zero(made.first.data(), made.first.span().size_bytes());
     entries_ = std::move(made);
     capacity_ = capacity;
   }
@@ -433,40 +433,37 @@ class VocabularyStore {
   void reindex() {
     const auto slots =
         static_cast<std::int64_t>(std::bit_ceil(2 * static_cast<std::uint64_t>(capacity_)));
-    if (index_.size() != slots) {
-      index_ = {};
-      index_ = backend_.buffer<std::uint32_t>(slots);
-    }
+    grow(backend_, index_, slots);
     fill_ones(index_);
     fill_ones(row_owners_);
     run("vocabulary_index", size_, vocabulary_index<>, state(), static_cast<std::uint32_t>(size_));
   }
 
   SortBuffers<std::uint32_t> sort_buffers(std::int64_t count) {
-    return {room(backend_, sort_keys_, count), room(backend_, values_, count),
-            room(backend_, other_sort_keys_, count), room(backend_, other_values_, count)};
+    return {grow(backend_, sort_keys_, count), grow(backend_, values_, count),
+            grow(backend_, other_sort_keys_, count), grow(backend_, other_values_, count)};
   }
 
   Cuda backend_;
   const VocabularyLayout& layout_;
   std::vector<OwnBlock> own_;
   std::int64_t own_rows_ = 0, size_ = 0, capacity_ = 0;
-  DeviceBuffer<VocabularyBlockInfo> infos_;
+  Buffer<VocabularyBlockInfo, Cuda> infos_;
   Entries entries_;
-  DeviceBuffer<std::uint32_t> index_, row_owners_, least_;
-  DeviceBuffer<std::int32_t> free_rows_;
-  DeviceBuffer<VocabularyTally> tallies_;
+  Buffer<std::uint32_t, Cuda> index_, row_owners_, least_;
+  Buffer<std::int32_t, Cuda> free_rows_;
+  Buffer<VocabularyTally, Cuda> tallies_;
 
   // Memory of a call, kept.
-  DeviceBuffer<std::int64_t> keys_;
-  DeviceBuffer<std::uint32_t> blocks_, sources_, batch_entries_, slots_, ranks_, row_ranks_,
+  Buffer<std::int64_t, Cuda> keys_;
+  Buffer<std::uint32_t, Cuda> blocks_, sources_, batch_entries_, slots_, ranks_, row_ranks_,
       newcomers_;
-  DeviceBuffer<std::int32_t> answers_;
-  DeviceBuffer<std::uint32_t> sort_keys_, values_, other_sort_keys_, other_values_;
-  DeviceBuffer<ShortBlock> short_blocks_;
-  DeviceBuffer<VocabularyGrant> grants_;
-  DeviceBuffer<std::uint8_t> forgetful_;
-  DeviceBuffer<ReusedRow> reused_;
+  Buffer<std::int32_t, Cuda> answers_;
+  Buffer<std::uint32_t, Cuda> sort_keys_, values_, other_sort_keys_, other_values_;
+  Buffer<ShortBlock, Cuda> short_blocks_;
+  Buffer<VocabularyGrant, Cuda> grants_;
+  Buffer<std::uint8_t, Cuda> forgetful_;
+  Buffer<ReusedRow, Cuda> reused_;
 };
 
 }  // namespace tessera::inline v0::gpu

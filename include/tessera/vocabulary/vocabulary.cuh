@@ -49,9 +49,9 @@ class Vocabulary<Comm, Cuda> {
       const VocabularyLayout::Table& table = layout_.tables[static_cast<std::size_t>(t)];
       features.push_back({table.seed, table.blocks, first_block[static_cast<std::size_t>(t)]});
     }
-    gpu::put(backend_, features_, features);
-    gpu::put(backend_, owners_, owners);
-    gpu::put(backend_, locals_, locals);
+    gpu::upload(backend_, features_, features);
+    gpu::upload(backend_, owners_, owners);
+    gpu::upload(backend_, locals_, locals);
   }
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
@@ -156,7 +156,8 @@ class Vocabulary<Comm, Cuda> {
     const gpu::VocabularyBatch batch = store_.batch_of(total);
     run("vocabulary_arrange", total, gpu::vocabulary_arrange<>, features_.data(),
         static_cast<std::uint32_t>(features), locals_.data(),
-        gpu::put(backend_, segment_from_, arrived_at), gpu::put(backend_, segment_to_, arranged_at),
+        gpu::upload(backend_, segment_from_, arrived_at),
+        gpu::upload(backend_, segment_to_, arranged_at),
         static_cast<std::uint32_t>(counts_in.size()), arrived, batch);
     return batch;
   }
@@ -170,12 +171,12 @@ class Vocabulary<Comm, Cuda> {
                       features = begin.size() - 1;
     const auto count = std::ssize(keys.ids);
     gpu::SortBuffers<std::uint32_t> buffers{
-        gpu::room(backend_, key_owners_, count), gpu::room(backend_, places_, count),
-        gpu::room(backend_, other_key_owners_, count), gpu::room(backend_, other_places_, count)};
-    backend_.fill_zero(gpu::room(backend_, counts_, static_cast<std::int64_t>(ranks * features)),
+        gpu::grow(backend_, key_owners_, count), gpu::grow(backend_, places_, count),
+        gpu::grow(backend_, other_key_owners_, count), gpu::grow(backend_, other_places_, count)};
+    backend_.fill_zero(gpu::grow(backend_, counts_, static_cast<std::int64_t>(ranks * features)),
                        ranks * features * sizeof(unsigned long long));
     run("vocabulary_owners", count, gpu::vocabulary_owners<>, features_.data(),
-        static_cast<std::uint32_t>(features), gpu::put(backend_, segment_from_, begin),
+        static_cast<std::uint32_t>(features), gpu::upload(backend_, segment_from_, begin),
         owners_.data(), keys.ids.data(), static_cast<std::uint32_t>(count), buffers.keys,
         buffers.values, counts_.data());
     if (count > 0)
@@ -183,9 +184,9 @@ class Vocabulary<Comm, Cuda> {
           gpu::sort_pairs(backend_, buffers, static_cast<int>(count), std::bit_width(ranks - 1));
     order_ = buffers.values;
     run("vocabulary_gather", count, gpu::vocabulary_gather<>, keys.ids.data(), order_,
-        static_cast<std::uint32_t>(count), gpu::room(backend_, sent_keys_, count));
+        static_cast<std::uint32_t>(count), gpu::grow(backend_, sent_keys_, count));
     const std::vector<unsigned long long> counts_out =
-        gpu::read(backend_, counts_, static_cast<std::int64_t>(ranks * features));
+        gpu::download(backend_, counts_, static_cast<std::int64_t>(ranks * features));
     const std::vector<std::size_t> sent(counts_out.begin(), counts_out.end()),
         each(ranks, features);
     communicator_.all_to_all(std::span<const std::size_t>(sent), each,
@@ -200,7 +201,7 @@ class Vocabulary<Comm, Cuda> {
     }
     const std::size_t total =
         std::accumulate(receive_counts_.begin(), receive_counts_.end(), std::size_t{0});
-    std::int64_t* received = gpu::room(backend_, received_keys_, static_cast<std::int64_t>(total));
+    std::int64_t* received = gpu::grow(backend_, received_keys_, static_cast<std::int64_t>(total));
     communicator_.all_to_all(std::span<const std::int64_t>(sent_keys_.data(), keys.ids.size()),
                              send_counts_, std::span(received, total), receive_counts_);
     return received;
@@ -211,7 +212,7 @@ class Vocabulary<Comm, Cuda> {
   void hand_back(const gpu::VocabularyBatch& batch, std::span<Id> rows) {
     const std::int32_t* answers = batch.answers;
     if (order_ != nullptr) {
-      std::int32_t* received = gpu::room(backend_, received_answers_, std::ssize(rows));
+      std::int32_t* received = gpu::grow(backend_, received_answers_, std::ssize(rows));
       communicator_.all_to_all(std::span<const std::int32_t>(answers, batch.count), receive_counts_,
                                std::span(received, rows.size()), send_counts_);
       answers = received;
@@ -225,15 +226,15 @@ class Vocabulary<Comm, Cuda> {
   VocabularyLayout layout_;
   gpu::VocabularyStore<> store_;
   std::int64_t step_ = 0;
-  gpu::DeviceBuffer<gpu::VocabularyFeature> features_;
+  Buffer<gpu::VocabularyFeature, Cuda> features_;
   // by block of all tables: its rank, its number among this rank's
-  gpu::DeviceBuffer<std::int32_t> owners_, locals_;
+  Buffer<std::int32_t, Cuda> owners_, locals_;
 
   // Memory of a call, kept.
-  gpu::DeviceBuffer<std::int64_t> segment_from_, segment_to_, sent_keys_, received_keys_;
-  gpu::DeviceBuffer<unsigned long long> counts_;
-  gpu::DeviceBuffer<std::uint32_t> key_owners_, other_key_owners_, places_, other_places_;
-  gpu::DeviceBuffer<std::int32_t> received_answers_;
+  Buffer<std::int64_t, Cuda> segment_from_, segment_to_, sent_keys_, received_keys_;
+  Buffer<unsigned long long, Cuda> counts_;
+  Buffer<std::uint32_t, Cuda> key_owners_, other_key_owners_, places_, other_places_;
+  Buffer<std::int32_t, Cuda> received_answers_;
   // of this rank's keys, as they were sent; null: as they are
   const std::uint32_t* order_ = nullptr;
   std::vector<std::size_t> send_counts_, receive_counts_;

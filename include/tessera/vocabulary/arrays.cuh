@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/cuda/backend.cuh>
+#include <tessera/tables/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -12,26 +13,21 @@ namespace tessera::inline v0::gpu {
 
 /// Room for `count` elements; what was there is lost if that needs new memory.
 template <class T>
-T* room(const Cuda& backend, DeviceBuffer<T>& buffer, std::int64_t count) {
-  if (count > buffer.size()) {
-    backend.before_growth(static_cast<std::size_t>(count) * sizeof(T));
-    buffer = {};
-    buffer = backend.buffer<T>(count + count / 4);
-  }
-  return buffer.data();
+T* grow(const Cuda& backend, Buffer<T, Cuda>& buffer, std::int64_t count) {
+  return buffer.resize(backend, static_cast<std::size_t>(count)).data();
 }
 
 /// Copies an array of the host into `buffer`. The host waits until it has been read.
 template <class T>
-const T* put(const Cuda& backend, DeviceBuffer<T>& buffer, const std::vector<T>& values) {
-  T* to = room(backend, buffer, static_cast<std::int64_t>(values.size()));
+const T* upload(const Cuda& backend, Buffer<T, Cuda>& buffer, const std::vector<T>& values) {
+  T* to = grow(backend, buffer, static_cast<std::int64_t>(values.size()));
   backend.copy(to, values.data(), values.size() * sizeof(T));
   return to;
 }
 
 /// The first `count` elements. The host waits.
 template <class T>
-std::vector<T> read(const Cuda& backend, const DeviceBuffer<T>& buffer, std::int64_t count) {
+std::vector<T> download(const Cuda& backend, const Buffer<T, Cuda>& buffer, std::int64_t count) {
   std::vector<T> values(static_cast<std::size_t>(count));
   backend.copy(values.data(), buffer.data(), values.size() * sizeof(T));
   backend.synchronize();
