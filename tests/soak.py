@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains for a long time, kills the trainer again and again, and lets it go on under another plan, on other ranks.
 
-    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR]
+    python3 tests/soak.py [--minutes 20] [--seed 1] [--trainer build/release/bin/train_dlrm] [--folder DIR] [--table-files]
 
 Every training is cut into lives: each with its own ranks (threads, or processes of mpirun), plan, loader and way to save, all but the
 last killed with SIGKILL at a random moment (of an MPI job one process, which must end the others). Checked: each life goes on from the
@@ -27,6 +27,7 @@ PLANS = ["mixed", "table-wise", "column-wise", "row-wise", "grid", "replicated"]
 MODEL = ("--samples 1600000 --test-fraction 0.02 --max-rows 2000 --batch-size 256 --epochs 4 --power 1.05 --embedding-width 8 "
          "--bottom-mlp 32 --top-mlp 64 --constant-rates --save-every 200 --keep 3").split()
 SAVING = [[], ["--save-async"], ["--save-increments", "3"]]
+FILES = ["--host-memory", "1MiB"]  # of up to 5 MiB with states: caches of two batches and a little more
 GROWTH = 16 << 20  # bytes that a process may gain after its first seconds
 
 
@@ -72,6 +73,7 @@ class Soak:
         self.random = random.Random(arguments.seed)
         self.trainer = os.path.abspath(arguments.trainer)
         self.folder = arguments.folder
+        self.table_files = ["--table-files", os.path.join(self.folder, "tables"), *FILES] if arguments.table_files else []
         self.end = time.monotonic() + 60 * arguments.minutes
         self.has_mpi = shutil.which("mpirun") is not None and "mpi" in subprocess.run([self.trainer, "--help"], capture_output=True, text=True).stdout
         self.trainings = self.lives = self.kills = self.steps = self.useful = self.measured = 0
@@ -83,7 +85,7 @@ class Soak:
         r = self.random
         ranks, plan, mpi = r.randint(1, 4), r.choice(PLANS), self.has_mpi and r.random() < 0.4
         words = [self.trainer, *MODEL, "--optimizer", optimizer, "--plan", plan, "--loader", r.choice(["every-rank", "first-rank"]),
-                 "--save", save, "--resume", *r.choice(SAVING), "--json", os.path.join(self.folder, "results.json")]
+                 "--save", save, "--resume", *r.choice(SAVING), *self.table_files, "--json", os.path.join(self.folder, "results.json")]
         if r.random() < 0.3:
             words.append("--overlap")
         if mpi:
@@ -126,6 +128,8 @@ class Soak:
         self.kills += killed
         self.check_memory(first, last)
         self.check_checkpoints(save, before, text)
+        if not before:  # killed before it saved anything: this one began anew
+            self.losses = []
         self.check_losses(text)
         if killed:
             return None
@@ -200,6 +204,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--trainer", default=os.path.join(os.path.dirname(__file__), "..", "build", "release", "bin", "train_dlrm"))
+    parser.add_argument("--table-files", action="store_true", help="rows of tables are in files behind caches")
     parser.add_argument("--folder", help="where to work [a temporary folder]")
     arguments = parser.parse_args()
     if not os.access(arguments.trainer, os.X_OK):

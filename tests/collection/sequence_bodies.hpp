@@ -929,6 +929,15 @@ void other_ways_have_the_same_bits() {
     check_message([&] { e.forward_model_parallel(bags.keyed(), {}, {{0, some}}); },
                   "the vectors of sequence 'history' go to [3, 12], must be [3, 16]: one per id");
     CHECK(e.forward_model_parallel(bags.keyed()).sequence(0).rows().rows > 0);
+    KeyedJagged<std::int64_t> fewer = bags.keyed();  // refused before anything is looked up
+    fewer.features = 1;
+    const Array<float, Backend> untouched(backend, std::vector<float>(3 * 16, -7.0f));
+    const MatrixView<float> there(untouched.data(), 3, 16);
+    CHECK_THROWS_AS(e.forward(fewer, {{0, there}}), InvalidArgument);
+    CHECK(e.forward(bags.keyed()).sequence(0).rows().rows > 0);
+    CHECK_THROWS_AS(e.forward_model_parallel(fewer, {}, {{0, there}}), InvalidArgument);
+    CHECK(e.forward(bags.keyed()).sequence(0).rows().rows > 0);
+    CHECK(untouched.read() == std::vector<float>(3 * 16, -7.0f));
   }
   typename E::template StepState<std::int64_t> step;
   const Array<float, Backend> output(backend, std::vector<float>(3 * columns));

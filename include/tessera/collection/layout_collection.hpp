@@ -132,7 +132,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
     requires(Store::keeps_rows)
   {
-    std::get<StepState<Id>>(own_steps_).vectors = vectors;
+    const detail::GivenForCall given(std::get<StepState<Id>>(own_steps_).vectors, vectors);
     return forward(ids);
   }
 
@@ -144,7 +144,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                                              std::span<const std::int64_t> sample_begin = {},
                                              SequenceOutputs vectors = {}) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
-    step.vectors = vectors;
+    const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
     return forward_routed(step, detail::make_matrix(backend_, output_, step.batch, columns()));
   }

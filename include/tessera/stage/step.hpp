@@ -104,6 +104,19 @@ namespace detail {
                   call, next[static_cast<std::size_t>(stage)]));
 }
 
+/// A member has a value until the call that was given it ends, as it should or by an exception.
+template <class T>
+class GivenForCall {
+ public:
+  GivenForCall(T& member, const T& value) : member_(member) { member_ = value; }
+  GivenForCall(const GivenForCall&) = delete;
+  GivenForCall& operator=(const GivenForCall&) = delete;
+  ~GivenForCall() { member_ = {}; }
+
+ private:
+  T& member_;
+};
+
 }  // namespace detail
 
 /// The memory of one step in flight, from `route` to the end of `update`. Reused from step to step;
@@ -127,7 +140,7 @@ struct Step {
   /// model parallel: what ranks without a feature's ids are told of its rows
   Buffer<std::int32_t, Backend> told_index_out, told_index_in;
   Buffer<std::int64_t, Backend> told_offsets_out, told_offsets_in;
-  /// where vectors of sequences go; set before `route`, which forgets it
+  /// where vectors of sequences go; set before `route`, which forgets it unless it throws
   SequenceOutputs vectors;
   std::int64_t batch = 0;  ///< of this rank
   std::int64_t ids = 0;    ///< of the batch given
