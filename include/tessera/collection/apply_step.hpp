@@ -20,12 +20,12 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
   const RankLayout& routing = store.routing();
   store.refresh();
   const std::size_t arenas = store.arenas().size();
-  if (may_be_too_large(step, routing))
+  if (may_be_too_large(step, arenas))
     for (std::size_t a = 0; a < arenas; ++a)
-      op::require_countable<Id, Backend>(gradients_of(step, routing, a, gradient));
+      op::require_countable<Id, Backend>(gradients_of(step, a, gradient));
   for (std::size_t a = 0; a < arenas; ++a)
     if (updater.shared(a))
-      updater.merge_own(a, gradients_of(step, routing, a, gradient), step.fixed_sizes());
+      updater.merge_own(a, gradients_of(step, a, gradient), step.fixed_sizes());
   updater.gather(step.fixed_sizes(), steps.rates());
   UpdateStep<Trained> now = steps.next(training);
   updater.exchange(step.most_entries, now);
@@ -35,7 +35,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
     if (!routing.arenas()[a].trains) continue;
     const auto groups = [&](IdsAre ids) -> const auto& {
       step.gradients.clear();
-      return updater.shared(a) ? step.gradients : gradients_of(step, routing, a, gradient, ids);
+      return updater.shared(a) ? step.gradients : gradients_of(step, a, gradient, ids);
     };
     if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
     step.resident.mark_changed(a);

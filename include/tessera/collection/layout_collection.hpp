@@ -478,7 +478,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     vectors_.size(backend, step);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      list_lookups(step, routing_, a, output);
+      list_lookups(step, a, output);
       timing.read_rows(step.lookups);
       store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
         op::run<op::Lookup<T, Id, Width>>(backend,

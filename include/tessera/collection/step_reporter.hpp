@@ -159,23 +159,19 @@ class StepReporter<true, Comm, Backend> {
   /// What a stage moves between ranks: see StageReport.
   template <class State>
   std::int64_t moved(const State& step, ReportedStage stage) const {
-    if (stage == ReportedStage::exchange) return of_others(step, Way::vectors);
-    if (stage == ReportedStage::assemble) return of_owners(step, Way::vectors);
-    if (stage == ReportedStage::split) return of_owners(step, Way::gradients);
-    if (stage == ReportedStage::exchange_gradients) return of_others(step, Way::gradients);
+    const std::span<const Piece> served = step.wire.served().pieces(),
+                                 requested = step.wire.requested().pieces();
+    if (stage == ReportedStage::exchange) return of_others(served, Way::vectors);
+    if (stage == ReportedStage::assemble) return of_others(requested, Way::vectors);
+    if (stage == ReportedStage::split) return of_others(requested, Way::gradients);
+    if (stage == ReportedStage::exchange_gradients) return of_others(served, Way::gradients);
     return stage == ReportedStage::weight_gradients ? weights(step) : 0;
   }
-  /// Parts of vectors that this rank has for others' samples.
-  template <class State>
-  std::int64_t of_others(const State& step, Way way) const {
-    const auto ranks = static_cast<std::size_t>(routing_.ranks());
+  /// Parts of vectors between this rank and others, of the slots that go a way.
+  std::int64_t of_others(std::span<const Piece> pieces, Way way) const {
     std::int64_t rows = 0;
-    for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
-      const Slot& slot = routing_.own_slot(k);
-      for (std::size_t r = 0; r < ranks; ++r)
-        if (slot.goes(way) && static_cast<int>(r) != routing_.rank())
-          rows += step.received[k * ranks + r].bags * std::ssize(slot.parts);
-    }
+    for (const Piece& piece : pieces)
+      if (piece.rank != routing_.rank() && piece.slot->goes(way)) rows += piece.rows;
     return rows;
   }
   template <class State>
@@ -186,18 +182,6 @@ class StepReporter<true, Comm, Backend> {
         rows += Backend::host_readable ? bags.entries() : bags.entry_bound;
     return rows;
   }
-  /// Those that others have for this rank's.
-  template <class State>
-  std::int64_t of_owners(const State& step, Way way) const {
-    std::int64_t rows = 0;
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (slot.goes(way) && slot.rank != routing_.rank())
-        rows += step.sent[s].bags * std::ssize(slot.parts);
-    }
-    return rows;
-  }
-
   void add(Record& record) {
     record.clock.read(report_.spans);
     for (std::size_t i = 0; i < reported_stages.size(); ++i) {

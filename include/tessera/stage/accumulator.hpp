@@ -55,7 +55,7 @@ class Accumulator {
     step.accumulated_before = applies_;
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
-        if (trains(a)) add<Id>(a, gradients_of(step, store_.routing(), a, gradient), check);
+        if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check);
     spare_ = {};
     step.resident.release(false);
     ++batches_;

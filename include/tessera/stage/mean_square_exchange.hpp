@@ -5,6 +5,7 @@
 #include <tessera/op/row_statistics.hpp>
 #include <tessera/op/update.hpp>
 #include <tessera/stage/optional_collectives.hpp>
+#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
@@ -50,12 +51,11 @@ class MeanSquareExchange {
   /// waits to know how many there are.
   std::span<const float* const> run_stage(std::span<const op::MergedGradients> merged,
                                           std::span<const std::int64_t> most_entries) {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
     find_rows(merged, most_entries);
     const std::size_t out =
-        place(sends_, counts_out_, ranks, [](const Pair& pair) { return pair.own_shard; });
+        place(sends_, counts_out_, [](const Pair& pair) { return pair.own_shard; });
     const std::size_t in =
-        place(receives_, counts_in_, ranks, [](const Pair& pair) { return pair.other_shard; });
+        place(receives_, counts_in_, [](const Pair& pair) { return pair.other_shard; });
     send_.resize(backend_, out);
     receive_.resize(backend_, in);
     // room that is left over travels, too
@@ -173,22 +173,14 @@ class MeanSquareExchange {
 
   /// Where each pair's floats begin in the message; how many go to each rank. Answers their sum.
   template <class ShardOf>
-  std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts, std::size_t ranks,
+  std::size_t place(std::vector<Pair>& pairs, std::vector<std::size_t>& counts,
                     ShardOf shard_of) const {
-    counts.assign(ranks, 0);
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
-    std::size_t begin = 0;  // of a rank's block
-    auto next = pairs.begin();
-    for (std::size_t r = 0; r < ranks; ++r) {
-      std::size_t at = begin;
-      for (; next != pairs.end() && next->rank == static_cast<int>(r); ++next) {
-        next->at = at;
-        at += static_cast<std::size_t>(next->rows.room * columns(shard_of(*next)).partials());
-      }
-      counts[r] = blocks.padded<float>(at - begin);
-      begin += counts[r];
-    }
-    return begin;
+    detail::BlockPlaces<float> places(detail::block_alignment(communicator_), counts,
+                                      routing_.ranks());
+    for (Pair& pair : pairs)
+      pair.at = places.take(
+          pair.rank, static_cast<std::size_t>(pair.rows.room * columns(shard_of(pair)).partials()));
+    return places.end();
   }
 
   void write(std::span<const op::MergedGradients> merged) {

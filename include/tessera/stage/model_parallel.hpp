@@ -5,12 +5,12 @@
 #include <tessera/sharding/policies.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/route.hpp>
+#include <tessera/stage/wire_order.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -64,29 +64,22 @@ class LocalIdExchange {
   }
 
  private:
-  /// Own slots that are not whole, source by source.
-  template <class Visit>
-  void for_each_cut(StepState& step, Visit&& visit) {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    for (int r = 0; r < routing_.ranks(); ++r)
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
-        const Slot& slot = routing_.own_slot(k);
-        const auto source = static_cast<std::size_t>(r);
-        visit(slot, r, k * ranks + source,
-              r == routing_.rank() ? step.routed(slot.feature, source)
-                                   : step.routed_of(slot.feature, source));
-      }
+  /// The bags of a slot's source that are cut.
+  op::Bags<Id> cut_from(const StepState& step, const WireSlot& of) const {
+    const auto source = static_cast<std::size_t>(of.rank);
+    return of.rank == routing_.rank() ? step.routed(of.slot->feature, source)
+                                      : step.routed_of(of.slot->feature, source);
   }
 
   /// A job per own slot and source that is not whole, in step.pack_jobs; its block in step.blocks.
   void list_cuts(StepState& step) {
     step.pack_jobs.clear();
     step.blocks.clear();
-    for_each_cut(step, [&](const Slot& slot, int, std::size_t, const op::Bags<Id>& bags) {
-      if (slot.whole) return;
-      step.blocks.push_back({slot.row_begin, slot.row_end});
-      step.pack_jobs.push_back({bags, {}, false});
-    });
+    for (const WireSlot& of : routing_.served()) {
+      if (of.slot->whole) continue;
+      step.blocks.push_back({of.slot->row_begin, of.slot->row_end});
+      step.pack_jobs.push_back({cut_from(step, of), {}, false});
+    }
     for (std::size_t j = 0; j < step.blocks.size(); ++j)
       step.pack_jobs[j].blocks = {&step.blocks[j], 1};
     if (!step.pack_jobs.empty()) op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, true});
@@ -95,15 +88,19 @@ class LocalIdExchange {
   void measure(StepState& step) {
     list_cuts(step);
     step.headers_in.clear();
-    step.counts_out.assign(static_cast<std::size_t>(routing_.ranks()), 0);  // samples per rank
+    detail::BlockPlaces<std::int32_t> samples(detail::block_alignment(communicator_),
+                                              step.counts_out, routing_.ranks());
+    step.arrival_begin.clear();  // of the samples of what is cut
     std::size_t bytes = 0, offsets = 0, positions = 0;
     auto next_block = step.blocks.begin();
-    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const op::Bags<Id>& bags) {
+    for (const WireSlot& of : routing_.served()) {
+      const Slot& slot = *of.slot;
+      const op::Bags<Id> bags = cut_from(step, of);
       IdMessageHeader& header = step.headers_in.emplace_back();
       if (slot.whole) {
-        step.received[i] = bags;
+        step.received[of.index] = bags;
         header.bags = bags.bags;
-        return;
+        continue;
       }
       const Block& block = *next_block++;
       header = {block.bags,
@@ -115,34 +112,31 @@ class LocalIdExchange {
                 sizeof(Id)};
       detail::require_lengths_fit(header, slot.feature);
       bytes += IdMessage(header, sizeof(Id)).size;
-      step.counts_out[rank] += static_cast<std::size_t>(block.bags);
+      step.arrival_begin.push_back(samples.take(of.rank, static_cast<std::size_t>(block.bags)));
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(block.bags) + 1;
       if (layout_.features[slot.feature].weighted)
         positions += static_cast<std::size_t>(block.entries);
-    });
+    }
     step.positions.resize(backend_, positions);
     step.ids_in.resize(backend_, bytes);
-    step.cut_samples.resize(backend_, pad(step.counts_out));
+    step.cut_samples.resize(backend_, samples.end());
     step.offsets.resize(backend_, offsets);
   }
 
   void cut(StepState& step) {
     std::byte* at = step.ids_in.data();
-    std::int32_t *next_sample = nullptr, *samples_block = step.cut_samples.data();
-    int begun = 0;  // blocks
     std::int64_t* next_offsets = step.offsets.data();
     std::int64_t* next_position = step.positions.data();
     step.offset_jobs.clear();
     auto next_header = step.headers_in.begin();
     auto next_block = step.blocks.begin();
-    for_each_cut(step, [&](const Slot& slot, int rank, std::size_t i, const op::Bags<Id>&) {
+    auto next_samples = step.arrival_begin.begin();
+    for (const WireSlot& of : routing_.served()) {
       const IdMessageHeader& header = *next_header++;
-      if (slot.whole) return;
-      for (; begun <= rank; ++begun)
-        next_sample = std::exchange(samples_block, samples_block + step.counts_out[begun]);
+      if (of.slot->whole) continue;
       const IdMessage m(header, sizeof(Id));
       Block& block = *next_block++;
-      op::Bags<Id>& received = step.received[i];
+      op::Bags<Id>& received = step.received[of.index];
       received.bags = header.bags;
       received.entry_bound = header.entries;
       received.ids = block.ids = reinterpret_cast<Id*>(at + m.ids);
@@ -157,13 +151,12 @@ class LocalIdExchange {
       if (m.has_scales)
         received.bag_scale = block.bag_scale = reinterpret_cast<float*>(at + m.scales);
       if (m.has_weights) {
-        step.received_positions[i] = block.positions = next_position;
+        step.received_positions[of.index] = block.positions = next_position;
         next_position += header.entries;
       }
-      block.samples = next_sample;
-      next_sample += header.bags;
+      block.samples = step.cut_samples.data() + *next_samples++;
       at += m.size;
-    });
+    }
     if (step.pack_jobs.empty()) return;
     op::run<op::PackBags<Id>>(backend_, {step.pack_jobs, false});
     op::run<op::OffsetsFromLengths>(backend_, {step.offset_jobs});
@@ -180,31 +173,21 @@ class LocalIdExchange {
     step.headers_out.resize(routing_.slots().size());
     detail::all_to_all<IdMessageHeader>(communicator_, step.headers_in, sizes_out, step.headers_out,
                                         sizes_in);
-    step.counts_in.assign(static_cast<std::size_t>(ranks), 0);
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (slot.whole) continue;
-      step.sent[s].bags = step.headers_out[s].bags;
-      step.counts_in[slot.rank] += static_cast<std::size_t>(step.headers_out[s].bags);
+    detail::BlockPlaces<std::int32_t> places(detail::block_alignment(communicator_), step.counts_in,
+                                             ranks);
+    step.message_begin.clear();
+    for (const WireSlot& to : routing_.requested()) {
+      if (to.slot->whole) continue;
+      step.sent[to.index].bags = step.headers_out[to.index].bags;
+      step.message_begin.push_back(
+          places.take(to.rank, static_cast<std::size_t>(step.sent[to.index].bags)));
     }
-    std::int32_t* block = step.samples.resize(backend_, pad(step.counts_in)).data();
+    const std::int32_t* const samples = step.samples.resize(backend_, places.end()).data();
     detail::all_to_all<std::int32_t>(communicator_, step.cut_samples.span(), step.counts_out,
                                      step.samples.span(), step.counts_in);
-    for (int r = 0; r < ranks; block += step.counts_in[static_cast<std::size_t>(r++)]) {
-      const std::int32_t* next = block;
-      for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s)
-        if (!routing_.slots()[s].whole) {
-          step.sent[s].samples = next;
-          next += step.sent[s].bags;
-        }
-    }
-  }
-  /// Makes blocks of samples as large as the communicator likes them. Answers their sum.
-  std::size_t pad(std::vector<std::size_t>& counts) const {
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
-    std::size_t sum = 0;
-    for (std::size_t& count : counts) sum += count = blocks.padded<std::int32_t>(count);
-    return sum;
+    auto next = step.message_begin.begin();
+    for (const WireSlot& to : routing_.requested())
+      if (!to.slot->whole) step.sent[to.index].samples = samples + *next++;
   }
 
   const Backend& backend_;

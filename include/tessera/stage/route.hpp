@@ -5,6 +5,7 @@
 #include <tessera/stage/agreement.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <algorithm>
@@ -129,56 +130,49 @@ class IdExchange {
   /// Other ranks' batches are like this one's.
   void expect_headers(StepState& step) {
     auto next = step.headers_in.begin();
-    for (int r = 0; r < routing_.ranks(); ++r)
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
-        const Slot& slot = routing_.own_slot(k);
-        const bool direct = r == routing_.rank() && slot.whole;  // and sends nothing
-        const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.routed(slot.feature);
-        *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
-      }
+    for (const WireSlot& from : routing_.served()) {
+      const Slot& slot = *from.slot;
+      const bool direct = from.rank == routing_.rank() && slot.whole;  // and sends nothing
+      const op::Bags<Id> bags = direct ? op::Bags<Id>{} : step.routed(slot.feature);
+      *next++ = header(step, slot.feature, bags.bags, bags.bags == 0 ? 0 : bags.entry_bound);
+    }
   }
 
   /// What ranks must have in common shows where they meet anyway.
   void check_headers(const StepState& step) const {
     auto header = step.headers_in.begin();
-    for (int r = 0; r < routing_.ranks(); ++r)
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k, ++header) {
-        require(header->id_size == sizeof(Id),
-                "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be "
-                "of one type",
-                routing_.rank(), r, header->id_size, sizeof(Id));
-        detail::require_same_rate("route", routing_.rank(), step.learning_rate, r,
-                                  header->learning_rate);
-      }
+    for (const WireSlot& from : routing_.served()) {
+      require(header->id_size == sizeof(Id),
+              "route on rank {}: rank {} gives ids of {} bytes, this rank ids of {}; all must be "
+              "of one type",
+              routing_.rank(), from.rank, header->id_size, sizeof(Id));
+      detail::require_same_rate("route", routing_.rank(), step.learning_rate, from.rank,
+                                header->learning_rate);
+      ++header;
+    }
   }
 
   void pack(StepState& step) {
-    const int ranks = routing_.ranks();
     const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
-    std::size_t bytes_out = 0, bytes_in = 0, samples = 0, positions = 0;
+    std::size_t samples = 0, positions = 0;
+    detail::BlockPlaces<std::byte> out(blocks, step.counts_out, routing_.ranks());
     step.message_begin.resize(routing_.slots().size());
-    for (int r = 0; r < ranks; ++r) {
-      const std::size_t begin = bytes_out;
-      for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
-        step.message_begin[s] = bytes_out;
-        bytes_out += message(step.headers_out[s]).size;
-        if (!packs_samples(step, s)) continue;
-        samples += static_cast<std::size_t>(step.sent[s].bags);
-        if (step.headers_out[s].weighted != 0)
-          positions += static_cast<std::size_t>(step.sent[s].entries);
-      }
-      bytes_out = begin + blocks.padded<std::byte>(bytes_out - begin);
-      step.counts_out[r] = bytes_out - begin;
+    for (const WireSlot& to : routing_.requested()) {
+      const std::size_t s = to.index;
+      step.message_begin[s] = out.take(to.rank, message(step.headers_out[s]).size);
+      if (!packs_samples(step, s)) continue;
+      samples += static_cast<std::size_t>(step.sent[s].bags);
+      if (step.headers_out[s].weighted != 0)
+        positions += static_cast<std::size_t>(step.sent[s].entries);
     }
+    detail::BlockPlaces<std::byte> in(blocks, step.counts_in, routing_.ranks());
+    step.arrival_begin.clear();
     auto header = step.headers_in.begin();
-    for (int r = 0; r < ranks; ++r) {
-      const std::size_t begin = bytes_in;
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) bytes_in += message(*header++).size;
-      bytes_in = begin + blocks.padded<std::byte>(bytes_in - begin);
-      step.counts_in[r] = bytes_in - begin;
-    }
+    for (const WireSlot& from : routing_.served())
+      step.arrival_begin.push_back(in.take(from.rank, message(*header++).size));
+    const std::size_t bytes_out = out.end();
+    step.ids_in.resize(backend_, in.end());
     step.ids_out.resize(backend_, bytes_out);
-    step.ids_in.resize(backend_, bytes_in);
     // room that is left over travels, too
     if (step.fixed_sizes()) backend_.fill_zero(step.ids_out.data(), bytes_out);
     step.samples.resize(backend_, samples);
@@ -209,34 +203,31 @@ class IdExchange {
   }
 
   void unpack(StepState& step) {
-    const int ranks = routing_.ranks();
     std::size_t offsets = 0;
     for (const IdMessageHeader& header : step.headers_in)
       if (header.one_hot == 0) offsets += static_cast<std::size_t>(header.bags) + 1;
     std::int64_t* next_offsets = step.offsets.resize(backend_, offsets).data();
-    step.received.assign(routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(ranks), {});
+    step.received.assign(
+        routing_.slots_of(routing_.rank()) * static_cast<std::size_t>(routing_.ranks()), {});
     step.offset_jobs.clear();
-    const std::byte* block = step.ids_in.data();
     auto next_header = step.headers_in.begin();
-    for (int r = 0; r < ranks; block += step.counts_in[static_cast<std::size_t>(r++)]) {
-      const std::byte* at = block;
-      for (std::size_t k = 0; k < routing_.slots_from(r); ++k) {
-        const IdMessageHeader& header = *next_header++;
-        const IdMessage m = message(header);
-        op::Bags<Id>& bags = step.received[k * static_cast<std::size_t>(ranks) + r];
-        bags.bags = header.bags;
-        bags.entry_bound = header.entries;
-        bags.ids = reinterpret_cast<const Id*>(at + m.ids);
-        if (m.has_lengths) {
-          bags.offsets = next_offsets;
-          step.offset_jobs.push_back(
-              {reinterpret_cast<const std::uint32_t*>(at + m.lengths), next_offsets, header.bags});
-          next_offsets += header.bags + 1;
-        }
-        if (m.has_weights) bags.weights = reinterpret_cast<const float*>(at + m.weights);
-        if (m.has_scales) bags.bag_scale = reinterpret_cast<const float*>(at + m.scales);
-        at += m.size;
+    auto next_arrival = step.arrival_begin.begin();
+    for (const WireSlot& from : routing_.served()) {
+      const IdMessageHeader& header = *next_header++;
+      const IdMessage m = message(header);
+      const std::byte* at = step.ids_in.data() + *next_arrival++;
+      op::Bags<Id>& bags = step.received[from.index];
+      bags.bags = header.bags;
+      bags.entry_bound = header.entries;
+      bags.ids = reinterpret_cast<const Id*>(at + m.ids);
+      if (m.has_lengths) {
+        bags.offsets = next_offsets;
+        step.offset_jobs.push_back(
+            {reinterpret_cast<const std::uint32_t*>(at + m.lengths), next_offsets, header.bags});
+        next_offsets += header.bags + 1;
       }
+      if (m.has_weights) bags.weights = reinterpret_cast<const float*>(at + m.weights);
+      if (m.has_scales) bags.bag_scale = reinterpret_cast<const float*>(at + m.scales);
     }
     op::run<op::OffsetsFromLengths>(backend_, {step.offset_jobs});
   }

@@ -12,6 +12,7 @@
 #include <tessera/stage/distinct_rows.hpp>
 #include <tessera/stage/resident_rows.hpp>
 #include <tessera/stage/step_report.hpp>
+#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>
@@ -159,6 +160,7 @@ struct Step {
   std::vector<typename op::PackBags<Id>::Block> blocks;
   std::vector<typename op::PackBags<Id>::Job> pack_jobs;
   std::vector<std::size_t> message_begin;  ///< by slot, in ids_out
+  std::vector<std::size_t> arrival_begin;  ///< by RankLayout::served(), in ids_in
 
   std::vector<IdMessageHeader> headers_out, headers_in;
   std::vector<std::size_t> counts_out, counts_in;
@@ -169,20 +171,19 @@ struct Step {
   Buffer<std::int64_t, Backend> offsets;
   std::vector<op::OffsetsFromLengths::Job> offset_jobs;
 
-  /// pooled vectors to send, or gradients received: by source rank, slot, part
+  /// pooled vectors to send, or gradients received
   Buffer<float, Backend> owner_vectors;
-  /// pooled vectors received, or gradients to send: by rank, slot, part
+  /// pooled vectors received, or gradients to send
   Buffer<float, Backend> requester_vectors;
-  std::vector<std::size_t> owner_counts, requester_counts;  ///< floats per rank
   /// the same vectors in a codec's form
   Buffer<std::byte, Backend> owner_encoded, requester_encoded;
-  std::vector<std::size_t> owner_bytes, requester_bytes;  ///< per rank
+  /// where they lie there: set by `lookup`, and by `split` for gradients
+  WireOrder wire;
   std::vector<op::LookupGroup<Id>> lookups;
   std::vector<op::GradientGroup<Id>> gradients;
   /// in slots of caches
   ResidentRows<Id, Backend> resident;
   std::vector<op::MoveRows::Job> moves;
-  std::vector<std::size_t> next_vector;  ///< by source rank: of for_each_group
 
   /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
   op::Bags<Id> routed(int feature, std::size_t i = 0) const {
@@ -194,20 +195,31 @@ struct Step {
                                     : inputs.part(feature, rank);
   }
 
-  /// Where the vectors of a part of a slot go: columns of the output, or, per distinct id, of this
-  /// step's rows.
-  MatrixView<float> output_of(const Slot& slot, const SlotPart& part,
-                              MatrixView<float> output) const {
-    if (!distinct.active(slot.feature)) return output.column_range(part.column, part.width);
-    return distinct.rows(slot.feature)
-        .column_range(part.column - distinct.column(slot.feature), part.width);
+  /// Where the vectors of a piece go: columns of the output, or, per distinct id, of this step's
+  /// rows.
+  MatrixView<float> output_of(const Piece& piece, MatrixView<float> output) const {
+    const SlotPart& part = piece.columns();
+    const int feature = piece.slot->feature;
+    if (!distinct.active(feature)) return output.column_range(part.column, part.width);
+    return distinct.rows(feature).column_range(part.column - distinct.column(feature), part.width);
   }
   /// Where their gradients come from, likewise.
-  MatrixView<const float> gradient_of(const Slot& slot, const SlotPart& part,
-                                      MatrixView<const float> gradient) const {
-    if (!distinct.active(slot.feature)) return gradient.column_range(part.column, part.width);
-    return distinct.gradients(slot.feature)
-        .column_range(part.column - distinct.column(slot.feature), part.width);
+  MatrixView<const float> gradient_of(const Piece& piece, MatrixView<const float> gradient) const {
+    const SlotPart& part = piece.columns();
+    const int feature = piece.slot->feature;
+    if (!distinct.active(feature)) return gradient.column_range(part.column, part.width);
+    return distinct.gradients(feature).column_range(part.column - distinct.column(feature),
+                                                    part.width);
+  }
+  /// As owner: the vectors of a piece that travels.
+  MatrixView<float> owner_vectors_of(const Piece& piece) const {
+    return {owner_vectors.data() + piece.first_float, piece.rows, piece.columns().width};
+  }
+  /// The bags of a piece that this rank serves.
+  op::Bags<Id> bags_of(const Piece& piece) const {
+    op::Bags<Id> bags = received[piece.index];
+    bags.row_bias = piece.columns().row_bias;
+    return bags;
   }
 
   /// Finds the distinct ids of this rank's samples; `vectors` are those asked for.

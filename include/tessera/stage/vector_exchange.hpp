@@ -9,15 +9,13 @@
 #include <tessera/op/exchange.hpp>
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <type_traits>
-#include <utility>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -33,31 +31,32 @@ class VectorExchange {
                  detail::BlockAlignment blocks)
       : routing_(routing), forward_(forward), backward_(backward), blocks_(blocks) {}
 
-  /// What this rank, as owner, has for each source; and, as requester, gets from each owner.
+  /// Where vectors lie on their way, and room for those that this rank looks up and gets.
   template <IdType Id>
   void size(const Backend& backend, Step<Id, Backend>& step) const {
-    resize(backend, step, Way::vectors);
+    forward_.visit([&]<class C>(std::type_identity<C>) { order<C>(backend, step, Way::vectors); });
   }
 
   /// Owners' pooled vectors go to the ranks of the samples.
   template <IdType Id>
   void to_requesters(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
+    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
-        size_encoded<C>(backend, step, Way::vectors);
         std::vector<typename op::EncodeRows<C>::Job> jobs;
-        for_each_owner_row<C>(
-            step, Way::vectors,
-            [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
-              jobs.push_back({vectors, width, encoded, rows, width, nullptr});
-            });
+        for (const Piece& piece : served.pieces()) {
+          const MatrixView<float> vectors = step.owner_vectors_of(piece);
+          jobs.push_back({vectors.data, vectors.stride,
+                          step.owner_encoded.data() + piece.first_byte, piece.rows,
+                          piece.columns().width, nullptr});
+        }
         op::run<op::EncodeRows<C>>(backend, {jobs});
-        detail::all_to_all<std::byte>(communicator, step.owner_encoded.span(), step.owner_bytes,
-                                      step.requester_encoded.span(), step.requester_bytes);
+        detail::all_to_all<std::byte>(communicator, step.owner_encoded.span(), served.bytes(),
+                                      step.requester_encoded.span(), requested.bytes());
       } else {
-        detail::all_to_all<float>(communicator, step.owner_vectors.span(), step.owner_counts,
-                                  step.requester_vectors.span(), step.requester_counts);
+        detail::all_to_all<float>(communicator, step.owner_vectors.span(), served.floats(),
+                                  step.requester_vectors.span(), requested.floats());
       }
     });
   }
@@ -71,24 +70,22 @@ class VectorExchange {
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
         std::vector<typename op::DecodeRows<C>::Job> jobs;
-        for_each_requested<C>(
-            step, Way::vectors, step.requester_encoded.data(), step.requester_bytes,
-            [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
-              const MatrixView<float> target = step.output_of(slot, part, output);
-              jobs.push_back({at, target.data, target.stride, step.sent[s].bags, part.width,
-                              step.sent[s].samples, adds(step, slot)});
-            });
+        for (const Piece& piece : step.wire.requested().pieces()) {
+          const MatrixView<float> target = step.output_of(piece, output);
+          jobs.push_back({step.requester_encoded.data() + piece.first_byte, target.data,
+                          target.stride, piece.rows, piece.columns().width,
+                          step.sent[piece.index].samples, adds(step, *piece.slot)});
+        }
         op::run<op::DecodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
-        for_each_requested<C>(
-            step, Way::vectors, step.requester_vectors.data(), step.requester_counts,
-            [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-              const MatrixView<float> target = step.output_of(slot, part, output);
-              step.moves.push_back({packed, part.width, target.data, target.stride,
-                                    step.sent[s].bags, part.width, step.sent[s].samples, true,
-                                    adds(step, slot)});
-            });
+        for (const Piece& piece : step.wire.requested().pieces()) {
+          const MatrixView<float> target = step.output_of(piece, output);
+          const int width = piece.columns().width;
+          step.moves.push_back({step.requester_vectors.data() + piece.first_float, width,
+                                target.data, target.stride, piece.rows, width,
+                                step.sent[piece.index].samples, true, adds(step, *piece.slot)});
+        }
         op::run<op::MoveRows>(backend, {step.moves});
       }
     });
@@ -98,29 +95,26 @@ class VectorExchange {
   template <IdType Id>
   void split(const Backend& backend, Step<Id, Backend>& step,
              MatrixView<const float> gradient) const {
-    if (!all_gradients_) resize(backend, step, Way::gradients);
     backward_.visit([&]<class C>(std::type_identity<C>) {
+      order<C>(backend, step, Way::gradients);
       if constexpr (encodes<C>) {
-        size_encoded<C>(backend, step, Way::gradients);
         std::vector<typename op::EncodeRows<C>::Job> jobs;
-        for_each_requested<C>(
-            step, Way::gradients, step.requester_encoded.data(), step.requester_bytes,
-            [&](const Slot& slot, const SlotPart& part, std::size_t s, std::byte* at) {
-              const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
-              jobs.push_back({source.data, source.stride, at, step.sent[s].bags, part.width,
-                              step.sent[s].samples});
-            });
+        for (const Piece& piece : step.wire.requested().pieces()) {
+          const MatrixView<const float> source = step.gradient_of(piece, gradient);
+          jobs.push_back({source.data, source.stride,
+                          step.requester_encoded.data() + piece.first_byte, piece.rows,
+                          piece.columns().width, step.sent[piece.index].samples});
+        }
         op::run<op::EncodeRows<C>>(backend, {jobs});
       } else {
         step.moves.clear();
-        for_each_requested<C>(
-            step, Way::gradients, step.requester_vectors.data(), step.requester_counts,
-            [&](const Slot& slot, const SlotPart& part, std::size_t s, float* packed) {
-              const MatrixView<const float> source = step.gradient_of(slot, part, gradient);
-              step.moves.push_back({source.data, source.stride, packed, part.width,
-                                    step.sent[s].bags, part.width, step.sent[s].samples, false,
-                                    false});
-            });
+        for (const Piece& piece : step.wire.requested().pieces()) {
+          const MatrixView<const float> source = step.gradient_of(piece, gradient);
+          const int width = piece.columns().width;
+          step.moves.push_back({source.data, source.stride,
+                                step.requester_vectors.data() + piece.first_float, width,
+                                piece.rows, width, step.sent[piece.index].samples, false, false});
+        }
         op::run<op::MoveRows>(backend, {step.moves});
       }
     });
@@ -130,22 +124,21 @@ class VectorExchange {
   template <IdType Id>
   void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
+    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
     backward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (encodes<C>) {
         detail::all_to_all<std::byte>(communicator, step.requester_encoded.span(),
-                                      step.requester_bytes, step.owner_encoded.span(),
-                                      step.owner_bytes);
+                                      requested.bytes(), step.owner_encoded.span(), served.bytes());
         std::vector<typename op::DecodeRows<C>::Job> jobs;
-        for_each_owner_row<C>(
-            step, Way::gradients,
-            [&](float* vectors, std::byte* encoded, std::int64_t rows, int width) {
-              jobs.push_back({encoded, vectors, width, rows, width, nullptr, false});
-            });
+        for (const Piece& piece : served.pieces()) {
+          const MatrixView<float> vectors = step.owner_vectors_of(piece);
+          jobs.push_back({step.owner_encoded.data() + piece.first_byte, vectors.data,
+                          vectors.stride, piece.rows, piece.columns().width, nullptr, false});
+        }
         op::run<op::DecodeRows<C>>(backend, {jobs});
       } else {
-        detail::all_to_all<float>(communicator, step.requester_vectors.span(),
-                                  step.requester_counts, step.owner_vectors.span(),
-                                  step.owner_counts);
+        detail::all_to_all<float>(communicator, step.requester_vectors.span(), requested.floats(),
+                                  step.owner_vectors.span(), served.floats());
       }
     });
   }
@@ -154,13 +147,6 @@ class VectorExchange {
   template <class C>
   static constexpr bool encodes = !std::is_same_v<C, Fp32>;
 
-  static std::size_t floats(std::int64_t rows, int width) {
-    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width);
-  }
-  static std::size_t sum(const std::vector<std::size_t>& counts) {
-    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-  }
-
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
   template <IdType Id>
@@ -168,99 +154,22 @@ class VectorExchange {
     return !slot.whole && (!step.distinct.active(slot.feature) || step.fixed_sizes());
   }
 
-  /// Floats to and from each rank, and room for them.
-  template <IdType Id>
-  void resize(const Backend& backend, Step<Id, Backend>& step, Way way) const {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    step.owner_counts.assign(ranks, 0);
-    step.requester_counts.assign(ranks, 0);
-    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
-      step.owner_counts[rank] += floats(rows, width);
-    });
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot) && slot.goes(way))
-        step.requester_counts[slot.rank] += floats(step.sent[s].bags, slot.width());
-    pad<float>(step.owner_counts);
-    pad<float>(step.requester_counts);
-    step.owner_vectors.resize(backend, sum(step.owner_counts));
-    if (forward_.template is<Fp32>() || backward_.template is<Fp32>())
-      step.requester_vectors.resize(backend, sum(step.requester_counts));
-  }
-
-  template <class T>
-  void pad(std::vector<std::size_t>& counts) const {
-    for (std::size_t& count : counts) count = blocks_.template padded<T>(count);
-  }
-
-  /// Visits the vectors that this rank has for others, in their order: f(source rank, rows, width).
-  template <IdType Id, class F>
-  void for_each_owned(const Step<Id, Backend>& step, Way way, F&& f) const {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    for (std::size_t r = 0; r < ranks; ++r)
-      for (std::size_t k = 0; k < routing_.slots_of(routing_.rank()); ++k) {
-        const Slot& slot = routing_.own_slot(k);
-        if ((slot.whole && static_cast<int>(r) == routing_.rank()) || !slot.goes(way)) continue;
-        for (const SlotPart& part : slot.parts) f(r, step.received[k * ranks + r].bags, part.width);
-      }
-  }
-
-  /// The same with their places as floats and in the form of codec C: f(floats, encoded, rows,
-  /// width).
-  template <Codec C, IdType Id, class F>
-  void for_each_owner_row(Step<Id, Backend>& step, Way way, F&& f) const {
-    float *vectors = nullptr, *block = step.owner_vectors.data();
-    std::byte *encoded = nullptr, *encoded_block = step.owner_encoded.data();
-    std::size_t begun = 0;  // blocks
-    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
-      for (; begun <= rank; ++begun) {
-        vectors = std::exchange(block, block + step.owner_counts[begun]);
-        encoded = std::exchange(encoded_block, encoded_block + step.owner_bytes[begun]);
-      }
-      if (rows != 0) f(vectors, encoded, rows, width);
-      vectors += floats(rows, width);
-      encoded += static_cast<std::size_t>(rows) * C::bytes(width);
-    });
-  }
-
-  /// Visits the vectors that this rank gets from (or gives back to) owners: f(slot, part, index of
-  /// the slot, place in `block`). `sizes`: of each rank's block.
-  template <Codec C, IdType Id, class T, class F>
-  void for_each_requested(const Step<Id, Backend>& step, Way way, T* block,
-                          const std::vector<std::size_t>& sizes, F&& f) const {
-    if (!routing_.exchanges()) return;  // nor are there sizes
-    for (int r = 0; r < routing_.ranks(); block += sizes[static_cast<std::size_t>(r++)]) {
-      T* at = block;
-      for (std::size_t s = routing_.slots_begin(r); s < routing_.slots_end(r); ++s) {
-        const Slot& slot = routing_.slots()[s];
-        if (routing_.direct(slot) || !slot.goes(way)) continue;
-        for (const SlotPart& part : slot.parts) {
-          if (step.sent[s].bags != 0) f(slot, part, s, at);
-          at += static_cast<std::size_t>(step.sent[s].bags) * (C::bytes(part.width) / sizeof(T));
-        }
-      }
+  template <Codec C, IdType Id>
+  void order(const Backend& backend, Step<Id, Backend>& step, Way way) const {
+    step.wire.set(routing_, blocks_, way, std::span<const op::Bags<Id>>(step.received),
+                  std::span<const typename Step<Id, Backend>::Sent>(step.sent),
+                  [](int width) { return C::bytes(width); });
+    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
+    step.owner_vectors.resize(backend, served.all_floats());
+    if constexpr (encodes<C>) {
+      step.owner_encoded.resize(backend, served.all_bytes());
+      step.requester_encoded.resize(backend, requested.all_bytes());
+    } else {
+      step.requester_vectors.resize(backend, requested.all_floats());
     }
   }
 
-  template <Codec C, IdType Id>
-  void size_encoded(const Backend& backend, Step<Id, Backend>& step, Way way) const {
-    step.owner_bytes.assign(step.owner_counts.size(), 0);
-    step.requester_bytes.assign(step.owner_counts.size(), 0);
-    for_each_owned(step, way, [&](std::size_t rank, std::int64_t rows, int width) {
-      step.owner_bytes[rank] += static_cast<std::size_t>(rows) * C::bytes(width);
-    });
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s)
-      if (const Slot& slot = routing_.slots()[s]; !routing_.direct(slot) && slot.goes(way))
-        for (const SlotPart& part : slot.parts)
-          step.requester_bytes[slot.rank] +=
-              static_cast<std::size_t>(step.sent[s].bags) * C::bytes(part.width);
-    pad<std::byte>(step.owner_bytes);
-    pad<std::byte>(step.requester_bytes);
-    step.owner_encoded.resize(backend, sum(step.owner_bytes));
-    step.requester_encoded.resize(backend, sum(step.requester_bytes));
-  }
-
   const RankLayout& routing_;
-  const bool all_gradients_ = routing_.all_gradients();
   Forward forward_;
   Backward backward_;
   const detail::BlockAlignment blocks_;

@@ -7,6 +7,7 @@
 #include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/wire_order.hpp>
 #include <tessera/tables/table_store.hpp>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ class WeightGradientStage {
       scale_means(step, out);
       return;
     }
-    size_owner(step);
+    order_served(step);
     compute<Id>(step, gradient,
                 [&](const Slot&, const op::Bags<Id>& bags, std::size_t part, std::size_t received) {
                   return owner_dots_.data() + first_dot_[received] +
@@ -58,10 +59,10 @@ class WeightGradientStage {
     if (step.model_parallel) {
       add_own(step, out);
     } else {
-      size_requester(step);
+      order_requested(step);
       if (routing_.exchanges())
-        detail::all_to_all<float>(communicator_, owner_dots_.span(), owner_counts_,
-                                  requester_dots_.span(), requester_counts_);
+        detail::all_to_all<float>(communicator_, owner_dots_.span(), served_.floats(),
+                                  requester_dots_.span(), requested_.floats());
       else
         std::swap(owner_dots_,
                   requester_dots_);  // all slots are this rank's own, in the same order
@@ -92,31 +93,29 @@ class WeightGradientStage {
     return bags.bags == 0 ? 0 : bags.entry_bound;
   }
 
-  /// Own slots' dots lie by source rank, slot, part.
+  /// One float per entry and part.
+  template <class Entries>
+  void order(WireSide& side, std::span<const WireSlot> slots, const Entries& entries) {
+    side.list(slots, routing_.ranks(), detail::block_alignment(communicator_), entries,
+              [](const SlotPart&) { return WireSide::RowSize{.floats = 1}; });
+  }
+
   template <IdType Id>
-  void size_owner(Step<Id, Backend>& step) {
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    owner_counts_.assign(ranks, 0);
+  void order_served(Step<Id, Backend>& step) {
+    order(served_, routing_.served(), [&](const WireSlot& of) {
+      const op::Bags<Id>& bags = step.received[of.index];
+      // An own batch without ids may have no weights, and yet room for some.
+      const bool own = of.rank == routing_.rank();
+      const bool there = own ? travels(step, *of.slot) : bags.weights != nullptr;
+      return there ? entries(bags) : std::int64_t{0};
+    });
     first_dot_.assign(step.received.size(), 0);
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
-    std::size_t total = 0;
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const std::size_t begin = total;
-      for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
-        const Slot& slot = routing_.own_slot(k);
-        // An own batch without ids may have no weights, and yet room for some.
-        const bool own = static_cast<int>(r) == routing_.rank();
-        if (own ? !travels(step, slot) : step.received[k * ranks + r].weights == nullptr) continue;
-        first_dot_[k * ranks + r] = total;
-        total +=
-            static_cast<std::size_t>(entries(step.received[k * ranks + r])) * slot.parts.size();
-      }
-      owner_counts_[r] = blocks.padded<float>(total - begin);
-      total = begin + owner_counts_[r];
-    }
-    owner_dots_.resize(backend_, total);
+    for (const Piece& piece : served_.pieces())
+      if (piece.part == 0) first_dot_[piece.index] = piece.first_float;
+    owner_dots_.resize(backend_, served_.all_floats());
     // room that is left over travels, too
-    if (step.fixed_sizes()) backend_.fill_zero(owner_dots_.data(), total * sizeof(float));
+    if (step.fixed_sizes())
+      backend_.fill_zero(owner_dots_.data(), served_.all_floats() * sizeof(float));
   }
 
   /// Dots of the entries of a slot's part go to output_of(slot, bags, part, place in received),
@@ -128,19 +127,15 @@ class WeightGradientStage {
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       std::vector<Group> groups;
-      for_each_group(
-          step, routing_, static_cast<int>(a), Way::gradients,
-          [&](const op::Bags<Id>& bags, const Slot& slot, std::size_t part, std::size_t received,
-              float* packed) {
-            if (bags.weights == nullptr || bags.entry_bound == 0) return;
-            const SlotPart& p = slot.parts[part];
-            const MatrixView<const float> own = step.gradient_of(slot, p, gradient);
-            const bool direct = packed == nullptr;
-            const op::GradientGroup<Id> source{step.resident.placed(bags, received, part),
-                                               direct ? own.data : packed,
-                                               direct ? own.stride : p.width};
-            groups.push_back({source, output_of(slot, bags, part, received), from_first_entry});
-          });
+      for (const Piece& piece : step.wire.sums(a)) {
+        const op::Bags<Id> bags = step.bags_of(piece);
+        if (bags.weights == nullptr || bags.entry_bound == 0) continue;
+        const MatrixView<const float> of_vectors = gradient_at_owner(step, piece, gradient);
+        groups.push_back({{step.resident.placed(bags, piece.index, piece.part), of_vectors.data,
+                           of_vectors.stride},
+                          output_of(*piece.slot, bags, piece.part, piece.index),
+                          from_first_entry});
+      }
       store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
         using Op = op::WeightGradients<T, Id, Width>;
         std::vector<typename Op::Group> of_width;
@@ -151,48 +146,29 @@ class WeightGradientStage {
     }
   }
 
-  /// Entries of a slot as this rank sent them.
   template <IdType Id>
-  std::int64_t sent_entries(const Step<Id, Backend>& step, std::size_t s) const {
-    const Slot& slot = routing_.slots()[s];
-    return routing_.direct(slot) ? entries(step.inputs.part(slot.feature, 0))
-                                 : step.sent[s].entries;
-  }
-
-  template <IdType Id>
-  void size_requester(Step<Id, Backend>& step) {
-    requester_counts_.assign(static_cast<std::size_t>(routing_.ranks()), 0);
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (travels(step, slot))
-        requester_counts_[slot.rank] +=
-            static_cast<std::size_t>(sent_entries(step, s)) * slot.parts.size();
-    }
-    const detail::BlockAlignment blocks = detail::block_alignment(communicator_);
-    std::size_t total = 0;
-    for (std::size_t& count : requester_counts_) total += count = blocks.padded<float>(count);
-    requester_dots_.resize(backend_, total);
+  void order_requested(Step<Id, Backend>& step) {
+    order(requested_, routing_.requested(), [&](const WireSlot& of) {
+      if (!travels(step, *of.slot)) return std::int64_t{0};
+      return routing_.direct(*of.slot) ? entries(step.inputs.part(of.slot->feature, 0))
+                                       : step.sent[of.index].entries;
+    });
+    requester_dots_.resize(backend_, requested_.all_floats());
   }
 
   template <IdType Id>
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
-    const float *dots = nullptr, *block = requester_dots_.data();
-    int begun = 0;  // blocks
-    for (std::size_t s = 0; s < routing_.slots().size(); ++s) {
-      const Slot& slot = routing_.slots()[s];
-      if (!travels(step, slot)) continue;
-      for (; begun <= slot.rank; ++begun)
-        dots = std::exchange(block, block + requester_counts_[static_cast<std::size_t>(begun)]);
-      const FeatureInput<Id>& input = step.inputs[slot.feature];
-      const op::AddEntryValues::Job job{.count = sent_entries(step, s),
-                                        .entries = step.sent[s].positions,
-                                        .offsets = input.bags.offsets,
-                                        .bags = input.bags.bags,
-                                        .positions = input.positions,
-                                        .base = input.base,
-                                        .target = out.data()};
-      add_parts(jobs, slot, dots, job);
+    for (const Piece& piece : requested_.pieces()) {
+      const FeatureInput<Id>& input = step.inputs[piece.slot->feature];
+      jobs.push_back({.values = requester_dots_.data() + piece.first_float,
+                      .count = piece.rows,
+                      .entries = step.sent[piece.index].positions,
+                      .offsets = input.bags.offsets,
+                      .bags = input.bags.bags,
+                      .positions = input.positions,
+                      .base = input.base,
+                      .target = out.data()});
     }
     op::run<op::AddEntryValues>(backend_, {jobs});
   }
@@ -201,27 +177,23 @@ class WeightGradientStage {
   template <IdType Id>
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
-    const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    for (std::size_t r = 0; r < ranks; ++r)
-      for (std::size_t k = 0; k < routing_.slots_from(static_cast<int>(r)); ++k) {
-        const Slot& slot = routing_.own_slot(k);
-        const op::Bags<Id>& bags = step.received[k * ranks + r];
-        if (!weighted(slot) || bags.bags == 0) continue;
-        const FeatureInput<Id>& input = step.inputs[slot.feature];
-        // One-hot parts of the batch count their entries from their first sample. What was cut
-        // knows its entries' positions in the part.
-        const std::int64_t shift = input.bags.offsets == nullptr ? step.sample_begin[r] : 0;
-        const float* dots = owner_dots_.data() + first_dot_[k * ranks + r];
-        const op::AddEntryValues::Job job{
-            .count = bags.entry_bound,
-            .entries = step.received_positions[k * ranks + r],
-            .offsets = bags.offsets,
-            .bags = bags.bags,
-            .positions = input.positions == nullptr ? nullptr : input.positions + shift,
-            .base = input.base + shift,
-            .target = out.data()};
-        add_parts(jobs, slot, dots, job);
-      }
+    for (const Piece& piece : served_.pieces()) {
+      const op::Bags<Id>& bags = step.received[piece.index];
+      const FeatureInput<Id>& input = step.inputs[piece.slot->feature];
+      // One-hot parts of the batch count their entries from their first sample. What was cut
+      // knows its entries' positions in the part.
+      const std::int64_t shift = input.bags.offsets == nullptr
+                                     ? step.sample_begin[static_cast<std::size_t>(piece.rank)]
+                                     : 0;
+      jobs.push_back({.values = owner_dots_.data() + piece.first_float,
+                      .count = piece.rows,
+                      .entries = step.received_positions[piece.index],
+                      .offsets = bags.offsets,
+                      .bags = bags.bags,
+                      .positions = input.positions == nullptr ? nullptr : input.positions + shift,
+                      .base = input.base + shift,
+                      .target = out.data()});
+    }
     op::run<op::AddEntryValues>(backend_, {jobs});
   }
 
@@ -256,15 +228,6 @@ class WeightGradientStage {
     }
   }
 
-  /// A job for each part of a slot. `dots` moves behind what they have.
-  static void add_parts(std::vector<op::AddEntryValues::Job>& jobs, const Slot& slot,
-                        const float*& dots, op::AddEntryValues::Job job) {
-    for (std::size_t part = 0; part < slot.parts.size(); ++part, dots += job.count) {
-      job.values = dots;
-      if (job.count != 0) jobs.push_back(job);
-    }
-  }
-
   /// The weights that were used are w / ids of the bag.
   template <IdType Id>
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
@@ -283,9 +246,8 @@ class WeightGradientStage {
   const Store& store_;
   const Layout& layout_;
   const RankLayout& routing_;
-  std::vector<std::size_t> owner_counts_, requester_counts_;  // floats per rank
-  // of (own slot, source), in owner_dots_
-  std::vector<std::size_t> first_dot_;
+  WireSide served_, requested_;
+  std::vector<std::size_t> first_dot_;  // in owner_dots_, by Step::received
   Buffer<float, Backend> owner_dots_, requester_dots_;
 };
 

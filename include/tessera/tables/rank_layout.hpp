@@ -48,6 +48,14 @@ struct Slot {
   }
 };
 
+/// A slot between this rank and another, in the order of the wire (RankLayout::served, requested).
+struct WireSlot {
+  int rank = 0;  ///< at the other end
+  const Slot* slot = nullptr;
+  /// served: in own slots x ranks, the place of (slot, rank); requested: in RankLayout::slots()
+  std::size_t index = 0;
+};
+
 /// Slots of one feature whose rows are disjoint: one pass over the ids serves them all.
 struct SlotChain {
   int feature = 0;
@@ -92,7 +100,10 @@ class RankLayout {
     plan_arenas(layout, training);
     add_slots(layout, training);
     add_chains();
+    order_slots();
   }
+  RankLayout(RankLayout&&) = default;
+  RankLayout& operator=(RankLayout&&) = default;
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
@@ -109,6 +120,11 @@ class RankLayout {
     return slots_of(rank_) - (source == rank_ ? 0 : replicated_slots_);
   }
   const Slot& own_slot(std::size_t k) const { return slots_[slots_begin(rank_) + k]; }
+  /// The order of the wire, by the rank at the other end, then by slot: all that travels between
+  /// two ranks, of ids and vectors, lies so. This rank's own slots, of every rank that sends to
+  /// them; and all slots that this rank's samples may need, as slots().
+  const std::vector<WireSlot>& served() const { return served_; }
+  const std::vector<WireSlot>& requested() const { return requested_; }
   const std::vector<SlotChain>& chains() const { return chains_; }
   /// Whether ids and vectors pass through an exchange; the same on every rank. Not where all tables
   /// have a whole copy on every rank.
@@ -292,6 +308,15 @@ class RankLayout {
     }
   }
 
+  void order_slots() {
+    const auto ranks = static_cast<std::size_t>(ranks_);
+    for (std::size_t r = 0; r < ranks; ++r)
+      for (std::size_t k = 0; k < slots_from(static_cast<int>(r)); ++k)
+        served_.push_back({static_cast<int>(r), &own_slot(k), k * ranks + r});
+    for (std::size_t s = 0; s < slots_.size(); ++s)
+      requested_.push_back({slots_[s].rank, &slots_[s], s});
+  }
+
   struct ShardPlace {
     int arena = -1;
     std::int64_t row_bias = 0;
@@ -305,6 +330,7 @@ class RankLayout {
   std::vector<Slot> slots_;
   std::vector<std::size_t> first_slot_;
   std::size_t replicated_slots_ = 0;
+  std::vector<WireSlot> served_, requested_;
   std::vector<SlotChain> chains_;
   std::vector<std::pair<std::int64_t, int>> summed_columns_;
   std::vector<int> local_features_;
