@@ -100,7 +100,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-template <class... Policies>
+template <bool kDeduplicate, class... Policies>
 void exchange_policies(benchmark::State& state) {
   const int bag = static_cast<int>(state.range(0));
   std::vector<double> times;
@@ -108,8 +108,8 @@ void exchange_policies(benchmark::State& state) {
   run_ranks(kRanks, [&](ThreadCommunicator& threads) {
     Distant distant{threads, std::chrono::microseconds(state.range(1))};
     Comm c(distant);
-    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, row_wise(),
-                                                                     {.learning_rate = 1e-3f});
+    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(
+        c, Host{}, row_wise(), {.learning_rate = 1e-3f, .deduplicate = kDeduplicate});
     typename decltype(e)::template StepState<std::int32_t> step;
     std::vector<Bags10> batches;
     for (int b = 0; b < kBatches; ++b)
@@ -146,7 +146,7 @@ void exchange_policies(benchmark::State& state) {
   state.counters["gradients_MB"] = gradients * 1e-6;
 }
 
-template <class... Policies>
+template <bool kDeduplicate, class... Policies>
 void traffic(benchmark::State& state) {
   constexpr int kFour = 4;
   constexpr std::int64_t kFewRows = 50'000;
@@ -169,8 +169,8 @@ void traffic(benchmark::State& state) {
   run_ranks(kFour, [&](ThreadCommunicator& threads) {
     Distant distant{threads};
     Comm c(distant);
-    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(c, Host{}, layout,
-                                                                     {.learning_rate = 1e-3f});
+    LayoutCollection<Widths<kWidth>, Sgd, Host, Comm, Policies...> e(
+        c, Host{}, layout, {.learning_rate = 1e-3f, .deduplicate = kDeduplicate});
     const Bags10 batch = make_batch(static_cast<unsigned>(c.rank()), bag, kFewRows);
     std::vector<float> output(static_cast<std::size_t>(kSamples * kColumns)),
         gradient(output.size(), 1e-3f);
@@ -255,15 +255,15 @@ void cuts(benchmark::internal::Benchmark* bench) {
 
 }  // namespace
 
-BENCHMARK(exchange_policies<>)->Apply(bags);
-BENCHMARK(exchange_policies<EncodeWith<Bf16>>)->Apply(bags);
-BENCHMARK(exchange_policies<EncodeWith<Int8, Bf16>>)->Apply(bags);
-BENCHMARK(exchange_policies<Deduplicate>)->Apply(bags);
-BENCHMARK(exchange_policies<Deduplicate, EncodeWith<Bf16>>)->Apply(bags);
-BENCHMARK(traffic<>)->Apply(cuts);
-BENCHMARK(traffic<EncodeWith<Bf16>>)->Apply(cuts);
-BENCHMARK(traffic<EncodeWith<Int8, Bf16>>)->Apply(cuts);
-BENCHMARK(traffic<Deduplicate>)->Apply(cuts);
+BENCHMARK(exchange_policies<false>)->Apply(bags);
+BENCHMARK(exchange_policies<false, EncodeWith<Bf16>>)->Apply(bags);
+BENCHMARK(exchange_policies<false, EncodeWith<Int8, Bf16>>)->Apply(bags);
+BENCHMARK(exchange_policies<true>)->Apply(bags);
+BENCHMARK(exchange_policies<true, EncodeWith<Bf16>>)->Apply(bags);
+BENCHMARK(traffic<false>)->Apply(cuts);
+BENCHMARK(traffic<false, EncodeWith<Bf16>>)->Apply(cuts);
+BENCHMARK(traffic<false, EncodeWith<Int8, Bf16>>)->Apply(cuts);
+BENCHMARK(traffic<true>)->Apply(cuts);
 BENCHMARK(route_ahead)
     ->ArgNames({"ahead", "added_us"})
     ->Args({0, 0})

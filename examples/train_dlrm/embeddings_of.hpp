@@ -50,12 +50,11 @@ inline tessera::TableFiles files_of(const EmbeddingOptions& options, const tesse
 /// `Optimizers`: those of kOptimizers, from `first_group` on.
 template <class Backend, class Widths, class Optimizers = TableOptimizers>
 class EmbeddingsOf final : public Embeddings {
-  // Codecs and duplicate removal are chosen at run time: a collection for each of them would be
-  // compiled as often.
+  // Codecs are chosen at run time: a collection for each of them would be compiled as often.
   using Collection = tessera::LayoutCollection<
       Widths, Optimizers, Backend, tessera::AnyCommunicator, tessera::InitializeWith<FirstValues>,
       tessera::EncodeWithOneOf<tessera::Fp32, tessera::Bf16, tessera::Fp16, tessera::Int8>,
-      tessera::DeduplicateIfAsked, tessera::ReportSteps>;
+      tessera::ReportSteps>;
 
  public:
   EmbeddingsOf(tessera::AnyCommunicator& communicator, const tessera::Layout& layout,

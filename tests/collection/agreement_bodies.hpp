@@ -118,6 +118,10 @@ void ranks_construct_different_things() {
                              on(1, [](auto& o) { o.learning_rate = 0.5f; }));
   expect_difference<Backend>("rank 2 does not have the seed of rank 0", same_layout,
                              on(2, [](auto& o) { o.seed = 9; }));
+  expect_difference<Backend>("rank 1 does not have the option bad_ids of rank 0", same_layout,
+                             on(1, [](auto& o) { o.bad_ids = BadIds::clamp; }));
+  expect_difference<Backend>("rank 2 does not have the option non_finite of rank 0", same_layout,
+                             on(2, [](auto& o) { o.non_finite = NonFinite::reject; }));
   expect_difference<Backend>("ranks 1, 2 do not have the optimizer of rank 0", same_layout,
                              on(0, [](auto& o) { o.optimizer.epsilon = 0.5f; }));
 }
@@ -294,6 +298,17 @@ void replicas_need_all_gather_alone() {
       without_all_to_all(),
       "EmbeddingCollection: the communicator lacks all_to_all, which this layout needs",
       InvalidArgument);
+  const auto without_all_reduce = [] {
+    on_thread_ranks<Backend>(2, [](Comm& threads, const Backend& backend) {
+      OnlyAllGather<Comm> c{threads};
+      EmbeddingCollection<Plan<Replicated<Query>>, RowWiseAdagrad, Backend, OnlyAllGather<Comm>> e(
+          c, backend, {.non_finite = NonFinite::reject});
+    });
+  };
+  CHECK_THROWS_WITH_AS(without_all_reduce(),
+                       "EmbeddingCollection: the communicator lacks all_reduce, which the option "
+                       "NonFinite::reject needs",
+                       InvalidArgument);
 }
 
 }  // namespace disagreeing

@@ -26,59 +26,59 @@ using namespace on_backend;  // NOLINT
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-template <class Backend, class... Policies>
-using OneRank = small_model::EmbeddingsOn<Backend, typename Alone<Backend>::Comm, Policies...>;
+template <class Backend>
+using OneRank = small_model::EmbeddingsOn<Backend, typename Alone<Backend>::Comm>;
 template <class Backend>
 using OnThree = small_model::EmbeddingsOn<Backend, small_model::CountingOn<Backend>>;
 
 /// Steps of the small model on some ranks; at every other step the last rank gives a gradient with
 /// bad numbers, or (`left_out`) nobody takes that step at all. `rejected`, `counted`: per such
 /// step.
-template <class Backend, class... Policies>
-std::vector<std::vector<float>> shards_after(int ranks, bool left_out, std::uint64_t rejected,
-                                             std::uint64_t counted) {
+template <class Backend>
+std::vector<std::vector<float>> shards_after(NonFinite policy, int ranks, bool left_out,
+                                             std::uint64_t rejected, std::uint64_t counted) {
   std::vector<std::vector<float>> shards(static_cast<std::size_t>(ranks));
-  small_model::on_ranks<Backend>(ranks, [&](small_model::CountingOn<Backend>& c,
-                                            const Backend& backend) {
-    small_model::EmbeddingsOn<Backend, small_model::CountingOn<Backend>, Policies...> embeddings(
-        c, backend, small_model::layout(ranks, true), {.seed = 7});
-    for (int step = 0; step < 4; ++step) {
-      small_model::Batch batch(c.rank(), step, small_model::samples_of(c.rank(), step),
-                               embeddings.columns());
-      const bool bad_step = step % 2 == 1;
-      if (bad_step && left_out) continue;
-      if (bad_step && c.rank() == ranks - 1) {
-        batch.gradient[3] = kNan;
-        batch.gradient[70] = -kInfinity;
-      }
-      const small_model::Given given(backend, batch, embeddings.columns());
-      const auto pooled = embeddings.forward(given.keyed());
-      embeddings.backward(pooled, given.gradient, given.of_weights.span());
-      if (rejected != 0 && bad_step)
-        for (const float x : given.of_weights.read())
-          require<Error>(x == 0, "a rejected step has weight gradients");
-    }
-    require<Error>(embeddings.rejected_steps() == (left_out ? 0 : 2 * rejected),
-                   "{} steps were rejected", embeddings.rejected_steps());
-    require<Error>(
-        embeddings.non_finite_gradients() == (left_out || c.rank() != ranks - 1 ? 0 : 2 * counted),
-        "{} were counted", embeddings.non_finite_gradients());
-    require<Error>(embeddings.steps() == (left_out || rejected != 0 ? 2 : 4), "{} steps",
-                   embeddings.steps());
-    shards[static_cast<std::size_t>(c.rank())] = small_model::shards_of(embeddings);
-    const std::int64_t bad = embeddings.count_non_finite_weights();
-    std::int64_t found = 0;
-    for (const float x : small_model::shards_of(embeddings, false)) found += !std::isfinite(x);
-    require<Error>(bad == found, "{} weights are said to be no numbers, {} are", bad, found);
-  });
+  small_model::on_ranks<Backend>(
+      ranks, [&](small_model::CountingOn<Backend>& c, const Backend& backend) {
+        small_model::EmbeddingsOn<Backend, small_model::CountingOn<Backend>> embeddings(
+            c, backend, small_model::layout(ranks, true), {.seed = 7, .non_finite = policy});
+        for (int step = 0; step < 4; ++step) {
+          small_model::Batch batch(c.rank(), step, small_model::samples_of(c.rank(), step),
+                                   embeddings.columns());
+          const bool bad_step = step % 2 == 1;
+          if (bad_step && left_out) continue;
+          if (bad_step && c.rank() == ranks - 1) {
+            batch.gradient[3] = kNan;
+            batch.gradient[70] = -kInfinity;
+          }
+          const small_model::Given given(backend, batch, embeddings.columns());
+          const auto pooled = embeddings.forward(given.keyed());
+          embeddings.backward(pooled, given.gradient, given.of_weights.span());
+          if (rejected != 0 && bad_step)
+            for (const float x : given.of_weights.read())
+              require<Error>(x == 0, "a rejected step has weight gradients");
+        }
+        require<Error>(embeddings.rejected_steps() == (left_out ? 0 : 2 * rejected),
+                       "{} steps were rejected", embeddings.rejected_steps());
+        require<Error>(embeddings.non_finite_gradients() ==
+                           (left_out || c.rank() != ranks - 1 ? 0 : 2 * counted),
+                       "{} were counted", embeddings.non_finite_gradients());
+        require<Error>(embeddings.steps() == (left_out || rejected != 0 ? 2 : 4), "{} steps",
+                       embeddings.steps());
+        shards[static_cast<std::size_t>(c.rank())] = small_model::shards_of(embeddings);
+        const std::int64_t bad = embeddings.count_non_finite_weights();
+        std::int64_t found = 0;
+        for (const float x : small_model::shards_of(embeddings, false)) found += !std::isfinite(x);
+        require<Error>(bad == found, "{} weights are said to be no numbers, {} are", bad, found);
+      });
   return shards;
 }
 
 template <class Backend>
 void a_rejected_step_changes_nothing() {
   for (const int ranks : {1, 3}) {
-    const auto expected = shards_after<Backend, RejectNonFiniteGradients>(ranks, true, 1, 2);
-    const auto rejected = shards_after<Backend, RejectNonFiniteGradients>(ranks, false, 1, 2);
+    const auto expected = shards_after<Backend>(NonFinite::reject, ranks, true, 1, 2);
+    const auto rejected = shards_after<Backend>(NonFinite::reject, ranks, false, 1, 2);
     for (int r = 0; r < ranks; ++r)
       CHECK(small_model::same_bits(expected[static_cast<std::size_t>(r)],
                                    rejected[static_cast<std::size_t>(r)]));
@@ -87,8 +87,8 @@ void a_rejected_step_changes_nothing() {
 
 template <class Backend>
 void counted_or_not_they_are_used() {
-  const auto counted = shards_after<Backend, CountNonFiniteGradients>(3, false, 0, 2),
-             used = shards_after<Backend>(3, false, 0, 0);
+  const auto counted = shards_after<Backend>(NonFinite::count, 3, false, 0, 2),
+             used = shards_after<Backend>(NonFinite::use, 3, false, 0, 0);
   std::int64_t bad = 0;
   for (std::size_t r = 0; r < 3; ++r) {
     CHECK(small_model::same_bits(counted[r], used[r]));
@@ -149,7 +149,8 @@ void ids_around_2_31_and_2_32() {
   Alone<Backend> alone;
   const Backend& backend = alone.backend;
   OneRank<Backend> strict(alone.communicator, backend, small_model::layout(1), {});
-  OneRank<Backend, ZeroVector> zero(alone.communicator, backend, small_model::layout(1), {});
+  OneRank<Backend> zero(alone.communicator, backend, small_model::layout(1),
+                        {.bad_ids = BadIds::zero_vector});
   for (const std::int64_t id :
        {std::int64_t{1} << 31, (std::int64_t{1} << 31) - 1, -(std::int64_t{1} << 31),
         std::int64_t{1} << 32, (std::int64_t{1} << 32) + 3,

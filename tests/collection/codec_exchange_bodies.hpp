@@ -103,8 +103,7 @@ void errors_and_bytes() {
 }
 
 template <class Backend>
-using Chosen = EmbeddingsOn<Backend, CountingOn<Backend>, EncodeWithOneOf<Fp32, Bf16, Int8>,
-                            DeduplicateIfAsked>;
+using Chosen = EmbeddingsOn<Backend, CountingOn<Backend>, EncodeWithOneOf<Fp32, Bf16, Int8>>;
 
 template <class Backend, class... Policies>
 void expect_chosen(const char* forward, const char* backward, bool deduplicate) {
@@ -113,6 +112,7 @@ void expect_chosen(const char* forward, const char* backward, bool deduplicate) 
     typename ByType::Options by_type;
     by_type.learning_rate = 0.125f;
     by_type.seed = 7;
+    by_type.deduplicate = deduplicate;
     typename Chosen<Backend>::Options by_name;
     by_name.learning_rate = 0.125f;
     by_name.seed = 7;
@@ -134,26 +134,20 @@ template <class Backend>
 void chosen_by_name() {
   expect_chosen<Backend, EncodeWith<Fp32>>("", "", false);
   expect_chosen<Backend, EncodeWith<Bf16, Int8>>("bf16", "int8", false);
-  expect_chosen<Backend, EncodeWith<Int8, Fp32>, Deduplicate>("int8", "fp32", true);
-  expect_chosen<Backend, EncodeWith<Fp32, Bf16>, Deduplicate>("fp32", "bf16", true);
+  expect_chosen<Backend, EncodeWith<Int8, Fp32>>("int8", "fp32", true);
+  expect_chosen<Backend, EncodeWith<Fp32, Bf16>>("fp32", "bf16", true);
 }
 
 template <class Backend>
 void wrong_choices_are_refused() {
   Alone<Backend> alone;
   using E = EmbeddingsOn<Backend, typename Alone<Backend>::Comm, EncodeWithOneOf<Fp32, Bf16>>;
-  const auto construct = [&](const char* codec, bool deduplicate) {
-    typename E::Options options;
-    options.forward_codec = codec;
-    options.deduplicate = deduplicate;
-    E e(alone.communicator, alone.backend, layout(1), options);
-  };
-  CHECK_THROWS_WITH_AS(construct("int8", false),
+  typename E::Options wrong;
+  wrong.forward_codec = "int8";
+  CHECK_THROWS_WITH_AS(E(alone.communicator, alone.backend, layout(1), wrong),
                        "there is no codec 'int8' to choose here, only 'fp32', 'bf16'; name more in "
                        "EncodeWithOneOf<...>",
                        InvalidArgument);
-  CHECK_THROWS_WITH_AS(construct("", true),
-                       doctest::Contains("needs the policy DeduplicateIfAsked"), InvalidArgument);
   // Ranks that choose differently are told so.
   on_ranks<Backend>(2, [](CountingOn<Backend>& c, const Backend& backend) {
     for (const bool codec : {true, false}) {
@@ -166,7 +160,7 @@ void wrong_choices_are_refused() {
       } catch (const InvalidArgument& error) {
         const std::string_view text = error.what(), what = codec
                                                                ? "rank 1 does not have the codecs"
-                                                               : "the duplicate removal of rank 0";
+                                                               : "the option deduplicate of rank 0";
         if (text.find(what) == std::string_view::npos) throw;
       }
     }

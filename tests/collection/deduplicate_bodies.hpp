@@ -29,8 +29,8 @@ void as_with_them() {
         CAPTURE(ranks);
         const auto plain = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated, 1,
                                                    one_hot),
-                   distinct = train_ranks_on<Backend, Deduplicate>(ranks, enough_steps<Backend>,
-                                                                   replicated, 2, one_hot);
+                   distinct = train_ranks_on<Backend>(ranks, enough_steps<Backend>, replicated, 2,
+                                                      one_hot, true);
         for (std::size_t r = 0; r < plain.size(); ++r) {
           CHECK(largest_difference(distinct[r].outputs, plain[r].outputs) < 2e-5);
           CHECK(largest_difference(distinct[r].weight_gradients, plain[r].weight_gradients) < 1e-4);
@@ -43,7 +43,7 @@ template <class Backend>
 void bags_are_summed_in_the_order_of_ids() {
   // The first step's outputs, before any update: sample by sample those of one rank that has the
   // same batch.
-  const auto distinct = train_ranks_on<Backend, Deduplicate>(3, 1);
+  const auto distinct = train_ranks_on<Backend>(3, 1, false, 1, false, true);
   const std::vector<float>& mine = distinct[2].outputs;
   std::vector<Shard> whole;
   for (int t = 0; t < static_cast<int>(tables().size()); ++t)
@@ -66,7 +66,7 @@ void bags_are_summed_in_the_order_of_ids() {
 template <class Backend>
 void rows_travel_encoded() {
   const auto plain = train_ranks_on<Backend>(3, 1),
-             coded = train_ranks_on<Backend, Deduplicate, EncodeWith<Bf16>>(3, 1);
+             coded = train_ranks_on<Backend, EncodeWith<Bf16>>(3, 1, false, 1, false, true);
   for (std::size_t r = 0; r < 3; ++r) {
     // Up to 3 rows of elements up to 1/sqrt(5), weighted by up to 2.
     CHECK(largest_difference(coded[r].outputs, plain[r].outputs) < 3 * 2 * 0.45 * 0x1p-8);
@@ -77,8 +77,9 @@ void rows_travel_encoded() {
 template <class Backend>
 void each_distinct_id_travels_once() {
   on_ranks<Backend>(2, [](CountingOn<Backend>& c, const Backend& backend) {
-    using E = EmbeddingsOn<Backend, CountingOn<Backend>, Deduplicate>;
-    E e(c, backend, make_layout({2}, {{"t", 100, 8}}, {}, {{0, {0, 100, 0, 8}, 0}}), {});
+    using E = EmbeddingsOn<Backend, CountingOn<Backend>>;
+    E e(c, backend, make_layout({2}, {{"t", 100, 8}}, {}, {{0, {0, 100, 0, 8}, 0}}),
+        {.deduplicate = true});
     const std::vector<std::int64_t> ids{5, 5, 7, 5, 9, 7, 5, 5}, offsets{0, 3, 3, 8};
     const BatchOn<std::int64_t, Backend> batch(backend, {1, 3, ids, offsets, {}});
     typename E::template StepState<std::int64_t> step;

@@ -91,7 +91,8 @@ Seen train_by_feature(E& e, int rank, int steps) {
 
 /// Every rank's, of training under one optimizer, or groups.
 template <class Backend, class... Policies, class Trained>
-std::vector<Seen> train_all(int ranks, const Layout& layout, const Trained& training, float rate) {
+std::vector<Seen> train_all(int ranks, const Layout& layout, const Trained& training, float rate,
+                            bool deduplicate = false) {
   std::vector<Seen> seen(static_cast<std::size_t>(ranks));
   on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
     using E = LayoutCollection<Widths<>, Trained, Backend, CountingOn<Backend>,
@@ -100,6 +101,7 @@ std::vector<Seen> train_all(int ranks, const Layout& layout, const Trained& trai
     options.learning_rate = rate;
     options.seed = 7;
     options.optimizer = training;
+    options.deduplicate = deduplicate;
     E e(c, backend, layout, options);
     c.reset();
     Seen& mine = seen[static_cast<std::size_t>(c.rank())];
@@ -116,16 +118,17 @@ std::vector<Seen> train_all(int ranks, const Layout& layout, const Trained& trai
 /// A table's bits are those of a collection in which its optimizer trains all tables, and no step
 /// has more collectives.
 template <class Backend, class... Policies>
-void tables_train_as_apart() {
+void tables_train_as_apart(bool deduplicate = false) {
   for (const int ranks : {1, 3}) {
     if (!Backend::host_readable && ranks == 1) continue;  // for the emulator
     const Layout layout = two_replicated(ranks);
     const std::array apart{
-        train_all<Backend, Policies...>(ranks, layout, Ftrl{.l1 = 0.01f}, rates[0]),
+        train_all<Backend, Policies...>(ranks, layout, Ftrl{.l1 = 0.01f}, rates[0], deduplicate),
         train_all<Backend, Storage<BFloat16>, Policies...>(ranks, layout, RowWiseAdagrad{},
-                                                           rates[1]),
-        train_all<Backend, Policies...>(ranks, layout, NarrowStates<Lamb>{}, rates[2]),
-        train_all<Backend, Storage<Half>, Policies...>(ranks, layout, Sgd{}, rates[3])};
+                                                           rates[1], deduplicate),
+        train_all<Backend, Policies...>(ranks, layout, NarrowStates<Lamb>{}, rates[2], deduplicate),
+        train_all<Backend, Storage<Half>, Policies...>(ranks, layout, Sgd{}, rates[3],
+                                                       deduplicate)};
     // query, user, genre, word, country
     for (const std::vector<int>& group_of_table :
          {std::vector<int>{frozen, 1, 0, 2, 1}, std::vector<int>{0, frozen, 2, 1, frozen},
@@ -137,7 +140,7 @@ void tables_train_as_apart() {
       std::get<1>(training.groups).learning_rate = rates[1];
       training.group_of_table = group_of_table;
       const std::vector<Seen> together = train_all<Backend, Policies...>(
-          ranks, layout, training, rates[2]);  // the third has the collection's
+          ranks, layout, training, rates[2], deduplicate);  // the third has the collection's
       for (std::size_t r = 0; r < together.size(); ++r) {
         for (std::size_t f = 0; f < layout.features.size(); ++f) {
           CAPTURE(f);

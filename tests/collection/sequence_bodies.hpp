@@ -630,13 +630,15 @@ void a_row_travels_once_per_rank() {
 template <class Backend, Element T = BFloat16>
 void policies_go_along() {
   on_ranks<Backend>(2, [&](CountingOn<Backend>& c, const Backend& backend) {
-    LayoutCollection<Widths<>, Sgd, Backend, CountingOn<Backend>, ZeroVector,
-                     RejectNonFiniteGradients, EncodeWith<Bf16>, Storage<T>, Deduplicate>
-        e(c, backend,
-          make_layout({2}, {{"t", 10, 4}},
-                      {{"s", "t", Pooling::none}, {"m", "t", Pooling::max}, {"p", "t"}},
-                      {{0, {0, 5, 0, 4}, 0}, {0, {5, 10, 0, 4}, 1}}),
-          {.learning_rate = 1});
+    LayoutCollection<Widths<>, Sgd, Backend, CountingOn<Backend>, EncodeWith<Bf16>, Storage<T>> e(
+        c, backend,
+        make_layout({2}, {{"t", 10, 4}},
+                    {{"s", "t", Pooling::none}, {"m", "t", Pooling::max}, {"p", "t"}},
+                    {{0, {0, 5, 0, 4}, 0}, {0, {5, 10, 0, 4}, 1}}),
+        {.learning_rate = 1,
+         .bad_ids = BadIds::zero_vector,
+         .non_finite = NonFinite::reject,
+         .deduplicate = true});
     std::vector<float> before(40);
     for (std::size_t i = 0; i < 40; ++i) before[i] = static_cast<float>(i % 7);
     e.tables().set("t", {before.data(), 10, 4});
@@ -699,10 +701,11 @@ void bad_ids_under_every_policy() {
   const Backend& backend = alone.backend;
   const std::vector<std::int64_t> ids{1, -1, 12, 3}, offsets{0, 3, 4};
   const BatchOn<std::int64_t, Backend> batch(backend, {1, 2, ids, offsets, {}});
-  const auto first_elements = [&]<class Policy>(Policy) {
-    EmbeddingsOn<Backend, typename Alone<Backend>::Comm, Policy> e(
+  const auto first_elements = [&](BadIds policy) {
+    EmbeddingsOn<Backend, typename Alone<Backend>::Comm> e(
         alone.communicator, backend,
-        make_layout({1}, {{"t", 10, 4}}, {{"s", "t", Pooling::none}}, {{0, {0, 10, 0, 4}, 0}}), {});
+        make_layout({1}, {{"t", 10, 4}}, {{"s", "t", Pooling::none}}, {{0, {0, 10, 0, 4}, 0}}),
+        {.bad_ids = policy});
     std::vector<float> rows(40);
     for (std::size_t i = 0; i < 40; ++i) rows[i] = static_cast<float>(i / 4);
     e.tables().set("t", {rows.data(), 10, 4});
@@ -711,10 +714,10 @@ void bad_ids_under_every_policy() {
     for (std::size_t i = 0; i < all.size(); i += 4) first.push_back(all[i]);
     return first;
   };
-  CHECK(first_elements(Clamp{}) == std::vector<float>{1, 0, 9, 3});
-  CHECK(first_elements(Wrap{}) == std::vector<float>{1, 9, 2, 3});
-  CHECK(first_elements(ZeroVector{}) == std::vector<float>{1, 0, 0, 3});
-  const std::string text = message_of([&] { first_elements(Throw{}); });
+  CHECK(first_elements(BadIds::clamp) == std::vector<float>{1, 0, 9, 3});
+  CHECK(first_elements(BadIds::wrap) == std::vector<float>{1, 9, 2, 3});
+  CHECK(first_elements(BadIds::zero_vector) == std::vector<float>{1, 0, 0, 3});
+  const std::string text = message_of([&] { first_elements(BadIds::throw_error); });
   CAPTURE(text);
   CHECK(text.find("'s'") != std::string::npos);
   CHECK(text.find("-1") != std::string::npos);

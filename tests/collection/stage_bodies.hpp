@@ -170,7 +170,7 @@ template <class Backend>
 void rejected_through_the_stages() {
   for (const int ranks : {1, 2})
     on_ranks<Backend>(ranks, [](CountingOn<Backend>& c, const Backend& backend) {
-      Staged<Backend, RejectNonFiniteGradients> staged(c, backend);
+      Staged<Backend> staged(c, backend, {.non_finite = NonFinite::reject});
       auto& e = staged.embeddings;
       const std::vector<float> before = shards_of(e);
       Batch bad = staged.batch;

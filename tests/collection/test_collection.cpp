@@ -44,30 +44,33 @@ std::vector<std::int64_t> rows_of_texts() {
 }
 
 /// The sum of A's rows that stand for those texts.
-template <class Policy>
-void expect_rows(const std::vector<int>& rows) {
-  as_a_trainer::on_ranks<Host, Policy>(1, rows_of_texts(), [&](auto& e, const auto& batch, auto&) {
-    const std::vector<float> table = as_a_trainer::table_a(e);
-    const auto pooled = e.forward(batch);
-    CHECK(on_backend::read(e.backend(), pooled.values.data, 4) ==
-          as_a_trainer::rows_of(table, rows));
-    CHECK(e.bad_ids()[0] == 2);
-  });
+void expect_rows(BadIds policy, const std::vector<int>& rows) {
+  as_a_trainer::on_ranks<Host>(
+      1, rows_of_texts(),
+      [&](auto& e, const auto& batch, auto&) {
+        const std::vector<float> table = as_a_trainer::table_a(e);
+        const auto pooled = e.forward(batch);
+        CHECK(on_backend::read(e.backend(), pooled.values.data, 4) ==
+              as_a_trainer::rows_of(table, rows));
+        CHECK(e.bad_ids()[0] == 2);
+      },
+      policy);
 }
 
 }  // namespace
 
 TEST_CASE(
-    "bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
+    "bad ids: throw_error names feature, sample, id and rows, on every rank count; nothing is "
+    "changed") {
   as_a_trainer::bad_ids_are_thrown<Host>();
 }
-TEST_CASE("bad ids: ZeroVector drops, Clamp and Wrap replace; all count; no row is polluted") {
+TEST_CASE("bad ids: zero_vector drops, clamp and wrap replace; all count; no row is polluted") {
   as_a_trainer::bad_ids_are_dropped_or_replaced<Host>();
 }
 TEST_CASE("unknown texts of a data file, under each policy of bad ids") {
-  expect_rows<ZeroVector>({2, 0});
-  expect_rows<Clamp>({2, 0, 0, 0});
-  expect_rows<Wrap>({2, 9, 9, 0});
+  expect_rows(BadIds::zero_vector, {2, 0});
+  expect_rows(BadIds::clamp, {2, 0, 0, 0});
+  expect_rows(BadIds::wrap, {2, 9, 9, 0});
   on_backend::check_message(
       [] {
         as_a_trainer::on_ranks<Host>(1, rows_of_texts(), [](auto& e, const auto& batch, auto&) {

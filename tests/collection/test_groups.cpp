@@ -23,7 +23,7 @@ TEST_CASE("training groups: every table trains as in a collection of its optimiz
   groups::tables_train_as_apart<Host>();
 }
 TEST_CASE("the same without duplicates in the exchange, and encoded") {
-  groups::tables_train_as_apart<Host, Deduplicate, EncodeWith<Bf16>>();
+  groups::tables_train_as_apart<Host, EncodeWith<Bf16>>(true);
 }
 TEST_CASE("accumulation: losses of one forward add up, and are told from other calls") {
   groups::losses_of_one_forward_add_up<Host>();
@@ -82,6 +82,13 @@ TEST_CASE("training groups by types: who is in which, rates by table") {
   CHECK(table_of(e, "pretrained") == pretrained);
   CHECK(e.steps() == 1);
 
+  SUBCASE("a guard of gradients that a frozen group does not get") {
+    Embeddings::of<Frozen<Pretrained>>(options).non_finite = NonFinite::count;
+    CHECK_THROWS_WITH_AS(Embeddings(self, Host{}, options),
+                         "EmbeddingCollection: training group 2 is Frozen, its tables get no "
+                         "gradients; give the option non_finite to groups that train",
+                         InvalidArgument);
+  }
   SUBCASE("a rate of a group") {
     e.set_learning_rate<"item">(0);
     CHECK(e.learning_rate("item") == 0);
@@ -190,13 +197,13 @@ TEST_CASE("16-bit states: near those in float, on average exact, the same bits u
 }
 
 TEST_CASE("training groups: gradients are guarded by each group's own policy") {
-  using Wides = Train<Sgd, Wide, Country>::with<CountNonFiniteGradients>;
-  using Items = Train<Sgd, Item>::with<RejectNonFiniteGradients>;
+  using Wides = Train<Sgd, Wide, Country>;
+  using Items = Train<Sgd, Item>;
   using E =
       EmbeddingCollection<Model, Wides, Items, Train<Sgd, Pretrained>, Host, ThreadCommunicator>;
-  static_assert(contains(E::needs, Collective::all_reduce));
-  using Counts = EmbeddingCollection<Model, Wides, Train<Sgd>, Host, ThreadCommunicator>;
-  static_assert(!contains(Counts::needs, Collective::all_reduce));
+  E::Options options;
+  E::of<Wides>(options).non_finite = NonFinite::count;
+  E::of<Items>(options).non_finite = NonFinite::reject;
   // the column of a NaN on rank 1: wide, country, item's first and last, pretrained
   struct Expected {
     int column;
@@ -204,7 +211,7 @@ TEST_CASE("training groups: gradients are guarded by each group's own policy") {
   };
   for (const Expected& expected : {Expected{0, 1, 0}, {1, 1, 0}, {2, 1, 1}, {9, 1, 1}, {10, 0, 0}})
     run_ranks(2, [&](ThreadCommunicator& c) {
-      E e(c, Host{}, {});
+      E e(c, Host{}, options);
       const std::vector<std::int64_t> ids{3, 3, 3, 3};
       std::vector<float> gradient(static_cast<std::size_t>(e.columns()), 1.0f);
       if (c.rank() == 1) gradient[static_cast<std::size_t>(expected.column)] = std::nanf("");

@@ -398,11 +398,11 @@ TEST_CASE("accumulation: rows are clipped each by its own norm, dense layers are
 }
 TEST_CASE("accumulation: a batch that is refused is left out, and a step of such batches alone") {
   SelfCommunicator self;
-  LayoutCollection<Widths<4>, Sgd, Host, SelfCommunicator, RejectNonFiniteGradients> embeddings{
+  LayoutCollection<Widths<4>, Sgd, Host, SelfCommunicator> embeddings{
       self,
       Host{},
       make_layout({1}, {{"t", 3, 4}}, {{"f", "t"}}, {{0, {0, 3, 0, 4}, 0}}),
-      {.learning_rate = 1}};
+      {.learning_rate = 1, .non_finite = NonFinite::reject}};
   std::vector<float> table(12);
   embeddings.tables().set("t", {table.data(), 3, 4});
   const std::vector<std::int64_t> ids{1}, offsets{0, 1};

@@ -20,7 +20,7 @@ using namespace small_model;
 
 namespace {
 
-using E = Embeddings<ThreadCommunicator, Deduplicate>;
+using E = Embeddings<ThreadCommunicator>;
 using Ahead = RouteAhead<E, std::int64_t, ThreadCommunicator, Host>;
 constexpr int kSteps = 5;
 
@@ -35,7 +35,7 @@ std::vector<std::string> texts(F f) {
     run_ranks(3, [&](ThreadCommunicator& c) {
       try {
         ThreadCommunicator second = c.split(0);
-        E e(c, Host{}, layout(3, true), {.learning_rate = 0.125f, .seed = 7});
+        E e(c, Host{}, layout(3, true), {.learning_rate = 0.125f, .seed = 7, .deduplicate = true});
         f(c, second, e);
       } catch (const std::exception& error) {
         found[static_cast<std::size_t>(c.rank())] = error.what();
@@ -127,9 +127,8 @@ TEST_CASE("wrong order of calls") {
 
 TEST_CASE("two threads look up in one collection with a step each, on one backend") {
   SelfCommunicator self;
-  using Served = Embeddings<SelfCommunicator, ZeroVector, DeduplicateIfAsked>;
-  Served::Options options;
-  options.seed = 7;
+  using Served = Embeddings<SelfCommunicator>;
+  Served::Options options{.seed = 7, .bad_ids = BadIds::zero_vector};
   for (const bool deduplicate : {false, true}) {
     options.deduplicate = deduplicate;
     Served e(self, Host{}, layout(1), options);
@@ -174,7 +173,7 @@ TEST_CASE("two threads look up in one collection with a step each, on one backen
 TEST_CASE("threads of each of two ranks look up side by side, with a communicator each") {
   std::array<bool, 4> same{};  // by rank, thread
   run_ranks(2, [&](ThreadCommunicator& c) {
-    Embeddings<ThreadCommunicator, Deduplicate> e(c, Host{}, layout(2), {.seed = 7});
+    E e(c, Host{}, layout(2), {.seed = 7, .deduplicate = true});
     const Batch batch(c.rank(), 0, 12, e.columns());
     const auto pooled = e.forward(batch.keyed());
     const std::vector<float> expected(pooled.values.data,
@@ -183,7 +182,7 @@ TEST_CASE("threads of each of two ranks look up side by side, with a communicato
     std::array<std::thread, 2> threads;
     for (std::size_t t = 0; t < 2; ++t)
       threads[t] = std::thread([&, t] {
-        Embeddings<ThreadCommunicator, Deduplicate>::StepState<std::int64_t> step;
+        E::StepState<std::int64_t> step;
         std::vector<float> output(batch.gradient.size());
         for (int i = 0; i < 4; ++i)
           e.evaluate(step, batch.keyed(), {output.data(), batch.samples, e.columns()}, own[t],

@@ -38,7 +38,7 @@ TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
 TEST_CASE("sequences: a row travels once per rank that asks, its gradient once back") {
   sequences::a_row_travels_once_per_rank<Host>();
 }
-TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
+TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, duplicates") {
   sequences::policies_go_along<Host>();
   sequences::policies_go_along<Host, Half>();
 }

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A collection is given a policy that it does not know.
-// expect: EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, CountNonFiniteGradients,
+// expect: EmbeddingCollection: a policy is Storage<T>, InitializeWith<F>, EncodeWith<F, B>, EncodeWithOneOf<C...>
 #include <tessera/tessera.hpp>
 
 namespace ts = tessera;
 
 #ifdef ALLOWED_TWIN
-using Policy = ts::Clamp;
+using Policy = ts::ReportSteps;
 #else
 struct Policy {};
 #endif

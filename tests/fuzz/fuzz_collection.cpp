@@ -120,8 +120,7 @@ struct Batch {
   }
 };
 
-template <class Policy>
-using Embeddings = LayoutCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator, Policy>;
+using Embeddings = LayoutCollection<Widths<>, RowWiseAdagrad, Host, ThreadCommunicator>;
 
 template <class E>
 std::vector<float> state_of(const E& embeddings) {
@@ -136,8 +135,8 @@ std::vector<float> state_of(const E& embeddings) {
 }
 
 /// What the definition says of a batch that one rank has accepted.
-template <class Policy, class E>
-void check_output(const E& embeddings, const Batch& given, MatrixView<float> output) {
+void check_output(BadIds policy, const Embeddings& embeddings, const Batch& given,
+                  MatrixView<float> output) {
   const KeyedJagged<std::int64_t> batch = given.keyed();
   std::int64_t column = 0;
   for (std::size_t f = 0; f < kFeatures.size(); ++f) {
@@ -152,8 +151,8 @@ void check_output(const E& embeddings, const Batch& given, MatrixView<float> out
         for (std::int64_t i = begin; i < end; ++i) {
           std::int64_t id = given.ids[static_cast<std::size_t>(i)];
           if (id < 0 || id >= table.rows) {
-            expect(Policy::bad_ids != BadIds::throw_error, "Throw lets no bad id pass");
-            if (Policy::bad_ids == BadIds::zero_vector) continue;
+            expect(policy != BadIds::throw_error, "throw_error lets no bad id pass");
+            if (policy == BadIds::zero_vector) continue;
             id = (id % table.rows + table.rows) % table.rows;
           }
           const double weight =
@@ -169,13 +168,13 @@ void check_output(const E& embeddings, const Batch& given, MatrixView<float> out
   }
 }
 
-template <class Policy>
-void drive(const std::uint8_t* data, std::size_t size, int ranks, bool model_parallel) {
+void drive(BadIds policy, const std::uint8_t* data, std::size_t size, int ranks,
+           bool model_parallel) {
   const auto on_rank = [&](ThreadCommunicator& communicator) {
     Bytes bytes(data, size);
     for (int i = 0; i < 2 * communicator.rank(); ++i) bytes.byte();  // ranks read other batches
-    Embeddings<Policy> embeddings(communicator, Host{}, layout(ranks),
-                                  {.learning_rate = 0.1f, .seed = 3});
+    Embeddings embeddings(communicator, Host{}, layout(ranks),
+                          {.learning_rate = 0.1f, .seed = 3, .bad_ids = policy});
     for (int step = 0; step < 2; ++step) {
       const Batch batch(bytes,
                         model_parallel ? static_cast<int>(embeddings.local_features().size()) : 4);
@@ -183,7 +182,7 @@ void drive(const std::uint8_t* data, std::size_t size, int ranks, bool model_par
       try {
         const auto pooled = model_parallel ? embeddings.forward_model_parallel(batch.keyed())
                                            : embeddings.forward(batch.keyed());
-        if (ranks == 1) check_output<Policy>(embeddings, batch, pooled.values);
+        if (ranks == 1) check_output(policy, embeddings, batch, pooled.values);
         const std::vector<float> gradient(
             static_cast<std::size_t>(pooled.values.rows * embeddings.columns()), 0.25f);
         std::vector<float> of_weights(batch.ids.size());
@@ -212,15 +211,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const int ranks = 1 + data[0] % 2;
   const bool model_parallel = data[0] / 2 % 4 == 3;
-  switch (data[0] / 8 % 3) {
-    case 0:
-      drive<Throw>(data + 1, size - 1, ranks, model_parallel);
-      break;
-    case 1:
-      drive<ZeroVector>(data + 1, size - 1, ranks, model_parallel);
-      break;
-    default:
-      drive<Wrap>(data + 1, size - 1, ranks, model_parallel);
-  }
+  constexpr std::array policies{BadIds::throw_error, BadIds::zero_vector, BadIds::wrap};
+  drive(policies[data[0] / 8 % 3], data + 1, size - 1, ranks, model_parallel);
   return 0;
 }

@@ -37,6 +37,12 @@ struct Trace {
   std::vector<std::uint64_t> bad_ids;      // summed over ranks
 };
 
+/// Options of its collection.
+struct Chosen {
+  BadIds bad_ids = BadIds::throw_error;
+  bool deduplicate = false;
+};
+
 struct Training {
   const random_layouts::Model& model;
   const Layout& layout;
@@ -48,6 +54,7 @@ struct Training {
   bool equal_batches = false;
   /// all batches make one step, clipped by the norm, which is then the last output
   bool accumulates = false;
+  Chosen chosen{};
 
   template <class Backend, class Id, class O, class... Policies>
   Trace run() const {
@@ -67,7 +74,11 @@ struct Training {
           communicator,
           backend,
           layout,
-          {.learning_rate = 0.125f, .seed = 7, .equal_batches = equal_batches}};
+          {.learning_rate = 0.125f,
+           .seed = 7,
+           .bad_ids = chosen.bad_ids,
+           .deduplicate = chosen.deduplicate,
+           .equal_batches = equal_batches}};
       const auto samples = static_cast<std::int64_t>(batches.front().front().size());
       const std::int64_t begin = even_cut(samples, ranks, host.rank()),
                          end = even_cut(samples, ranks, host.rank() + 1);
@@ -194,7 +205,8 @@ constexpr bool host_fuses = false;
 
 /// `lossy`: vectors are rounded on their way, so plans differ.
 template <class Id, class O, class... Policies>
-void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = false) {
+void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = false,
+                       Chosen chosen = {BadIds::zero_vector}) {
   Random random(seed);
   const random_layouts::Model model = random_layouts::random_model(random, weighted);
   const int ranks = 1 + static_cast<int>(seed % 3);
@@ -202,7 +214,8 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = fals
   constexpr Shape shapes[] = {Shape::whole, Shape::columns, Shape::any, Shape::replicated};
   const Shape shape = shapes[seed / 3 % 4];
   const Layout layout = random_layouts::random_layout(random, model, ranks, shape);
-  const Training training = random_training(random, model, layout, weighted, bad);
+  Training training = random_training(random, model, layout, weighted, bad);
+  training.chosen = chosen;
   INFO("seed ", seed, ", ranks ", ranks, ", shape ", static_cast<int>(shape), ", one-hot ",
        training.one_hot, ", model parallel ", training.model_parallel);
   // More entries are added in another order; and compilers fuse multiplications and additions as
@@ -220,12 +233,10 @@ void compare_with_host(unsigned seed, bool weighted, bool bad, bool lossy = fals
   CHECK(found.bad_ids == expected.bad_ids);
   if (shape == Shape::replicated || lossy) return;
   // The same bits on one rank, whose tables are whole.
-  Training alone = training;
   const Layout one = random_layouts::random_layout(random, model, 1, Shape::whole);
-  alone.model_parallel = false;
-  const Trace single =
-      Training{model, one, training.batches, training.gradients, training.one_hot, false, false}
-          .run<Cuda, Id, O, Policies...>();
+  Training alone{model, one, training.batches, training.gradients, training.one_hot, false, false};
+  alone.chosen = chosen;
+  const Trace single = alone.run<Cuda, Id, O, Policies...>();
   CHECK((found.tables == single.tables));
 }
 
@@ -264,7 +275,7 @@ TEST_CASE(
     "collection: row-wise Adagrad, float, int64 ids, weights and their gradients, any layout; with "
     "bad ids, too") {
   for (unsigned seed = 0; seed < 36; seed += slow_run ? 7 : 1)
-    compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector>(seed, seed % 2 == 0, seed >= 24);
+    compare_with_host<std::int64_t, RowWiseAdagrad>(seed, seed % 2 == 0, seed >= 24);
 }
 
 TEST_CASE(
@@ -303,6 +314,7 @@ TEST_CASE(
     const random_layouts::Model model = random_layouts::random_model(random, weighted);
     const Layout layout = random_layouts::random_layout(random, model, ranks, shapes[seed / 3 % 4]);
     Training plain{model, layout, {}, {}, pick(random, 0, 1) == 0, false, weighted};
+    plain.chosen.bad_ids = BadIds::zero_vector;
     for (int step = 0; step < 2; ++step) {
       plain.batches.push_back(
           random_layouts::random_batch(random, model, ranks * pick(random, 1, 4), plain.one_hot));
@@ -320,20 +332,19 @@ TEST_CASE(
     bounded.equal_batches = false;
     INFO("seed ", seed, ", ranks ", ranks, ", layout ", seed / 3 % 4, ", one-hot ", plain.one_hot,
          ", weighted ", weighted);
-    const Trace expected = plain.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
-    const Trace found = equal.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
+    const Trace expected = plain.run<Cuda, std::int64_t, RowWiseAdagrad>();
+    const Trace found = equal.run<Cuda, std::int64_t, RowWiseAdagrad>();
     CHECK((found.outputs == expected.outputs));
     CHECK((found.weight_gradients == expected.weight_gradients));
     CHECK((found.tables == expected.tables));
     CHECK((found.bad_ids == expected.bad_ids));
     if (slow_run) continue;
-    const Trace asking = bounded.run<Cuda, std::int64_t, RowWiseAdagrad, ZeroVector>();
+    const Trace asking = bounded.run<Cuda, std::int64_t, RowWiseAdagrad>();
     CHECK((asking.weight_gradients == expected.weight_gradients));
     CHECK((asking.tables == expected.tables));
     if (ranks == 1) continue;
-    const Trace encoded = equal.run<Cuda, std::int64_t, Sgd, ZeroVector, EncodeWith<Bf16>>();
-    CHECK((encoded.tables ==
-           plain.run<Cuda, std::int64_t, Sgd, ZeroVector, EncodeWith<Bf16>>().tables));
+    const Trace encoded = equal.run<Cuda, std::int64_t, Sgd, EncodeWith<Bf16>>();
+    CHECK((encoded.tables == plain.run<Cuda, std::int64_t, Sgd, EncodeWith<Bf16>>().tables));
   }
 }
 
@@ -347,7 +358,7 @@ TEST_CASE(
     const Cuda backend;
     auto communicator = ThreadRanks<Cuda>::make(host, backend);
     using Comm = ThreadRanks<Cuda>::type;
-    using E = LayoutCollection<Widths<4>, Sgd, Cuda, Comm, DeduplicateIfAsked>;
+    using E = LayoutCollection<Widths<4>, Sgd, Cuda, Comm>;
     CHECK(message_of([&] {
             E(communicator, backend, layout, {.deduplicate = true, .equal_batches = true});
           }).find("exclude each other") != std::string::npos);
@@ -417,8 +428,8 @@ TEST_CASE(
     };
     compare(bounded.run<Cuda, std::int64_t, Sgd>(), plain.run<Cuda, std::int64_t, Sgd>());
     plain.model_parallel = bounded.model_parallel = false;
-    compare(bounded.run<Cuda, std::int64_t, Sgd, Deduplicate>(),
-            plain.run<Cuda, std::int64_t, Sgd, Deduplicate>());
+    plain.chosen.deduplicate = bounded.chosen.deduplicate = true;
+    compare(bounded.run<Cuda, std::int64_t, Sgd>(), plain.run<Cuda, std::int64_t, Sgd>());
   }
 }
 
@@ -499,11 +510,11 @@ TEST_CASE(
     "collection: vectors travel encoded; duplicate ids do not travel: of several ranks, with bad "
     "ids, too") {
   for (const unsigned seed : {1u, 2u, 4u, 5u, 7u, 8u, 10u, 11u, 19u, 20u, 23u}) {
-    compare_with_host<std::int64_t, Sgd, ZeroVector, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0,
-                                                                             seed >= 18, true);
+    compare_with_host<std::int64_t, Sgd, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18,
+                                                                 true);
     if (slow_run) break;
-    compare_with_host<std::int64_t, Sgd, ZeroVector, Deduplicate, EncodeWith<Int8, Bf16>>(
-        seed, seed % 2 == 0, seed >= 18, true);
+    compare_with_host<std::int64_t, Sgd, EncodeWith<Int8, Bf16>>(seed, seed % 2 == 0, seed >= 18,
+                                                                 true, {BadIds::zero_vector, true});
   }
 }
 
@@ -548,13 +559,13 @@ TEST_CASE("collection: accumulated batches, clipped by their norm; what LAMB mea
 
 TEST_CASE("collection: 16-bit tables and states, Adam and Adagrad") {
   for (const unsigned seed : {1u, 2u, 5u, 8u, 13u, 20u}) {
-    compare_with_host<std::int64_t, RowWiseAdagrad, ZeroVector, Storage<BFloat16>>(
-        seed, seed % 2 == 0, false, true);
-    compare_with_host<std::int32_t, NarrowStates<Momentum>, Clamp, Storage<Half>>(
-        seed, seed % 2 == 0, true, true);
+    compare_with_host<std::int64_t, RowWiseAdagrad, Storage<BFloat16>>(seed, seed % 2 == 0, false,
+                                                                       true);
+    compare_with_host<std::int32_t, NarrowStates<Momentum>, Storage<Half>>(
+        seed, seed % 2 == 0, true, true, {BadIds::clamp});
     if (slow_run) break;
-    compare_with_host<std::int32_t, Adam, Wrap>(seed, seed % 2 == 0, true);
-    compare_with_host<std::int64_t, Adagrad, Clamp>(seed, seed % 2 == 0, true);
+    compare_with_host<std::int32_t, Adam>(seed, seed % 2 == 0, true, false, {BadIds::wrap});
+    compare_with_host<std::int64_t, Adagrad>(seed, seed % 2 == 0, true, false, {BadIds::clamp});
   }
 }
 
@@ -591,7 +602,7 @@ TEST_CASE("bad ids: every policy") {
 }
 
 TEST_CASE(
-    "collection: Throw names what is wrong, at once where the host waits anyway, else later; "
+    "collection: throw_error names what is wrong, at once where the host waits anyway, else later; "
     "nothing is read out of bounds") {
   const Cuda backend;
   OneRank self{CudaTransfer(backend)};

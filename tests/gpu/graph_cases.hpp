@@ -88,8 +88,8 @@ Trained train(bool captured, Batches batches, bool epilogues) {
   const gpu::Stream stream;
   const Cuda backend({.stream = stream.get()});
   One self{CudaTransfer(backend)};
-  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One, CountNonFiniteGradients> embeddings{
-      self, backend, {.learning_rate = 0.5f, .seed = 3}};
+  EmbeddingCollection<Small, RowWiseAdagrad, Cuda, One> embeddings{
+      self, backend, {.learning_rate = 0.5f, .seed = 3, .non_finite = NonFinite::count}};
   Mlp<Cuda> bottom(backend, {numbers, 16, width},
                    {.last_relu = true, .gradient_epilogues = epilogues}),
       top(backend, {Dot::columns(), 12, 1}, {.gradient_epilogues = epilogues});

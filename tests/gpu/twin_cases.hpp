@@ -80,10 +80,11 @@ TEST_CASE("an update that is too large changes no table") {
 }
 
 TEST_CASE(
-    "bad ids: Throw names feature, sample, id and rows, on every rank count; nothing is changed") {
+    "bad ids: throw_error names feature, sample, id and rows, on every rank count; nothing is "
+    "changed") {
   as_a_trainer::bad_ids_are_thrown<Cuda>();
 }
-TEST_CASE("bad ids: ZeroVector drops, Clamp and Wrap replace; all count; no row is polluted") {
+TEST_CASE("bad ids: zero_vector drops, clamp and wrap replace; all count; no row is polluted") {
   as_a_trainer::bad_ids_are_dropped_or_replaced<Cuda>();
 }
 TEST_CASE("a zero vector still counts in the divisor of a mean; an empty bag is zero") {
@@ -221,7 +222,7 @@ TEST_CASE("sequences: what backward and views refuse, and nothing changes") {
 TEST_CASE("sequences: a row travels once per rank that asks, its gradient once back") {
   sequences::a_row_travels_once_per_rank<Cuda>();
 }
-TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, Deduplicate") {
+TEST_CASE("sequences and max pooling: bad ids, NaN gradients, a codec, 16 bits, duplicates") {
   sequences::policies_go_along<Cuda>();
 }
 TEST_CASE("sequences: ids beyond the table under every policy") {

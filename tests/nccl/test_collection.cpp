@@ -26,7 +26,7 @@ namespace {
 
 constexpr int ranks = 3, steps = 4;
 template <class Comm>
-using E = Embeddings<Comm, DeduplicateIfAsked, EncodeWithOneOf<Fp32, Int8>>;
+using E = Embeddings<Comm, EncodeWithOneOf<Fp32, Int8>>;
 
 /// Every rank's training, with codecs of both ways and without duplicates if asked.
 template <class Comm, class Start>

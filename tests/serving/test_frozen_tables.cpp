@@ -259,8 +259,8 @@ TEST_CASE("bad ids, features and shapes") {
   FrozenLookup<std::int64_t> strict(tables, one);
   CHECK_THROWS_WITH_AS(strict.pool(batch, out),
                        "feature 'query', sample 1: id 300 is outside its table of 300 rows (valid "
-                       "ids are 0..299); mend the data, or choose another bad-id policy: "
-                       "ZeroVector, Clamp or Wrap",
+                       "ids are 0..299); fix the data, or choose "
+                       "BadIds::zero_vector, clamp or wrap",
                        BadId);
   CHECK(std::count(values.begin(), values.end(), 7.0f) == 40);
   const auto pooled = [&](BadIds policy) {

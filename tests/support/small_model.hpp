@@ -170,15 +170,17 @@ void on_ranks(int ranks, F&& f) {
   });
 }
 
-/// Every rank's result. `threads`: of each rank's backend, if it is the host.
+/// Every rank's result. `threads`: of each rank's backend, if it is the host. `deduplicate`: the
+/// option.
 template <class Backend, class... Policies>
 std::vector<Result> train_ranks_on(int ranks, int steps, bool replicated = false, int threads = 1,
-                                   bool one_hot = false) {
+                                   bool one_hot = false, bool deduplicate = false) {
   std::vector<Result> results(static_cast<std::size_t>(ranks));
   on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, Backend backend) {
     if constexpr (std::is_same_v<Backend, Host>) backend = Host({.threads = threads});
     EmbeddingsOn<Backend, CountingOn<Backend>, Policies...> embeddings(
-        c, backend, layout(ranks, replicated), {.learning_rate = 0.125f, .seed = 7});
+        c, backend, layout(ranks, replicated),
+        {.learning_rate = 0.125f, .seed = 7, .deduplicate = deduplicate});
     results[static_cast<std::size_t>(c.rank())] = train(embeddings, c.rank(), steps, one_hot);
   });
   return results;

@@ -20,9 +20,8 @@ namespace tessera::inline v0 {
 /// this rank's part of the global batch (rank r's samples come before rank r+1's) and gives [local
 /// batch, columns] floats; `backward` takes the gradient of those, and updates the rows at once.
 /// The stages are public, so that a trainer can interleave them with other work. Policies:
-/// Storage<T>, Throw | ZeroVector | Clamp | Wrap, CountNonFiniteGradients |
-/// RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<Forward, Backward> or
-/// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked, ReportSteps.
+/// Storage<T>, InitializeWith<F>, EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>,
+/// ReportSteps.
 template <class PlanT, class O, class Backend, class Comm, class... Policies>
 class EmbeddingCollection
     : public detail::CollectionArguments<O, Backend, Comm, Policies...>::template collection<
@@ -41,14 +40,10 @@ class EmbeddingCollection
   using typename Base::Options;
 
   /// The collectives that this plan needs on more than one rank: all_gather where tables are
-  /// replicated, all_to_all where some are not, all_reduce where steps may be rejected.
+  /// replicated, all_to_all where some are not. The option NonFinite::reject needs all_reduce, too.
   static constexpr Collective needs =
       (PlanT::replicates ? Collective::all_gather : Collective::none) |
-      (PlanT::exchanges ? Collective::all_to_all : Collective::none) |
-      (detail::strictest_guard<typename Arguments::training, Arguments::policies::non_finite> ==
-               NonFinite::reject
-           ? Collective::all_reduce
-           : Collective::none);
+      (PlanT::exchanges ? Collective::all_to_all : Collective::none);
   static_assert(Communicator<Ranks, needs>,
                 "EmbeddingCollection: the communicator lacks a collective that the plan needs; "
                 "explain_communicator<Comm, needs>() lists them (docs/concepts/communicator.md)");

@@ -2,65 +2,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/options.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/stage/optional_collectives.hpp>
 #include <tessera/stage/sequence_view.hpp>
 #include <tessera/tables/non_finite_count.hpp>
 #include <tessera/tables/training_groups.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
-namespace detail {
-
-template <class Group, NonFinite of_all>
-constexpr NonFinite guard_of() {
-  if constexpr (NonFinitePolicy<Group>)
-    return Group::non_finite;
-  else
-    return of_all;
-}
-
-/// The guard of each training group: its own, else `of_all`.
-template <class Trained, NonFinite of_all>
-struct Guards {
-  static constexpr std::array<NonFinite, 1> of_groups{of_all};
-};
-template <class... Groups, NonFinite of_all>
-struct Guards<TrainingGroups<Groups...>, of_all> {
-  static constexpr std::array<NonFinite, sizeof...(Groups)> of_groups{
-      guard_of<Groups, of_all>()...};
-};
-
-/// Of any group the strictest.
-template <class Trained, NonFinite of_all>
-inline constexpr NonFinite strictest_guard = *std::max_element(
-    Guards<Trained, of_all>::of_groups.begin(), Guards<Trained, of_all>::of_groups.end());
-
-}  // namespace detail
-
-/// Looks for gradients that are NaN or infinite before a step uses them, as the policy of each
-/// feature's training group says; a group without one has `of_all`.
-template <class Trained, NonFinite of_all, class Backend,
-          NonFinite strictest = detail::strictest_guard<Trained, of_all>>
+/// Looks for gradients that are NaN or infinite before a step uses them, as Options::non_finite of
+/// the collection or of each feature's training group says.
+template <class Backend>
 class GradientGuard {
  public:
-  template <class Store>
-  GradientGuard(const Backend& backend, const Store& store)
-      : counted_(backend), rejecting_(backend) {
+  template <class Store, class Options>
+  GradientGuard(const Backend& backend, const Store& store, const Options& options) {
+    using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
+    std::vector<NonFinite> of_groups;
+    detail::for_each_training_group<Trained>([&](auto i) {
+      of_groups.push_back(detail::GroupsOf<Trained>::template own_guard<i()>(options.optimizer)
+                              .value_or(options.non_finite));
+    });
     const auto& layout = store.layout();
     for (std::size_t f = 0; f < layout.features.size(); ++f) {
-      const NonFinite policy = detail::Guards<Trained, of_all>::of_groups[static_cast<std::size_t>(
-          store.group_of(layout.feature_table[f]))];
+      const NonFinite policy =
+          of_groups[static_cast<std::size_t>(store.group_of(layout.feature_table[f]))];
       const std::int64_t begin = layout.feature_column[f], end = layout.feature_column[f + 1];
       of_feature_.push_back(policy);
-      if (policy == NonFinite::use || begin == end) continue;
+      if (policy == NonFinite::use) continue;
+      rejects_ = rejects_ || policy == NonFinite::reject;
+      if (!counts_) counts_.emplace(backend);
+      if (begin == end) continue;
       if (!ranges_.empty() && ranges_.back().policy == policy && ranges_.back().end == begin)
         ranges_.back().end = end;
       else
@@ -68,29 +47,33 @@ class GradientGuard {
     }
   }
 
+  /// Whether any gradients are rejected; needs all_reduce on several ranks.
+  bool rejects() const { return rejects_; }
+
   /// Whether the step may change the tables: the same answer on every rank. Where a group rejects,
   /// collective, and the host waits.
   template <class Comm>
-  bool accept([[maybe_unused]] Comm& communicator, MatrixView<const float> gradient,
-              SequenceGradients sequences) {
+  bool accept(Comm& communicator, MatrixView<const float> gradient, SequenceGradients sequences) {
     for (const Range& range : ranges_)
       count_of(range.policy).add(gradient.column_range(range.begin, range.end - range.begin));
     for (const SequenceGradient& sequence : sequences)
       if (const NonFinite policy = of_feature_[static_cast<std::size_t>(sequence.feature)];
           policy != NonFinite::use)
         count_of(policy).add(sequence.values);
-    if constexpr (strictest == NonFinite::reject) {
-      auto found = static_cast<std::int64_t>(rejecting_.read() - seen_);
-      seen_ += static_cast<std::uint64_t>(found);
-      if (communicator.size() > 1) communicator.all_reduce(std::span<std::int64_t>(&found, 1));
-      rejected_ += found != 0;
-      return found == 0;
-    }
-    return true;
+    if (!rejects_) return true;
+    auto found = static_cast<std::int64_t>(counts_->rejecting.read() - seen_);
+    seen_ += static_cast<std::uint64_t>(found);
+    if (communicator.size() > 1)
+      detail::all_reduce(communicator, std::span<std::int64_t>(&found, 1),
+                         "option NonFinite::reject");
+    rejected_ += found != 0;
+    return found == 0;
   }
 
   /// Of this rank, so far. The host waits.
-  std::uint64_t counted() const { return counted_.read() + rejecting_.read(); }
+  std::uint64_t counted() const {
+    return counts_ ? counts_->used.read() + counts_->rejecting.read() : 0;
+  }
   /// Steps.
   std::uint64_t rejected() const { return rejected_; }
 
@@ -101,28 +84,20 @@ class GradientGuard {
     std::int64_t begin, end;
   };
   NonFiniteCount<Backend>& count_of(NonFinite policy) {
-    return policy == NonFinite::reject ? rejecting_ : counted_;
+    return policy == NonFinite::reject ? counts_->rejecting : counts_->used;
   }
 
   std::vector<NonFinite> of_feature_;
   std::vector<Range> ranges_;
-  NonFiniteCount<Backend> counted_, rejecting_;
+  /// Of those that are used, and of those that reject a step.
+  struct Counts {
+    explicit Counts(const Backend& backend) : used(backend), rejecting(backend) {}
+    NonFiniteCount<Backend> used, rejecting;
+  };
+  std::optional<Counts> counts_;  ///< where any are looked at
+  bool rejects_ = false;
   std::uint64_t seen_ = 0;  ///< of those that reject, by earlier steps
   std::uint64_t rejected_ = 0;
-};
-
-template <class Trained, NonFinite of_all, class Backend>
-class GradientGuard<Trained, of_all, Backend, NonFinite::use> {
- public:
-  template <class Store>
-  GradientGuard(const Backend&, const Store&) {}
-
-  template <class Comm>
-  bool accept(Comm&, MatrixView<const float>, SequenceGradients) {
-    return true;
-  }
-  std::uint64_t counted() const { return 0; }
-  std::uint64_t rejected() const { return 0; }
 };
 
 }  // namespace tessera::inline v0

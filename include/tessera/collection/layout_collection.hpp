@@ -75,8 +75,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
         updater_(backend_, counted_, store_),
         report_(backend_, layout_.tables.size(),
                 communicator.size() == 1 ? -1 : communicator.rank()) {
-    detail::require_sound<Settings>(options_, communicator_.size());
-    detail::require_offered<Comm>(layout_, routing_, communicator_.size());
+    detail::require_sound(options_, communicator_.size());
+    detail::require_offered<Comm>(layout_, routing_, communicator_.size(), guard_.rejects());
     require_agreement(communicator_, detail::shared_facts<Settings>(layout_, options_));
   }
   LayoutCollection(const LayoutCollection&) = delete;
@@ -92,8 +92,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// waits for the backend's work, and throws a fault that `forward` has not.
   std::span<const std::uint64_t> bad_ids() const { return report_.read(layout_); }
   /// Gradients given to this rank's `backward` that were NaN or infinite (waits for the backend's
-  /// work), and steps that no rank carried out because of them; under CountNonFiniteGradients or
-  /// RejectNonFiniteGradients.
+  /// work), and steps that no rank carried out because of them; under NonFinite::count or reject.
   std::uint64_t non_finite_gradients() const { return guard_.counted(); }
   std::uint64_t rejected_steps() const { return guard_.rejected(); }
   /// Under ReportSteps: of the last step, on this rank; a GPU's host waits. On from the first step.
@@ -281,11 +280,11 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     detail::check_features(ids, routing_.local_features().size());
     LocalIdExchange<Id, Backend, Ranks>::set_sample_begin(step, routing_, ids.batch, sample_begin);
     step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
-                        Settings::bad_ids, report_, routing_.sizes_needed(false, false));
+                        options_.bad_ids, report_, routing_.sizes_needed(false, false));
     if constexpr (Store::keeps_rows)
       if (routing_.keeps_rows() || !step.vectors.empty())
         LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
-            .find(step, Settings::bad_ids, blocks());
+            .find(step, options_.bad_ids, blocks());
     require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
     step.resident.hold(backend_, store_, step.received);
@@ -321,8 +320,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   /// Cuts the gradients into what each owner needs. False, on every rank, where
-  /// RejectNonFiniteGradients refuses the gradients of any: then the stages that follow do nothing,
-  /// and the step waits for `split` with other gradients, or for its next batch.
+  /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and the
+  /// step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
   bool split(StepState<Id>& step, MatrixView<const float> gradient,
              SequenceGradients sequences = {}) {
@@ -334,9 +333,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
-    if constexpr (finds_rows)
-      if (step.distinct.template merge<Store>(backend_, gradient, sequences))
-        add_direct_slots(step, routing_, 0);
+    if (step.distinct.template merge<Store>(backend_, gradient, sequences))
+      add_direct_slots(step, routing_, 0);
     vectors_.split(backend_, step, gradient);
     step.stage = StepStage::split;
     return true;
@@ -414,9 +412,6 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
  private:
-  /// Whether rows may come to the rank that asks as they are.
-  static constexpr bool finds_rows = Settings::deduplicates || Store::keeps_rows;
-  bool deduplicates() const { return detail::deduplicates<Settings>(options_); }
   int blocks() const { return detail::blocks_of_batch(options_, routing_.ranks()); }
 
   void check_stage(Comm& communicator, std::string_view stage) const {
@@ -459,12 +454,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.ids = static_cast<std::int64_t>(ids.ids.size());
     const bool fix = detail::fixes_sizes(options_, routing_.keeps_rows(), routing_.ranks());
     step.inputs.prepare(backend, layout_, all_features_, ids,
-                        std::array<std::int64_t, 2>{0, ids.batch}, Settings::bad_ids, report_,
-                        routing_.sizes_needed(fix, deduplicates()));
+                        std::array<std::int64_t, 2>{0, ids.batch}, options_.bad_ids, report_,
+                        routing_.sizes_needed(fix, options_.deduplicate));
     if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step, fix);
-    if constexpr (finds_rows)
-      if (deduplicates() || routing_.keeps_rows() || !step.vectors.empty())
-        step.find_rows(backend, layout_, routing_, {deduplicates(), Settings::bad_ids, blocks()});
+    if (options_.deduplicate || routing_.keeps_rows() || !step.vectors.empty())
+      step.find_rows(backend, layout_, routing_,
+                     {options_.deduplicate, options_.bad_ids, blocks()});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
     step.resident.hold(backend, store_, step.received);
     step.stage = StepStage::routed;
@@ -501,7 +496,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     detail::check_shape("assemble: output", output, step.batch, columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
     vectors_.assemble(backend, step, output);
-    if constexpr (finds_rows) step.distinct.template pool<Store>(backend, output);
+    step.distinct.template pool<Store>(backend, output);
     step.stage = StepStage::assembled;
   }
 
@@ -518,7 +513,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                detail::block_alignment(communicator_)};
   mutable IdReport<Backend> report_;
   const std::vector<int> all_features_ = routing_.all_features();
-  GradientGuard<O, Settings::non_finite, Backend> guard_{backend_, store_};
+  GradientGuard<Backend> guard_{backend_, store_, options_};
   mutable EqualBatches equal_batches_;
   Reporter reporter_{routing_};
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;

@@ -26,49 +26,15 @@
 
 namespace tessera::inline v0 {
 
-// Further template arguments of EmbeddingCollection, in any order: Storage<T>, a bad-id policy, a
-// policy for gradients that are no numbers, InitializeWith<F>, EncodeWith<Forward, Backward> or
-// EncodeWithOneOf<Codecs...>, Deduplicate or DeduplicateIfAsked, ReportSteps.
+// Further template arguments of EmbeddingCollection, in any order: Storage<T>, InitializeWith<F>,
+// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, ReportSteps. They decide what is
+// compiled; what a step can look up is an option.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
 /// stored with stochastic rounding.
 template <Element T>
 struct Storage {
   using element = T;
-};
-
-/// Throws BadId that names feature, sample, id and rows, before anything is looked up or sent.
-/// Where the host cannot see ids and has nothing to wait for (IdReport), the error comes later, and
-/// until then bad ids are treated as by ZeroVector.
-struct Throw {
-  static constexpr BadIds bad_ids = BadIds::throw_error;
-};
-/// A bad id gives a zero vector and gets no gradient. It still counts in the divisor of a mean.
-struct ZeroVector {
-  static constexpr BadIds bad_ids = BadIds::zero_vector;
-};
-/// Negative ids become 0, too large ones the last row.
-struct Clamp {
-  static constexpr BadIds bad_ids = BadIds::clamp;
-};
-/// The id modulo rows, never negative.
-struct Wrap {
-  static constexpr BadIds bad_ids = BadIds::wrap;
-};
-
-/// What `backward` does about gradients that are NaN or infinite. Without one of these policies
-/// they are used as they are. A training group's own is about the gradients of its tables.
-enum class NonFinite : std::uint8_t { use, count, reject };
-
-/// Counts them in `non_finite_gradients()`, and uses them.
-struct CountNonFiniteGradients {
-  static constexpr NonFinite non_finite = NonFinite::count;
-};
-/// Counts them; if any rank has one, no rank changes anything, and `rejected_steps()` grows. The
-/// step stays open: `backward` may be called again with other gradients. Needs all_reduce; one more
-/// small exchange a step.
-struct RejectNonFiniteGradients {
-  static constexpr NonFinite non_finite = NonFinite::reject;
 };
 
 /// First values of the tables. Without this policy: the optimizer's `initializer` if it has one,
@@ -95,18 +61,6 @@ struct EncodeWithOneOf {
   using backward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
 };
 
-/// Each distinct id of a rank's batch travels once per feature and its row comes back once; pooling
-/// and the merging of gradients happen on the rank that asked. Saves traffic where ids repeat or
-/// bags are long, and costs where they do not. Not for model-parallel input, whose ids do not
-/// travel. A row's gradient is summed per rank first: see docs/architecture.md.
-struct Deduplicate {
-  static constexpr bool deduplicates = true, if_asked = false;
-};
-/// The same where Options::deduplicate asks for it.
-struct DeduplicateIfAsked {
-  static constexpr bool deduplicates = true, if_asked = true;
-};
-
 /// The collection tells what each step took: `step_report()`, a StepReport. `report_steps(false)`
 /// turns that off for a while. Without this policy no code for it is compiled.
 struct ReportSteps {
@@ -120,13 +74,21 @@ struct CollectionOptions {
   std::uint64_t seed = 0;  ///< of the first values, and of stochastic rounding
   O optimizer{};
   F initialize{};
+  BadIds bad_ids = BadIds::throw_error;  ///< what happens to ids outside their table
+  /// what `backward` does about gradients that are NaN or infinite; a training group may have its
+  /// own
+  NonFinite non_finite = NonFinite::use;
   std::vector<TableRows> rows{};  ///< of tables with dynamic_rows
   int ranks_per_node = 0;         ///< for Grid; 0: all ranks are on one node
   /// for debugging: before each exchange ranks compare where they are, and name who is elsewhere
   bool check_stages = false;
   /// names, under EncodeWithOneOf; empty: its first
   std::string forward_codec{}, backward_codec{};
-  bool deduplicate = false;  ///< under DeduplicateIfAsked
+  /// Each distinct id of a rank's batch travels once per feature and its row comes back once;
+  /// pooling and the merging of gradients happen on the rank that asked. Saves traffic where ids
+  /// repeat or bags are long, and costs where they do not. Not for model-parallel input, whose ids
+  /// do not travel. A row's gradient is summed per rank first: see docs/architecture.md.
+  bool deduplicate = false;
   /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
   /// (EqualBatches)
   bool equal_batches = false;
@@ -206,19 +168,9 @@ struct Initializers {
 };
 
 template <class P>
-concept BadIdPolicy = requires {
-  { P::bad_ids } -> std::convertible_to<BadIds>;
-};
-template <class P>
 concept CodecPolicy = requires {
   typename P::forward_codecs;
   typename P::backward_codecs;
-};
-
-template <class P>
-concept DuplicatePolicy = requires {
-  { P::deduplicates } -> std::convertible_to<bool>;
-  { P::if_asked } -> std::convertible_to<bool>;
 };
 
 template <class P>
@@ -230,35 +182,22 @@ concept ReportPolicy = requires {
 template <class... Policies>
 struct CollectionPolicies {
   using element = float;
-  static constexpr BadIds bad_ids = BadIds::throw_error;
-  static constexpr NonFinite non_finite = NonFinite::use;
   using initializer = void;  // the optimizer's: initializer_of
   using forward_codecs = CodecChoice<Fp32>;
   using backward_codecs = CodecChoice<Fp32>;
-  static constexpr bool deduplicates = false, deduplicates_if_asked = false;
   static constexpr bool reports_steps = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || BadIdPolicy<First> || NonFinitePolicy<First> ||
-                    InitializerPolicy<First> || CodecPolicy<First> || DuplicatePolicy<First> ||
+  static_assert(StoragePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
                     ReportPolicy<First>,
-                "EmbeddingCollection: a policy is Storage<T>, Throw, ZeroVector, Clamp, Wrap, "
-                "CountNonFiniteGradients, "
-                "RejectNonFiniteGradients, InitializeWith<F>, EncodeWith<F, B>, "
-                "EncodeWithOneOf<C...>, Deduplicate, DeduplicateIfAsked or ReportSteps");
+                "EmbeddingCollection: a policy is Storage<T>, InitializeWith<F>, EncodeWith<F, B>, "
+                "EncodeWithOneOf<C...> or ReportSteps; bad ids, non-finite gradients and "
+                "duplicates are Options (docs/concepts/collection.md)");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   using element = typename First::element;
-};
-template <BadIdPolicy First, class... Rest>
-struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static constexpr BadIds bad_ids = First::bad_ids;
-};
-template <NonFinitePolicy First, class... Rest>
-struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static constexpr NonFinite non_finite = First::non_finite;
 };
 template <InitializerPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -269,11 +208,6 @@ struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   using forward_codecs = typename First::forward_codecs;
   using backward_codecs = typename First::backward_codecs;
 };
-template <DuplicatePolicy First, class... Rest>
-struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static constexpr bool deduplicates = First::deduplicates, deduplicates_if_asked = First::if_asked;
-};
-
 template <ReportPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   static constexpr bool reports_steps = First::reports_steps;
@@ -284,26 +218,12 @@ template <class... Policies>
 struct CheckedPolicies : CollectionPolicies<Policies...> {
   static_assert((0 + ... + StoragePolicy<Policies>) <= 1,
                 "EmbeddingCollection: two policies Storage<T>; give one");
-  static_assert(
-      (0 + ... + BadIdPolicy<Policies>) <= 1,
-      "EmbeddingCollection: two policies for bad ids; give one of Throw, ZeroVector, Clamp, Wrap");
-  static_assert((0 + ... + NonFinitePolicy<Policies>) <= 1,
-                "EmbeddingCollection: two policies for non-finite gradients; give one of "
-                "CountNonFiniteGradients, RejectNonFiniteGradients");
   static_assert((0 + ... + InitializerPolicy<Policies>) <= 1,
                 "EmbeddingCollection: two policies InitializeWith<F>; give one");
   static_assert((0 + ... + CodecPolicy<Policies>) <= 1,
                 "EmbeddingCollection: two policies for codecs; give one of EncodeWith<F, B>, "
                 "EncodeWithOneOf<C...>");
-  static_assert((0 + ... + DuplicatePolicy<Policies>) <= 1,
-                "EmbeddingCollection: two policies for duplicate ids; give one of Deduplicate, "
-                "DeduplicateIfAsked");
 };
-
-template <class Settings, class Options>
-constexpr bool deduplicates(const Options& options) {
-  return Settings::deduplicates && (!Settings::deduplicates_if_asked || options.deduplicate);
-}
 
 /// Throws InvalidArgument for a matrix that is not [batch, columns].
 template <class T>
@@ -326,8 +246,8 @@ constexpr bool fixes_sizes(const Options& options, bool keeps_rows, int ranks) {
   return options.equal_batches && !(keeps_rows && blocks_of_batch(options, ranks) > 1);
 }
 
-/// Throws InvalidArgument for options that no collection of these policies can have.
-template <class Settings, class Options>
+/// Throws InvalidArgument for options that no collection can have.
+template <class Options>
 void require_sound(const Options& options, int ranks) {
   checked_rate(options.learning_rate);
   require(options.gradient_blocks >= 0 && options.gradient_blocks % ranks == 0,
@@ -335,13 +255,16 @@ void require_sound(const Options& options, int ranks) {
           options.gradient_blocks, ranks);
   using Trained = std::remove_cvref_t<decltype(options.optimizer)>;
   for_each_training_group<Trained>([&](auto i) {
-    checked_rate(GroupsOf<Trained>::template rate<i()>(options.optimizer, options.learning_rate));
+    using Groups = GroupsOf<Trained>;
+    checked_rate(Groups::template rate<i()>(options.optimizer, options.learning_rate));
+    require(Groups::trains[static_cast<std::size_t>(i())] ||
+                !Groups::template own_guard<i()>(options.optimizer),
+            "EmbeddingCollection: training group {} is Frozen, its tables get no gradients; give "
+            "the option non_finite to groups that train",
+            i());
   });
-  require(!options.deduplicate || Settings::deduplicates,
-          "EmbeddingCollection: option deduplicate needs the policy DeduplicateIfAsked (or "
-          "Deduplicate, which needs no option)");
-  require(!options.equal_batches || !deduplicates<Settings>(options),
-          "EmbeddingCollection: option equal_batches and duplicate removal exclude each other: "
+  require(!options.equal_batches || !options.deduplicate,
+          "EmbeddingCollection: the options equal_batches and deduplicate exclude each other: "
           "ranks have different numbers of ids left");
 }
 

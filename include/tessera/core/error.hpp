@@ -27,15 +27,15 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-/// An id outside its table, found under the `Throw` policy.
+/// An id outside its table, found under BadIds::throw_error.
 class BadId : public Error {
  public:
   /// `rank`: whose batch it is; -1 where there is one rank.
   BadId(std::string_view feature, std::int64_t sample, std::int64_t id, std::int64_t rows,
         int rank = -1)
       : Error(fmt::format("{}feature '{}', sample {}: id {} is outside its table of {} rows (valid "
-                          "ids are 0..{}); mend the data, or "
-                          "choose another bad-id policy: ZeroVector, Clamp or Wrap",
+                          "ids are 0..{}); fix the data, or "
+                          "choose BadIds::zero_vector, clamp or wrap",
                           rank < 0 ? std::string() : fmt::format("rank {}'s batch, ", rank),
                           feature, sample, id, rows, rows - 1)),
         feature_(feature),

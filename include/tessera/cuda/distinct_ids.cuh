@@ -146,7 +146,7 @@ struct op::Kernel<op::DistinctIds<Id>, Cuda> {
       entries += job.count;
       keys += job.rows;
     }
-    require(entries < INT32_MAX, "Deduplicate: {} ids on one rank; a GPU takes less than 2^31 - 1",
+    require(entries < INT32_MAX, "distinct ids: {} ids on one rank; a GPU takes less than 2^31 - 1",
             entries);
     std::vector<std::uint32_t> first_distinct(p.fills_room ? 0 : arrays.size() + 1);
     if (entries > 0 && keys < UINT32_MAX)

@@ -149,7 +149,7 @@ class TabularEncoder {
       if (id == kRefused)
         throw DataError(fmt::format(
             "{}, sample {}, column '{}': the text is not in the training data (often enough); "
-            "choose 'unknown: shared' or 'bad_id' in '{}', or mend the data",
+            "choose 'unknown: shared' or 'bad_id' in '{}', or fix the data",
             where, sample_of(block, visited), schema_.categorical[c].name, schema_.name));
       key = static_cast<std::uint64_t>(id);
       ++visited;

@@ -7,13 +7,32 @@
 #include <tessera/op/bags.hpp>
 #include <tessera/op/kernel.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace tessera::inline v0 {
 
-/// What happens to ids outside [0, rows). All but Throw count them, per table.
-enum class BadIds : std::uint8_t { throw_error, zero_vector, clamp, wrap };
+/// What happens to ids outside [0, rows). All but the first count them, per table.
+enum class BadIds : std::uint8_t {
+  /// BadId is thrown, which names feature, sample, id and rows, before anything is looked up or
+  /// sent. Where the host cannot see ids and has nothing to wait for, the error comes later, and
+  /// until then bad ids are treated as by zero_vector.
+  throw_error,
+  /// A zero vector, and no gradient. The id still counts in the divisor of a mean.
+  zero_vector,
+  /// Negative ids become 0, too large ones the last row.
+  clamp,
+  /// The id modulo rows, never negative.
+  wrap
+};
+
+constexpr std::string_view to_string(BadIds policy) {
+  constexpr std::array<std::string_view, 4> names{"throw_error", "zero_vector", "clamp", "wrap"};
+  return names[static_cast<std::size_t>(policy)];
+}
 
 namespace op {
 

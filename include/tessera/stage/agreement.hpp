@@ -231,10 +231,9 @@ void add_training(std::vector<SharedFact>& facts, const Layout& layout, const Op
       if constexpr (StoragePolicy<Group>)
         facts.push_back({fmt::format("element type of training group {}", i()),
                          element_name<typename Group::element>()});
-      if constexpr (NonFinitePolicy<Group>)
-        facts.push_back(
-            {fmt::format("policy for gradients that are no numbers of training group {}", i()),
-             fmt::format("{}", static_cast<int>(Group::non_finite))});
+      if (const auto own = Groups::template own_guard<i()>(options.optimizer))
+        facts.push_back({fmt::format("option non_finite of training group {}", i()),
+                         std::string(to_string(*own))});
       if constexpr (InitializerPolicy<Group>)
         facts.push_back({fmt::format("initializer of training group {}", i()),
                          describe_initializer(std::get<i()>(options.optimizer.groups).initialize)});
@@ -251,26 +250,22 @@ std::vector<SharedFact> shared_facts(const Layout& layout, const Options& option
   add_training(facts, layout, options);
   facts.push_back({"seed", fmt::format("{}", options.seed)});
   facts.push_back({"initializer", describe_initializer(options.initialize)});
-  facts.push_back({"bad-id policy", fmt::format("{}", static_cast<int>(Settings::bad_ids))});
-  facts.push_back({"policy for gradients that are no numbers",
-                   fmt::format("{}", static_cast<int>(Settings::non_finite))});
+  facts.push_back({"option bad_ids", std::string(to_string(options.bad_ids))});
+  facts.push_back({"option non_finite", std::string(to_string(options.non_finite))});
   facts.push_back(
       {"codecs",
        fmt::format("{}, {}", typename Settings::forward_codecs(options.forward_codec).name(),
                    typename Settings::backward_codecs(options.backward_codec).name())});
-  facts.push_back({"duplicate removal", options.deduplicate || (Settings::deduplicates &&
-                                                                !Settings::deduplicates_if_asked)
-                                            ? "on"
-                                            : "off"});
+  facts.push_back({"option deduplicate", fmt::format("{}", options.deduplicate)});
   facts.push_back({"option check_stages", fmt::format("{}", options.check_stages)});
   facts.push_back({"option equal_batches", fmt::format("{}", options.equal_batches)});
   facts.push_back({"option gradient_blocks", fmt::format("{}", options.gradient_blocks)});
   return facts;
 }
 
-/// The communicator has the exchanges that the layout needs, and as many ranks.
+/// The communicator has the exchanges that layout and options need, and as many ranks.
 template <class Comm>
-void require_offered(const Layout& layout, const RankLayout& routing, int ranks) {
+void require_offered(const Layout& layout, const RankLayout& routing, int ranks, bool rejects) {
   require(layout.ranks() == ranks,
           "EmbeddingCollection: the layout is for {} ranks, the communicator has {}",
           layout.ranks(), ranks);
@@ -280,6 +275,9 @@ void require_offered(const Layout& layout, const RankLayout& routing, int ranks)
               ((HasAllToAll<Comm> || !routing.exchanges()) && (HasAllGather<Comm> || !replicates)),
           "EmbeddingCollection: the communicator lacks {}, which this layout needs",
           HasAllToAll<Comm> || !routing.exchanges() ? "all_gather" : "all_to_all");
+  require(layout.ranks() == 1 || HasAllReduce<Comm> || !rejects,
+          "EmbeddingCollection: the communicator lacks all_reduce, which the option "
+          "NonFinite::reject needs");
 }
 
 }  // namespace detail

@@ -367,7 +367,7 @@ class DistinctRows {
     feature.column = layout_->feature_column[f];
     require(feature.count() < std::numeric_limits<std::int32_t>::max(),
             "forward: feature '{}' has {} ids on this rank; where rows come to the rank that asks "
-            "(sequences, max pooling, Deduplicate) at most 2^31 - 2",
+            "(sequences, max pooling, option deduplicate) at most 2^31 - 2",
             spec.name, feature.count());
   }
 

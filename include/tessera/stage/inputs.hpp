@@ -67,7 +67,7 @@ inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::
 }  // namespace detail
 
 /// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where
-/// some are bad; those of a sequence become -1 under ZeroVector. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
+/// some are bad; those of a sequence become -1 under BadIds::zero_vector. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
 /// the others.
 template <IdType Id, class Backend>
 class Inputs {

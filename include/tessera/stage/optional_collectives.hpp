@@ -5,8 +5,11 @@
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/error.hpp>
 
+#include <fmt/core.h>
+
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace tessera::inline v0::detail {
 
@@ -51,6 +54,16 @@ void all_gather(Comm& communicator, std::span<const T> send, std::span<T> receiv
     throw InvalidArgument(
         "EmbeddingCollection: a communicator without all_gather serves layouts without replicated "
         "tables alone");
+}
+
+/// `what` of the collection needs the sum.
+template <class T, class Comm>
+void all_reduce(Comm& communicator, std::span<T> values, std::string_view what) {
+  if constexpr (HasAllReduce<Comm>)
+    communicator.all_reduce(values);
+  else
+    throw InvalidArgument(
+        fmt::format("EmbeddingCollection: {} needs a communicator with all_reduce", what));
 }
 
 }  // namespace tessera::inline v0::detail

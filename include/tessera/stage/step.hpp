@@ -72,7 +72,7 @@ struct IdMessage {
 };
 
 /// The last stage that a step has passed. `rejected`: `split` found gradients that
-/// RejectNonFiniteGradients refuses; `split` may be called again, and the stages behind it do
+/// NonFinite::reject refuses; `split` may be called again, and the stages behind it do
 /// nothing. `accumulated`: an Accumulator has the gradients of one loss; others may follow.
 enum class StepStage : std::uint8_t {
   empty,

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -55,8 +56,6 @@ template <class P>
 concept StoragePolicy = requires { typename P::element; };
 template <class P>
 concept InitializerPolicy = requires { typename P::initializer; };
-template <class P>
-concept NonFinitePolicy = requires { P::non_finite; };
 
 /// Bases that differ even where a policy is given twice.
 template <std::size_t, class Policy>
@@ -69,25 +68,18 @@ struct ListedPolicies<std::index_sequence<I...>, Policies...> : ListedPolicy<I, 
 }  // namespace detail
 
 /// A training group with policies of its own, one of a kind, in place of the collection's:
-/// InitializeWith<F>, Storage<T>, CountNonFiniteGradients or RejectNonFiniteGradients.
+/// InitializeWith<F> or Storage<T>.
 template <class Group, class... Policies>
 struct GroupWith : Group,
                    detail::ListedPolicies<std::index_sequence_for<Policies...>, Policies...> {
   using without_tables = GroupWith<typename Group::without_tables, Policies...>;
-  static_assert(((detail::InitializerPolicy<Policies> || detail::StoragePolicy<Policies> ||
-                  detail::NonFinitePolicy<Policies>) &&
-                 ...),
-                "a training group's own policies are InitializeWith<F>, Storage<T>, "
-                "CountNonFiniteGradients and RejectNonFiniteGradients; all others are the "
-                "collection's");
+  static_assert(((detail::InitializerPolicy<Policies> || detail::StoragePolicy<Policies>) && ...),
+                "a training group's own policies are InitializeWith<F> and Storage<T>; all others "
+                "are the collection's");
   static_assert((0 + ... + detail::InitializerPolicy<Policies>) <= 1 &&
-                    (0 + ... + detail::StoragePolicy<Policies>) <= 1 &&
-                    (0 + ... + detail::NonFinitePolicy<Policies>) <= 1,
+                    (0 + ... + detail::StoragePolicy<Policies>) <= 1,
                 "a training group has two policies of one kind; give one InitializeWith<F>, one "
-                "Storage<T>, one of CountNonFiniteGradients and RejectNonFiniteGradients");
-  static_assert(Group::trains || !(detail::NonFinitePolicy<Policies> || ...),
-                "Frozen: its tables get no gradients; give CountNonFiniteGradients or "
-                "RejectNonFiniteGradients to groups that train");
+                "Storage<T>");
 };
 
 /// A training group: tables that share an optimizer, its constants and its learning rate. `Tables`:
@@ -162,6 +154,18 @@ struct ElementOfGroup<Group, T> {
 
 }  // namespace detail
 
+/// What `backward` does about gradients that are NaN or infinite. use: they are used as they are.
+/// count: the same, and `non_finite_gradients()` counts them. reject: they are counted, and if any
+/// rank has one, no rank changes anything, and `rejected_steps()` grows; the step stays open, and
+/// `backward` may be called again with other gradients. That needs all_reduce, and is one more
+/// small exchange a step.
+enum class NonFinite : std::uint8_t { use, count, reject };
+
+constexpr std::string_view to_string(NonFinite policy) {
+  constexpr std::array<std::string_view, 3> names{"use", "count", "reject"};
+  return names[static_cast<std::size_t>(policy)];
+}
+
 /// The constants of one training group.
 template <class Group>
 struct GroupOptions {
@@ -172,6 +176,7 @@ struct GroupOptions {
   std::conditional_t<std::is_void_v<detail::OwnInitializer<Group>>, detail::NoInitializer,
                      detail::OwnInitializer<Group>>
       initialize{};
+  std::optional<NonFinite> non_finite{};  ///< none: the collection's
 };
 
 /// How the tables of a collection train, group by group: what stands in the place of an optimizer.
@@ -214,6 +219,10 @@ struct GroupsOf {
   static float rate(const Training&, float of_all) {
     return of_all;
   }
+  template <int>
+  static std::optional<NonFinite> own_guard(const Training&) {
+    return {};
+  }
 };
 template <class... Groups>
 struct GroupsOf<TrainingGroups<Groups...>> {
@@ -241,6 +250,10 @@ struct GroupsOf<TrainingGroups<Groups...>> {
   static float rate(const Training& training, float of_all) {
     const float own = std::get<I>(training.groups).learning_rate;
     return own == own ? own : of_all;
+  }
+  template <int I>
+  static std::optional<NonFinite> own_guard(const Training& training) {
+    return std::get<I>(training.groups).non_finite;
   }
 };
 
