@@ -26,7 +26,7 @@
 #include <thread>
 #include <vector>
 
-#include "saved_model.hpp"
+#include <serving/saved_model.hpp>
 
 using namespace tessera;
 using namespace saved_model;

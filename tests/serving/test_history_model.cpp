@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "saved_history.hpp"
+#include <serving/saved_history.hpp>
 
 using namespace saved_history;
 

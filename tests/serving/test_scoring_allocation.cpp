@@ -11,8 +11,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "saved_history.hpp"
-#include "saved_model.hpp"
+#include <serving/saved_history.hpp>
+#include <serving/saved_model.hpp>
 
 using namespace tessera;
 

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "saved_model.hpp"
+#include <serving/saved_model.hpp>
 
 using namespace saved_model;
 
