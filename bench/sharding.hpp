@@ -10,6 +10,7 @@
 #include <tessera/collection/embedding_collection.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
+#include <tessera/host/codec.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <set>
@@ -26,32 +27,52 @@ namespace {
 
 using namespace tessera;
 
-/// Runs the jobs in their order, a number at a time.
-void move_plainly(const std::vector<op::MoveRows::Job>& jobs) {
-  for (const op::MoveRows::Job& job : jobs)
+/// What Fp32's jobs move, a number at a time, in their order.
+void move_plainly(const std::vector<op::EncodeJob>& jobs) {
+  for (const op::EncodeJob& job : jobs)
     for (std::int64_t row = 0; row < job.rows; ++row)
       for (int c = 0; c < job.width; ++c) {
         const std::int64_t sample = job.samples != nullptr ? job.samples[row] : row;
-        const float source = job.source[(job.scatter ? row : sample) * job.source_stride + c];
-        float& target = job.target[(job.scatter ? sample : row) * job.target_stride + c];
+        reinterpret_cast<float*>(job.target)[row * job.width + c] =
+            job.source[sample * job.source_stride + c];
+      }
+}
+void move_plainly(const std::vector<op::DecodeJob>& jobs) {
+  for (const op::DecodeJob& job : jobs)
+    for (std::int64_t row = 0; row < job.rows; ++row)
+      for (int c = 0; c < job.width; ++c) {
+        const std::int64_t sample = job.samples != nullptr ? job.samples[row] : row;
+        const float source = reinterpret_cast<const float*>(job.source)[row * job.width + c];
+        float& target = job.target[sample * job.target_stride + c];
         target = job.add ? target + source : source;
       }
 }
 
-/// Random jobs between a source and a target matrix; `same_columns`: they add to columns of one
-/// place, else to columns side by side.
-std::vector<op::MoveRows::Job> random_jobs(Random& random, const float* source, float* target,
-                                           const std::int32_t* samples, int width, bool overlap) {
-  std::vector<op::MoveRows::Job> jobs;
+/// Random jobs from a matrix to packed rows, which begin anywhere.
+std::vector<op::EncodeJob> gathers(Random& random, const float* source, float* target,
+                                   const std::int32_t* samples, int width) {
+  std::vector<op::EncodeJob> jobs;
+  for (int job = 0; job < 15; ++job)
+    jobs.push_back({source + random_below(random, 8) * 4, 101 + 3 * (width % 4),
+                    reinterpret_cast<std::byte*>(target + (20 * width + 4) * job +
+                                                 (job % 2 == 0 ? 0 : random_below(random, 4))),
+                    20, width, job % 3 != 0 ? samples : nullptr});
+  jobs.push_back({source, 101, reinterpret_cast<std::byte*>(target), 0, width, nullptr});
+  return jobs;
+}
+/// Random jobs from packed rows to a matrix; `overlap`: they add to columns of one place, else to
+/// columns side by side.
+std::vector<op::DecodeJob> scatters(Random& random, const float* source, float* target,
+                                    const std::int32_t* samples, int width, bool overlap) {
+  std::vector<op::DecodeJob> jobs;
   for (int part = 0; part < 5; ++part)
-    for (int rank = 0; rank < 3; ++rank) {
-      const bool scatter = rank != 1, with_samples = rank != 0;
-      const std::int64_t column = part * width + (overlap ? rank : 0);
-      jobs.push_back({source + random_below(random, 8) * 4, 101 + 3 * (width % 4), target + column,
-                      6 * width + 2, 20, width, with_samples ? samples : nullptr, scatter,
-                      rank > 0});
-    }
-  jobs.push_back({source, 101, target, 6 * width + 2, 0, width, nullptr, true, false});
+    for (int rank = 0; rank < 3; ++rank)
+      jobs.push_back({reinterpret_cast<const std::byte*>(source + random_below(random, 8) *
+                                                                      (part % 2 == 0 ? 4 : 1)),
+                      target + part * width + (overlap ? rank : 0), 6 * width + 2, 20, width,
+                      rank != 0 ? samples : nullptr, rank > 0});
+  jobs.push_back({reinterpret_cast<const std::byte*>(source), target, 6 * width + 2, 0, width,
+                  nullptr, false});
   return jobs;
 }
 
@@ -59,19 +80,25 @@ void check_moves(int width, bool overlap) {
   INFO("width ", width, ", overlapping columns ", overlap);
   Random random(static_cast<unsigned>(width));
   const std::vector<float> source = random_elements<float>(random, 110 * 60),
+                           packed_before = random_elements<float>(random, (20 * width + 4) * 15),
                            before = random_elements<float>(random, (6 * width + 2) * 40);
   std::vector<std::int32_t> samples;
   for (int i = 0; i < 20; ++i) samples.push_back(i * 2 - i % 2);
-  std::vector<float> expected = before;
+  std::vector<float> packed_expected = packed_before, expected = before;
   Random same = random;
-  move_plainly(random_jobs(random, source.data(), expected.data(), samples.data(), width, overlap));
+  move_plainly(gathers(random, source.data(), packed_expected.data(), samples.data(), width));
+  move_plainly(scatters(random, source.data(), expected.data(), samples.data(), width, overlap));
   in_every_order([&] {
     const Cuda backend;
-    const OnGpu<float> device_source(backend, source), target(backend, before);
+    const OnGpu<float> device_source(backend, source), packed(backend, packed_before),
+        target(backend, before);
     const OnGpu<std::int32_t> device_samples(backend, samples);
     Random again = same;
-    op::run<op::MoveRows>(backend, {random_jobs(again, device_source.data(), target.data(),
-                                                device_samples.data(), width, overlap)});
+    op::run<op::EncodeRows<Fp32>>(backend, {gathers(again, device_source.data(), packed.data(),
+                                                    device_samples.data(), width)});
+    op::run<op::DecodeRows<Fp32>>(backend, {scatters(again, device_source.data(), target.data(),
+                                                     device_samples.data(), width, overlap)});
+    CHECK((packed.read() == packed_expected));
     CHECK((target.read() == expected));
   });
 }
@@ -147,8 +174,8 @@ void check_codec(int width, std::int64_t source_stride, std::int64_t skipped) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Bf16, Fp16,
-                   Int8, Mirrored) {
+TEST_CASE_TEMPLATE("codecs: the bytes and the numbers of the codec's own functions", C, Fp32, Bf16,
+                   Fp16, Int8, Mirrored) {
   for (const int width : {1, 4, 6, 13, 33, 260}) {
     check_codec<C>(width, width + 3, 1);
     check_codec<C>(width, (width + 3) / 4 * 4, 0);
@@ -212,15 +239,16 @@ TEST_CASE("move: gathers, scatters and adds in the order of the jobs") {
 
 TEST_CASE("move: jobs that add to the same columns are in different rounds, others are together") {
   std::vector<float> matrix(400);
-  std::vector<op::MoveRows::Job> jobs;
+  std::vector<op::DecodeJob> jobs;
   for (int rank = 0; rank < 3; ++rank)
     for (int part = 0; part < 4; ++part)
-      jobs.push_back({matrix.data(), 10, matrix.data() + part * 5, 20, 4, 5, nullptr, true, true});
-  const auto rounds = gpu::rounds_of<op::MoveRows::Job>(jobs);
+      jobs.push_back({reinterpret_cast<const std::byte*>(matrix.data()), matrix.data() + part * 5,
+                      20, 4, 5, nullptr, true});
+  const auto rounds = gpu::rounds_of(jobs);
   REQUIRE(rounds.size() == 3);
   for (const auto& round : rounds) CHECK(round.size() == 4);
   jobs[1].width = 6;  // reaches into its neighbour
-  CHECK(gpu::rounds_of<op::MoveRows::Job>(jobs).size() == 12);
+  CHECK(gpu::rounds_of(jobs).size() == 12);
 }
 
 TEST_CASE("zero: the columns asked for, and no others") {

@@ -9,6 +9,7 @@
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/data/synthetic.hpp>
 #include <tessera/data/synthetic_models.hpp>
+#include <tessera/host/codec.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>

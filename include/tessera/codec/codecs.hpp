@@ -12,20 +12,6 @@
 
 namespace tessera::inline v0 {
 
-/// Floats as they are: no codec.
-struct Fp32 {
-  static constexpr std::string_view name = "fp32";
-  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {
-    return 4 * static_cast<std::size_t>(width);
-  }
-  TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
-    std::memcpy(to, row, bytes(width));
-  }
-  TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
-    std::memcpy(row, from, bytes(width));
-  }
-};
-
 namespace detail {
 
 /// Every element as a 16-bit float, rounded to nearest even.

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstring>
 #include <string_view>
 
 namespace tessera::inline v0 {
@@ -38,6 +39,21 @@ concept HasDecode = requires(const std::byte* from, float* row) { C::decode(from
 /// docs/concepts/codec.md.
 template <class C>
 concept Codec = HasCodecName<C> && HasEncodedBytes<C> && HasEncode<C> && HasDecode<C>;
+
+/// Floats as they are: the codec that operations and exchanges know, which read and write such rows
+/// where they lie.
+struct Fp32 {
+  static constexpr std::string_view name = "fp32";
+  TESSERA_HOST_DEVICE static constexpr std::size_t bytes(int width) {
+    return 4 * static_cast<std::size_t>(width);
+  }
+  TESSERA_HOST_DEVICE static void encode(const float* row, int width, std::byte* to) {
+    std::memcpy(to, row, bytes(width));
+  }
+  TESSERA_HOST_DEVICE static void decode(const std::byte* from, int width, float* row) {
+    std::memcpy(row, from, bytes(width));
+  }
+};
 
 // A codec may also let lanes of a GPU share a row, which is what makes it fast there: a header made
 // from the range of the whole row, then four columns at a time. bytes(4 k + n) == bytes(0) + k

@@ -2,16 +2,111 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/cuda/exchange.cuh>
+#include <tessera/cuda/groups.cuh>
+#include <tessera/cuda/row_lanes.cuh>
 #include <tessera/op/codec.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 namespace gpu {
+
+/// Jobs in as few rounds as keep the order of those that write the same columns of a matrix:
+/// columns are compared by address, modulo the stride. Where columns of two jobs overlap and are
+/// not the same, every job gets a round of its own.
+inline std::vector<std::vector<op::DecodeJob>> rounds_of(std::span<const op::DecodeJob> jobs) {
+  struct Columns {
+    std::int64_t width = 0;
+    std::size_t next_round = 0;
+  };
+  std::map<std::int64_t, std::map<std::int64_t, Columns>> matrices;  // by stride, by first column
+  std::vector<std::vector<op::DecodeJob>> rounds, single;
+  for (const op::DecodeJob& job : jobs) {
+    if (job.rows == 0 || job.width == 0) continue;
+    const std::int64_t first = reinterpret_cast<std::intptr_t>(job.target) /
+                               static_cast<std::int64_t>(sizeof(float)) % job.target_stride;
+    Columns& columns = matrices[job.target_stride][first];
+    columns.width = std::max<std::int64_t>(columns.width, job.width);
+    if (rounds.size() == columns.next_round) rounds.emplace_back();
+    rounds[columns.next_round++].push_back(job);
+    single.push_back({job});
+  }
+  for (const auto& [stride, columns] : matrices) {
+    // what wraps around
+    std::int64_t end = columns.rbegin()->first + columns.rbegin()->second.width - stride;
+    for (const auto& [first, c] : columns) {
+      if (first < end) return single;
+      end = first + c.width;
+    }
+  }
+  return rounds;
+}
+
+/// Rows of floats as they are: four floats per thread where both sides allow it, else one;
+/// neighbouring threads take neighbouring columns.
+inline constexpr int move_threads = 256;
+
+inline __device__ bool moves_vectors(const op::EncodeJob& job) {
+  return rows_aligned(job.source, job.source_stride) && job.width % 4 == 0 &&
+         rows_aligned(reinterpret_cast<const float*>(job.target), job.width);
+}
+inline __device__ bool moves_vectors(const op::DecodeJob& job) {
+  return rows_aligned(job.target, job.target_stride) && job.width % 4 == 0 &&
+         rows_aligned(reinterpret_cast<const float*>(job.source), job.width);
+}
+
+struct MovedRow {
+  const float* source;
+  float* target;
+};
+inline __device__ MovedRow moved_row(const op::EncodeJob& job, std::int64_t i) {
+  return {job.row(i), reinterpret_cast<float*>(job.encoded<Fp32>(i))};
+}
+inline __device__ MovedRow moved_row(const op::DecodeJob& job, std::int64_t i) {
+  return {reinterpret_cast<const float*>(job.encoded<Fp32>(i)), job.row(i)};
+}
+
+template <class Job>
+__global__ void __launch_bounds__(move_threads)
+    move_rows(const __grid_constant__ GroupBatch<Job> batch) {
+  const int g = batch.find(blockIdx.x);
+  const Job& job = batch.groups[g];
+  const int vector = moves_vectors(job) ? 4 : 1;
+  const std::int64_t per_row = job.width / vector,
+                     blocks = batch.first_block[g + 1] - batch.first_block[g];
+  bool add = false;
+  if constexpr (std::is_same_v<Job, op::DecodeJob>) add = job.add;
+  for (std::int64_t i = (blockIdx.x - batch.first_block[g]) * move_threads + threadIdx.x;
+       i < job.rows * per_row; i += blocks * move_threads) {
+    const std::int64_t row = i / per_row, column = i % per_row * vector;
+    const MovedRow moved = moved_row(job, row);
+    const float* source = moved.source + column;
+    float* target = moved.target + column;
+    if (vector == 4) {
+      float4 v = *reinterpret_cast<const float4*>(source);
+      if (add) {
+        const float4 t = *reinterpret_cast<const float4*>(target);
+        v = make_float4(t.x + v.x, t.y + v.y, t.z + v.z, t.w + v.w);
+      }
+      *reinterpret_cast<float4*>(target) = v;
+    } else {
+      *target = add ? *target + *source : *source;
+    }
+  }
+}
+template <class Job>
+void launch_moves(const Cuda& backend, std::span<const Job> jobs) {
+  launch_by_group<Job>(
+      backend, "move_rows", move_threads, jobs,
+      [](const Job& job) { return ceil_divide(job.rows * job.width, 4 * move_threads); },
+      move_rows<Job>);
+}
 
 inline constexpr int codec_threads = 256;
 /// rows that a group of lanes has loaded before it stores the first
@@ -99,11 +194,11 @@ __device__ __forceinline__ T exchange_lanes(const T& mine, int distance) {
 ///     width 16, 4 lanes    warp: rows 0 1 2 3 4 5 6 7, then, of the next flight, 64 .. 71
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_rows(const __grid_constant__ GroupBatch<typename op::EncodeRows<C>::Job> batch) {
+    encode_rows(const __grid_constant__ GroupBatch<op::EncodeJob> batch) {
   using Row = EncodedRow<C>;
   using Range = typename C::Range;
   const int g = batch.find(blockIdx.x);
-  const typename op::EncodeRows<C>::Job& job = batch.groups[g];
+  const op::EncodeJob& job = batch.groups[g];
   const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
             rows_at_once = codec_threads / lanes;
   const std::int64_t first =
@@ -116,9 +211,7 @@ __global__ void __launch_bounds__(codec_threads)
   for (int r = 0; r < codec_flight; ++r) {
     const std::int64_t row = first + r * rows_at_once;
     has[r] = row < job.rows;
-    sources[r] =
-        has[r] ? job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride
-               : nullptr;
+    sources[r] = has[r] ? job.row(row) : nullptr;
   }
 
   typename C::Header headers[codec_flight];
@@ -173,10 +266,10 @@ __global__ void __launch_bounds__(codec_threads)
 /// The same division of the work.
 template <LaneCodec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_rows(const __grid_constant__ GroupBatch<typename op::DecodeRows<C>::Job> batch) {
+    decode_rows(const __grid_constant__ GroupBatch<op::DecodeJob> batch) {
   using Row = EncodedRow<C>;
   const int g = batch.find(blockIdx.x);
-  const typename op::DecodeRows<C>::Job& job = batch.groups[g];
+  const op::DecodeJob& job = batch.groups[g];
   const int lanes = codec_lanes(job.width), lane = static_cast<int>(threadIdx.x) % lanes,
             rows_at_once = codec_threads / lanes;
   const std::int64_t first =
@@ -192,8 +285,8 @@ __global__ void __launch_bounds__(codec_threads)
     const std::int64_t row = first + r * rows_at_once;
     has[r] = row < job.rows;
     if (!has[r]) continue;
-    sources[r] = job.source + static_cast<std::size_t>(row) * C::bytes(job.width);
-    targets[r] = job.target + (job.samples != nullptr ? job.samples[row] : row) * job.target_stride;
+    sources[r] = job.template encoded<C>(row);
+    targets[r] = job.row(row);
     if constexpr (Row::header_bytes != 0) {
       std::uint32_t words[Row::header_bytes / 4];
       load_words(sources[r], false, Row::header_bytes / 4, words);
@@ -226,25 +319,23 @@ __global__ void __launch_bounds__(codec_threads)
 /// For codecs that give whole rows only: a thread takes a row.
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    encode_whole_rows(const __grid_constant__ GroupBatch<typename op::EncodeRows<C>::Job> batch) {
+    encode_whole_rows(const __grid_constant__ GroupBatch<op::EncodeJob> batch) {
   const int g = batch.find(blockIdx.x);
-  const typename op::EncodeRows<C>::Job& job = batch.groups[g];
+  const op::EncodeJob& job = batch.groups[g];
   const std::int64_t row =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
-  C::encode(job.source + (job.samples != nullptr ? job.samples[row] : row) * job.source_stride,
-            job.width, job.target + static_cast<std::size_t>(row) * C::bytes(job.width));
+  C::encode(job.row(row), job.width, job.template encoded<C>(row));
 }
 template <Codec C>
 __global__ void __launch_bounds__(codec_threads)
-    decode_whole_rows(const __grid_constant__ GroupBatch<typename op::DecodeRows<C>::Job> batch) {
+    decode_whole_rows(const __grid_constant__ GroupBatch<op::DecodeJob> batch) {
   const int g = batch.find(blockIdx.x);
-  const typename op::DecodeRows<C>::Job& job = batch.groups[g];
+  const op::DecodeJob& job = batch.groups[g];
   const std::int64_t row =
       (static_cast<std::int64_t>(blockIdx.x) - batch.first_block[g]) * codec_threads + threadIdx.x;
   if (row >= job.rows) return;
-  C::decode(job.source + static_cast<std::size_t>(row) * C::bytes(job.width), job.width,
-            job.target + row * job.target_stride);
+  C::decode(job.template encoded<C>(row), job.width, job.target + row * job.target_stride);
 }
 
 }  // namespace gpu
@@ -252,7 +343,7 @@ __global__ void __launch_bounds__(codec_threads)
 /// One launch for all jobs.
 template <Codec C>
 struct op::Kernel<op::EncodeRows<C>, Cuda> {
-  using Job = typename op::EncodeRows<C>::Job;
+  using Job = op::EncodeJob;
 
   static void run(const Cuda& backend, const typename op::EncodeRows<C>::Parameters& p) {
     const auto serve = [&](auto kernel, const auto& rows_per_block) {
@@ -261,7 +352,9 @@ struct op::Kernel<op::EncodeRows<C>, Cuda> {
           [&](const Job& job) { return gpu::ceil_divide(job.rows, rows_per_block(job.width)); },
           kernel);
     };
-    if constexpr (LaneCodec<C>)
+    if constexpr (std::is_same_v<C, Fp32>)
+      gpu::launch_moves<Job>(backend, p.jobs);
+    else if constexpr (LaneCodec<C>)
       serve(gpu::encode_rows<C>, gpu::codec_rows_per_block);
     else
       serve(gpu::encode_whole_rows<C>, [](int) { return gpu::codec_threads; });
@@ -272,11 +365,14 @@ struct op::Kernel<op::EncodeRows<C>, Cuda> {
 /// are decoded into scratch memory and moved from there.
 template <Codec C>
 struct op::Kernel<op::DecodeRows<C>, Cuda> {
-  using Job = typename op::DecodeRows<C>::Job;
+  using Job = op::DecodeJob;
 
   static void run(const Cuda& backend, const typename op::DecodeRows<C>::Parameters& p) {
-    if constexpr (LaneCodec<C>) {
-      for (const std::vector<Job>& round : gpu::rounds_of<Job>(p.jobs))
+    if constexpr (std::is_same_v<C, Fp32>) {
+      for (const std::vector<Job>& round : gpu::rounds_of(p.jobs))
+        gpu::launch_moves<Job>(backend, round);
+    } else if constexpr (LaneCodec<C>) {
+      for (const std::vector<Job>& round : gpu::rounds_of(p.jobs))
         gpu::launch_by_group<Job>(
             backend, "decode_rows", gpu::codec_threads, round,
             [](const Job& job) {
@@ -288,10 +384,10 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
       std::int64_t floats = 0;
       for (const Job& job : decode) floats += padded(job);
       float* at = backend.scratch_for<float>(gpu::ScratchSlot::entries, floats);
-      std::vector<op::MoveRows::Job> moves;
+      std::vector<op::DecodeJob> moves;
       for (Job& job : decode) {
-        moves.push_back({at, job.width, job.target, job.target_stride, job.rows, job.width,
-                         job.samples, true, job.add});
+        moves.push_back({reinterpret_cast<const std::byte*>(at), job.target, job.target_stride,
+                         job.rows, job.width, job.samples, job.add});
         job.target = at;
         job.target_stride = job.width;
         at += padded(job);
@@ -300,7 +396,7 @@ struct op::Kernel<op::DecodeRows<C>, Cuda> {
           backend, "decode_whole_rows", gpu::codec_threads, decode,
           [](const Job& job) { return gpu::ceil_divide(job.rows, gpu::codec_threads); },
           gpu::decode_whole_rows<C>);
-      tessera::op::run<op::MoveRows>(backend, {moves});
+      tessera::op::run<op::DecodeRows<Fp32>>(backend, {moves});
     }
   }
 

@@ -3,17 +3,49 @@
 #pragma once
 
 #include <tessera/host/backend.hpp>
-#include <tessera/host/exchange.hpp>
 #include <tessera/op/codec.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
 
 namespace detail {
+
+/// Calls move(job, first row, last row) so that every row of every job is moved. Rows are shared
+/// out among the threads, each of which takes its rows of all jobs in order: jobs that add to the
+/// same target row do so in order, on one thread. Packed targets have no order to keep; with
+/// `Scattered`, jobs with samples are cut by target row.
+template <bool Scattered, class Job, class Move>
+void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const Move& move) {
+  if (backend.threads() == 1) {
+    for (const Job& job : jobs) move(job, 0, job.rows);
+    return;
+  }
+  const auto scattered = [&](const Job& job) { return Scattered && job.samples != nullptr; };
+  std::int64_t target_rows = 0;
+  for (const Job& job : jobs)
+    if (job.rows != 0)
+      target_rows = std::max<std::int64_t>(
+          target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
+#pragma omp parallel for num_threads(backend.threads()) schedule(static)
+  for (int thread = 0; thread < backend.threads(); ++thread) {
+    const std::int64_t low = target_rows * thread / backend.threads(),
+                       high = target_rows * (thread + 1) / backend.threads();
+    for (const Job& job : jobs) {
+      const auto at = [&](std::int64_t row) {
+        return scattered(job)
+                   ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples
+                   : std::min(row, job.rows);
+      };
+      move(job, at(low), at(high));
+    }
+  }
+}
 
 /// Calls f(width) with a constant where the width is a usual one: the codec's loops are then
 /// vectorized for it. Not for 16: g++ 12 unrolls a loop of 16 altogether, and then makes no
@@ -36,50 +68,48 @@ template <class F>
 
 template <Codec C>
 struct op::Kernel<op::EncodeRows<C>, Host> {
-  using Job = typename op::EncodeRows<C>::Job;
-
   static void run(const Host& backend, const typename op::EncodeRows<C>::Parameters& p) {
-    detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return false; }, encode);
+    detail::for_rows_of_jobs<false>(backend, p.jobs, encode);
   }
 
  private:
-  static void encode(const Job& job, std::int64_t begin, std::int64_t end) {
+  static void encode(const op::EncodeJob& job, std::int64_t begin, std::int64_t end) {
     detail::with_constant_width(job.width, [&](auto width) {
       for (std::int64_t i = begin; i < end; ++i)
-        C::encode(job.source + (job.samples != nullptr ? job.samples[i] : i) * job.source_stride,
-                  width, job.target + static_cast<std::size_t>(i) * C::bytes(width));
+        C::encode(job.row(i), width, job.target + static_cast<std::size_t>(i) * C::bytes(width));
     });
   }
 };
 
 template <Codec C>
 struct op::Kernel<op::DecodeRows<C>, Host> {
-  using Job = typename op::DecodeRows<C>::Job;
-
   static void run(const Host& backend, const typename op::DecodeRows<C>::Parameters& p) {
-    detail::for_rows_of_jobs(backend, p.jobs, [](const Job&) { return true; }, decode);
+    detail::for_rows_of_jobs<true>(backend, p.jobs, decode);
   }
 
  private:
-  static void decode(const Job& job, std::int64_t begin, std::int64_t end) {
+  static void decode(const op::DecodeJob& job, std::int64_t begin, std::int64_t end) {
     if (job.add) return decode_and_add(job, begin, end);
     detail::with_constant_width(job.width, [&](auto width) {
       for (std::int64_t i = begin; i < end; ++i)
-        C::decode(job.source + static_cast<std::size_t>(i) * C::bytes(width), width,
-                  job.target + (job.samples != nullptr ? job.samples[i] : i) * job.target_stride);
+        C::decode(job.source + static_cast<std::size_t>(i) * C::bytes(width), width, job.row(i));
     });
   }
 
-  static void decode_and_add(const Job& job, std::int64_t begin, std::int64_t end) {
+  static void decode_and_add(const op::DecodeJob& job, std::int64_t begin, std::int64_t end) {
     constexpr int largest = 1024;
     float decoded[largest];
     std::vector<float> wider(job.width > largest ? static_cast<std::size_t>(job.width) : 0);
-    float* const row = job.width > largest ? wider.data() : decoded;
+    float* const room = job.width > largest ? wider.data() : decoded;
     detail::with_constant_width(job.width, [&](auto width) {
       for (std::int64_t i = begin; i < end; ++i) {
-        C::decode(job.source + static_cast<std::size_t>(i) * C::bytes(width), width, row);
-        float* const target =
-            job.target + (job.samples != nullptr ? job.samples[i] : i) * job.target_stride;
+        const std::byte* const from = job.source + static_cast<std::size_t>(i) * C::bytes(width);
+        const float* row = room;
+        if constexpr (std::is_same_v<C, Fp32>)
+          row = reinterpret_cast<const float*>(from);
+        else
+          C::decode(from, width, room);
+        float* const target = job.row(i);
         for (int c = 0; c < width; ++c) target[c] += row[c];
       }
     });

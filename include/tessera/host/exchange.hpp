@@ -137,64 +137,6 @@ struct op::Kernel<op::OffsetsFromLengths, Host> {
   }
 };
 
-namespace detail {
-
-/// Calls move(job, first row, last row) so that every row of every job is moved. Rows are shared
-/// out among the threads, each of which takes its rows of all jobs in order: jobs that add to the
-/// same target row do so in order, on one thread. Packed targets have no order to keep; scattered
-/// ones (`by_sample`, for jobs with samples) are cut by target row.
-template <class Job, class BySample, class Move>
-void for_rows_of_jobs(const Host& backend, std::span<const Job> jobs, const BySample& by_sample,
-                      const Move& move) {
-  if (backend.threads() == 1) {
-    for (const Job& job : jobs) move(job, 0, job.rows);
-    return;
-  }
-  const auto scattered = [&](const Job& job) { return job.samples != nullptr && by_sample(job); };
-  std::int64_t target_rows = 0;
-  for (const Job& job : jobs)
-    if (job.rows != 0)
-      target_rows = std::max<std::int64_t>(
-          target_rows, scattered(job) ? job.samples[job.rows - 1] + 1 : job.rows);
-#pragma omp parallel for num_threads(backend.threads()) schedule(static)
-  for (int thread = 0; thread < backend.threads(); ++thread) {
-    const std::int64_t low = target_rows * thread / backend.threads(),
-                       high = target_rows * (thread + 1) / backend.threads();
-    for (const Job& job : jobs) {
-      const auto at = [&](std::int64_t row) {
-        return scattered(job)
-                   ? std::lower_bound(job.samples, job.samples + job.rows, row) - job.samples
-                   : std::min(row, job.rows);
-      };
-      move(job, at(low), at(high));
-    }
-  }
-}
-
-}  // namespace detail
-
-template <>
-struct op::Kernel<op::MoveRows, Host> {
-  static void run(const Host& backend, const op::MoveRows::Parameters& p) {
-    detail::for_rows_of_jobs(
-        backend, p.jobs, [](const op::MoveRows::Job& job) { return job.scatter; }, move);
-  }
-
- private:
-  static void move(const op::MoveRows::Job& job, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t sample = job.samples != nullptr ? job.samples[i] : i;
-      const float* source = job.source + (job.scatter ? i : sample) * job.source_stride;
-      float* target = job.target + (job.scatter ? sample : i) * job.target_stride;
-      if (job.add) {
-        for (int c = 0; c < job.width; ++c) target[c] += source[c];
-      } else {
-        std::memcpy(target, source, static_cast<std::size_t>(job.width) * sizeof(float));
-      }
-    }
-  }
-};
-
 template <>
 struct op::Kernel<op::ZeroRows, Host> {
   static void run(const Host&, const op::ZeroRows::Parameters& p) {

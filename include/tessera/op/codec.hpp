@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tessera/concepts/codec.hpp>
+#include <tessera/config.hpp>
 #include <tessera/op/kernel.hpp>
 
 #include <cstddef>
@@ -11,36 +12,58 @@
 
 namespace tessera::inline v0::op {
 
-/// Writes rows of floats one after another in the codec's form, C::bytes(width) each: row i is row
-/// samples[i] of the source, or row i.
+/// Rows of floats that are to lie one after another in a codec's form: row i is row samples[i] of
+/// the source, or row i.
+struct EncodeJob {
+  const float* source = nullptr;
+  std::int64_t source_stride = 0;
+  std::byte* target = nullptr;  ///< aligned to 4
+  std::int64_t rows = 0;
+  int width = 0;
+  const std::int32_t* samples = nullptr;  ///< ascending; or null
+
+  TESSERA_HOST_DEVICE constexpr const float* row(std::int64_t i) const {
+    return source + (samples != nullptr ? samples[i] : i) * source_stride;
+  }
+  template <Codec C>
+  TESSERA_HOST_DEVICE constexpr std::byte* encoded(std::int64_t i) const {
+    return target + static_cast<std::size_t>(i) * C::bytes(width);
+  }
+};
+
+/// The way back: encoded row i goes to, or is added to, row samples[i] of the target (row i without
+/// samples). Jobs run in order wherever two of them add to the same columns.
+struct DecodeJob {
+  const std::byte* source = nullptr;  ///< aligned to 4
+  float* target = nullptr;
+  std::int64_t target_stride = 0;
+  std::int64_t rows = 0;
+  int width = 0;
+  const std::int32_t* samples = nullptr;  ///< ascending; or null
+  bool add = false;
+
+  TESSERA_HOST_DEVICE constexpr float* row(std::int64_t i) const {
+    return target + (samples != nullptr ? samples[i] : i) * target_stride;
+  }
+  template <Codec C>
+  TESSERA_HOST_DEVICE constexpr const std::byte* encoded(std::int64_t i) const {
+    return source + static_cast<std::size_t>(i) * C::bytes(width);
+  }
+};
+
+/// Writes rows in the codec's form, C::bytes(width) each.
 template <Codec C>
 struct EncodeRows {
-  struct Job {
-    const float* source = nullptr;
-    std::int64_t source_stride = 0;
-    std::byte* target = nullptr;  ///< aligned to 4
-    std::int64_t rows = 0;
-    int width = 0;
-    const std::int32_t* samples = nullptr;  ///< ascending; or null
-  };
+  using Job = EncodeJob;
   struct Parameters {
     std::span<const Job> jobs;
   };
 };
 
-/// The way back: encoded row i goes to, or is added to, row samples[i] of the target (row i without
-/// samples). Jobs run in order wherever two of them add to the same columns.
+/// Reads them again.
 template <Codec C>
 struct DecodeRows {
-  struct Job {
-    const std::byte* source = nullptr;  ///< aligned to 4
-    float* target = nullptr;
-    std::int64_t target_stride = 0;
-    std::int64_t rows = 0;
-    int width = 0;
-    const std::int32_t* samples = nullptr;  ///< ascending; or null
-    bool add = false;
-  };
+  using Job = DecodeJob;
   struct Parameters {
     std::span<const Job> jobs;
   };

@@ -52,27 +52,6 @@ struct OffsetsFromLengths {
   };
 };
 
-/// Moves rows of floats between matrices: row i of `source` goes to (or is added to) row i of
-/// `target`; with `samples`, row i of the packed side belongs to row samples[i] of the other, which
-/// is the target when `scatter`, else the source. Jobs run in order wherever two of them add to the
-/// same columns.
-struct MoveRows {
-  struct Job {
-    const float* source = nullptr;
-    std::int64_t source_stride = 0;
-    float* target = nullptr;
-    std::int64_t target_stride = 0;
-    std::int64_t rows = 0;
-    int width = 0;
-    const std::int32_t* samples = nullptr;
-    bool scatter = false;
-    bool add = false;
-  };
-  struct Parameters {
-    std::span<const Job> jobs;
-  };
-};
-
 /// Sets rows x width of a strided matrix to zero.
 struct ZeroRows {
   struct Parameters {

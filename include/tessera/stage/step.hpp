@@ -4,6 +4,7 @@
 
 #include <tessera/core/error.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/op/codec.hpp>
 #include <tessera/op/exchange.hpp>
 #include <tessera/op/lookup.hpp>
 #include <tessera/op/update.hpp>
@@ -173,17 +174,16 @@ struct Step {
 
   /// pooled vectors to send, or gradients received
   Buffer<float, Backend> owner_vectors;
-  /// pooled vectors received, or gradients to send
-  Buffer<float, Backend> requester_vectors;
-  /// the same vectors in a codec's form
-  Buffer<std::byte, Backend> owner_encoded, requester_encoded;
+  /// the same on the wire, where a codec has another form; and the other end of it
+  Buffer<std::byte, Backend> owner_wire, requester_wire;
   /// where they lie there: set by `lookup`, and by `split` for gradients
   WireOrder wire;
+  std::vector<op::EncodeJob> encodes;
+  std::vector<op::DecodeJob> decodes;
   std::vector<op::LookupGroup<Id>> lookups;
   std::vector<op::GradientGroup<Id>> gradients;
   /// in slots of caches
   ResidentRows<Id, Backend> resident;
-  std::vector<op::MoveRows::Job> moves;
 
   /// The bags of a feature that are routed: the batch's part `i`, or distinct ids.
   op::Bags<Id> routed(int feature, std::size_t i = 0) const {

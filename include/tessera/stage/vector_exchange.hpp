@@ -21,8 +21,7 @@
 namespace tessera::inline v0 {
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
-/// way back; encoded where a codec is not Fp32. A codec's rows lie as the floats would: by rank,
-/// slot, part. Encoding and decoding are one pass together with the packing. `Forward` and
+/// way back, in a codec's form. Encoding and decoding are one pass together with the packing. `Forward` and
 /// `Backward` are CodecChoices.
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
@@ -41,23 +40,19 @@ class VectorExchange {
   template <IdType Id>
   void to_requesters(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
-    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
     forward_.visit([&]<class C>(std::type_identity<C>) {
-      if constexpr (encodes<C>) {
-        std::vector<typename op::EncodeRows<C>::Job> jobs;
-        for (const Piece& piece : served.pieces()) {
+      if constexpr (!in_place<C>) {
+        std::vector<op::EncodeJob>& jobs = step.encodes;
+        jobs.clear();
+        for (const Piece& piece : step.wire.served().pieces()) {
           const MatrixView<float> vectors = step.owner_vectors_of(piece);
-          jobs.push_back({vectors.data, vectors.stride,
-                          step.owner_encoded.data() + piece.first_byte, piece.rows,
-                          piece.columns().width, nullptr});
+          jobs.push_back({vectors.data, vectors.stride, step.owner_wire.data() + piece.first_byte,
+                          piece.rows, piece.columns().width, nullptr});
         }
         op::run<op::EncodeRows<C>>(backend, {jobs});
-        detail::all_to_all<std::byte>(communicator, step.owner_encoded.span(), served.bytes(),
-                                      step.requester_encoded.span(), requested.bytes());
-      } else {
-        detail::all_to_all<float>(communicator, step.owner_vectors.span(), served.floats(),
-                                  step.requester_vectors.span(), requested.floats());
       }
+      detail::all_to_all<std::byte>(communicator, owner_wire<C>(step), step.wire.served().bytes(),
+                                    step.requester_wire.span(), step.wire.requested().bytes());
     });
   }
 
@@ -68,26 +63,15 @@ class VectorExchange {
       op::run<op::ZeroRows>(
           backend, {output.column_range(column, width).data, output.stride, output.rows, width});
     forward_.visit([&]<class C>(std::type_identity<C>) {
-      if constexpr (encodes<C>) {
-        std::vector<typename op::DecodeRows<C>::Job> jobs;
-        for (const Piece& piece : step.wire.requested().pieces()) {
-          const MatrixView<float> target = step.output_of(piece, output);
-          jobs.push_back({step.requester_encoded.data() + piece.first_byte, target.data,
-                          target.stride, piece.rows, piece.columns().width,
-                          step.sent[piece.index].samples, adds(step, *piece.slot)});
-        }
-        op::run<op::DecodeRows<C>>(backend, {jobs});
-      } else {
-        step.moves.clear();
-        for (const Piece& piece : step.wire.requested().pieces()) {
-          const MatrixView<float> target = step.output_of(piece, output);
-          const int width = piece.columns().width;
-          step.moves.push_back({step.requester_vectors.data() + piece.first_float, width,
-                                target.data, target.stride, piece.rows, width,
-                                step.sent[piece.index].samples, true, adds(step, *piece.slot)});
-        }
-        op::run<op::MoveRows>(backend, {step.moves});
+      std::vector<op::DecodeJob>& jobs = step.decodes;
+      jobs.clear();
+      for (const Piece& piece : step.wire.requested().pieces()) {
+        const MatrixView<float> target = step.output_of(piece, output);
+        jobs.push_back({step.requester_wire.data() + piece.first_byte, target.data, target.stride,
+                        piece.rows, piece.columns().width, step.sent[piece.index].samples,
+                        adds(step, *piece.slot)});
       }
+      op::run<op::DecodeRows<C>>(backend, {jobs});
     });
   }
 
@@ -97,26 +81,14 @@ class VectorExchange {
              MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       order<C>(backend, step, Way::gradients);
-      if constexpr (encodes<C>) {
-        std::vector<typename op::EncodeRows<C>::Job> jobs;
-        for (const Piece& piece : step.wire.requested().pieces()) {
-          const MatrixView<const float> source = step.gradient_of(piece, gradient);
-          jobs.push_back({source.data, source.stride,
-                          step.requester_encoded.data() + piece.first_byte, piece.rows,
-                          piece.columns().width, step.sent[piece.index].samples});
-        }
-        op::run<op::EncodeRows<C>>(backend, {jobs});
-      } else {
-        step.moves.clear();
-        for (const Piece& piece : step.wire.requested().pieces()) {
-          const MatrixView<const float> source = step.gradient_of(piece, gradient);
-          const int width = piece.columns().width;
-          step.moves.push_back({source.data, source.stride,
-                                step.requester_vectors.data() + piece.first_float, width,
-                                piece.rows, width, step.sent[piece.index].samples, false, false});
-        }
-        op::run<op::MoveRows>(backend, {step.moves});
+      std::vector<op::EncodeJob>& jobs = step.encodes;
+      jobs.clear();
+      for (const Piece& piece : step.wire.requested().pieces()) {
+        const MatrixView<const float> source = step.gradient_of(piece, gradient);
+        jobs.push_back({source.data, source.stride, step.requester_wire.data() + piece.first_byte,
+                        piece.rows, piece.columns().width, step.sent[piece.index].samples});
       }
+      op::run<op::EncodeRows<C>>(backend, {jobs});
     });
   }
 
@@ -124,28 +96,32 @@ class VectorExchange {
   template <IdType Id>
   void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
-    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
     backward_.visit([&]<class C>(std::type_identity<C>) {
-      if constexpr (encodes<C>) {
-        detail::all_to_all<std::byte>(communicator, step.requester_encoded.span(),
-                                      requested.bytes(), step.owner_encoded.span(), served.bytes());
-        std::vector<typename op::DecodeRows<C>::Job> jobs;
-        for (const Piece& piece : served.pieces()) {
+      detail::all_to_all<std::byte>(communicator, step.requester_wire.span(),
+                                    step.wire.requested().bytes(), owner_wire<C>(step),
+                                    step.wire.served().bytes());
+      if constexpr (!in_place<C>) {
+        std::vector<op::DecodeJob>& jobs = step.decodes;
+        jobs.clear();
+        for (const Piece& piece : step.wire.served().pieces()) {
           const MatrixView<float> vectors = step.owner_vectors_of(piece);
-          jobs.push_back({step.owner_encoded.data() + piece.first_byte, vectors.data,
-                          vectors.stride, piece.rows, piece.columns().width, nullptr, false});
+          jobs.push_back({step.owner_wire.data() + piece.first_byte, vectors.data, vectors.stride,
+                          piece.rows, piece.columns().width, nullptr, false});
         }
         op::run<op::DecodeRows<C>>(backend, {jobs});
-      } else {
-        detail::all_to_all<float>(communicator, step.requester_vectors.span(), requested.floats(),
-                                  step.owner_vectors.span(), served.floats());
       }
     });
   }
 
  private:
+  /// Floats as they are need no copy: the owner sends what its lookup wrote, and updates by what
+  /// came.
   template <class C>
-  static constexpr bool encodes = !std::is_same_v<C, Fp32>;
+  static constexpr bool in_place = std::is_same_v<C, Fp32>;
+  template <class C, IdType Id>
+  static std::span<std::byte> owner_wire(Step<Id, Backend>& step) {
+    return in_place<C> ? std::as_writable_bytes(step.owner_vectors.span()) : step.owner_wire.span();
+  }
 
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
@@ -159,14 +135,9 @@ class VectorExchange {
     step.wire.set(routing_, blocks_, way, std::span<const op::Bags<Id>>(step.received),
                   std::span<const typename Step<Id, Backend>::Sent>(step.sent),
                   [](int width) { return C::bytes(width); });
-    const WireSide &served = step.wire.served(), &requested = step.wire.requested();
-    step.owner_vectors.resize(backend, served.all_floats());
-    if constexpr (encodes<C>) {
-      step.owner_encoded.resize(backend, served.all_bytes());
-      step.requester_encoded.resize(backend, requested.all_bytes());
-    } else {
-      step.requester_vectors.resize(backend, requested.all_floats());
-    }
+    step.owner_vectors.resize(backend, step.wire.served().all_floats());
+    if (!in_place<C>) step.owner_wire.resize(backend, step.wire.served().all_bytes());
+    step.requester_wire.resize(backend, step.wire.requested().all_bytes());
   }
 
   const RankLayout& routing_;
