@@ -291,7 +291,8 @@ void an_update_that_is_too_large_changes_nothing() {
       e.split(step, of_output);
       e.exchange_gradients(step);
       // As if so many ids had come, for which no test has memory.
-      step.received[slot].bags = step.received[slot].entry_bound = (std::int64_t{1} << 32) + 5;
+      auto& received = const_cast<op::Bags<std::int64_t>&>(step.routed.received()[slot]);
+      received.bags = received.entry_bound = (std::int64_t{1} << 32) + 5;
       expect(message_of([&] { e.update(step, of_output); }), "update: 4294967301 ids in ");
       require<Error>(same_bits(shards_of(e), before) && e.steps() == 0, "a table changed");
     }

@@ -137,11 +137,9 @@ TEST_CASE("bags whose lengths do not fit 32 bits are refused before they travel"
       std::vector<std::int64_t> offsets{0, 2, 3};
       OnThree<Host>::StepState<std::int64_t> step;
       step.begin(&e);
-      step.batch = 2;
       IdReport<Host> report(host, 1, c.rank());
-      step.inputs.prepare(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}},
-                          std::vector<std::int64_t>{0, 2}, BadIds::throw_error, report,
-                          e.tables().routing().sizes_needed(false, false));
+      step.batch.admit(host, e.layout(), std::vector{0}, {1, 2, ids, offsets, {}},
+                       {BadIds::throw_error, report, SizesNeeded::exact});
       // as if so many ids had been checked, for which no test has memory
       if (c.rank() == 1) offsets.back() += std::int64_t{1} << 32;
       texts[static_cast<std::size_t>(c.rank())] = on_backend::message_of([&] {

@@ -8,6 +8,7 @@
 #include <tessera/stage/updater.hpp>
 
 #include <cstddef>
+#include <vector>
 
 namespace tessera::inline v0 {
 
@@ -25,17 +26,17 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
       op::require_countable<Id, Backend>(gradients_of(step, a, gradient));
   for (std::size_t a = 0; a < arenas; ++a)
     if (updater.shared(a))
-      updater.merge_own(a, gradients_of(step, a, gradient), step.fixed_sizes());
-  updater.gather(step.fixed_sizes(), steps.rates());
+      updater.merge_own(a, gradients_of(step, a, gradient), step.batch.fixed_sizes());
+  updater.gather(step.batch.fixed_sizes(), steps.rates());
   UpdateStep<Trained> now = steps.next(training);
-  updater.exchange(step.most_entries, now);
+  updater.exchange(step.batch.most_entries(), now);
   steps.advance(training, store.seed(), now);
+  const std::vector<op::GradientGroup<Id>> none;
   const ObservedUpdate observed(updater.observers());
   for (std::size_t a = 0; a < arenas; ++a) {
     if (!routing.arenas()[a].trains) continue;
     const auto groups = [&](IdsAre ids) -> const auto& {
-      step.gradients.clear();
-      return updater.shared(a) ? step.gradients : gradients_of(step, a, gradient, ids);
+      return updater.shared(a) ? none : gradients_of(step, a, gradient, ids);
     };
     if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
     step.resident.mark_changed(a);

@@ -145,7 +145,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
-    return forward_routed(step, detail::make_matrix(backend_, output_, step.batch, columns()));
+    return forward_routed(step,
+                          detail::make_matrix(backend_, output_, step.batch.samples(), columns()));
   }
 
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values;
@@ -172,7 +173,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
                 std::span<float> weight_gradients, SequenceGradients sequences = {}) {
     StepState<Id>& step = opened("backward", pooled, gradient, sequences);
-    weight_gradients_.check_room("backward", weight_gradients, step.ids);
+    weight_gradients_.check_room("backward", weight_gradients, step.batch.ids());
     split(step, gradient, sequences);
     exchange_gradients(step);
     this->weight_gradients(step, gradient, weight_gradients);
@@ -244,7 +245,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     lookup(step, output, backend);
     exchange(step, communicator, backend);
     assemble(step, output, backend);
-    return {output, &step, step.turn};
+    return {output, &step, step.progress.turn()};
   }
 
   // ---- the stages; a step passes them in this order. Each throws InvalidArgument where it is not
@@ -271,24 +272,21 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
                             std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
-    begin(step, steps_.rates());
+    begin(step);
     auto&& ranks = Reporter::counted(communicator_);
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend_, &ranks, std::ssize(ids.ids));
-    step.model_parallel = true;
-    step.ids = static_cast<std::int64_t>(ids.ids.size());
-    detail::check_features(ids, routing_.local_features().size());
-    LocalIdExchange<Id, Backend, Ranks>::set_sample_begin(step, routing_, ids.batch, sample_begin);
-    step.inputs.prepare(backend_, layout_, routing_.local_features(), ids, step.sample_begin,
-                        options_.bad_ids, report_, routing_.sizes_needed(false, false));
+    step.batch.admit_global(
+        backend_, layout_, routing_, ids, sample_begin,
+        {options_.bad_ids, report_, routing_.sizes_needed(false, false), steps_.rates()});
     if constexpr (Store::keeps_rows)
       if (routing_.keeps_rows() || !step.vectors.empty())
         LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
             .find(step, options_.bad_ids, blocks());
     require(step.vectors.empty(), "forward_model_parallel: no feature is a sequence");
     LocalIdExchange<Id, Backend, Ranks>(backend_, ranks, layout_, routing_).run_stage(step);
-    step.resident.hold(backend_, store_, step.received);
-    step.stage = StepStage::routed;
+    step.resident.hold(backend_, store_, step.routed.received());
+    step.progress.passed(StepStage::routed);
   }
 
   /// Gathers and pools on the owners; what this rank needs from itself goes straight to `output`.
@@ -314,9 +312,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Ends a step that was looked up and gets no update: its batch was for evaluation.
   template <IdType Id>
   void end(StepState<Id>& step) const {
-    require(step.collection == this, "end: this step was routed by another collection");
+    require(step.progress.is_of(this), "end: this step was routed by another collection");
     step.resident.release(true);
-    step.stage = StepStage::empty;
+    step.progress.passed(StepStage::empty);
   }
 
   /// Cuts the gradients into what each owner needs. False, on every rank, where
@@ -325,31 +323,32 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   bool split(StepState<Id>& step, MatrixView<const float> gradient,
              SequenceGradients sequences = {}) {
-    if (!step.rejected(this)) step.require_at(this, StepStage::assembled, "split");
-    detail::check_shape("split: gradient", gradient, step.batch, columns());
+    if (!step.progress.rejected(this))
+      step.progress.require_at(this, StepStage::assembled, "split");
+    detail::check_shape("split: gradient", gradient, step.batch.samples(), columns());
     step.distinct.check("split", sequences);
     if (!guard_.accept(communicator_, gradient, sequences)) {
-      step.stage = StepStage::rejected;
+      step.progress.passed(StepStage::rejected);
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
     if (step.distinct.template merge<Store>(backend_, gradient, sequences))
-      add_direct_slots(step, routing_, 0);
+      step.routed.set_direct(routing_, [&](int feature) { return step.bags_to_route(feature); });
     vectors_.split(backend_, step, gradient);
-    step.stage = StepStage::split;
+    step.progress.passed(StepStage::split);
     return true;
   }
 
   /// Gradients go to the owners.
   template <IdType Id>
   void exchange_gradients(StepState<Id>& step) {
-    if (step.rejected(this)) return;
-    step.require_at(this, StepStage::split, "exchange_gradients");
+    if (step.progress.rejected(this)) return;
+    step.progress.require_at(this, StepStage::split, "exchange_gradients");
     check_stage(communicator_, "exchange_gradients");
     const auto timing =
         reporter_.time(step, ReportedStage::exchange_gradients, backend_, &counted_);
     vectors_.to_owners(backend_, counted_, step);
-    step.stage = StepStage::received;
+    step.progress.passed(StepStage::received);
   }
 
   /// The gradient of the per-id weights, before the update changes the rows: `out` as in
@@ -357,10 +356,10 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void weight_gradients(StepState<Id>& step, MatrixView<const float> gradient,
                         std::span<float> out) {
-    const bool rejected = step.rejected(this);
-    if (!rejected) step.require_at(this, StepStage::received, "weight_gradients");
-    detail::check_shape("weight_gradients: gradient", gradient, step.batch, columns());
-    weight_gradients_.check_room("weight_gradients", out, step.ids);
+    const bool rejected = step.progress.rejected(this);
+    if (!rejected) step.progress.require_at(this, StepStage::received, "weight_gradients");
+    detail::check_shape("weight_gradients: gradient", gradient, step.batch.samples(), columns());
+    weight_gradients_.check_room("weight_gradients", out, step.batch.ids());
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
     const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
     store_.refresh();
@@ -371,14 +370,14 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// (apply_step). Ends the step. `gradient`: as given to split.
   template <IdType Id>
   void update(StepState<Id>& step, MatrixView<const float> gradient) {
-    if (step.rejected(this)) return;
-    step.require_at(this, StepStage::received, "update");
+    if (step.progress.rejected(this)) return;
+    step.progress.require_at(this, StepStage::received, "update");
     accumulator_.require_none("update");
-    detail::check_shape("update: gradient", gradient, step.batch, columns());
+    detail::check_shape("update: gradient", gradient, step.batch.samples(), columns());
     check_stage(communicator_, "update");
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
-    step.stage = StepStage::empty;
+    step.progress.passed(StepStage::empty);
     apply_step(step, gradient, store_, updater_, options_.optimizer, steps_);
     reporter_.batch_done(step);
     reporter_.step_done(steps_.called(), updater_.split_rows(), Clipped{});
@@ -424,80 +423,78 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
                         MatrixView<const float> gradient, SequenceGradients sequences,
                         const auto&... applies) const {
     pooled.check(this, call, applies...);
-    detail::check_shape("backward: gradient", gradient, pooled.step->batch, columns());
+    detail::check_shape("backward: gradient", gradient, pooled.step->batch.samples(), columns());
     pooled.step->distinct.check(call, sequences);
     return *pooled.step;
   }
 
-  /// `rate`: as in Step.
   template <IdType Id>
-  void begin(StepState<Id>& step, double rate) const {
-    if (step.collection == this && step.awaits_update()) {
+  void begin(StepState<Id>& step) const {
+    if (step.progress.is_of(this) && step.progress.awaits_update()) {
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
       require(!options_.check_stages,
               "route: the batch before had no update; call backward once for each forward, and "
               "evaluate (or end, for a step of your own) where none is meant");
     }
     step.begin(this);
-    step.learning_rate = rate;
   }
 
   template <IdType Id>
   void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
                 const Backend& backend, double rate) const {
-    begin(step, rate);
+    begin(step);
     auto&& ranks = Reporter::counted(communicator);
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
-    step.model_parallel = false;
-    step.batch = ids.batch;
-    step.ids = static_cast<std::int64_t>(ids.ids.size());
     const bool fix = detail::fixes_sizes(options_, routing_.keeps_rows(), routing_.ranks());
-    step.inputs.prepare(backend, layout_, all_features_, ids,
-                        std::array<std::int64_t, 2>{0, ids.batch}, options_.bad_ids, report_,
-                        routing_.sizes_needed(fix, options_.deduplicate));
+    step.batch.admit(
+        backend, layout_, all_features_, ids,
+        {options_.bad_ids, report_, routing_.sizes_needed(fix, options_.deduplicate), rate});
     if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step, fix);
     if (options_.deduplicate || routing_.keeps_rows() || !step.vectors.empty())
-      step.find_rows(backend, layout_, routing_,
-                     {options_.deduplicate, options_.bad_ids, blocks()});
+      step.distinct.find(backend, layout_, routing_, step.batch,
+                         {.duplicates = options_.deduplicate,
+                          .bad_ids = options_.bad_ids,
+                          .blocks = blocks(),
+                          .fixed = step.batch.fixed_sizes(),
+                          .vectors = std::exchange(step.vectors, {})});
     IdExchange<Id, Backend, Ranks>(backend, ranks, routing_).data_parallel(step);
-    step.resident.hold(backend, store_, step.received);
-    step.stage = StepStage::routed;
+    step.resident.hold(backend, store_, step.routed.received());
+    step.progress.passed(StepStage::routed);
   }
 
   template <IdType Id>
   void lookup(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
-    step.require_at(this, StepStage::routed, "lookup");
-    detail::check_shape("lookup: output", output, step.batch, columns());
+    step.progress.require_at(this, StepStage::routed, "lookup");
+    detail::check_shape("lookup: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      list_lookups(step, a, output);
-      timing.read_rows(step.lookups);
+      const auto& lookups = lookups_of(step, a, output);
+      timing.read_rows(lookups);
       store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
-        op::run<op::Lookup<T, Id, Width>>(backend,
-                                          {weights, store_.arenas()[a].width(), step.lookups});
+        op::run<op::Lookup<T, Id, Width>>(backend, {weights, store_.arenas()[a].width(), lookups});
       });
     }
-    step.stage = StepStage::looked_up;
+    step.progress.passed(StepStage::looked_up);
   }
   template <IdType Id>
   void exchange(StepState<Id>& step, Comm& communicator, const Backend& backend) const {
-    step.require_at(this, StepStage::looked_up, "exchange");
+    step.progress.require_at(this, StepStage::looked_up, "exchange");
     auto&& ranks = Reporter::counted(communicator);
     const auto timing = reporter_.time(step, ReportedStage::exchange, backend, &ranks);
     vectors_.to_requesters(backend, ranks, step);
-    step.stage = StepStage::exchanged;
+    step.progress.passed(StepStage::exchanged);
   }
   template <IdType Id>
   void assemble(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
-    step.require_at(this, StepStage::exchanged, "assemble");
-    detail::check_shape("assemble: output", output, step.batch, columns());
+    step.progress.require_at(this, StepStage::exchanged, "assemble");
+    detail::check_shape("assemble: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
     vectors_.assemble(backend, step, output);
     step.distinct.template pool<Store>(backend, output);
-    step.stage = StepStage::assembled;
+    step.progress.passed(StepStage::assembled);
   }
 
   Comm& communicator_;

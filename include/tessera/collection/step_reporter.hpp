@@ -159,8 +159,8 @@ class StepReporter<true, Comm, Backend> {
   /// What a stage moves between ranks: see StageReport.
   template <class State>
   std::int64_t moved(const State& step, ReportedStage stage) const {
-    const std::span<const Piece> served = step.wire.served().pieces(),
-                                 requested = step.wire.requested().pieces();
+    const std::span<const Piece> served = step.in_flight.order().served().pieces(),
+                                 requested = step.in_flight.order().requested().pieces();
     if (stage == ReportedStage::exchange) return of_others(served, Way::vectors);
     if (stage == ReportedStage::assemble) return of_others(requested, Way::vectors);
     if (stage == ReportedStage::split) return of_others(requested, Way::gradients);
@@ -177,7 +177,7 @@ class StepReporter<true, Comm, Backend> {
   template <class State>
   static std::int64_t weights(const State& step) {
     std::int64_t rows = 0;
-    for (const auto& bags : step.received)
+    for (const auto& bags : step.routed.received())
       if (bags.weights != nullptr && bags.bags != 0)
         rows += Backend::host_readable ? bags.entries() : bags.entry_bound;
     return rows;

@@ -51,8 +51,7 @@ class Accumulator {
   /// rows, and is `accumulated`.
   template <IdType Id>
   void add(Step<Id, Backend>& step, MatrixView<const float> gradient) {
-    step.stage = StepStage::accumulated;
-    step.accumulated_before = applies_;
+    step.progress.accumulated(applies_);
     for (const bool check : {true, false})
       for (std::size_t a = 0; a < arenas_.size(); ++a)
         if (trains(a)) add<Id>(a, gradients_of(step, a, gradient), check);
@@ -65,7 +64,7 @@ class Accumulator {
   template <IdType Id>
   void skip(Step<Id, Backend>& step) {
     skipped_ = true;
-    if (step.accumulated_before) step.stage = StepStage::accumulated;  // those of another loss
+    step.progress.accumulated_no_more();
   }
 
   /// Merges copies of replicated rows over ranks. Collective; the first of what `apply` does. False

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace tessera::inline v0 {
@@ -20,7 +19,7 @@ namespace tessera::inline v0 {
 /// whose gradients are summed in several blocks of a rank's samples.
 class EqualBatches {
  public:
-  /// Makes the step one of fixed sizes, where that is possible; step.inputs are prepared. Compares
+  /// Makes the step one of fixed sizes, where that is possible; its batch is admitted. Compares
   /// the sizes with the other ranks' where they are not those of the call before, and throws
   /// InvalidArgument on every rank where they differ. Collective; whoever has new sizes while
   /// others do not waits for them in vain. `fixable`: whether steps of the collection can be such.
@@ -29,14 +28,7 @@ class EqualBatches {
                  const KeyedJagged<Id>& batch, Step<Id, Backend>& step, bool fixable) {
     if (communicator.size() > 1) agree(communicator, batch);
     if (Backend::host_readable || !fixable || (!batch.one_hot() && batch.bounds.empty())) return;
-    step.most_entries.assign(layout.tables.size(), 0);
-    for (std::size_t f = 0; f < layout.features.size(); ++f) {
-      const std::int64_t most = step.inputs.part(static_cast<int>(f), 0).entry_bound;
-      require(most <= std::numeric_limits<std::int32_t>::max(),
-              "option equal_batches: the bound of feature '{}' is {}; at most 2^31 - 1",
-              layout.features[f].name, most);
-      step.most_entries[layout.feature_table[f]] += most * routing.ranks();
-    }
+    step.batch.fix_sizes(layout, routing.ranks());
   }
 
  private:

@@ -32,15 +32,16 @@ class LocalDistinctRows {
                     const RankLayout& routing)
       : backend_(backend), communicator_(communicator), layout_(layout), routing_(routing) {}
 
-  /// step.inputs hold all ranks' samples of the local features. Throws InvalidArgument where another
+  /// step.batch holds all ranks' samples of the local features. Throws InvalidArgument where another
   /// rank has other samples or ids than this one. Collective.
   void find(StepState& step, BadIds bad_ids, std::int64_t blocks) {
     const std::size_t ranks = static_cast<std::size_t>(routing_.ranks());
-    if (step.distinct_of_others.size() != ranks) step.distinct_of_others = std::vector<Rows>(ranks);
+    std::vector<Rows>& others = step.distinct_of_others.rows_;
+    if (others.size() != ranks) others = std::vector<Rows>(ranks);
     std::vector<typename Rows::Job> jobs;
     std::vector<std::size_t> ends;
     for (std::size_t r = 0; r < ranks; ++r) {
-      rows_of(step, r).list_jobs(backend_, layout_, routing_, step.inputs, r,
+      rows_of(step, r).list_jobs(backend_, layout_, routing_, step.batch, r,
                                  {.bad_ids = bad_ids, .blocks = blocks, .local = true}, jobs);
       ends.push_back(jobs.size());
     }
@@ -60,7 +61,7 @@ class LocalDistinctRows {
 
  private:
   Rows& rows_of(StepState& step, std::size_t rank) const {
-    return rank == own() ? step.distinct : step.distinct_of_others[rank];
+    return rank == own() ? step.distinct : step.distinct_of_others.rows_[rank];
   }
   std::size_t own() const { return static_cast<std::size_t>(routing_.rank()); }
 
@@ -112,10 +113,10 @@ class LocalDistinctRows {
       for (const int f : held_[r]) {
         const Found& found = *next++;
         require(
-            found.samples == step.batch,
+            found.samples == step.batch.samples(),
             "forward_model_parallel on rank {}: rank {} has {} samples for this rank, this rank "
             "says {}; give all ranks the same global batch and the same sample_begin",
-            own(), r, found.samples, step.batch);
+            own(), r, found.samples, step.batch.samples());
         if (by[f] == ranks) found_[f] = found, by[f] = r;
         require(
             found_[f] == found,
@@ -153,7 +154,8 @@ class LocalDistinctRows {
       out.pad(r, blocks);
       in.pad(r, blocks);
     }
-    auto [index, offsets] = out.resize(backend_, step.told_index_out, step.told_offsets_out);
+    auto [index, offsets] = out.resize(backend_, step.distinct_of_others.index_out_,
+                                       step.distinct_of_others.offsets_out_);
     for (std::size_t r = 0; r < ranks; index += out.ids[r], offsets += out.offsets[r++]) {
       std::int32_t* next_index = index;
       std::int64_t* next_offsets = offsets;
@@ -164,11 +166,13 @@ class LocalDistinctRows {
         copy(next_offsets, rows.offsets(f), found.samples + 1);
       });
     }
-    auto [index_in, offsets_in] = in.resize(backend_, step.told_index_in, step.told_offsets_in);
-    detail::all_to_all<std::int32_t>(communicator_, step.told_index_out.span(), out.ids,
-                                     step.told_index_in.span(), in.ids);
-    detail::all_to_all<std::int64_t>(communicator_, step.told_offsets_out.span(), out.offsets,
-                                     step.told_offsets_in.span(), in.offsets);
+    auto [index_in, offsets_in] =
+        in.resize(backend_, step.distinct_of_others.index_in_, step.distinct_of_others.offsets_in_);
+    detail::all_to_all<std::int32_t>(communicator_, step.distinct_of_others.index_out_.span(),
+                                     out.ids, step.distinct_of_others.index_in_.span(), in.ids);
+    detail::all_to_all<std::int64_t>(communicator_, step.distinct_of_others.offsets_out_.span(),
+                                     out.offsets, step.distinct_of_others.offsets_in_.span(),
+                                     in.offsets);
     for (std::size_t r = 0; r < ranks; index_in += in.ids[r], offsets_in += in.offsets[r++]) {
       std::int32_t* next_index = index_in;
       std::int64_t* next_offsets = offsets_in;

@@ -13,16 +13,18 @@
 
 namespace tessera::inline v0 {
 
-/// What this rank looks up in an arena, in step.lookups.
+/// What this rank looks up in an arena; valid until the next call with this step.
 template <IdType Id, class Backend>
-void list_lookups(Step<Id, Backend>& step, std::size_t arena, MatrixView<float> output) {
-  step.lookups.clear();
-  for (const Piece& piece : step.wire.sums(arena)) {
+const std::vector<op::LookupGroup<Id>>& lookups_of(Step<Id, Backend>& step, std::size_t arena,
+                                                   MatrixView<float> output) {
+  step.groups.lookups.clear();
+  for (const Piece& piece : step.in_flight.order().sums(arena)) {
     const MatrixView<float> to =
-        piece.travels ? step.owner_vectors_of(piece) : step.output_of(piece, output);
-    step.lookups.push_back(
+        piece.travels ? step.in_flight.at_owner(piece) : step.output_of(piece, output);
+    step.groups.lookups.push_back(
         {step.resident.placed(step.bags_of(piece), piece.index, piece.part), to.data, to.stride});
   }
+  return step.groups.lookups;
 }
 
 /// Whether ids of gradients are rows of the arena, or where its memory has them: slots, of an arena
@@ -34,7 +36,7 @@ enum class IdsAre : std::uint8_t { rows, places };
 template <IdType Id, class Backend>
 MatrixView<const float> gradient_at_owner(const Step<Id, Backend>& step, const Piece& piece,
                                           MatrixView<const float> gradient) {
-  return piece.travels ? step.owner_vectors_of(piece) : step.gradient_of(piece, gradient);
+  return piece.travels ? step.in_flight.at_owner(piece) : step.gradient_of(piece, gradient);
 }
 
 /// What this rank updates in an arena; valid until the next call with this step.
@@ -42,8 +44,8 @@ template <IdType Id, class Backend>
 const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, std::size_t arena,
                                                        MatrixView<const float> gradient,
                                                        IdsAre ids = IdsAre::rows) {
-  step.gradients.clear();
-  for (const Piece& piece : step.wire.sums(arena)) {
+  step.groups.gradients.clear();
+  for (const Piece& piece : step.in_flight.order().sums(arena)) {
     const MatrixView<const float> from = gradient_at_owner(step, piece, gradient);
     const op::Bags<Id> bags = step.bags_of(piece),
                        placed = ids == IdsAre::rows
@@ -52,9 +54,9 @@ const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, 
     op::RowRange rows{};  // slots are any
     if (placed.ids == bags.ids)
       rows = {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};
-    step.gradients.push_back({placed, from.data, from.stride, rows});
+    step.groups.gradients.push_back({placed, from.data, from.stride, rows});
   }
-  return step.gradients;
+  return step.groups.gradients;
 }
 
 /// Whether some update of this step might have too many ids or bags (require_countable), at a
@@ -63,8 +65,8 @@ template <IdType Id, class Backend>
 bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
   std::int64_t most = 0;
   for (std::size_t a = 0; a < arenas; ++a)
-    for (const Piece& piece : step.wire.sums(a)) {
-      const op::Bags<Id>& bags = step.received[piece.index];
+    for (const Piece& piece : step.in_flight.order().sums(a)) {
+      const op::Bags<Id>& bags = step.routed.received()[piece.index];
       most += bags.bags + bags.entry_bound + op::update_bag_run;
     }
   return most >= std::int64_t{1} << 31;

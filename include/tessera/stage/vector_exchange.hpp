@@ -42,17 +42,19 @@ class VectorExchange {
     if (!routing_.exchanges()) return;
     forward_.visit([&]<class C>(std::type_identity<C>) {
       if constexpr (!in_place<C>) {
-        std::vector<op::EncodeJob>& jobs = step.encodes;
+        std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
         jobs.clear();
-        for (const Piece& piece : step.wire.served().pieces()) {
-          const MatrixView<float> vectors = step.owner_vectors_of(piece);
-          jobs.push_back({vectors.data, vectors.stride, step.owner_wire.data() + piece.first_byte,
-                          piece.rows, piece.columns().width, nullptr});
+        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
+          const MatrixView<float> vectors = step.in_flight.at_owner(piece);
+          jobs.push_back({vectors.data, vectors.stride,
+                          step.in_flight.owner_wire_.data() + piece.first_byte, piece.rows,
+                          piece.columns().width, nullptr});
         }
         op::run<op::EncodeRows<C>>(backend, {jobs});
       }
-      detail::all_to_all<std::byte>(communicator, owner_wire<C>(step), step.wire.served().bytes(),
-                                    step.requester_wire.span(), step.wire.requested().bytes());
+      detail::all_to_all<std::byte>(
+          communicator, owner_wire<C>(step), step.in_flight.order_.served().bytes(),
+          step.in_flight.requester_wire_.span(), step.in_flight.order_.requested().bytes());
     });
   }
 
@@ -63,13 +65,13 @@ class VectorExchange {
       op::run<op::ZeroRows>(
           backend, {output.column_range(column, width).data, output.stride, output.rows, width});
     forward_.visit([&]<class C>(std::type_identity<C>) {
-      std::vector<op::DecodeJob>& jobs = step.decodes;
+      std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
       jobs.clear();
-      for (const Piece& piece : step.wire.requested().pieces()) {
+      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<float> target = step.output_of(piece, output);
-        jobs.push_back({step.requester_wire.data() + piece.first_byte, target.data, target.stride,
-                        piece.rows, piece.columns().width, step.sent[piece.index].samples,
-                        adds(step, *piece.slot)});
+        jobs.push_back({step.in_flight.requester_wire_.data() + piece.first_byte, target.data,
+                        target.stride, piece.rows, piece.columns().width,
+                        step.routed.sent()[piece.index].samples, adds(step, *piece.slot)});
       }
       op::run<op::DecodeRows<C>>(backend, {jobs});
     });
@@ -81,32 +83,33 @@ class VectorExchange {
              MatrixView<const float> gradient) const {
     backward_.visit([&]<class C>(std::type_identity<C>) {
       order<C>(backend, step, Way::gradients);
-      std::vector<op::EncodeJob>& jobs = step.encodes;
+      std::vector<op::EncodeJob>& jobs = step.in_flight.encodes_;
       jobs.clear();
-      for (const Piece& piece : step.wire.requested().pieces()) {
+      for (const Piece& piece : step.in_flight.order_.requested().pieces()) {
         const MatrixView<const float> source = step.gradient_of(piece, gradient);
-        jobs.push_back({source.data, source.stride, step.requester_wire.data() + piece.first_byte,
-                        piece.rows, piece.columns().width, step.sent[piece.index].samples});
+        jobs.push_back({source.data, source.stride,
+                        step.in_flight.requester_wire_.data() + piece.first_byte, piece.rows,
+                        piece.columns().width, step.routed.sent()[piece.index].samples});
       }
       op::run<op::EncodeRows<C>>(backend, {jobs});
     });
   }
 
-  /// Gradients go to the owners, as floats in step.owner_vectors.
+  /// Gradients go to the owners, as floats in step.in_flight.owner_.
   template <IdType Id>
   void to_owners(const Backend& backend, Comm& communicator, Step<Id, Backend>& step) const {
     if (!routing_.exchanges()) return;
     backward_.visit([&]<class C>(std::type_identity<C>) {
-      detail::all_to_all<std::byte>(communicator, step.requester_wire.span(),
-                                    step.wire.requested().bytes(), owner_wire<C>(step),
-                                    step.wire.served().bytes());
+      detail::all_to_all<std::byte>(communicator, step.in_flight.requester_wire_.span(),
+                                    step.in_flight.order_.requested().bytes(), owner_wire<C>(step),
+                                    step.in_flight.order_.served().bytes());
       if constexpr (!in_place<C>) {
-        std::vector<op::DecodeJob>& jobs = step.decodes;
+        std::vector<op::DecodeJob>& jobs = step.in_flight.decodes_;
         jobs.clear();
-        for (const Piece& piece : step.wire.served().pieces()) {
-          const MatrixView<float> vectors = step.owner_vectors_of(piece);
-          jobs.push_back({step.owner_wire.data() + piece.first_byte, vectors.data, vectors.stride,
-                          piece.rows, piece.columns().width, nullptr, false});
+        for (const Piece& piece : step.in_flight.order_.served().pieces()) {
+          const MatrixView<float> vectors = step.in_flight.at_owner(piece);
+          jobs.push_back({step.in_flight.owner_wire_.data() + piece.first_byte, vectors.data,
+                          vectors.stride, piece.rows, piece.columns().width, nullptr, false});
         }
         op::run<op::DecodeRows<C>>(backend, {jobs});
       }
@@ -120,24 +123,25 @@ class VectorExchange {
   static constexpr bool in_place = std::is_same_v<C, Fp32>;
   template <class C, IdType Id>
   static std::span<std::byte> owner_wire(Step<Id, Backend>& step) {
-    return in_place<C> ? std::as_writable_bytes(step.owner_vectors.span()) : step.owner_wire.span();
+    return in_place<C> ? std::as_writable_bytes(step.in_flight.owner_.span())
+                       : step.in_flight.owner_wire_.span();
   }
 
   /// Parts of rows are added; a distinct id has one row, which is in one block. In a step of fixed
   /// sizes the other blocks send zeros for it.
   template <IdType Id>
   static bool adds(const Step<Id, Backend>& step, const Slot& slot) {
-    return !slot.whole && (!step.distinct.active(slot.feature) || step.fixed_sizes());
+    return !slot.whole && (!step.distinct.active(slot.feature) || step.batch.fixed_sizes());
   }
 
   template <Codec C, IdType Id>
   void order(const Backend& backend, Step<Id, Backend>& step, Way way) const {
-    step.wire.set(routing_, blocks_, way, std::span<const op::Bags<Id>>(step.received),
-                  std::span<const typename Step<Id, Backend>::Sent>(step.sent),
-                  [](int width) { return C::bytes(width); });
-    step.owner_vectors.resize(backend, step.wire.served().all_floats());
-    if (!in_place<C>) step.owner_wire.resize(backend, step.wire.served().all_bytes());
-    step.requester_wire.resize(backend, step.wire.requested().all_bytes());
+    step.in_flight.order_.set(routing_, blocks_, way, step.routed.received(), step.routed.sent(),
+                              [](int width) { return C::bytes(width); });
+    step.in_flight.owner_.resize(backend, step.in_flight.order_.served().all_floats());
+    if (!in_place<C>)
+      step.in_flight.owner_wire_.resize(backend, step.in_flight.order_.served().all_bytes());
+    step.in_flight.requester_wire_.resize(backend, step.in_flight.order_.requested().all_bytes());
   }
 
   const RankLayout& routing_;

@@ -45,7 +45,7 @@ class WeightGradientStage {
     if (in_place(step)) {
       compute<Id>(step, gradient,
                   [&](const Slot& slot, const op::Bags<Id>&, std::size_t, std::size_t) {
-                    return out.data() + step.inputs[slot.feature].base;
+                    return out.data() + step.batch[slot.feature].base;
                   });
       scale_means(step, out);
       return;
@@ -56,7 +56,7 @@ class WeightGradientStage {
                   return owner_dots_.data() + first_dot_[received] +
                          part * static_cast<std::size_t>(bags.entry_bound);
                 });
-    if (step.model_parallel) {
+    if (step.batch.model_parallel()) {
       add_own(step, out);
     } else {
       order_requested(step);
@@ -80,7 +80,7 @@ class WeightGradientStage {
   bool in_place(const Step<Id, Backend>& step) const {
     if (!routing_.in_place()) return false;
     for (int f = 0; f < std::ssize(layout_.features); ++f)
-      if (step.inputs[f].positions != nullptr) return false;
+      if (step.batch[f].positions != nullptr) return false;
     return true;
   }
   /// Weights of features whose duplicates do not travel do not either: the rows are here.
@@ -103,18 +103,18 @@ class WeightGradientStage {
   template <IdType Id>
   void order_served(Step<Id, Backend>& step) {
     order(served_, routing_.served(), [&](const WireSlot& of) {
-      const op::Bags<Id>& bags = step.received[of.index];
+      const op::Bags<Id>& bags = step.routed.received()[of.index];
       // An own batch without ids may have no weights, and yet room for some.
       const bool own = of.rank == routing_.rank();
       const bool there = own ? travels(step, *of.slot) : bags.weights != nullptr;
       return there ? entries(bags) : std::int64_t{0};
     });
-    first_dot_.assign(step.received.size(), 0);
+    first_dot_.assign(step.routed.received().size(), 0);
     for (const Piece& piece : served_.pieces())
       if (piece.part == 0) first_dot_[piece.index] = piece.first_float;
     owner_dots_.resize(backend_, served_.all_floats());
     // room that is left over travels, too
-    if (step.fixed_sizes())
+    if (step.batch.fixed_sizes())
       backend_.fill_zero(owner_dots_.data(), served_.all_floats() * sizeof(float));
   }
 
@@ -127,7 +127,7 @@ class WeightGradientStage {
     const bool from_first_entry = !in_place(step);
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       std::vector<Group> groups;
-      for (const Piece& piece : step.wire.sums(a)) {
+      for (const Piece& piece : step.in_flight.order().sums(a)) {
         const op::Bags<Id> bags = step.bags_of(piece);
         if (bags.weights == nullptr || bags.entry_bound == 0) continue;
         const MatrixView<const float> of_vectors = gradient_at_owner(step, piece, gradient);
@@ -150,8 +150,8 @@ class WeightGradientStage {
   void order_requested(Step<Id, Backend>& step) {
     order(requested_, routing_.requested(), [&](const WireSlot& of) {
       if (!travels(step, *of.slot)) return std::int64_t{0};
-      return routing_.direct(*of.slot) ? entries(step.inputs.part(of.slot->feature, 0))
-                                       : step.sent[of.index].entries;
+      return routing_.direct(*of.slot) ? entries(step.batch.part(of.slot->feature, 0))
+                                       : step.routed.sent()[of.index].entries;
     });
     requester_dots_.resize(backend_, requested_.all_floats());
   }
@@ -160,10 +160,10 @@ class WeightGradientStage {
   void add_received(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
     for (const Piece& piece : requested_.pieces()) {
-      const FeatureInput<Id>& input = step.inputs[piece.slot->feature];
+      const FeatureInput<Id>& input = step.batch[piece.slot->feature];
       jobs.push_back({.values = requester_dots_.data() + piece.first_float,
                       .count = piece.rows,
-                      .entries = step.sent[piece.index].positions,
+                      .entries = step.routed.sent()[piece.index].positions,
                       .offsets = input.bags.offsets,
                       .bags = input.bags.bags,
                       .positions = input.positions,
@@ -178,16 +178,15 @@ class WeightGradientStage {
   void add_own(Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::AddEntryValues::Job> jobs;
     for (const Piece& piece : served_.pieces()) {
-      const op::Bags<Id>& bags = step.received[piece.index];
-      const FeatureInput<Id>& input = step.inputs[piece.slot->feature];
+      const op::Bags<Id>& bags = step.routed.received()[piece.index];
+      const FeatureInput<Id>& input = step.batch[piece.slot->feature];
       // One-hot parts of the batch count their entries from their first sample. What was cut
       // knows its entries' positions in the part.
-      const std::int64_t shift = input.bags.offsets == nullptr
-                                     ? step.sample_begin[static_cast<std::size_t>(piece.rank)]
-                                     : 0;
+      const std::int64_t shift =
+          input.bags.offsets == nullptr ? step.batch.sample_begin(piece.rank) : 0;
       jobs.push_back({.values = owner_dots_.data() + piece.first_float,
                       .count = piece.rows,
-                      .entries = step.received_positions[piece.index],
+                      .entries = step.routed.received_positions(piece.index),
                       .offsets = bags.offsets,
                       .bags = bags.bags,
                       .positions = input.positions == nullptr ? nullptr : input.positions + shift,
@@ -217,7 +216,7 @@ class WeightGradientStage {
                  requester_dots_.data() - bags.first_entry}};
             op::run<Op>(backend_, {rows.data, static_cast<int>(rows.columns), groups});
           });
-      const FeatureInput<Id>& input = step.inputs[f];
+      const FeatureInput<Id>& input = step.batch[f];
       const op::AddEntryValues::Job jobs[] = {{.values = requester_dots_.data(),
                                                .count = bags.entry_bound,
                                                .first = bags.first_entry,
@@ -233,7 +232,7 @@ class WeightGradientStage {
   void scale_means(const Step<Id, Backend>& step, std::span<float> out) {
     std::vector<op::ScaleEntryValues::Job> jobs;
     for (std::size_t f = 0; f < layout_.features.size(); ++f) {
-      const FeatureInput<Id>& input = step.inputs[static_cast<int>(f)];
+      const FeatureInput<Id>& input = step.batch[static_cast<int>(f)];
       if (input.length_scale != nullptr)
         jobs.push_back({input.bags.offsets, input.length_scale, input.bags.bags, input.positions,
                         input.base, out.data()});

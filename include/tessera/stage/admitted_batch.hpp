@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/sharding/policies.hpp>
+#include <tessera/stage/device_inputs.hpp>
+#include <tessera/tables/rank_layout.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace tessera::inline v0 {
+
+/// The batch of a step: its ids, checked, and what they say of this rank. Written by `admit`.
+template <IdType Id, class Backend>
+class AdmittedBatch {
+ public:
+  /// How ids are checked, and the rate of this rank when they were given; NaN: ranks do not compare
+  /// it.
+  struct Checks {
+    BadIds bad_ids = BadIds::throw_error;
+    IdReport<Backend>& report;
+    SizesNeeded sizes = SizesNeeded::exact;
+    double learning_rate = 0;
+  };
+
+  /// This rank's samples of `features`: all.
+  void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
+             const KeyedJagged<Id>& ids, const Checks& checks) {
+    model_parallel_ = false;
+    samples_ = ids.batch;
+    sample_begin_.assign({0, ids.batch});
+    prepare(backend, layout, features, ids, checks);
+  }
+
+  /// Model-parallel input: the global batch of the features that this rank's shards read, of which
+  /// each rank has the samples that `given` says (ranks + 1 numbers), or as many as others.
+  void admit_global(const Backend& backend, const Layout& layout, const RankLayout& routing,
+                    const KeyedJagged<Id>& ids, std::span<const std::int64_t> given,
+                    const Checks& checks) {
+    model_parallel_ = true;
+    detail::check_features(ids, routing.local_features().size());
+    const int ranks = routing.ranks();
+    require(given.empty() || static_cast<int>(given.size()) == ranks + 1,
+            "forward_model_parallel: {} sample boundaries for {} ranks; give {}", given.size(),
+            ranks, ranks + 1);
+    sample_begin_.resize(static_cast<std::size_t>(ranks) + 1);
+    for (int r = 0; r <= ranks; ++r)
+      sample_begin_[r] = given.empty() ? even_cut(ids.batch, ranks, r) : given[r];
+    require(sample_begin_[0] == 0 && sample_begin_[ranks] == ids.batch &&
+                std::is_sorted(sample_begin_.begin(), sample_begin_.end()),
+            "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})",
+            ids.batch);
+    samples_ = sample_begin_[routing.rank() + 1] - sample_begin_[routing.rank()];
+    prepare(backend, layout, routing.local_features(), ids, checks);
+  }
+
+  /// Makes the step one of fixed sizes (EqualBatches): other ranks' batches have the bounds of this
+  /// one.
+  void fix_sizes(const Layout& layout, int ranks) {
+    most_entries_.assign(layout.tables.size(), 0);
+    for (std::size_t f = 0; f < layout.features.size(); ++f) {
+      const std::int64_t most = part(static_cast<int>(f), 0).entry_bound;
+      require(most <= std::numeric_limits<std::int32_t>::max(),
+              "option equal_batches: the bound of feature '{}' is {}; at most 2^31 - 1",
+              layout.features[f].name, most);
+      most_entries_[layout.feature_table[f]] += most * ranks;
+    }
+  }
+
+  std::int64_t samples() const { return samples_; }  ///< of this rank
+  std::int64_t ids() const { return ids_; }          ///< of the batch given
+  double learning_rate() const { return learning_rate_; }
+  bool model_parallel() const { return model_parallel_; }
+  /// Model parallel: first global sample of a rank.
+  std::int64_t sample_begin(int rank) const {
+    return sample_begin_[static_cast<std::size_t>(rank)];
+  }
+  /// Of each table, of all ranks; in a step of fixed sizes, else empty.
+  std::span<const std::int64_t> most_entries() const { return most_entries_; }
+  /// Whether every rank's messages have the room that this rank's bounds tell: no rank is asked for
+  /// sizes.
+  bool fixed_sizes() const { return !most_entries_.empty(); }
+
+  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
+  /// A feature's bags of this rank's samples, or, model parallel, of rank i's.
+  op::Bags<Id> part(int feature, std::size_t i) const { return inputs_.part(feature, i); }
+
+ private:
+  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
+               const KeyedJagged<Id>& ids, const Checks& checks) {
+    ids_ = std::ssize(ids.ids);
+    learning_rate_ = checks.learning_rate;
+    most_entries_.clear();
+    inputs_.prepare(backend, layout, features, ids, sample_begin_, checks.bad_ids, checks.report,
+                    checks.sizes);
+  }
+
+  InputsOn<Id, Backend> inputs_;
+  std::int64_t samples_ = 0, ids_ = 0;
+  double learning_rate_ = 0;
+  bool model_parallel_ = false;
+  std::vector<std::int64_t> sample_begin_, most_entries_;
+};
+
+}  // namespace tessera::inline v0
