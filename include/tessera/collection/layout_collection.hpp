@@ -276,9 +276,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     auto&& ranks = Reporter::counted(communicator_);
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend_, &ranks, std::ssize(ids.ids));
-    step.batch.admit_global(
-        backend_, layout_, routing_, ids, sample_begin,
-        {options_.bad_ids, report_, routing_.sizes_needed(false, false), steps_.rates()});
+    step.batch.admit_global(backend_, layout_, routing_, ids, sample_begin,
+                            {options_.bad_ids, report_, routing_.sizes_needed(false, false)},
+                            steps_.rates());
     if constexpr (Store::keeps_rows)
       if (routing_.keeps_rows() || !step.vectors.empty())
         LocalDistinctRows<Id, Backend, Ranks>(backend_, ranks, layout_, routing_)
@@ -447,9 +447,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
     const bool fix = detail::fixes_sizes(options_, routing_.keeps_rows(), routing_.ranks());
-    step.batch.admit(
-        backend, layout_, all_features_, ids,
-        {options_.bad_ids, report_, routing_.sizes_needed(fix, options_.deduplicate), rate});
+    step.batch.admit(backend, layout_, all_features_, ids,
+                     {options_.bad_ids, report_, routing_.sizes_needed(fix, options_.deduplicate)},
+                     rate);
     if (options_.equal_batches) equal_batches_.fix_sizes(ranks, layout_, routing_, ids, step, fix);
     if (options_.deduplicate || routing_.keeps_rows() || !step.vectors.empty())
       step.distinct.find(backend, layout_, routing_, step.batch,

@@ -29,7 +29,7 @@ struct KeyedJagged {
   std::span<const float> weights;  ///< as many as ids, or none
   /// Where ids and offsets are in device memory: at most so many ids per feature, in host memory;
   /// or empty. `ids` and `weights` may then have room for more than the offsets tell of, so that a
-  /// step captured in a CUDA graph takes batches of any size up to it. See DeviceInputs.
+  /// step captured in a CUDA graph takes batches of any size up to it. See DeviceAdmission.
   std::span<const std::int64_t> bounds = {};
 
   constexpr bool one_hot() const { return offsets.empty(); }

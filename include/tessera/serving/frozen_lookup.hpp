@@ -13,8 +13,8 @@
 #include <tessera/serving/frozen_tables.hpp>
 #include <tessera/serving/pool_rows.hpp>
 #include <tessera/sharding/layout.hpp>
+#include <tessera/stage/admitted_batch.hpp>
 #include <tessera/stage/id_report.hpp>
-#include <tessera/stage/inputs.hpp>
 
 #include <algorithm>
 #include <concepts>
@@ -163,16 +163,15 @@ class FrozenLookup {
                 output.stride >= output.columns,
             "FrozenLookup: {} samples of {} columns go to [{}, {}] with a stride of {}",
             batch.batch, columns(), output.rows, output.columns, output.stride);
-    const std::int64_t cuts[] = {0, batch.batch};
-    inputs_.prepare(backend_, layout_, order_, batch, cuts, bad_ids_, report_, SizesNeeded::none);
+    admitted_.admit(backend_, layout_, order_, batch, {bad_ids_, report_, SizesNeeded::none}, 0);
     for (std::size_t f = 0; f < features_.size(); ++f) {
       const FrozenTables::Table& table = table_of(tables, f);
       if (features_[f].pooling == Pooling::none) {
-        fill(sequences_[f], table, inputs_[static_cast<int>(f)].bags);
+        fill(sequences_[f], table, admitted_[static_cast<int>(f)].bags);
         continue;
       }
       if (batch.batch == 0) continue;
-      const op::Bags<Id>& bags = inputs_[static_cast<int>(f)].bags;
+      const op::Bags<Id>& bags = admitted_[static_cast<int>(f)].bags;
       float* const to = output.data + first_column_[f];
       detail::with_rows(table, [&](auto row, const auto& rows) {
         bags.weights != nullptr
@@ -219,7 +218,7 @@ class FrozenLookup {
   Host backend_;
   BadIds bad_ids_;
   IdReport<Host> report_;
-  Inputs<Id, Host> inputs_;
+  AdmittedBatch<Id, Host> admitted_;
   std::vector<int> order_;
   std::vector<Id> rows_of_keys_;
   const FrozenTables* tables_ = nullptr;  ///< null: those of reader_

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <tessera/sharding/policies.hpp>
-#include <tessera/stage/device_inputs.hpp>
+#include <tessera/stage/device_admission.hpp>
+#include <tessera/stage/host_admission.hpp>
 #include <tessera/tables/rank_layout.hpp>
 
 #include <algorithm>
@@ -11,37 +12,49 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace tessera::inline v0 {
+
+/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
+/// `first_entry`.
+template <IdType Id>
+op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
+                     std::int64_t entries, std::int64_t first_entry) {
+  if (bags.offsets != nullptr) {
+    bags.offsets += first;
+  } else {
+    bags.ids += first;
+    if (bags.weights != nullptr) bags.weights += first;
+  }
+  if (bags.bag_scale != nullptr) bags.bag_scale += first;
+  bags.bags = count;
+  bags.entry_bound = entries;
+  bags.first_entry = first_entry;
+  return bags;
+}
 
 /// The batch of a step: its ids, checked, and what they say of this rank. Written by `admit`.
 template <IdType Id, class Backend>
 class AdmittedBatch {
  public:
-  /// How ids are checked, and the rate of this rank when they were given; NaN: ranks do not compare
-  /// it.
-  struct Checks {
-    BadIds bad_ids = BadIds::throw_error;
-    IdReport<Backend>& report;
-    SizesNeeded sizes = SizesNeeded::exact;
-    double learning_rate = 0;
-  };
+  using Checks = IdChecks<Backend>;
 
-  /// This rank's samples of `features`: all.
+  /// This rank's samples of `features`: all. `rate`: of this rank now; NaN: ranks do not compare it.
   void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
-             const KeyedJagged<Id>& ids, const Checks& checks) {
+             const KeyedJagged<Id>& ids, const Checks& checks, double rate) {
     model_parallel_ = false;
     samples_ = ids.batch;
     sample_begin_.assign({0, ids.batch});
-    prepare(backend, layout, features, ids, checks);
+    check(backend, layout, features, ids, checks, rate);
   }
 
   /// Model-parallel input: the global batch of the features that this rank's shards read, of which
   /// each rank has the samples that `given` says (ranks + 1 numbers), or as many as others.
   void admit_global(const Backend& backend, const Layout& layout, const RankLayout& routing,
                     const KeyedJagged<Id>& ids, std::span<const std::int64_t> given,
-                    const Checks& checks) {
+                    const Checks& checks, double rate) {
     model_parallel_ = true;
     detail::check_features(ids, routing.local_features().size());
     const int ranks = routing.ranks();
@@ -56,7 +69,7 @@ class AdmittedBatch {
             "forward_model_parallel: sample boundaries must ascend from 0 to the batch ({})",
             ids.batch);
     samples_ = sample_begin_[routing.rank() + 1] - sample_begin_[routing.rank()];
-    prepare(backend, layout, routing.local_features(), ids, checks);
+    check(backend, layout, routing.local_features(), ids, checks, rate);
   }
 
   /// Makes the step one of fixed sizes (EqualBatches): other ranks' batches have the bounds of this
@@ -87,20 +100,37 @@ class AdmittedBatch {
   bool fixed_sizes() const { return !most_entries_.empty(); }
 
   const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
-  /// A feature's bags of this rank's samples, or, model parallel, of rank i's.
-  op::Bags<Id> part(int feature, std::size_t i) const { return inputs_.part(feature, i); }
-
- private:
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
-               const KeyedJagged<Id>& ids, const Checks& checks) {
-    ids_ = std::ssize(ids.ids);
-    learning_rate_ = checks.learning_rate;
-    most_entries_.clear();
-    inputs_.prepare(backend, layout, features, ids, sample_begin_, checks.bad_ids, checks.report,
-                    checks.sizes);
+  /// A feature's bags of this rank's samples, or, model parallel, of rank i's; with their exact
+  /// number of entries where the host knows it.
+  op::Bags<Id> part(int feature, std::size_t i) const {
+    const op::Bags<Id>& bags = inputs_[feature].bags;
+    const std::int64_t first = sample_begin_[i], count = sample_begin_[i + 1] - first;
+    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
+    if (ends_.empty()) return bags;  // one part
+    const std::size_t k = index_of_[feature] * sample_begin_.size() + i;
+    return part_of(bags, first, count, ends_[k + 1] - ends_[k], ends_[k]);
   }
 
-  InputsOn<Id, Backend> inputs_;
+ private:
+  void check(const Backend& backend, const Layout& layout, std::span<const int> features,
+             const KeyedJagged<Id>& ids, const Checks& checks, double rate) {
+    ids_ = std::ssize(ids.ids);
+    learning_rate_ = rate;
+    most_entries_.clear();
+    ends_.clear();
+    inputs_.assign(layout.features.size(), {});
+    index_of_.assign(layout.features.size(), 0);
+    for (std::size_t k = 0; k < features.size(); ++k) index_of_[features[k]] = k;
+    admission_.admit(backend, layout, features, ids, sample_begin_, checks, inputs_, ends_);
+  }
+
+  std::conditional_t<Backend::host_readable, HostAdmission<Id, Backend>,
+                     DeviceAdmission<Id, Backend>>
+      admission_;
+  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
+  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
+  // entries before each cut, by feature of the batch; empty: not known or not needed
+  std::vector<std::int64_t> ends_;
   std::int64_t samples_ = 0, ids_ = 0;
   double learning_rate_ = 0;
   bool model_parallel_ = false;

@@ -54,9 +54,9 @@ class DistinctRows {
   using Job = typename op::DistinctIds<Id>::Job;
 
   /// `inputs` stay in use until the end of the step, as does `layout`.
-  template <class Inputs>
+  template <class Batch>
   void find(const Backend& backend, const Layout& layout, const RankLayout& routing,
-            const Inputs& inputs, const Wanted& wanted) {
+            const Batch& inputs, const Wanted& wanted) {
     jobs_.clear();
     list_jobs(backend, layout, routing, inputs, 0, wanted, jobs_);
     op::run<op::DistinctIds<Id>>(backend, {jobs_, wanted.fixed});
@@ -67,9 +67,9 @@ class DistinctRows {
   // ---- `find` in steps, for part `part` of inputs that hold the samples of several ranks ----
 
   /// Appends to `jobs` what finds the distinct ids.
-  template <class Inputs>
+  template <class Batch>
   void list_jobs(const Backend& backend, const Layout& layout, const RankLayout& routing,
-                 const Inputs& inputs, std::size_t part, const Wanted& wanted,
+                 const Batch& inputs, std::size_t part, const Wanted& wanted,
                  std::vector<Job>& jobs) {
     layout_ = &layout;
     features_.assign(layout.features.size(), {});

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/stage/inputs.hpp>
+#include <tessera/stage/host_admission.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,45 +13,32 @@
 
 namespace tessera::inline v0 {
 
-/// Inputs for backends whose memory the host cannot read. The whole batch is checked and copied by
+/// The same for backends whose memory the host cannot read. The whole batch is checked and copied by
 /// one operation, so that the caller's memory is free after `forward`. The host waits only where
 /// offsets are given and their sizes are needed: not on one rank whose tables are all whole and of
 /// one width, nor for batches with bounds (KeyedJagged::bounds) on one rank or where all ranks' are
-/// equal, unless duplicates are removed.
+/// equal, unless duplicates are removed; then `ends` stays empty.
 template <IdType Id, class Backend>
-class DeviceInputs {
+class DeviceAdmission {
  public:
-  /// As Inputs.
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
-               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
-               IdReport<Backend>& report, SizesNeeded needed) {
-    report.raise(backend, layout);
+  /// As HostAdmission's.
+  void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
+             const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
+             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             std::vector<std::int64_t>& ends) {
+    checks.report.raise(backend, layout);
     detail::check_features(batch, features.size());
-    cuts_.assign(cuts.begin(), cuts.end());
     offsets_given_ = !batch.one_hot();
-    layout_features_.assign(features.begin(), features.end());
     make_jobs(layout, features, batch);
-    admit(backend, batch, policy, report);
-    report.send(backend, features);
-    entries_.clear();
-    const bool known =
-        needed == SizesNeeded::none || (needed == SizesNeeded::bounds && !batch.bounds.empty());
+    run(backend, batch, checks);
+    checks.report.send(backend, features);
+    const bool known = checks.sizes == SizesNeeded::none ||
+                       (checks.sizes == SizesNeeded::bounds && !batch.bounds.empty());
     if (offsets_given_ && !known) {
-      read_entries(backend, batch);
-      report.raise(backend, layout);
+      read_ends(backend, batch, cuts, ends);
+      checks.report.raise(backend, layout);
     }
-    describe(layout, batch);
-  }
-
-  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
-
-  op::Bags<Id> part(int feature, std::size_t i) const {
-    const op::Bags<Id>& bags = inputs_[feature].bags;
-    const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
-    if (!offsets_given_) return part_of(bags, first, count, count, 0);
-    if (entries_.empty()) return bags;  // one part
-    const std::size_t k = index_of_[feature] * cuts_.size() + i;
-    return part_of(bags, first, count, entries_[k + 1] - entries_[k], entries_[k]);
+    describe(batch, features, !ends.empty(), inputs);
   }
 
  private:
@@ -73,8 +60,7 @@ class DeviceInputs {
     }
   }
 
-  void admit(const Backend& backend, const KeyedJagged<Id>& batch, BadIds policy,
-             IdReport<Backend>& report) {
+  void run(const Backend& backend, const KeyedJagged<Id>& batch, const IdChecks<Backend>& checks) {
     const auto any = [&](auto which) { return std::any_of(jobs_.begin(), jobs_.end(), which); };
     const bool scales = any([](const Job& j) { return j.scales(); }),
                scales_weights = any([](const Job& j) { return j.scales_weights(); });
@@ -92,33 +78,31 @@ class DeviceInputs {
                                         .weights = batch.weights.data(),
                                         .batch = batch.batch,
                                         .jobs = jobs_,
-                                        .policy = policy,
+                                        .policy = checks.bad_ids,
                                         .admitted = ids_.data(),
                                         .admitted_offsets = offsets_.data(),
                                         .scale = scale_.data(),
                                         .scaled_weights = scaled_weights_.data(),
-                                        .bad_counts = report.counts(),
-                                        .fault = report.fault()});
+                                        .bad_counts = checks.report.counts(),
+                                        .fault = checks.report.fault()});
   }
 
   /// Offsets at the cuts of every feature.
-  void read_entries(const Backend& backend, const KeyedJagged<Id>& batch) {
+  void read_ends(const Backend& backend, const KeyedJagged<Id>& batch,
+                 std::span<const std::int64_t> cuts, std::vector<std::int64_t>& ends) {
     indices_.clear();
     for (std::int64_t k = 0; k < batch.features; ++k)
-      for (const std::int64_t cut : cuts_) indices_.push_back(k * batch.batch + cut);
-    entries_.resize(indices_.size());
-    op::run<op::ReadNumbers>(backend, {offsets_.data(), indices_, entries_});
+      for (const std::int64_t cut : cuts) indices_.push_back(k * batch.batch + cut);
+    ends.resize(indices_.size());
+    op::run<op::ReadNumbers>(backend, {offsets_.data(), indices_, ends});
   }
 
-  void describe(const Layout& layout, const KeyedJagged<Id>& batch) {
-    inputs_.assign(layout.features.size(), {});
-    index_of_.assign(layout.features.size(), 0);
+  void describe(const KeyedJagged<Id>& batch, std::span<const int> features, bool ends_known,
+                std::vector<FeatureInput<Id>>& inputs) {
     for (std::size_t k = 0; k < jobs_.size(); ++k) {
-      const int f = layout_features_[k];
       const Job& job = jobs_[k];
       const std::int64_t first_bag = static_cast<std::int64_t>(k) * batch.batch;
-      index_of_[f] = k;
-      FeatureInput<Id>& input = inputs_[f];
+      FeatureInput<Id>& input = inputs[features[k]];
       op::Bags<Id>& bags = input.bags;
       input.base = offsets_given_ ? 0 : first_bag;
       input.weighted = job.weighted;
@@ -131,29 +115,19 @@ class DeviceInputs {
             (job.scales_weights() ? scaled_weights_.data() : weights_.data()) + input.base;
       if (input.scaled) bags.bag_scale = scale_.data() + first_bag;
       if (job.scales_weights()) input.length_scale = scale_.data() + first_bag;
-      if (!offsets_given_ || !entries_.empty()) continue;
+      if (!offsets_given_ || ends_known) continue;
       bags.entry_bound =
           batch.bounds.empty() ? static_cast<std::int64_t>(batch.ids.size()) : batch.bounds[k];
       if (batch.bounds.empty()) bags.first_entry = op::Bags<Id>::part_of_batch;
     }
   }
 
-  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
-  std::vector<std::size_t> index_of_;     // of a feature of the layout in the batch
-  std::vector<int> layout_features_;
-  std::vector<std::int64_t> cuts_, indices_;
-  // by feature of the batch, cut; empty: not known or not needed
-  std::vector<std::int64_t> entries_;
+  std::vector<std::int64_t> indices_;
   std::vector<Job> jobs_;
   bool offsets_given_ = false;
   Buffer<Id, Backend> ids_;
   Buffer<std::int64_t, Backend> offsets_;
   Buffer<float, Backend> weights_, scale_, scaled_weights_;
 };
-
-/// What a step keeps of its batch on a backend.
-template <IdType Id, class Backend>
-using InputsOn =
-    std::conditional_t<Backend::host_readable, Inputs<Id, Backend>, DeviceInputs<Id, Backend>>;
 
 }  // namespace tessera::inline v0

@@ -32,24 +32,6 @@ struct FeatureInput {
   bool scaled = false;  ///< has bag_scale
 };
 
-/// The bags of samples [first, first + count), which hold `entries` entries, the first of them at
-/// `first_entry`.
-template <IdType Id>
-op::Bags<Id> part_of(op::Bags<Id> bags, std::int64_t first, std::int64_t count,
-                     std::int64_t entries, std::int64_t first_entry) {
-  if (bags.offsets != nullptr) {
-    bags.offsets += first;
-  } else {
-    bags.ids += first;
-    if (bags.weights != nullptr) bags.weights += first;
-  }
-  if (bags.bag_scale != nullptr) bags.bag_scale += first;
-  bags.bags = count;
-  bags.entry_bound = entries;
-  bags.first_entry = first_entry;
-  return bags;
-}
-
 namespace detail {
 
 /// Checks a batch's sizes, before memory is asked for.
@@ -66,29 +48,37 @@ inline void check_weights(const FeatureSpec& feature, std::size_t weights, std::
 
 }  // namespace detail
 
-/// Checks a batch's ids under a bad-id policy and works out the coefficients. Copies ids only where
-/// some are bad; those of a sequence become -1 under BadIds::zero_vector. Keeps its memory. For backends whose memory the host can read; DeviceInputs is for
-/// the others.
+/// How a batch's ids are checked.
+template <class Backend>
+struct IdChecks {
+  BadIds bad_ids = BadIds::throw_error;
+  IdReport<Backend>& report;
+  SizesNeeded sizes = SizesNeeded::exact;
+};
+
+/// How AdmittedBatch makes ids fit for use where the host can read a backend's memory: ids are read
+/// where the caller has them and copied only where some are bad; those of a sequence become -1 under
+/// zero_vector. Keeps its memory. DeviceAdmission is for other backends.
 template <IdType Id, class Backend>
-class Inputs {
+class HostAdmission {
  public:
-  /// `features`: which features of the layout the batch holds, in its order. `cuts`: samples
-  /// [cuts[i], cuts[i+1]) are one part. `needed`: for DeviceInputs.
-  void prepare(const Backend& backend, const Layout& layout, std::span<const int> features,
-               const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts, BadIds policy,
-               IdReport<Backend>& report, [[maybe_unused]] SizesNeeded needed) {
+  /// `features`: which features of the layout the batch holds, in its order; `inputs` of them are
+  /// set. `cuts`: samples [cuts[i], cuts[i+1]) are one part; `ends` gets, by feature of the batch,
+  /// its entries before each cut, where bags have offsets.
+  void admit(const Backend& backend, const Layout& layout, std::span<const int> features,
+             const KeyedJagged<Id>& batch, std::span<const std::int64_t> cuts,
+             const IdChecks<Backend>& checks, std::vector<FeatureInput<Id>>& inputs,
+             std::vector<std::int64_t>& ends) {
     detail::check_features(batch, features.size());
     batch.validate();
-    cuts_.assign(cuts.begin(), cuts.end());
-    const std::span<std::uint64_t> bad_counts = report.counts();
-    inputs_.assign(layout.features.size(), {});
+    const std::span<std::uint64_t> bad_counts = checks.report.counts();
     if (owned_.size() < features.size()) owned_.resize(features.size());
     for (std::size_t i = 0; i < features.size(); ++i) {
       const int f = features[i];
       const FeatureSpec& feature = layout.features[f];
       const TableSpec& table = layout.tables[layout.feature_table[f]];
       detail::check_weights(feature, batch.weights.size(), batch.ids.size());
-      FeatureInput<Id>& input = inputs_[f];
+      FeatureInput<Id>& input = inputs[f];
       const std::int64_t k = static_cast<std::int64_t>(i);
       op::Bags<Id>& bags = input.bags;
       bags.bags = batch.batch;
@@ -99,20 +89,10 @@ class Inputs {
       if (feature.weighted) bags.weights = batch.weights.data() + input.base;
       if (op::scales_sums(feature.pooling) && bags.offsets != nullptr)
         apply_scale(input, owned_[i], feature.pooling);
-      check(backend, input, owned_[i], feature, table, policy, report.rank(),
-            bad_counts[layout.feature_table[f]]);
+      check(backend, input, owned_[i], feature, table, checks, bad_counts[layout.feature_table[f]]);
+      for (const std::int64_t cut : cuts)
+        ends.push_back(bags.offsets == nullptr ? 0 : bags.offsets[cut]);
     }
-  }
-
-  const FeatureInput<Id>& operator[](int feature) const { return inputs_[feature]; }
-
-  /// A feature's bags of part i, with exact entry_bound and first_entry.
-  op::Bags<Id> part(int feature, std::size_t i) const {
-    const op::Bags<Id>& bags = inputs_[feature].bags;
-    const std::int64_t first = cuts_[i], count = cuts_[i + 1] - first;
-    if (bags.offsets == nullptr) return part_of(bags, first, count, count, 0);
-    return part_of(bags, first, count, bags.offsets[first + count] - bags.offsets[first],
-                   bags.offsets[first]);
   }
 
  private:
@@ -159,8 +139,9 @@ class Inputs {
   }
 
   static void check(const Backend& backend, FeatureInput<Id>& input, Owned& owned,
-                    const FeatureSpec& feature, const TableSpec& table, BadIds policy, int rank,
-                    std::uint64_t& bad_count) {
+                    const FeatureSpec& feature, const TableSpec& table,
+                    const IdChecks<Backend>& checks, std::uint64_t& bad_count) {
+    const BadIds policy = checks.bad_ids;
     op::Bags<Id>& bags = input.bags;
     if (bags.bags == 0) return;
     const std::int64_t first = bags.begin(0);
@@ -171,7 +152,7 @@ class Inputs {
       std::int64_t sample = 0;
       while (bags.end(sample) <= first + result.first) ++sample;
       throw BadId(feature.name, sample, static_cast<std::int64_t>(bags.ids[first + result.first]),
-                  table.rows, rank);
+                  table.rows, checks.report.rank());
     }
     // other threads look up, too
     std::atomic_ref(bad_count).fetch_add(static_cast<std::uint64_t>(result.bad),
@@ -231,9 +212,7 @@ class Inputs {
     input.positions = owned.positions.data();
   }
 
-  std::vector<FeatureInput<Id>> inputs_;  // by feature of the layout
-  std::vector<std::int64_t> cuts_;
-  std::vector<Owned> owned_;
+  std::vector<Owned> owned_;  // by feature of the batch
 };
 
 }  // namespace tessera::inline v0
