@@ -39,8 +39,10 @@ ALLOWED = {
     "jagged": VOCABULARY | {"op"},
     # what is built from operations
     "tables": VOCABULARY | {"io", "op", "sharding"},
-    "stage": VOCABULARY | {"op", "sharding", "codec", "tables"},
-    "collection": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "stage"},
+    # what a user sets of a collection: policies, options, the order of its arguments; checked
+    "settings": VOCABULARY | {"op", "sharding", "optimizer", "codec", "tables"},
+    "stage": VOCABULARY | {"op", "sharding", "optimizer", "codec", "comm", "tables", "settings"},
+    "collection": VOCABULARY | {"op", "sharding", "tables", "settings", "stage"},
     # the contracts of what a user writes, as tests without a framework
     "laws": VOCABULARY | {"sharding"},
     # what goes to disk and comes back: any model with local shards, told of by duck typing

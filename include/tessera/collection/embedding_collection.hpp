@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/checked_arguments.hpp>
+// first, for short errors: see there
+#include <tessera/settings/arguments.hpp>
+
 #include <tessera/collection/layout_collection.hpp>
-#include <tessera/collection/options.hpp>
 #include <tessera/concepts/communicator.hpp>
+#include <tessera/settings/options.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/tables/table_store.hpp>
 

@@ -2,22 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/apply_accumulated.hpp>
-#include <tessera/collection/apply_step.hpp>
-#include <tessera/collection/gradient_guard.hpp>
-#include <tessera/collection/options.hpp>
-#include <tessera/collection/step_reporter.hpp>
-#include <tessera/collection/trained_tables.hpp>
 #include <tessera/concepts/communicator.hpp>
 #include <tessera/core/matrix_view.hpp>
+#include <tessera/settings/options.hpp>
+#include <tessera/settings/policies.hpp>
 #include <tessera/sharding/cluster.hpp>
 #include <tessera/sharding/plan.hpp>
+#include <tessera/stage/apply_accumulated.hpp>
+#include <tessera/stage/apply_step.hpp>
 #include <tessera/stage/equal_batches.hpp>
+#include <tessera/stage/gradient_guard.hpp>
 #include <tessera/stage/local_distinct_rows.hpp>
 #include <tessera/stage/model_parallel.hpp>
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/served_groups.hpp>
 #include <tessera/stage/step.hpp>
+#include <tessera/stage/step_reporter.hpp>
+#include <tessera/stage/trained_tables.hpp>
 #include <tessera/stage/training_steps.hpp>
 #include <tessera/stage/updater.hpp>
 #include <tessera/stage/vector_exchange.hpp>

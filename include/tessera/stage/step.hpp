@@ -10,9 +10,9 @@
 #include <tessera/stage/admitted_batch.hpp>
 #include <tessera/stage/distinct_rows.hpp>
 #include <tessera/stage/resident_rows.hpp>
-#include <tessera/stage/routed_ids.hpp>
+#include <tessera/stage/route.hpp>
 #include <tessera/stage/step_report.hpp>
-#include <tessera/stage/vectors_in_flight.hpp>
+#include <tessera/stage/vector_exchange.hpp>
 #include <tessera/tables/buffer.hpp>
 
 #include <array>

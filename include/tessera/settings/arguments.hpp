@@ -7,8 +7,9 @@
 #include <tessera/concepts/codec.hpp>
 #include <tessera/concepts/optimizer.hpp>
 
-#include <tessera/collection/options.hpp>
 #include <tessera/optimizer/optimizers.hpp>
+#include <tessera/settings/options.hpp>
+#include <tessera/settings/policies.hpp>
 #include <tessera/sharding/sound_plan.hpp>
 #include <tessera/tables/training_groups.hpp>
 

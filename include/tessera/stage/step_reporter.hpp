@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/apply_accumulated.hpp>
 #include <tessera/comm/counting_communicator.hpp>
 #include <tessera/op/update.hpp>
+#include <tessera/stage/apply_accumulated.hpp>
 #include <tessera/stage/step_report.hpp>
 #include <tessera/tables/buffer.hpp>
 #include <tessera/tables/rank_layout.hpp>

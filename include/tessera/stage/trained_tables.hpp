@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <tessera/collection/options.hpp>
+#include <tessera/settings/options.hpp>
+#include <tessera/settings/policies.hpp>
 #include <tessera/sharding/plan.hpp>
 #include <tessera/stage/training_steps.hpp>
 #include <tessera/tables/table_store.hpp>
