@@ -41,6 +41,7 @@ struct Trace {
 struct Chosen {
   BadIds bad_ids = BadIds::throw_error;
   bool deduplicate = false;
+  bool sort_ahead = true;
 };
 
 struct Training {
@@ -78,7 +79,8 @@ struct Training {
            .seed = 7,
            .bad_ids = chosen.bad_ids,
            .deduplicate = chosen.deduplicate,
-           .equal_batches = equal_batches}};
+           .equal_batches = equal_batches,
+           .sort_ahead = chosen.sort_ahead}};
       const auto samples = static_cast<std::int64_t>(batches.front().front().size());
       const std::int64_t begin = even_cut(samples, ranks, host.rank()),
                          end = even_cut(samples, ranks, host.rank() + 1);
@@ -567,6 +569,47 @@ TEST_CASE("collection: 16-bit tables and states, Adam and Adagrad") {
     compare_with_host<std::int32_t, Adam>(seed, seed % 2 == 0, true, false, {BadIds::wrap});
     compare_with_host<std::int64_t, Adagrad>(seed, seed % 2 == 0, true, false, {BadIds::clamp});
   }
+}
+
+TEST_CASE("collection: ids are sorted from lookup on, for the same bits as in the update") {
+  using random_layouts::Shape;
+  constexpr Shape shapes[] = {Shape::whole, Shape::columns, Shape::any, Shape::replicated};
+  for (unsigned seed = 0; seed < 8; seed += slow_run ? 5 : 1) {
+    Random random(100 + seed);
+    const random_layouts::Model model = random_layouts::random_model(random, seed % 2 == 0);
+    const int ranks = 1 + static_cast<int>(seed % 3);
+    const Layout layout = random_layouts::random_layout(random, model, ranks, shapes[seed / 2]);
+    Training training = random_training(random, model, layout, seed % 2 == 0, true);
+    training.chosen.bad_ids = BadIds::zero_vector;
+    const Trace ahead = training.run<Cuda, std::int64_t, RowWiseAdagrad>();
+    training.chosen.sort_ahead = false;
+    CHECK((training.run<Cuda, std::int64_t, RowWiseAdagrad>().tables == ahead.tables));
+  }
+  // those of one that is looked up alone are not
+  const Cuda backend;
+  OneRank self{CudaTransfer(backend)};
+  LayoutCollection<Widths<4, 8>, RowWiseAdagrad, Cuda, OneRank> embeddings(
+      self, backend,
+      make_layout({1}, {{"a", 10, 4}, {"b", 6, 8}}, {},
+                  {{0, {0, 10, 0, 4}, 0}, {1, {0, 6, 0, 8}, 0}}),
+      {});
+  const Array<std::int64_t, Cuda> ids(backend, std::vector<std::int64_t>{1, 2, 9, 0, 5, 5});
+  const Array<float, Cuda> values(backend, std::vector<float>(36));
+  const KeyedJagged<std::int64_t> batch{2, 3, ids.span(), {}, {}};
+  const MatrixView<float> output(values.data(), 3, 12);
+  decltype(embeddings)::StepState<std::int64_t> step;
+  const auto places = [&] {
+    std::int64_t all = 0;
+    for (std::size_t a = 0; a < 2; ++a) all += step.sorted.of(a).places;
+    return all;
+  };
+  embeddings.route(step, batch);
+  CHECK(places() == 0);
+  embeddings.lookup(step, output);
+  CHECK(places() == 6);
+  embeddings.end(step);
+  embeddings.evaluate(step, batch, output);
+  CHECK(places() == 0);
 }
 
 TEST_CASE("bad ids: every policy") {

@@ -230,6 +230,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output,
                 Comm& communicator, const Backend& backend) const {
     route(step, ids, communicator, backend);
+    step.sorted.forgo();
     forward_routed(step, output, communicator, backend);
     end(step);
   }
@@ -273,7 +274,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   void route_model_parallel(StepState<Id>& step, const KeyedJagged<Id>& ids,
                             std::span<const std::int64_t> sample_begin = {}) const {
     check_stage(communicator_, "route_model_parallel");
-    begin(step);
+    begin(step, backend_);
     auto&& ranks = Reporter::counted(communicator_);
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend_, &ranks, std::ssize(ids.ids));
@@ -314,6 +315,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   template <IdType Id>
   void end(StepState<Id>& step) const {
     require(step.progress.is_of(this), "end: this step was routed by another collection");
+    step.sorted.join(backend_);
     step.resident.release(true);
     step.progress.passed(StepStage::empty);
   }
@@ -430,7 +432,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   template <IdType Id>
-  void begin(StepState<Id>& step) const {
+  void begin(StepState<Id>& step, const Backend& backend) const {
     if (step.progress.is_of(this) && step.progress.awaits_update()) {
       forwards_without_backward_.fetch_add(1, std::memory_order_relaxed);
       require(!options_.check_stages,
@@ -438,12 +440,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
               "evaluate (or end, for a step of your own) where none is meant");
     }
     step.begin(this);
+    step.sorted.join(backend);
   }
 
   template <IdType Id>
   void route_at(StepState<Id>& step, const KeyedJagged<Id>& ids, Comm& communicator,
                 const Backend& backend, double rate) const {
-    begin(step);
+    begin(step, backend);
     auto&& ranks = Reporter::counted(communicator);
     const auto timing =
         reporter_.time(step, ReportedStage::route, backend, &ranks, std::ssize(ids.ids));
@@ -470,6 +473,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     detail::check_shape("lookup: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
+    if (options_.sort_ahead) sort_ahead(step, backend, store_, updater_);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
       const auto& lookups = lookups_of(step, a, output);

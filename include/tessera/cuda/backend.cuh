@@ -95,6 +95,14 @@ class Cuda {
     gpu::zero(static_cast<std::byte*>(p), static_cast<std::int64_t>(bytes), stream_);
   }
 
+  /// A backend of the same GPU and memory with a stream of its own, which lives as long as it and its
+  /// copies.
+  Cuda beside() const {
+    Cuda other({.memory = memory_});
+    other.stream_ = other.scratch_->stream.emplace().get();
+    return other;
+  }
+
   /// Scratch memory of at least `bytes`, kept between calls. Each slot is one block, valid until
   /// the slot is asked for more. Throws if a slot would grow while the stream is captured.
   void* scratch(gpu::ScratchSlot slot, std::size_t bytes) const {
@@ -120,6 +128,7 @@ class Cuda {
 
  private:
   struct Scratch {
+    std::optional<gpu::Stream> stream;  ///< first: blocks are freed in its order
     std::array<gpu::DeviceBuffer<std::byte>, static_cast<std::size_t>(gpu::ScratchSlot::count)>
         blocks;
     std::optional<gpu::Event> event;

@@ -80,32 +80,53 @@ std::int64_t line_up(std::span<EntryGroup<Id>> groups) {
   return places;
 }
 
-/// Lists the entries of all groups and sorts them by row. Those of small tables stand behind the
-/// others, or among them where rows must be `ascending`.
-template <class Payload, IdType Id>
-SortedEntries<Payload> sort_entries(const Cuda& backend,
-                                    std::span<const op::GradientGroup<Id>> groups,
-                                    std::int64_t arena_rows, bool ascending = false) {
+/// Entries in the order of their rows, and how many bags they come from.
+template <class Payload>
+struct PlacedEntries {
+  const std::uint32_t* rows = nullptr;
+  const Payload* payloads = nullptr;
+  std::int64_t places = 0, bags = 0;
+  bool in_second_half = false;  ///< of the memory
+};
+
+/// Rows, then payloads; and as much again to sort both into, where small tables are counted after
+/// it. All memory grows with the number of places alone, however it is divided: a captured graph's
+/// stays where it is as long as no larger batch comes.
+template <class Payload>
+struct EntryMemory {
+  std::int64_t row_bytes = 0, half = 0;
+
+  explicit EntryMemory(std::int64_t places)
+      : row_bytes(ceil_divide(places * 4, 256) * 256),
+        half(row_bytes +
+             ceil_divide(places * static_cast<std::int64_t>(sizeof(Payload)), 256) * 256) {}
+  std::uint32_t* rows(void* memory, bool second) const {
+    return reinterpret_cast<std::uint32_t*>(static_cast<std::byte*>(memory) + (second ? half : 0));
+  }
+  Payload* payloads(void* memory, bool second) const {
+    return reinterpret_cast<Payload*>(static_cast<std::byte*>(memory) + (second ? half : 0) +
+                                      row_bytes);
+  }
+};
+
+/// Lists the entries of all groups and sorts them by row, in `memory_of(bytes)`. Those of small
+/// tables stand behind the others, or among them where rows must be `ascending`.
+template <class Payload, IdType Id, class MemoryOf>
+PlacedEntries<Payload> place_entries(const Cuda& backend,
+                                     std::span<const op::GradientGroup<Id>> groups,
+                                     std::int64_t arena_rows, bool ascending,
+                                     const MemoryOf& memory_of) {
   require(arena_rows < no_row,
           "update: {} rows in one arena; a GPU's holds less than 2^32 - 1: cut the tables by rows",
           arena_rows);
   std::vector<EntryGroup<Id>> listed;
-  std::vector<GradientSource> sources;
   std::int64_t bags = 0;
-  bool aligned = true;
   for (const op::GradientGroup<Id>& group : groups) {
     if (group.bags.bags == 0) continue;
     listed.push_back({group, bags, 0});
-    sources.push_back({group.gradient, group.gradient_stride,
-                       group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
     bags += group.bags.bags;
-    aligned &= rows_aligned(group.gradient, group.gradient_stride);
   }
   if (listed.empty()) return {};
-  const std::int64_t each = listed.front().source.bags.bags;
-  const bool equal = std::all_of(listed.begin(), listed.end(), [&](const EntryGroup<Id>& g) {
-    return g.source.bags.bags == each;
-  });
 
   const SmallTables<Id> small(listed, ascending);
   std::size_t others = 0;
@@ -117,24 +138,14 @@ SortedEntries<Payload> sort_entries(const Cuda& backend,
           "update: {} ids in {} bags in one call; at most 2^31 - 1 on a GPU", places, bags);
   if (places == 0) return {};
 
-  // Rows, then payloads; and as much again to sort both into, where small tables are counted after
-  // it. All memory grows with the number of places alone, however it is divided: a captured graph's
-  // stays where it is as long as no larger batch comes.
-  const std::int64_t row_bytes = ceil_divide(places * 4, 256) * 256,
-                     payload_bytes = places * static_cast<std::int64_t>(sizeof(Payload)),
-                     half = row_bytes + ceil_divide(payload_bytes, 256) * 256;
   const int bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(arena_rows))),
             all = static_cast<int>(places);
   backend.scratch(ScratchSlot::cub, std::max(sort_bytes<Payload>(backend, all, bits),
                                              sum_bytes<std::uint32_t>(backend, all)));
-  auto* const memory = backend.scratch_for<std::byte>(ScratchSlot::entries, 2 * half);
-  const auto rows_at = [&](std::int64_t at) {
-    return reinterpret_cast<std::uint32_t*>(memory + at);
-  };
-  const auto payloads_at = [&](std::int64_t at) {
-    return reinterpret_cast<Payload*>(memory + at + row_bytes);
-  };
-  SortBuffers<Payload> entries{rows_at(0), payloads_at(0), rows_at(half), payloads_at(half)};
+  const EntryMemory<Payload> parts(places);
+  void* const memory = memory_of(static_cast<std::size_t>(2 * parts.half));
+  SortBuffers<Payload> entries{parts.rows(memory, false), parts.payloads(memory, false),
+                               parts.rows(memory, true), parts.payloads(memory, true)};
   if (to_sort > 0) {
     // Payloads of no entry mean nothing, but the sort moves them: compute-sanitizer would tell of
     // reads of unwritten memory.
@@ -156,18 +167,52 @@ SortedEntries<Payload> sort_entries(const Cuda& backend,
     entries = sort_pairs<Payload>(backend, entries, static_cast<int>(to_sort), bits);
   }
   small.place(backend, entries.keys + to_sort, entries.values + to_sort, entries.other_keys);
+  return {entries.keys, entries.values, places, bags, entries.keys != parts.rows(memory, false)};
+}
 
+/// The same with the gradients of the groups.
+template <class Payload, IdType Id>
+SortedEntries<Payload> with_gradients(const Cuda& backend, const PlacedEntries<Payload>& placed,
+                                      std::span<const op::GradientGroup<Id>> groups) {
+  if (placed.places == 0) return {};
+  std::vector<GradientSource> sources;
+  std::int64_t bags = 0, each = 0;
+  bool aligned = true, equal = true;
+  for (const op::GradientGroup<Id>& group : groups) {
+    if (group.bags.bags == 0) continue;
+    sources.push_back({group.gradient, group.gradient_stride,
+                       group.bags.weights == nullptr ? group.bags.bag_scale : nullptr, bags});
+    if (bags == 0) each = group.bags.bags;
+    equal &= group.bags.bags == each;
+    bags += group.bags.bags;
+    aligned &= rows_aligned(group.gradient, group.gradient_stride);
+  }
+  require<Error>(bags == placed.bags, "update: entries of {} bags were sorted, it has {}",
+                 placed.bags, bags);
   auto* device_sources =
       backend.scratch_for<GradientSource>(ScratchSlot::sources, std::ssize(sources));
   upload<GradientSource>(backend, sources, device_sources);
-  return {entries.keys,
-          entries.values,
-          static_cast<std::uint32_t>(places),
+  return {placed.rows,
+          placed.payloads,
+          static_cast<std::uint32_t>(placed.places),
           device_sources,
           static_cast<int>(sources.size()),
           equal ? static_cast<std::uint32_t>(each) : 0,
           aligned,
           0};
+}
+
+/// Both, in scratch memory.
+template <class Payload, IdType Id>
+SortedEntries<Payload> sort_entries(const Cuda& backend,
+                                    std::span<const op::GradientGroup<Id>> groups,
+                                    std::int64_t arena_rows, bool ascending = false) {
+  return with_gradients(
+      backend,
+      place_entries<Payload>(
+          backend, groups, arena_rows, ascending,
+          [&](std::size_t bytes) { return backend.scratch(ScratchSlot::entries, bytes); }),
+      groups);
 }
 
 }  // namespace tessera::inline v0::gpu

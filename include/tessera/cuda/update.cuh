@@ -46,18 +46,52 @@ __global__ void __launch_bounds__(merge_threads)
 
 }  // namespace gpu
 
+/// The entries of an update, sorted in memory that is not its scratch.
+template <IdType Id>
+struct op::Kernel<op::SortEntries<Id>, Cuda> {
+  static void run(const Cuda& backend, const typename op::SortEntries<Id>::Parameters& p) {
+    if (gpu::any_weights(p.groups))
+      sort<gpu::WeightedPayload>(backend, p);
+    else
+      sort<gpu::BagPayload>(backend, p);
+  }
+
+ private:
+  template <class Payload>
+  static void sort(const Cuda& backend, const typename op::SortEntries<Id>::Parameters& p) {
+    void* memory = nullptr;
+    const gpu::PlacedEntries<Payload> placed = gpu::place_entries<Payload>(
+        backend, p.groups, p.arena_rows, false,
+        [&](std::size_t bytes) { return memory = p.room->make(bytes); });
+    *p.sorted = {memory, placed.places, placed.bags, placed.in_second_half};
+  }
+};
+
 /// Sorts the entries by row, sums each row's gradients and applies the optimizer in registers. Rows
 /// wider than a warp's registers, or of a width known at run time only, are merged in memory first.
 template <Element T, IdType Id, int Width, Optimizer O>
 struct op::Kernel<op::Update<T, Id, Width, O>, Cuda> {
   static void run(const Cuda& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
     if (gpu::any_weights(p.groups))
-      apply(backend, gpu::sort_entries<gpu::WeightedPayload>(backend, p.groups, p.state.rows), p);
+      apply(backend, sorted<gpu::WeightedPayload>(backend, p), p);
     else
-      apply(backend, gpu::sort_entries<gpu::BagPayload>(backend, p.groups, p.state.rows), p);
+      apply(backend, sorted<gpu::BagPayload>(backend, p), p);
   }
 
  private:
+  template <class Payload>
+  static gpu::SortedEntries<Payload> sorted(
+      const Cuda& backend, const typename op::Update<T, Id, Width, O>::Parameters& p) {
+    if (p.sorted.places == 0) return gpu::sort_entries<Payload>(backend, p.groups, p.state.rows);
+    const gpu::EntryMemory<Payload> parts(p.sorted.places);
+    const bool second = p.sorted.in_second_half;
+    return gpu::with_gradients<Payload>(
+        backend,
+        {parts.rows(p.sorted.memory, second), parts.payloads(p.sorted.memory, second),
+         p.sorted.places, p.sorted.bags, second},
+        p.groups);
+  }
+
   template <class Payload>
   static void apply(const Cuda& backend, const gpu::SortedEntries<Payload>& sorted,
                     const typename op::Update<T, Id, Width, O>::Parameters& p) {

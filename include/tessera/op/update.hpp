@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -122,6 +123,32 @@ struct ArenaState {
       !std::is_same_v<T, float> || !std::is_same_v<StateElement<O>, float>;
 };
 
+/// The entries of an update in the order of their rows, found before their gradients are known
+/// (SortEntries), in memory of the backend. How they lie there is the backend's.
+struct SortedBatch {
+  void* memory = nullptr;
+  std::int64_t places = 0;  ///< 0: nothing is sorted
+  std::int64_t bags = 0;    ///< of all groups
+  bool in_second_half = false;
+};
+
+/// The first part of Update, which needs no gradients, for backends that sort.
+template <IdType Id>
+struct SortEntries {
+  /// Memory of the backend for a SortedBatch, made when its size is known.
+  struct Room {
+    virtual ~Room() = default;
+    virtual void* make(std::size_t bytes) const = 0;
+  };
+  struct Parameters {
+    std::int64_t arena_rows = 0;
+    /// those of the update, but for their gradients, which are not looked at
+    std::span<const GradientGroup<Id>> groups{};
+    const Room* room = nullptr;
+    SortedBatch* sorted = nullptr;
+  };
+};
+
 /// The optimizer's update, fused with the merging of gradients. For every distinct arena row among
 /// the entries of all groups: its gradient is the sum of coefficient * gradient of the bag, entry
 /// by entry in the order of (group, bag, position), each step one multiply-add in float (a
@@ -138,6 +165,7 @@ struct Update {
     std::span<const GradientGroup<Id>> groups{};
     /// null, or in the backend's memory: the number of distinct rows is added to it
     std::int64_t* merged_rows = nullptr;
+    SortedBatch sorted{};  ///< of these groups, if SortEntries has run
   };
 };
 

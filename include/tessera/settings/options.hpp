@@ -46,6 +46,9 @@ struct CollectionOptions {
   /// all ranks give batches of equal sizes and bounds: a GPU's steps need not ask for them
   /// (EqualBatches)
   bool equal_batches = false;
+  /// A GPU sorts a step's ids for its update on a stream of its own from `lookup` on, where this
+  /// rank's rows are updated without asking others: 16 bytes an id of memory (24 with weights).
+  bool sort_ahead = true;
   /// Of sequences and max pooling a row's gradients are summed in blocks of samples first, so many
   /// over all ranks; 0: one a rank. A multiple of the ranks. See docs/architecture.md.
   int gradient_blocks = 0;

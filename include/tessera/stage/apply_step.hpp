@@ -19,6 +19,7 @@ template <IdType Id, class Backend, class Store, class Comm, class Trained, clas
 void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const Store& store,
                 Updater<Store, Backend, Comm>& updater, const Trained& training, Steps& steps) {
   const RankLayout& routing = store.routing();
+  step.sorted.join(updater.backend());
   store.refresh();
   const std::size_t arenas = store.arenas().size();
   if (may_be_too_large(step, arenas))
@@ -40,7 +41,7 @@ void apply_step(Step<Id, Backend>& step, MatrixView<const float> gradient, const
     };
     if (updater.tells()) updater.tell(a, groups(IdsAre::rows));
     step.resident.mark_changed(a);
-    updater.apply(a, now, groups(IdsAre::places));
+    updater.apply(a, now, groups(IdsAre::places), step.sorted.of(a));
   }
   step.resident.release(false);
 }

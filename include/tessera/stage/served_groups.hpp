@@ -39,6 +39,35 @@ MatrixView<const float> gradient_at_owner(const Step<Id, Backend>& step, const P
   return piece.travels ? step.in_flight.at_owner(piece) : step.gradient_of(piece, gradient);
 }
 
+/// The arena's rows that the ids of a piece are among, if `bags` has them as they are.
+template <IdType Id>
+op::RowRange rows_of(const Piece& piece, const op::Bags<Id>& bags) {
+  return {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};
+}
+
+/// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas that
+/// are updated by what this rank has been sent, without asking others.
+template <IdType Id, class Backend, class Store, class Updater>
+void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
+                const Updater& updater) {
+  if constexpr (sorts_beside<Backend>) {
+    if (!step.sorted.start(backend, store.arenas().size())) return;
+    std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients;
+    for (std::size_t a = 0; a < store.arenas().size(); ++a) {
+      const ArenaPlan& arena = store.routing().arenas()[a];
+      if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
+      groups.clear();
+      bool known = true;  // gradients of distinct ids are made of others first
+      for (const Piece& piece : step.in_flight.order().sums(a)) {
+        const op::Bags<Id> bags = step.bags_of(piece);
+        known = known && !step.distinct.active(piece.slot->feature);
+        groups.push_back({bags, nullptr, 0, rows_of(piece, bags)});
+      }
+      if (known) step.sorted.sort(a, arena.rows, groups);
+    }
+  }
+}
+
 /// What this rank updates in an arena; valid until the next call with this step.
 template <IdType Id, class Backend>
 const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, std::size_t arena,
@@ -52,8 +81,7 @@ const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, 
                                     ? bags
                                     : step.resident.placed(bags, piece.index, piece.part);
     op::RowRange rows{};  // slots are any
-    if (placed.ids == bags.ids)
-      rows = {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};
+    if (placed.ids == bags.ids) rows = rows_of(piece, bags);
     step.groups.gradients.push_back({placed, from.data, from.stride, rows});
   }
   return step.groups.gradients;

@@ -11,6 +11,7 @@
 #include <tessera/stage/distinct_rows.hpp>
 #include <tessera/stage/resident_rows.hpp>
 #include <tessera/stage/route.hpp>
+#include <tessera/stage/sorted_ahead.hpp>
 #include <tessera/stage/step_report.hpp>
 #include <tessera/stage/vector_exchange.hpp>
 #include <tessera/tables/buffer.hpp>
@@ -177,6 +178,8 @@ struct Step {
   VectorsInFlight<Backend> in_flight;
   ServedGroups<Id> groups;
   StageRecord<Backend> record;  ///< under ReportSteps
+  /// last, so that its work has ended before what it reads is freed
+  SortedAhead<Id, Backend> sorted;
 
   /// The bags of a feature that are routed: this rank's of the batch (model parallel: part `i`), or
   /// distinct ids.
@@ -226,6 +229,7 @@ struct Step {
     progress.begin(by);
     distinct.clear();
     resident.release(false);
+    sorted.clear();
   }
 };
 

@@ -68,6 +68,7 @@ class Updater {
       if (shared(a) && routing_.arenas()[a].replicated) replicated_.push_back(a);
   }
 
+  const Backend& backend() const { return backend_; }
   /// Who is told of rows before they change.
   std::vector<RowObserver*>& observers() { return observers_; }
   /// Who remembers which rows change.
@@ -143,10 +144,11 @@ class Updater {
     }
   }
 
-  /// Applies the optimizer to arena `a`, which trains; `groups` are for arenas that are not shared.
-  /// Asks no other rank.
+  /// Applies the optimizer to arena `a`, which trains; `groups`, sorted if `sorted` has them, are for
+  /// arenas that are not shared. Asks no other rank.
   template <IdType Id>
-  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups) {
+  void apply(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups,
+             const op::SortedBatch& sorted) {
     held_[a].mark_changed();
     with_trained(a, [&]<int I, int Width>() {
       if constexpr (splits_group<I>)
@@ -154,7 +156,7 @@ class Updater {
       if constexpr (Store::copies)
         if (routing_.arenas()[a].replicated)
           return run_update<I, Width>(a, now, placed(a, replicas_[a]));
-      run_update<I, Width>(a, now, groups);
+      run_update<I, Width>(a, now, groups, sorted);
     });
     held_[a].release(false);
   }
@@ -243,11 +245,11 @@ class Updater {
   // Operations are named by std::decay_t: nvcc writes the way to a type into the names of kernels,
   // and cannot where it leads over names of tables (Train<O, Table<"name">>).
   template <int I, int Width, IdType Id>
-  void run_update(std::size_t a, const Now& now,
-                  const std::vector<op::GradientGroup<Id>>& groups) const {
+  void run_update(std::size_t a, const Now& now, const std::vector<op::GradientGroup<Id>>& groups,
+                  const op::SortedBatch& sorted = {}) const {
     op::run<op::Update<std::decay_t<T<I>>, Id, Width, std::decay_t<O<I>>>>(
         backend_, {store_.template state<I>(a, now.number, std::get<I>(now.on_backend)),
-                   std::get<I>(now.functors), groups, merged_row_counter_});
+                   std::get<I>(now.functors), groups, merged_row_counter_, sorted});
   }
 
   /// Brings rows of an arena that is behind a cache into its slots, until they are applied.
