@@ -18,6 +18,7 @@
 #include <tessera/host/lookup.hpp>
 #include <tessera/host/mark_rows.hpp>
 #include <tessera/host/max_pooling.hpp>
+#include <tessera/host/non_finite.hpp>
 #include <tessera/host/sequence_rows.hpp>
 #include <tessera/host/update.hpp>
 #include <tessera/host/weight_gradients.hpp>
