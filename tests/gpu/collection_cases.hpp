@@ -610,6 +610,13 @@ TEST_CASE("collection: ids are sorted from lookup on, for the same bits as in th
   embeddings.end(step);
   embeddings.evaluate(step, batch, output);
   CHECK(places() == 0);
+  // an update that would be refused is left to itself: the lookup goes on
+  const Array<std::int64_t, Cuda> offsets(backend, std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6});
+  const std::vector<std::int64_t> bounds{std::int64_t{1} << 31, 3};
+  const auto pooled = embeddings.forward(
+      KeyedJagged<std::int64_t>{2, 3, ids.span(), offsets.span(), {}, bounds}, output);
+  CHECK(message_of([&] { embeddings.backward(pooled, output); }).find("at most") !=
+        std::string::npos);
 }
 
 TEST_CASE("bad ids: every policy") {

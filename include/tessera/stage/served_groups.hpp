@@ -45,15 +45,30 @@ op::RowRange rows_of(const Piece& piece, const op::Bags<Id>& bags) {
   return {piece.slot->row_begin + bags.row_bias, piece.slot->row_end + bags.row_bias};
 }
 
+/// Whether some update of this step might have too many ids or bags (require_countable), at a
+/// glance.
+template <IdType Id, class Backend>
+bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
+  std::int64_t most = 0;
+  for (std::size_t a = 0; a < arenas; ++a)
+    for (const Piece& piece : step.in_flight.order().sums(a)) {
+      const op::Bags<Id>& bags = step.routed.received()[piece.index];
+      most += bags.bags + bags.entry_bound + op::update_bag_run;
+    }
+  return most >= std::int64_t{1} << 31;
+}
+
 /// Begins to sort what the step's update will add up, behind `backend`'s work so far, of arenas that
-/// are updated by what this rank has been sent, without asking others.
+/// are updated by what this rank has been sent, without asking others. A batch that the update may
+/// refuse is left to it: a lookup alone may be as large.
 template <IdType Id, class Backend, class Store, class Updater>
 void sort_ahead(Step<Id, Backend>& step, const Backend& backend, const Store& store,
                 const Updater& updater) {
   if constexpr (sorts_beside<Backend>) {
-    if (!step.sorted.start(backend, store.arenas().size())) return;
+    const std::size_t arenas = store.arenas().size();
+    if (may_be_too_large(step, arenas) || !step.sorted.start(backend, arenas)) return;
     std::vector<op::GradientGroup<Id>>& groups = step.groups.gradients;
-    for (std::size_t a = 0; a < store.arenas().size(); ++a) {
+    for (std::size_t a = 0; a < arenas; ++a) {
       const ArenaPlan& arena = store.routing().arenas()[a];
       if (!arena.trains || updater.shared(a) || store.cache(a) != nullptr) continue;
       groups.clear();
@@ -85,19 +100,6 @@ const std::vector<op::GradientGroup<Id>>& gradients_of(Step<Id, Backend>& step, 
     step.groups.gradients.push_back({placed, from.data, from.stride, rows});
   }
   return step.groups.gradients;
-}
-
-/// Whether some update of this step might have too many ids or bags (require_countable), at a
-/// glance.
-template <IdType Id, class Backend>
-bool may_be_too_large(const Step<Id, Backend>& step, std::size_t arenas) {
-  std::int64_t most = 0;
-  for (std::size_t a = 0; a < arenas; ++a)
-    for (const Piece& piece : step.in_flight.order().sums(a)) {
-      const op::Bags<Id>& bags = step.routed.received()[piece.index];
-      most += bags.bags + bags.entry_bound + op::update_bag_run;
-    }
-  return most >= std::int64_t{1} << 31;
 }
 
 }  // namespace tessera::inline v0

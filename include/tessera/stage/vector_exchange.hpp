@@ -49,8 +49,8 @@ class VectorsInFlight {
 };
 
 /// Pooled vectors on their way from owners to the ranks of the samples, and their gradients on the
-/// way back, in a codec's form. Encoding and decoding are one pass together with the packing. `Forward` and
-/// `Backward` are CodecChoices.
+/// way back, in a codec's form. Encoding and decoding are one pass together with the packing.
+/// `Forward` and `Backward` are CodecChoices.
 template <class Backend, class Comm, class Forward, class Backward>
 class VectorExchange {
  public:
