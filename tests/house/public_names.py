@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every public name stands on a page or in an example.
+
+A name is public if a header declares it in namespace tessera or in tessera::laws: a type, a concept, an alias, a function, a variable.
+What is not for users is in tessera::detail, tessera::op or tessera::gpu. On a page means: as code (`name` or a fenced block) in README.md
+or in a page of docs/. unnamed.txt lists the names that stand nowhere yet, a line a header; it only shrinks: a name that is on a page now,
+or public no longer, is a fault there.
+
+    public_names.py ROOT            prints FILE:LINE: NAME and what to do for every fault; exit code 1 if there is one
+    public_names.py --shrink ROOT   takes the names out of unnamed.txt that are named now, or gone
+"""
+import bisect
+import pathlib
+import re
+import sys
+
+UNNAMED = "tests/house/unnamed.txt"
+PUBLIC_NAMESPACES = {"tessera", "tessera::laws"}
+IDENTIFIER = r"[A-Za-z_]\w*"
+NOISE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9A-Fa-f])\'(?:\\.|[^\'\\\n])+\'|^[ \t]*#(?:\\\n|[^\n])*',
+                   re.DOTALL | re.MULTILINE)
+NO_NAMES = {"requires", "decltype", "alignas", "noexcept", "explicit", "sizeof", "operator"}
+
+
+def without_noise(text):
+    """The text without comments, literals and directives; offsets and lines stay."""
+    return NOISE.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def closing(text, start, pair):
+    """The offset after the bracket that closes the one at start."""
+    depth = 0
+    for i in range(start, len(text)):
+        if text[i] == pair[0]:
+            depth += 1
+        elif text[i] == pair[1] and not (pair == "<>" and text[i - 1] in "-="):
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    return len(text)
+
+
+def declared(statement):
+    """(name, its offset) of the declaration at namespace level that this statement is or begins, or None."""
+    i = 0
+    last = None
+    kind = None
+    while i < len(statement):
+        if statement.startswith("[[", i):
+            i = statement.find("]]", i) + 2
+            continue
+        word = re.compile(IDENTIFIER).match(statement, i)
+        if word:
+            name = word.group(0)
+            rest = statement[word.end():].lstrip()
+            if name in ("using", "concept", "class", "struct", "union", "enum") and kind is None:
+                kind = name
+            elif name in ("static_assert", "friend", "extern", "namespace", "operator"):
+                return None
+            elif name == "template" and rest.startswith("<"):
+                i = closing(statement, statement.find("<", word.end()), "<>")
+                continue
+            elif name in NO_NAMES or name.startswith("TESSERA_"):
+                if rest.startswith("("):
+                    i = closing(statement, statement.find("(", word.end()), "()")
+                    continue
+            elif not name in ("final", "inline", "constexpr", "const", "auto", "typename"):
+                if kind in ("class", "struct", "union", "enum", "concept") and not (kind == "enum" and name in ("class", "struct")):
+                    return None if rest.startswith("::") else (name, i)
+                qualified = statement[:i].rstrip().endswith("::")
+                last = None if qualified and kind != "using" else (name, i)
+            i = word.end()
+            continue
+        c = statement[i]
+        if c == "<":
+            i = closing(statement, i, "<>")
+        elif c == "(":
+            return None if kind == "using" else last
+        elif c in "={;":
+            return last
+        elif c == "[":
+            return last
+        else:
+            i += 1
+    return last
+
+
+def names_of(text):
+    """(name, line) of everything that a header declares in the public namespaces, one entry a name."""
+    text = without_noise(text)
+    lines = [m.start() for m in re.finditer(r"\n", text)]
+    found = {}
+    stack = []  # namespaces
+    start = i = 0
+
+    def note(statement, offset):
+        lead = len(statement) - len(statement.lstrip())
+        if "::".join(stack) in PUBLIC_NAMESPACES:
+            declaration = declared(statement[lead:])
+            if declaration:
+                found.setdefault(declaration[0], bisect.bisect_left(lines, offset + lead + declaration[1]) + 1)
+
+    while i < len(text):
+        c = text[i]
+        if c == "(":
+            i = closing(text, i, "()")
+        elif c == ";":
+            note(text[start:i + 1], start)
+            start = i = i + 1
+        elif c == "}":
+            if stack:
+                stack.pop()
+            start = i = i + 1
+        elif c == "{":
+            statement = text[start:i]
+            namespace = re.match(r"\s*namespace\s+(.*?)\s*$", statement, re.DOTALL)
+            if namespace:
+                parts = re.sub(r"\binline\s+\w+", "", namespace.group(1))
+                stack.append("::".join(part for part in re.split(r"\s*::\s*", parts) if part))
+                start = i = i + 1
+                continue
+            i = closing(text, i, "{}")
+            if re.search(r"\brequires\s*(\(.*\)\s*)?$", statement, re.DOTALL) or re.search(
+                    r"^\s*(template\b.*)?\b(class|struct|union|enum|concept|using)\b[^()]*$|=\s*[^()]*$", statement, re.DOTALL):
+                continue  # ends with a semicolon
+            if re.match(r"\s*[;,]", text[i:]):
+                continue
+            note(statement + "{", start)
+            start = i
+        else:
+            i += 1
+    return sorted(found.items(), key=lambda item: item[1])
+
+
+def words_of(root):
+    """The words of the examples, and of README.md and the pages those that stand as code."""
+    words = set()
+    for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        text = page.read_text() if page.exists() else ""
+        fences = re.findall(r"^[ \t]*```.*?^[ \t]*```", text, re.DOTALL | re.MULTILINE)
+        prose = re.sub(r"^[ \t]*```.*?^[ \t]*```", "", text, flags=re.DOTALL | re.MULTILINE)
+        for code in fences + re.findall(r"`[^`]+`", prose):
+            words.update(re.findall(IDENTIFIER, code))
+    for example in sorted((root / "examples").rglob("*")):
+        if example.suffix in {".cpp", ".hpp", ".cu", ".cuh"}:
+            words.update(re.findall(IDENTIFIER, without_noise(example.read_text())))
+    return words
+
+
+def unnamed_names(root):
+    """header, then the public names in it that stand nowhere, as (name, line)."""
+    words = words_of(root)
+    include = root / "include" / "tessera"
+    for header in sorted(include.rglob("*")):
+        if header.suffix in {".hpp", ".cuh"}:
+            found = [(name, line) for name, line in names_of(header.read_text()) if name not in words]
+            if found:
+                yield str(header.relative_to(include)), found
+
+
+def allowed_names(root):
+    """{header: its names} of unnamed.txt, and the line of each header."""
+    allowed = {}
+    lines = {}
+    path = root / UNNAMED
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
+        if line and not line.startswith("#"):
+            header, names = line.split(":")
+            allowed[header] = names.split()
+            lines[header] = number
+    return allowed, lines
+
+
+def faults_of(root):
+    allowed, lines = allowed_names(root)
+    unnamed = dict(unnamed_names(root))
+    for header, found in unnamed.items():
+        for name, line in found:
+            if name not in allowed.get(header, ()):
+                yield (f"include/tessera/{header}:{line}: {name} is public and stands on no page: name it as code on a page of docs/ or "
+                       "use it in an example; what is not for users belongs in namespace tessera::detail")
+    for header, names in allowed.items():
+        for name in names:
+            if name not in dict(unnamed.get(header, ())):
+                yield (f"{UNNAMED}:{lines[header]}: {name} stands on a page now, or is not public in {header}: take it off the list "
+                       "(public_names.py --shrink does)")
+
+
+def shrink(root):
+    allowed, _ = allowed_names(root)
+    unnamed = {header: [name for name, _ in found] for header, found in unnamed_names(root)}
+    path = root / UNNAMED
+    left = [line for line in path.read_text().splitlines() if not line or line.startswith("#")]
+    for header, names in allowed.items():
+        names = [name for name in names if name in unnamed.get(header, ())]
+        if names:
+            left.append(f"{header}: {' '.join(names)}")
+    path.write_text("\n".join(left) + "\n")
+
+
+def main():
+    if sys.argv[1] == "--shrink":
+        shrink(pathlib.Path(sys.argv[2]))
+        return 0
+    faults = list(faults_of(pathlib.Path(sys.argv[1])))
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The Tessera authors
+# SPDX-License-Identifier: Apache-2.0
+"""A small clean tree passes public_names.py; each name planted in it that stands on no page is named, and nothing else."""
+import pathlib
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import public_names
+
+OPEN = "namespace tessera::inline v0 {\n"
+CLOSE = "}  // namespace tessera::inline v0\n"
+HEADER = "include/tessera/core/view.hpp"
+CLEAN = {
+    HEADER: OPEN + "/// Hidden, `hidden()`\nstruct View;\ntemplate <class T, class U = decltype(T{} < 3)>\nconcept Viewed = requires(T t) {\n"
+            "  { t.rows() } -> std::same_as<int>;\n};\nconstexpr int kRows = int{3};\nstruct View {\n  int rows() const { return kRows; }\n"
+            "  struct Inner {};\n};\n[[nodiscard]] inline int size_of(const View& view) { return view.rows(); }\n"
+            "inline int View::columns() { return 1; }\n"
+            "template <>\nstruct std::hash<View> {};\nstatic_assert(kRows == 3);\n"
+            "namespace detail {\nstruct Hidden {};\n}  // namespace detail\n" + CLOSE +
+            "namespace tessera::inline v0::op {\nstruct Sum {};\n}\nnamespace other {\nstruct Foreign {};\n}\n",
+    "include/tessera/core/rest.hpp": OPEN + "struct Rest {};\nenum class Way { kIn, kOut };\n" + CLOSE,
+    "docs/page.md": "A `View` is `Viewed`.\n\n```cpp\nint n = size_of(view);\n```\nNo code: hidden_in_prose.\n",
+    "examples/rows.cpp": "// in_a_comment\nint main() { return tessera::kRows; }\n",
+    public_names.UNNAMED: "# Only shrinks.\n\ncore/rest.hpp: Rest Way\n",
+}
+# (file, text at the end of its namespace or of a page, the names that must be found)
+PLANTED = [
+    (HEADER, "struct Planted {};\n", ["Planted"]),
+    (HEADER, "template <class T>\nclass Planted final : public View {\n  int hidden() { return 1; }\n};\n", ["Planted"]),
+    (HEADER, "enum class Planted : int { kOne };\n", ["Planted"]),
+    (HEADER, "template <class T>\nconcept Planted = Viewed<T> && requires { T::x; };\n", ["Planted"]),
+    (HEADER, "using Planted = View;\n", ["Planted"]),
+    (HEADER, "inline constexpr int kPlanted[] = {1, 2};\n", ["kPlanted"]),
+    (HEADER, "template <class T>\n  requires Viewed<T>\nTESSERA_HOST_DEVICE constexpr auto planted(T t) -> int {\n  return t.rows();\n}\n",
+     ["planted"]),
+    (HEADER, "int planted(int (*f)(int), int g);\nView also_planted();\n", ["also_planted", "planted"]),
+    (HEADER, "int hidden_in_prose();\nstruct in_a_comment {};\n", ["hidden_in_prose", "in_a_comment"]),
+    ("include/tessera/cuda/sum.cuh", OPEN + "struct Planted {};\n" + CLOSE, ["Planted"]),
+    ("include/tessera/laws/sum.hpp", "namespace tessera::inline v0::laws {\nstruct Planted {};\n}\n", ["Planted"]),
+    ("include/tessera/core/rest.hpp", "struct Planted {};\n", ["Planted"]),  # a listed header, a name that is not listed
+    ("docs/page.md", "`Rest` is on a page now.\n", ["Rest"]),
+    (public_names.UNNAMED, "core/view.hpp: Gone\n", ["Gone"]),
+]
+
+
+def write(root, name, text):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def tree(folder, planted=None):
+    root = pathlib.Path(folder)
+    for name, text in CLEAN.items():
+        write(root, name, text)
+    if planted:
+        name, text, _ = planted
+        before = CLEAN.get(name, "")
+        write(root, name, before.replace(CLOSE, text + CLOSE) if CLOSE in before else before + text)
+    return root
+
+
+def main():
+    failures = []
+    with tempfile.TemporaryDirectory() as folder:
+        root = tree(folder)
+        failures += [f"the clean tree: {fault}" for fault in public_names.faults_of(root)]
+        (root / public_names.UNNAMED).unlink()
+        without = sorted(fault.split(": ")[1].split()[0] for fault in public_names.faults_of(root))
+        if without != ["Rest", "Way"]:
+            failures.append(f"without the list: {without}")
+    for planted in PLANTED:
+        with tempfile.TemporaryDirectory() as folder:
+            root = tree(folder, planted)
+            found = sorted(fault.split(": ")[1].split()[0] for fault in public_names.faults_of(root))
+            if found != planted[2]:
+                failures.append(f"{planted[0]} + {planted[1]!r}: found {found}")
+    with tempfile.TemporaryDirectory() as folder:
+        root = tree(folder, ("docs/page.md", "`Rest` is on a page now.\n", None))
+        public_names.shrink(root)
+        if (root / public_names.UNNAMED).read_text() != "# Only shrinks.\n\ncore/rest.hpp: Way\n":
+            failures.append("--shrink: " + (root / public_names.UNNAMED).read_text())
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
