@@ -5,17 +5,20 @@
 # Builds tests/gpu/probe.cu and every tests/gpu/{test,check,bench}_*.cu with nvcc, as programs that need the driver alone on the machine
 # that runs them, and for some cuBLASLt or NCCL; strips them and packs them, with run.sh, golden vectors of ../shared/golden and the
 # libraries of g++ that they need, into FOLDER/tessera_gpu.tar.xz:
-#   bash tests/gpu/build.sh [-a ARCHITECTURE]... [-o FOLDER] [PROGRAM...]     default: sm_90, build/gpu, all programs
+#   bash tests/gpu/build.sh [-a ARCHITECTURE]... [-I FOLDER]... [-o FOLDER] [PROGRAM...]     default: sm_90, build/gpu, all programs
+# -I: a folder of headers more. PROGRAM: a name, or the path of a .cu file that lies elsewhere; peer_*.cu are benchmarks of another
+# library beside this one, which run.sh --peer runs: the repository has none.
 # A program that cannot be built does not stop the others; those are named at the end, and the exit code is 1. Then, on a machine with a
 # GPU: tar xf tessera_gpu.tar.xz && bash tessera_gpu/run.sh
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-targets=() programs=() folder=build/gpu
+targets=() headers=() programs=() folder=build/gpu
 while [ $# -gt 0 ]; do
   case $1 in
     -a) targets+=(-gencode "arch=compute_${2#sm_},code=$2"); shift ;;
+    -I) headers+=(-I "$2"); shift ;;
     -o) folder=$2; shift ;;
     -*) echo "unknown option '$1'" >&2; exit 2 ;;
     *) programs+=("$1") ;;
@@ -30,13 +33,15 @@ fi
 mkdir -p "$folder" || exit 1
 packed=() failed=()
 for name in "${programs[@]}"; do
-  source=tests/gpu/$name.cu main=(tests/support/main.cpp) libraries=()
+  source=tests/gpu/$name.cu
+  case $name in *.cu) source=$name name=$(basename "$name" .cu) ;; esac
+  main=(tests/support/main.cpp) libraries=()
   # Libraries of the other machine, or files beside the program: no build of them is static.
   if [ "$name" = test_nccl ]; then libraries+=(-lnccl); fi
   # Those that multiply no matrices do not name it in the end.
   if [ "$name" != probe ]; then libraries+=(-Xlinker --as-needed -lcublasLt); fi
   if [ "$name" = probe ]; then main=(); fi
-  if [[ $name == bench_* ]]; then
+  if [[ $name == bench_* || $name == peer_* ]]; then
     main=()
     libraries+=(-lbenchmark)
     benchmark=$("${CXX:-g++}" -print-file-name=libbenchmark.so)
@@ -45,7 +50,7 @@ for name in "${programs[@]}"; do
   fi
   echo "building $name"
   rm -f "$folder/$name"
-  if "$nvcc" -std=c++20 -O3 "${targets[@]}" -I include -I tests -DFMT_HEADER_ONLY -cudart static \
+  if "$nvcc" -std=c++20 -O3 "${targets[@]}" -I include -I tests ${headers[@]+"${headers[@]}"} -DFMT_HEADER_ONLY -cudart static \
     -Xcompiler -fopenmp,-static-libgcc,-static-libstdc++ -Xlinker -rpath '-Xlinker=$ORIGIN' \
     "$source" ${main[@]+"${main[@]}"} -o "$folder/$name" ${libraries[@]+"${libraries[@]}"}; then
     strip "$folder/$name" || true

@@ -7,6 +7,7 @@
 #   --probe             10 s: device, driver, memory, a capture, libraries, copies (at most 30 s)
 #   --tests             all tests, several at a time; one that fails again under compute-sanitizer's memcheck (8 min)
 #   --bench kernels     each operation alone (4 min); --bench step: whole training steps (6 min); both with PyTorch beside them, if installed
+#   --peer              benchmarks of other libraries beside this one, peer_*, if there are any in the folder (1 min)
 #   --sanitize NAMES    programs, with commas between, each under racecheck and initcheck (9 min)
 #   --profile           Nsight Compute's counters of the main kernels, and the times of a step's kernels (6 min)
 #   --out FOLDER        for the results ($OUT, or the folder of the programs + /results): results.tar.xz, results.md
@@ -20,7 +21,7 @@ folder='' out=${OUT:-} timeout=120 phase_seconds='' jobs=8
 phases=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --probe | --tests | --profile) phases+=("${1#--}") ;;
+    --probe | --tests | --peer | --profile) phases+=("${1#--}") ;;
     --bench)
       case ${2:-} in kernels | step) ;; *) echo "--bench takes kernels or step" >&2; exit 2 ;; esac
       phases+=("bench $2"); shift ;;
@@ -174,6 +175,20 @@ phase_bench() {
     run bench_torch $((phase_end - SECONDS)) python3 "$folder/bench_torch.py" "$logs"
     grep -v '^ *$' "$logs/bench_torch.log" | tail -n 30 | cut -c 1-100 >>"$summary"
   fi
+}
+
+phase_peer() {
+  start_phase 60
+  table 'other libraries'
+  local names name
+  mapfile -t names < <(programs_of 'peer_*')
+  if [ ${#names[@]} = 0 ]; then echo "no peer_* in $folder" >>"$summary"; failed=1; return; fi
+  for name in "${names[@]}"; do
+    run "$name" $((phase_end - SECONDS)) "$folder/$name" --benchmark_out="$logs/$name.json" --benchmark_out_format=json --markdown="$logs/$name.md"
+    verdict "$name"
+    sed -n '/^== peer/,$p' "$logs/$name.log" | cut -c 1-110 >>"$summary"
+    if [ -s "$logs/$name.md" ]; then { echo; cat "$logs/$name.md"; } >>"$logs/results.md"; fi
+  done
 }
 
 racecheck_test() { run "$1.racecheck" $((timeout * 3)) bash -c 'sanitizer racecheck "$0"' "$1"; }

@@ -26,6 +26,11 @@ expect 'the failure is named at the end' grep -q '^NOT BUILT  test_dot' <(tail -
 tar -C "$work" -xf "$work/built/tessera_gpu.tar.xz"
 expect 'the others are packed, with the script' [ -x "$work/tessera_gpu/probe" -a -x "$work/tessera_gpu/test_lookup" -a -f "$work/tessera_gpu/run.sh" ]
 expect 'and nothing else' [ ! -e "$work/tessera_gpu/test_dot" ]
+program "$work/bin/nvcc" 'echo "$*" >>'"$work/commands" 'while [ $# -gt 0 ]; do case $1 in -o) to=$2 ;; esac; shift; done' 'cp /bin/true "$to"'
+touch "$work/peer_other.cu"
+PATH=$work/bin:$PATH bash tests/gpu/build.sh -I "$work/a" -I "$work/b" -o "$work/peer" "$work/peer_other.cu" >"$work/build.log" 2>&1
+expect 'a source of elsewhere is built' [ $? = 0 -a -x "$work/peer/peer_other" ]
+expect 'with the folders of its headers, as a benchmark' grep -q -- "-I $work/a -I $work/b .*$work/peer_other.cu .*-lbenchmark" "$work/commands"
 bash "$work/tessera_gpu/run.sh" --probe --tests >"$work/run.log" 2>&1
 expect 'the unpacked archive runs alone' [ $? = 0 ]
 expect 'and leaves its results beside the programs' [ -s "$work/tessera_gpu/results/results.tar.xz" ]
@@ -42,9 +47,10 @@ program "$suite/check_fails" 'echo "the bits differ"' 'exit 3'
 program "$suite/bench_kernels" 'echo "chatter of the benchmark"' 'echo "== missing us"' \
   'for i in $(seq 300); do echo "  $((1000 - i)) a case whose line is about as long as those of the benchmarks are $i"; done'
 program "$suite/bench_step" 'sleep 60'
+program "$suite/peer_other" 'echo "chatter of the benchmark"' 'echo "== peer other: ours, theirs"' 'echo " 2.0 a pair"'
 program "$work/bin/compute-sanitizer" 'echo "memcheck of $*"' 'exit 99'
 started=$SECONDS
-PATH=$work/bin:$PATH bash tests/gpu/run.sh --probe --tests --bench kernels --bench step --timeout 1 --phase 6 --out "$work/out" "$suite" >"$work/run.log" 2>&1
+PATH=$work/bin:$PATH bash tests/gpu/run.sh --probe --tests --peer --bench kernels --bench step --timeout 1 --phase 6 --out "$work/out" "$suite" >"$work/run.log" 2>&1
 expect 'a run with failures answers 1' [ $? = 1 ]
 expect 'what hangs ends in its time' [ $((SECONDS - started)) -lt 40 ]
 expect 'a failure' grep -q '^check_fails  *FAILED (3)' "$work/run.log"
@@ -55,6 +61,7 @@ expect 'a program that does not let itself be ended' grep -q '^test_ignores  *to
 expect 'a program without a GPU' grep -q '^test_no_gpu  *no GPU' "$work/run.log"
 expect 'a program that passes' grep -q '^test_passes  *passed' "$work/run.log"
 expect 'benchmarks, without their chatter' grep -q '^  999 a case' "$work/run.log"
+expect 'pairs with another library' grep -q '^ 2.0 a pair' "$work/run.log"
 expect 'no chatter' [ "$(grep -c chatter "$work/run.log")" = 0 ]
 expect 'the output fits' [ "$(stat -c %s "$work/run.log")" -lt 12000 ]
 expect 'two files come back' [ "$(ls "$work/out" | tr '\n' ' ')" = 'results.md results.tar.xz ' ]
