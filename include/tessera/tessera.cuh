@@ -11,6 +11,7 @@
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/cuda/codec.cuh>
+#include <tessera/cuda/convert_rows.cuh>
 #include <tessera/cuda/copy_rows.cuh>
 #include <tessera/cuda/distinct_ids.cuh>
 #include <tessera/cuda/exchange.cuh>
@@ -29,6 +30,7 @@
 #include <tessera/cuda/update.cuh>
 #include <tessera/cuda/weight_gradients.cuh>
 #include <tessera/host/codec.hpp>
+#include <tessera/host/convert_rows.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>

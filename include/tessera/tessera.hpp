@@ -11,6 +11,7 @@
 #include <tessera/comm/self_communicator.hpp>
 #include <tessera/comm/thread_communicator.hpp>
 #include <tessera/host/codec.hpp>
+#include <tessera/host/convert_rows.hpp>
 #include <tessera/host/copy_rows.hpp>
 #include <tessera/host/distinct_ids.hpp>
 #include <tessera/host/exchange.hpp>

@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -100,6 +101,103 @@ void errors_and_bytes() {
   check(one_step<Backend, EncodeWith<Bf16>>(), 2 * 2 * 0x1p-8, 0.5, 0.5);
   check(one_step<Backend, EncodeWith<Fp32, Bf16>>(), 0, 0.5, 0.75);
   check(one_step<Backend, EncodeWith<Int8, Fp16>>(), 2 * 4.0 / 510, 0.1, (0.39 + 0.5) / 2);
+}
+
+/// The upper half of a float's bits, rounded to nearest even; not of NaN.
+inline std::uint16_t bf16_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rest = bits & 0xffffu, kept = bits >> 16;
+  return static_cast<std::uint16_t>(kept + (rest > 0x8000u || (rest == 0x8000u && kept % 2 != 0)));
+}
+inline float float_of_bf16(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+inline bool are_rounded(const std::vector<BFloat16>& found, const std::vector<float>& floats) {
+  bool same = found.size() == floats.size();
+  for (std::size_t i = 0; same && i < found.size(); ++i)
+    same = std::bit_cast<std::uint16_t>(found[i]) == bf16_bits(floats[i]);
+  return same;
+}
+
+/// Outputs in bf16 are those in float, rounded once; given the same gradients, everything else has
+/// the same bits.
+template <class Backend>
+void outputs_in_bf16(int ranks, bool replicated, bool deduplicate) {
+  on_ranks<Backend>(ranks, [&](CountingOn<Backend>& c, const Backend& backend) {
+    using Wide = EmbeddingsOn<Backend, CountingOn<Backend>>;
+    using Narrow = EmbeddingsOn<Backend, CountingOn<Backend>, OutputType<BFloat16>>;
+    const auto options = [&]<class E>(E*) {
+      return typename E::Options{.learning_rate = 0.125f,
+                                 .seed = 7,
+                                 .non_finite = NonFinite::reject,
+                                 .deduplicate = deduplicate};
+    };
+    Wide wide(c, backend, layout(ranks, replicated), options(static_cast<Wide*>(nullptr)));
+    Narrow narrow(c, backend, layout(ranks, replicated), options(static_cast<Narrow*>(nullptr)));
+    const std::int64_t columns = wide.columns(), stride = columns + 3;
+    for (int step = 0; step < enough_steps<Backend>; ++step) {
+      Batch batch(c.rank(), step, samples_of(c.rank(), step), columns);
+      std::vector<BFloat16> gradient(batch.gradient.size());
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        const std::uint16_t bits = bf16_bits(batch.gradient[i]);
+        gradient[i] = std::bit_cast<BFloat16>(bits);
+        batch.gradient[i] = float_of_bf16(bits);
+      }
+      const Given given(backend, batch, columns);
+      const Array<BFloat16, Backend> narrow_gradient(backend, gradient);
+      const MatrixView<const BFloat16> of_narrow(narrow_gradient.data(), batch.samples, columns);
+      const auto expected = wide.forward(given.keyed());
+      const std::vector<float> floats = read(backend, expected.values.data, gradient.size());
+      const auto evaluated = narrow.evaluate(given.keyed());
+      require(are_rounded(read(backend, evaluated.data, gradient.size()), floats),
+              "rank {}, step {}: evaluate gives other bits than float rounded", c.rank(), step);
+      // a wider matrix of the caller's: what lies between its rows stays
+      const std::size_t room = static_cast<std::size_t>(batch.samples * stride);
+      const Array<BFloat16, Backend> output(
+          backend, std::vector<BFloat16>(room, from_float<BFloat16>(5.0f)));
+      const auto pooled =
+          narrow.forward(given.keyed(), {output.data(), batch.samples, columns, stride});
+      const std::vector<BFloat16> rows = output.read();
+      std::vector<BFloat16> found;
+      bool kept = true;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        if (static_cast<std::int64_t>(i) % stride < columns)
+          found.push_back(rows[i]);
+        else
+          kept = kept && to_float(rows[i]) == 5.0f;
+      require(kept && are_rounded(found, floats),
+              "rank {}, step {}: forward gives other bits than float rounded", c.rank(), step);
+      if (!gradient.empty()) gradient.back() = from_float<BFloat16>(std::nanf(""));
+      const Array<BFloat16, Backend> bad(backend, gradient);
+      narrow.backward(pooled, {bad.data(), batch.samples, columns});  // refused
+      const Array<float, Backend> of_weights(backend, std::vector<float>(batch.ids.size(), 1.0f));
+      narrow.backward(pooled, of_narrow, of_weights.span());
+      wide.backward(expected, given.gradient, given.of_weights.span());
+      require(same_bits(of_weights.read(), given.of_weights.read()),
+              "rank {}, step {}: weights have other gradients", c.rank(), step);
+    }
+    require(narrow.rejected_steps() == enough_steps<Backend>, "rank {}: {} steps are rejected",
+            c.rank(), narrow.rejected_steps());
+    const Batch last(c.rank(), 9, 5, columns);
+    const Given given(backend, last, columns);
+    const Array<BFloat16, Backend> ones(
+        backend, std::vector<BFloat16>(last.gradient.size(), from_float<BFloat16>(1.0f)));
+    const Array<float, Backend> float_ones(backend, std::vector<float>(last.gradient.size(), 1.0f));
+    narrow.accumulate(narrow.forward(given.keyed()), {ones.data(), 5, columns});
+    wide.accumulate(wide.forward(given.keyed()), {float_ones.data(), 5, columns});
+    narrow.apply();
+    wide.apply();
+    require(same_bits(shards_of(narrow), shards_of(wide)), "rank {}: tables differ", c.rank());
+  });
+}
+
+template <class Backend>
+void outputs_in_bf16() {
+  for (const int ranks : {1, 2, 3}) {
+    if (!Backend::host_readable && ranks == 2) continue;
+    outputs_in_bf16<Backend>(ranks, false, false);
+    outputs_in_bf16<Backend>(ranks, true, true);
+  }
 }
 
 template <class Backend>

@@ -19,6 +19,9 @@ TEST_CASE("errors of codecs stay within their bounds, and bytes shrink as they s
 TEST_CASE("codecs and duplicate removal chosen at run time are those chosen by type, to the bit") {
   encoded::chosen_by_name<Host>();
 }
+TEST_CASE("outputs in bf16 are those in float, rounded once; updates have the same bits") {
+  encoded::outputs_in_bf16<Host>();
+}
 TEST_CASE("a name that is no codec's, choices that ranks do not share") {
   encoded::wrong_choices_are_refused<Host>();
 }

@@ -61,6 +61,11 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   using typename Tables::element, typename Tables::Options, typename Tables::Store;
   template <class Id>  // clang 14 crashes on a constrained alias here
   using StepState = Step<Id, Backend>;
+  using output_type = typename Settings::output;
+  template <class Id>
+  using Found = Pooled<Id, Backend, output_type>;
+  using Output = MatrixView<output_type>;
+  using Gradient = MatrixView<const output_type>;
 
   /// What one element and one row cost on a rank; of several training groups, the most.
   static constexpr MemoryCost memory_cost = detail::memory_cost<element, O>(-1);
@@ -114,14 +119,14 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Looks this rank's samples up. The result lives in the collection until the next forward.
   template <IdType Id>
-  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids) {
+  Found<Id> forward(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
     return forward(ids, detail::make_matrix(backend_, output_, ids.batch, columns()));
   }
 
   /// The same into the caller's memory: [batch, columns], any stride.
   template <IdType Id>
-  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, MatrixView<float> output) {
+  Found<Id> forward(const KeyedJagged<Id>& ids, Output output) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     route(step, ids);
     return forward_routed(step, output);
@@ -129,7 +134,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// The first; `vectors` says where those of some sequences are written, one per id (SequenceView).
   template <IdType Id>
-  Pooled<Id, Backend> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
+  Found<Id> forward(const KeyedJagged<Id>& ids, SequenceOutputs vectors)
     requires(Store::keeps_rows)
   {
     const detail::GivenForCall given(std::get<StepState<Id>>(own_steps_).vectors, vectors);
@@ -140,9 +145,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// sample of each rank and the end (ranks + 1 numbers); empty: the batch is cut evenly. The result
   /// is as from `forward`: this rank's samples, all columns and sequences, written as `vectors` says.
   template <IdType Id>
-  Pooled<Id, Backend> forward_model_parallel(const KeyedJagged<Id>& ids,
-                                             std::span<const std::int64_t> sample_begin = {},
-                                             SequenceOutputs vectors = {}) {
+  Found<Id> forward_model_parallel(const KeyedJagged<Id>& ids,
+                                   std::span<const std::int64_t> sample_begin = {},
+                                   SequenceOutputs vectors = {}) {
     StepState<Id>& step = std::get<StepState<Id>>(own_steps_);
     const detail::GivenForCall given(step.vectors, vectors);
     route_model_parallel(step, ids, sample_begin);
@@ -153,8 +158,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Updates the rows that `pooled` was looked up from. `gradient`: of pooled.values;
   /// `sequences`: one for each sequence feature that trains, from its view.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
-                SequenceGradients sequences = {}) {
+  void backward(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
     StepState<Id>& step = opened("backward", pooled, gradient, sequences);
     split(step, gradient, sequences);
     exchange_gradients(step);
@@ -163,16 +167,16 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// The same where all features are sequences.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, SequenceGradients sequences) {
-    backward(pooled, MatrixView<const float>(nullptr, pooled.values.rows, 0), sequences);
+  void backward(const Found<Id>& pooled, SequenceGradients sequences) {
+    backward(pooled, Gradient(nullptr, pooled.values.rows, 0), sequences);
   }
 
   /// The first; `weight_gradients` gets the gradient of the per-id weights, parallel to the batch's
   /// ids (0 for features without weights). With model-parallel input each rank gets its own shards'
   /// share, and the ranks' sum is the gradient. Every rank must call this form.
   template <IdType Id>
-  void backward(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
-                std::span<float> weight_gradients, SequenceGradients sequences = {}) {
+  void backward(const Found<Id>& pooled, Gradient gradient, std::span<float> weight_gradients,
+                SequenceGradients sequences = {}) {
     StepState<Id>& step = opened("backward", pooled, gradient, sequences);
     weight_gradients_.check_room("backward", weight_gradients, step.batch.ids());
     split(step, gradient, sequences);
@@ -184,14 +188,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// As `backward`, but rows wait for `apply`: gradients of several batches, and of several losses
   /// on one of them (the same `pooled` again), are summed, for one step.
   template <IdType Id>
-  void accumulate(const Pooled<Id, Backend>& pooled, MatrixView<const float> gradient,
-                  SequenceGradients sequences = {}) {
+  void accumulate(const Found<Id>& pooled, Gradient gradient, SequenceGradients sequences = {}) {
     StepState<Id>& step = opened("accumulate", pooled, gradient, sequences, accumulator_.applies());
     if (!split(step, gradient, sequences)) return accumulator_.skip(step);
     exchange_gradients(step);
     {
       const auto timing = reporter_.time(step, ReportedStage::update, backend_);
-      accumulator_.add(step, gradient);
+      accumulator_.add(step, step.floats.widened(gradient));
     }
     reporter_.batch_done(step);
   }
@@ -210,10 +213,9 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Looks a batch up that gets no update: as `forward`, beside a batch that waits for its
   /// `backward`. The result lives until the next `evaluate`.
   template <IdType Id>
-  Evaluated<Id, Backend> evaluate(const KeyedJagged<Id>& ids) {
+  Evaluated<Id, Backend, output_type> evaluate(const KeyedJagged<Id>& ids) {
     detail::check_features(ids, layout_.features.size());
-    const MatrixView<float> output =
-        detail::make_matrix(backend_, evaluated_, ids.batch, columns());
+    const Output output = detail::make_matrix(backend_, evaluated_, ids.batch, columns());
     StepState<Id>& step = std::get<StepState<Id>>(evaluation_steps_);
     evaluate(step, ids, output);
     return {output, &step};
@@ -223,12 +225,12 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// may do so side by side (on several ranks with a communicator each), and beside `route` and
   /// `forward_routed` of other steps, but not beside anything that changes tables.
   template <IdType Id>
-  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output) const {
+  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, Output output) const {
     evaluate(step, ids, output, communicator_, backend_);
   }
   template <IdType Id>
-  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, MatrixView<float> output,
-                Comm& communicator, const Backend& backend) const {
+  void evaluate(StepState<Id>& step, const KeyedJagged<Id>& ids, Output output, Comm& communicator,
+                const Backend& backend) const {
     route(step, ids, communicator, backend);
     step.sorted.forgo();
     forward_routed(step, output, communicator, backend);
@@ -237,13 +239,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// The rest of `forward` for a step that has been routed.
   template <IdType Id>
-  Pooled<Id, Backend> forward_routed(StepState<Id>& step, MatrixView<float> output) const {
+  Found<Id> forward_routed(StepState<Id>& step, Output output) const {
     return forward_routed(step, output, communicator_, backend_);
   }
   /// The same with another communicator of the same ranks and another backend: see `route`.
   template <IdType Id>
-  Pooled<Id, Backend> forward_routed(StepState<Id>& step, MatrixView<float> output,
-                                     Comm& communicator, const Backend& backend) const {
+  Found<Id> forward_routed(StepState<Id>& step, Output output, Comm& communicator,
+                           const Backend& backend) const {
     lookup(step, output, backend);
     exchange(step, communicator, backend);
     assemble(step, output, backend);
@@ -293,7 +295,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
 
   /// Gathers and pools on the owners; what this rank needs from itself goes straight to `output`.
   template <IdType Id>
-  void lookup(StepState<Id>& step, MatrixView<float> output) const {
+  void lookup(StepState<Id>& step, Output output) const {
     lookup(step, output, backend_);
   }
 
@@ -307,7 +309,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// Puts the vectors that came back into their columns; adds where a table is cut by rows.
   /// `output`: as given to lookup.
   template <IdType Id>
-  void assemble(StepState<Id>& step, MatrixView<float> output) const {
+  void assemble(StepState<Id>& step, Output output) const {
     assemble(step, output, backend_);
   }
 
@@ -324,20 +326,20 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// NonFinite::reject refuses the gradients of any: then the stages that follow do nothing, and the
   /// step waits for `split` with other gradients, or for its next batch.
   template <IdType Id>
-  bool split(StepState<Id>& step, MatrixView<const float> gradient,
-             SequenceGradients sequences = {}) {
+  bool split(StepState<Id>& step, Gradient gradient, SequenceGradients sequences = {}) {
     if (!step.progress.rejected(this))
       step.progress.require_at(this, StepStage::assembled, "split");
     detail::check_shape("split: gradient", gradient, step.batch.samples(), columns());
     step.distinct.check("split", sequences);
-    if (!guard_.accept(communicator_, gradient, sequences)) {
+    const MatrixView<const float> floats = step.floats.widen(backend_, gradient);
+    if (!guard_.accept(communicator_, floats, sequences)) {
       step.progress.passed(StepStage::rejected);
       return false;
     }
     const auto timing = reporter_.time(step, ReportedStage::split, backend_);
-    if (step.distinct.template merge<Store>(backend_, gradient, sequences))
+    if (step.distinct.template merge<Store>(backend_, floats, sequences))
       step.routed.set_direct(routing_, [&](int feature) { return step.bags_to_route(feature); });
-    vectors_.split(backend_, step, gradient);
+    vectors_.split(backend_, step, floats);
     step.progress.passed(StepStage::split);
     return true;
   }
@@ -357,8 +359,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   /// The gradient of the per-id weights, before the update changes the rows: `out` as in
   /// `backward`, `gradient` as given to split. Collective; may be left out on all ranks.
   template <IdType Id>
-  void weight_gradients(StepState<Id>& step, MatrixView<const float> gradient,
-                        std::span<float> out) {
+  void weight_gradients(StepState<Id>& step, Gradient gradient, std::span<float> out) {
     const bool rejected = step.progress.rejected(this);
     if (!rejected) step.progress.require_at(this, StepStage::received, "weight_gradients");
     detail::check_shape("weight_gradients: gradient", gradient, step.batch.samples(), columns());
@@ -366,13 +367,13 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     if (rejected) return backend_.fill_zero(out.data(), out.size_bytes());
     const auto timing = reporter_.time(step, ReportedStage::weight_gradients, backend_, &counted_);
     store_.refresh();
-    weight_gradients_.run_stage(step, gradient, out);
+    weight_gradients_.run_stage(step, step.floats.widened(gradient), out);
   }
 
   /// Merges the gradients of each row over the global batch and applies the optimizer once per row
   /// (apply_step). Ends the step. `gradient`: as given to split.
   template <IdType Id>
-  void update(StepState<Id>& step, MatrixView<const float> gradient) {
+  void update(StepState<Id>& step, Gradient gradient) {
     if (step.progress.rejected(this)) return;
     step.progress.require_at(this, StepStage::received, "update");
     accumulator_.require_none("update");
@@ -381,7 +382,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     const auto timing = reporter_.time(backend_, counted_);
     updater_.count_rows(reporter_.row_counter(backend_));
     step.progress.passed(StepStage::empty);
-    apply_step(step, gradient, store_, updater_, options_.optimizer, steps_);
+    apply_step(step, step.floats.widened(gradient), store_, updater_, options_.optimizer, steps_);
     reporter_.batch_done(step);
     reporter_.step_done(steps_.called(), updater_.split_rows(), Clipped{});
   }
@@ -422,9 +423,8 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   template <IdType Id>
-  StepState<Id>& opened(std::string_view call, const Pooled<Id, Backend>& pooled,
-                        MatrixView<const float> gradient, SequenceGradients sequences,
-                        const auto&... applies) const {
+  StepState<Id>& opened(std::string_view call, const Found<Id>& pooled, Gradient gradient,
+                        SequenceGradients sequences, const auto&... applies) const {
     pooled.check(this, call, applies...);
     detail::check_shape("backward: gradient", gradient, pooled.step->batch.samples(), columns());
     pooled.step->distinct.check(call, sequences);
@@ -468,15 +468,16 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   }
 
   template <IdType Id>
-  void lookup(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
+  void lookup(StepState<Id>& step, Output output, const Backend& backend) const {
     step.progress.require_at(this, StepStage::routed, "lookup");
     detail::check_shape("lookup: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::lookup, backend);
     vectors_.size(backend, step);
+    const MatrixView<float> floats = step.floats.of(backend, output);
     if (options_.sort_ahead) sort_ahead(step, backend, store_, updater_);
     store_.refresh();
     for (std::size_t a = 0; a < store_.arenas().size(); ++a) {
-      const auto& lookups = lookups_of(step, a, output);
+      const auto& lookups = lookups_of(step, a, floats);
       timing.read_rows(lookups);
       store_.with_weights(a, [&]<int Width, class T>(const T* weights) {
         op::run<op::Lookup<T, Id, Width>>(backend, {weights, store_.arenas()[a].width(), lookups});
@@ -493,12 +494,14 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
     step.progress.passed(StepStage::exchanged);
   }
   template <IdType Id>
-  void assemble(StepState<Id>& step, MatrixView<float> output, const Backend& backend) const {
+  void assemble(StepState<Id>& step, Output output, const Backend& backend) const {
     step.progress.require_at(this, StepStage::exchanged, "assemble");
     detail::check_shape("assemble: output", output, step.batch.samples(), columns());
     const auto timing = reporter_.time(step, ReportedStage::assemble, backend);
-    vectors_.assemble(backend, step, output);
-    step.distinct.template pool<Store>(backend, output);
+    const MatrixView<float> floats = step.floats.of(backend, output);
+    vectors_.assemble(backend, step, floats);
+    step.distinct.template pool<Store>(backend, floats);
+    step.floats.round(backend, output);
     step.progress.passed(StepStage::assembled);
   }
 
@@ -521,7 +524,7 @@ class LayoutCollection : public detail::TablesOf<WidthList, O, Backend, Policies
   mutable std::atomic<std::uint64_t> forwards_without_backward_ = 0;
 
   std::tuple<StepState<std::int32_t>, StepState<std::int64_t>> own_steps_, evaluation_steps_;
-  Buffer<float, Backend> output_, evaluated_;
+  Buffer<output_type, Backend> output_, evaluated_;
 };
 
 }  // namespace tessera::inline v0

@@ -15,8 +15,8 @@
 namespace tessera::inline v0 {
 
 // Further template arguments of EmbeddingCollection, in any order: Storage<T>, InitializeWith<F>,
-// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, ReportSteps. They decide what is
-// compiled; what a step can look up is an option.
+// EncodeWith<Forward, Backward> or EncodeWithOneOf<Codecs...>, OutputType<T>, ReportSteps. They
+// decide what is compiled; what a step can look up is an option.
 
 /// Element type of the tables: float, Half or BFloat16. Arithmetic is in float; 16-bit tables are
 /// stored with stochastic rounding.
@@ -47,6 +47,14 @@ template <class... Choices>
 struct EncodeWithOneOf {
   using forward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
   using backward_codecs = CodecChoice<ExplainedCodec<Choices>...>;
+};
+
+/// Element type of pooled vectors and of their gradients: float, Half or BFloat16. Everything is
+/// summed in float; each element is rounded once, to nearest even, when all of it is there.
+/// Sequences stay floats.
+template <Element T>
+struct OutputType {
+  using output = T;
 };
 
 /// The collection tells what each step took: `step_report()`, a StepReport. `report_steps(false)`
@@ -107,6 +115,9 @@ concept CodecPolicy = requires {
 };
 
 template <class P>
+concept OutputPolicy = requires { typename P::output; };
+
+template <class P>
 concept ReportPolicy = requires {
   { P::reports_steps } -> std::convertible_to<bool>;
 };
@@ -118,15 +129,17 @@ struct CollectionPolicies {
   using initializer = void;  // the optimizer's: initializer_of
   using forward_codecs = CodecChoice<Fp32>;
   using backward_codecs = CodecChoice<Fp32>;
+  using output = float;
   static constexpr bool reports_steps = false;
 };
 template <class First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
-  static_assert(StoragePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
-                    ReportPolicy<First>,
-                "EmbeddingCollection: a policy is Storage<T>, InitializeWith<F>, EncodeWith<F, B>, "
-                "EncodeWithOneOf<C...> or ReportSteps; bad ids, non-finite gradients and "
-                "duplicates are Options (docs/concepts/collection.md)");
+  static_assert(
+      StoragePolicy<First> || InitializerPolicy<First> || CodecPolicy<First> ||
+          OutputPolicy<First> || ReportPolicy<First>,
+      "EmbeddingCollection: a policy is Storage<T>, InitializeWith<F>, EncodeWith<F, B>, "
+      "EncodeWithOneOf<C...>, OutputType<T> or ReportSteps; bad ids, non-finite gradients and "
+      "duplicates are Options (docs/concepts/collection.md)");
 };
 template <StoragePolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -140,6 +153,10 @@ template <CodecPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
   using forward_codecs = typename First::forward_codecs;
   using backward_codecs = typename First::backward_codecs;
+};
+template <OutputPolicy First, class... Rest>
+struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
+  using output = typename First::output;
 };
 template <ReportPolicy First, class... Rest>
 struct CollectionPolicies<First, Rest...> : CollectionPolicies<Rest...> {
@@ -156,6 +173,8 @@ struct CheckedPolicies : CollectionPolicies<Policies...> {
   static_assert((0 + ... + CodecPolicy<Policies>) <= 1,
                 "EmbeddingCollection: two policies for codecs; give one of EncodeWith<F, B>, "
                 "EncodeWithOneOf<C...>");
+  static_assert((0 + ... + OutputPolicy<Policies>) <= 1,
+                "EmbeddingCollection: two policies OutputType<T>; give one");
 };
 
 }  // namespace detail

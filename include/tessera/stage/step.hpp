@@ -9,6 +9,7 @@
 #include <tessera/sharding/fixed_string.hpp>
 #include <tessera/stage/admitted_batch.hpp>
 #include <tessera/stage/distinct_rows.hpp>
+#include <tessera/stage/float_values.hpp>
 #include <tessera/stage/resident_rows.hpp>
 #include <tessera/stage/route.hpp>
 #include <tessera/stage/sorted_ahead.hpp>
@@ -176,6 +177,7 @@ struct Step {
   /// in slots of caches
   ResidentRows<Id, Backend> resident;
   VectorsInFlight<Backend> in_flight;
+  detail::FloatValues<Backend> floats;  ///< under OutputType
   ServedGroups<Id> groups;
   StageRecord<Backend> record;  ///< under ReportSteps
   /// last, so that its work has ended before what it reads is freed
@@ -234,10 +236,10 @@ struct Step {
 };
 
 /// What `forward` gives: pooled vectors [local batch, columns], those of sequences, and the step
-/// that `backward` continues. Valid until the next forward.
-template <IdType Id, class Backend>
+/// that `backward` continues. Valid until the next forward. `T`: OutputType.
+template <IdType Id, class Backend, class T = float>
 struct Pooled {
-  MatrixView<float> values;
+  MatrixView<T> values;
   Step<Id, Backend>* step = nullptr;
   std::uint64_t turn = 0;  ///< the step's
 
@@ -253,10 +255,8 @@ struct Pooled {
     return sequence(Name.view());
   }
 
-  operator MatrixView<float>() const { return values; }  // NOLINT(google-explicit-constructor)
-  operator MatrixView<const float>() const {
-    return values;
-  }  // NOLINT(google-explicit-constructor)
+  operator MatrixView<T>() const { return values; }        // NOLINT(google-explicit-constructor)
+  operator MatrixView<const T>() const { return values; }  // NOLINT(google-explicit-constructor)
 
   /// Throws InvalidArgument unless a collection's `call` can continue it: backward, or, given the
   /// number of applies so far, accumulate, which several losses of one forward may call.
@@ -274,8 +274,8 @@ struct Pooled {
 };
 
 /// What `evaluate` gives: pooled vectors, and those of sequences. Valid until the next one.
-template <IdType Id, class Backend>
-struct Evaluated : MatrixView<float> {
+template <IdType Id, class Backend, class T = float>
+struct Evaluated : MatrixView<T> {
   const Step<Id, Backend>* step = nullptr;
 
   template <class Feature>

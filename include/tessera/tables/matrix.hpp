@@ -100,9 +100,9 @@ void check_view(std::string_view what, MatrixView<T> matrix) {
 }
 
 /// A matrix in a buffer. Throws InvalidArgument for more than any memory holds.
-template <class Backend>
-MatrixView<float> make_matrix(const Backend& backend, Buffer<float, Backend>& buffer,
-                              std::int64_t rows, std::int64_t columns) {
+template <class T, class Backend>
+MatrixView<T> make_matrix(const Backend& backend, Buffer<T, Backend>& buffer, std::int64_t rows,
+                          std::int64_t columns) {
   require(columns == 0 || rows <= std::numeric_limits<std::int64_t>::max() / 4 / columns,
           "forward: {} samples of {} columns are more than any memory holds", rows, columns);
   buffer.resize(backend, static_cast<std::size_t>(rows * columns));

@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The Tessera authors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tessera/core/lanes.hpp>
+#include <tessera/host/backend.hpp>
+#include <tessera/host/parallel.hpp>
+#include <tessera/op/convert_rows.hpp>
+
+#include <cstdint>
+
+namespace tessera::inline v0 {
+
+/// Threads get runs of rows.
+template <Element From, Element To>
+struct op::Kernel<op::ConvertRows<From, To>, Host> {
+  static void run(const Host& backend, const typename op::ConvertRows<From, To>::Parameters& p) {
+    const std::int64_t columns = p.from.columns;
+    const int threads = worthwhile_threads(
+        backend.threads(),
+        p.from.rows * columns * static_cast<std::int64_t>(sizeof(From) + sizeof(To)));
+    parallel_for(threads, threads, [&](std::int64_t part, int) {
+      const std::int64_t first = p.from.rows * part / threads;
+      const std::int64_t last = p.from.rows * (part + 1) / threads;
+      for (std::int64_t row = first; row < last; ++row) {
+        const From* const from = p.from.data + row * p.from.stride;
+        To* const to = p.to.data + row * p.to.stride;
+        for (std::int64_t c = 0; c < columns; ++c) to[c] = from_float<To>(to_float(from[c]));
+      }
+    });
+  }
+};
+
+}  // namespace tessera::inline v0
