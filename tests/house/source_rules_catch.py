@@ -54,6 +54,8 @@ PLANTED = [
     ("include/tessera/cuda/sum.cuh", "f<<" + "<1, 1>>>();\n", "launched by cuda/launch.cuh only"),
     ("include/tessera/core/text.hpp", HEADER + "#include <fmt/format.h>\n", "fmt/core.h, not fmt/format.h"),
     ("include/tessera/core/text.hpp", HEADER + "void f() { fmt::format_to(out, text); }\n", "does not link from clang"),
+    ("include/tessera/core/list.hpp", HEADER + "void f() { }\n  part.bags = {.count = 1};\n", "name the type of a list"),
+    ("include/tessera/core/list.hpp", HEADER + "  parts[i] = {\n      .count = 1};\n", "name the type of a list"),
     ("examples/small.cpp", "// see /wor" + "k/main\n", "a path of one machine"),
     ("README.md", "get it from py" + "pi.org\n", "a package registry's host"),
     ("examples/small.cpp", "// TO" + "DO: more\n", "unfinished"),

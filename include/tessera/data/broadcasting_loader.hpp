@@ -119,7 +119,7 @@ class BroadcastingLoader {
     packed_.clear();
     for (std::int64_t r = 0; r < ranks; ++r) {
       Header& header = headers_[static_cast<std::size_t>(r)];
-      header = {.status = status, .text = std::ssize(text)};
+      header = Header{.status = status, .text = std::ssize(text)};
       if (status == batch) pack(cut(r), cut(r + 1), header);
     }
     return text;

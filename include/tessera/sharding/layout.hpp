@@ -391,7 +391,7 @@ constexpr FeatureShape shape_of_features(const Layout& layout) {
     if (layout.features[f].pooling == Pooling::none) continue;
     const int table = layout.feature_table[f], width = table < 0 ? 0 : layout.tables[table].width;
     same = same && table >= 0 && (shape.count == 0 || width == shape.width);
-    shape = {.count = shape.count + 1, .width = width};
+    shape = FeatureShape{.count = shape.count + 1, .width = width};
   }
   if (!same) shape.width = 0;
   return shape;

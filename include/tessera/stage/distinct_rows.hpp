@@ -166,7 +166,7 @@ class DistinctRows {
     for (Feature& feature : features_) {
       if (!feature.active) continue;
       const std::int64_t first_entry = feature.fixed ? 0 : feature.bags.first_entry;
-      feature.indices = {.ids = feature.index - first_entry,
+      feature.indices = op::Bags<std::int32_t>{.ids = feature.index - first_entry,
                          .offsets = feature.fixed ? feature.offsets : feature.bags.offsets,
                          .weights = feature.bags.weights,
                          .bag_scale = feature.bags.bag_scale,

@@ -130,7 +130,7 @@ class StepReporter<true, Comm, Backend> {
   /// The optimizer has stepped.
   void step_done(std::int64_t step, std::int64_t split_rows, const Clipped& clipped) {
     if (!on_) return;
-    report_ = {.step = step, .batches = static_cast<std::int64_t>(batches_), .norm = clipped.norm};
+    report_ = StepReport{.step = step, .batches = static_cast<std::int64_t>(batches_), .norm = clipped.norm};
     clipped_ = clipped;
     update_.rows[static_cast<std::size_t>(ReportedStage::update)] = split_rows;
     done_ = true;

@@ -139,7 +139,7 @@ class VocabularyBlock {
         rebuild(2 * slots_.size(), [](const Slot&) { return true; });
         i = slot_of(key);
       }
-      slots_[i] = {.key = key, .row = kShared};
+      slots_[i] = Slot{.key = key, .row = kShared};
       ++size_;
       ++candidates_;
     }

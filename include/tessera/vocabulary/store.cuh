@@ -344,7 +344,7 @@ class VocabularyStore {
                          from_free = std::min(granted, own.free);
       const bool scarce = tallies[b].newcomers > granted &&
                           layout_.options_of(layout_.own[b]).eviction == Eviction::least_frequent;
-      grants[b] = {
+      grants[b] = VocabularyGrant{
           .first = std::exchange(first, first + tallies[b].newcomers),
           .granted = static_cast<std::uint32_t>(granted),
           .from_free = static_cast<std::uint32_t>(from_free),
